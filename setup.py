@@ -1,0 +1,41 @@
+"""Packaging; `pip install .` is all that `python -m ul2_tasks` needs."""
+
+import pathlib
+import re
+
+import setuptools
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.*)"', (HERE / "ul2_tasks/__init__.py").read_text()).group(1)
+
+# t5 brings seqio-nightly and tfds-nightly, which write into the folders of seqio and tensorflow-datasets. pip installs
+# them first when all are installed at once, so that the wanted ones remain; tests/test_installation.py checks that.
+T5 = ["t5==0.9.4"]
+
+setuptools.setup(
+    name="ul2_tasks",
+    version=VERSION,
+    description="UL2 pre-training data for SeqIO and t5x: the mixture of denoisers, as T5Gemma 2 uses it",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=["ul2_tasks"],
+    package_data={"ul2_tasks": ["data/*"]},
+    python_requires=">=3.10,<3.14",
+    install_requires=[
+        "seqio>=0.0.20,<0.1",
+        "tensorflow>=2.21,<2.22",
+        "tensorflow-text>=2.21,<2.22",
+        "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
+        "numpy",
+        "rich>=13",
+    ],
+    extras_require={
+        "cache": ["apache-beam[tfrecord]>=2.77"],  # seqio_cache_tasks
+        "t5": T5,  # t5.data, for downstream tasks and as the benchmarks' peer
+        "t5x": ["t5x @ git+https://github.com/google-research/t5x"],
+        "test": [*T5, "pytest>=8", "hypothesis>=6", "scipy>=1.11", "mistral-common>=1.8"],
+        "dev": ["ruff>=0.9"],
+    },
+)

@@ -1,0 +1,20 @@
+"""UL2 pre-training data for SeqIO and t5x: importing this registers `ul2_corpus`, `ul2_r1` .. `ul2_s` and `ul2_mix`."""
+
+from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.lengths import chunk_length
+from ul2_tasks.registry import register
+from ul2_tasks.vocabularies import default_vocabulary
+
+__version__ = "0.1.0"
+__all__ = [
+    "T5GEMMA2",
+    "UL2",
+    "UL2R",
+    "SequentialDenoiser",
+    "SpanDenoiser",
+    "chunk_length",
+    "default_vocabulary",
+    "register",
+]
+
+register()

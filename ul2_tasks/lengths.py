@@ -1,0 +1,161 @@
+"""The integer arithmetic: from token budgets to the chunk length L, the noise tokens n and the noise spans k.
+
+    n = clamp(round(L * r), 1, L - 1)
+    k = clamp(round(n / mu), 1, min(n, L - n))
+    inputs  = mode + kept tokens, each span replaced by its sentinel + EOS    -> m + (L - n) + k + 1
+    targets = for each span its sentinel, then its tokens, + EOS              -> n + k + 1
+
+`round` is Python's, half to even. A chunk of one token, which only the very end of a corpus or a one-token document
+gives, is all noise: n = k = 1. Everything here is plain integers, known before any graph is built.
+
+Where `t5.data.preprocessors.random_spans_helper` applies (no mode token, targets large enough) the chunk is the same
+but for three of its habits: it looks at the inputs alone, and leaves `span_corruption` to fail on the targets; at
+r = 0.5 it gives up one token so that targets are no longer than inputs, whatever the targets' budget; and it does not
+clamp n and k, so that short budgets count 0 spans where its mask then makes 1, or more spans than kept tokens can
+separate.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Mapping
+
+from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A full chunk of one denoiser, in tokens. With a uniform split, `noise` is the mean and `inputs`, `targets` the longest."""
+
+    length: int
+    noise: int
+    spans: int
+    inputs: int
+    targets: int
+
+
+def chunk_length(
+    denoiser: Denoiser,
+    sequence_length: Mapping[str, int],
+    *,
+    mode_tokens: int | None = None,
+    num_sentinels: int | None = None,
+    chunk_tokens: int | None = None,
+    add_eos: tuple[bool, bool] = (True, True),
+) -> Chunk:
+    """The longest chunk whose inputs and targets both fit.
+
+    Args:
+        denoiser: the denoiser.
+        sequence_length: the budgets in tokens, {"inputs": int, "targets": int}.
+        mode_tokens: m, tokens of the mode; by default 1 if the denoiser has a mode.
+        num_sentinels: sentinels that the vocabulary has; None to leave them uncounted.
+        chunk_tokens: an upper bound for the chunk, for shorter examples that pack better.
+        add_eos: whether inputs and targets end with an EOS.
+
+    Raises:
+        ValueError: a budget is missing, not a positive integer, or too small for a chunk of 2 tokens; the chunk needs
+            more sentinels than there are. The message says the numbers and what to change.
+
+    >>> from ul2_tasks.denoisers import SpanDenoiser
+    >>> chunk_length(SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.3), {"inputs": 12, "targets": 7})
+    Chunk(length=13, noise=4, spans=2, inputs=12, targets=7)
+    """
+    inputs_budget, targets_budget = _budgets(denoiser, sequence_length)
+    if chunk_tokens is not None and (not _is_int(chunk_tokens) or chunk_tokens < 2):
+        raise ValueError(f"chunk_tokens is {chunk_tokens!r}, expected an integer of at least 2, or None for no upper bound")
+    if mode_tokens is None:
+        mode_tokens = 0 if denoiser.mode is None else 1
+
+    def longest(length: int) -> tuple[int, int]:
+        return example_lengths(denoiser, length, mode_tokens, add_eos)
+
+    def too_long(length: int) -> bool:
+        inputs, targets = longest(length)
+        return inputs > inputs_budget or targets > targets_budget
+
+    # Both lengths never shrink as the chunk grows, so the first chunk that is too long ends the search; every token of
+    # a chunk stands in the inputs or in the targets, so no longer one can fit.
+    candidates = range(2, inputs_budget + targets_budget + 2)
+    length = 1 + bisect.bisect_left(candidates, True, key=too_long)
+    if length < 2:
+        inputs, targets = longest(2)
+        raise ValueError(
+            f"denoiser {denoiser.name!r} cannot fit sequence_length inputs {inputs_budget}, targets {targets_budget}: a chunk"
+            f" of 2 tokens already makes inputs of {inputs} ({mode_tokens} of them the mode) and targets of {targets};"
+            " raise the lengths"
+        )
+    length = min(length, chunk_tokens or length)
+    noise, spans = noise_counts(denoiser, length)
+    if num_sentinels is not None:
+        _check_sentinels(denoiser, length, num_sentinels)
+    return Chunk(length, noise, spans, *longest(length))
+
+
+def noise_counts(denoiser: Denoiser, length: int) -> tuple[int, int]:
+    """(n, k): noise tokens and noise spans of a chunk of `length` tokens; n is the mean where the split is uniform."""
+    if length < 2:
+        return length, length
+    noise = min(max(round(length * denoiser.noise_density), 1), length - 1)
+    if isinstance(denoiser, SequentialDenoiser):
+        return noise, 1
+    return noise, min(max(round(noise / denoiser.mean_span_length), 1), noise, length - noise)
+
+
+def noise_range(denoiser: Denoiser, length: int) -> tuple[int, int]:
+    """The fewest and the most noise tokens that a chunk of `length` tokens can get; equal unless the split is uniform."""
+    noise, _ = noise_counts(denoiser, length)
+    if isinstance(denoiser, SequentialDenoiser) and denoiser.split == "uniform" and length > 1:
+        reach = min(noise - 1, length - 1 - noise)
+        return noise - reach, noise + reach
+    return noise, noise
+
+
+def example_lengths(
+    denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bool, bool] = (True, True)
+) -> tuple[int, int]:
+    """The longest inputs and targets, in tokens, that a chunk of `length` tokens can make."""
+    fewest, most = noise_range(denoiser, length)
+    sentinels = sentinels_needed(denoiser, length)
+    return mode_tokens + length - fewest + sentinels + add_eos[0], most + sentinels + add_eos[1]
+
+
+def sentinels_needed(denoiser: Denoiser, length: int) -> int:
+    """Sentinels that a chunk of `length` tokens uses: one a span, none for a sequential denoiser without its sentinel."""
+    if isinstance(denoiser, SequentialDenoiser) and not denoiser.sentinel:
+        return 0
+    return noise_counts(denoiser, length)[1]
+
+
+def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int) -> None:
+    needed = sentinels_needed(denoiser, length)
+    if needed <= num_sentinels:
+        return
+    remedies = f"pass sentinels=[...] with at least {needed} ids, or a larger mean_span_length"
+    enough = bisect.bisect_right(range(length + 1), num_sentinels, key=lambda length: sentinels_needed(denoiser, length)) - 1
+    if enough >= 2:
+        remedies += f", or chunk_tokens={enough} at most (at the price of padding)"
+    raise ValueError(
+        f"denoiser {denoiser.name!r} needs {needed} sentinels for a chunk of {length} tokens, the vocabulary has"
+        f" {num_sentinels}: {remedies}"
+    )
+
+
+def _budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> tuple[int, int]:
+    expected = 'expected {"inputs": tokens, "targets": tokens}, as in get_dataset(sequence_length={"inputs": 512, "targets": 512})'
+    if sequence_length is None:
+        raise ValueError(f"denoiser {denoiser.name!r}: sequence_length is None, {expected}")
+    for feature in ("inputs", "targets"):
+        if feature not in sequence_length:
+            raise ValueError(f"denoiser {denoiser.name!r}: sequence_length {dict(sequence_length)} has no {feature!r}, {expected}")
+        if not _is_int(sequence_length[feature]) or sequence_length[feature] < 1:
+            raise ValueError(
+                f"denoiser {denoiser.name!r}: sequence_length[{feature!r}] is {sequence_length[feature]!r}, expected a"
+                " positive integer"
+            )
+    return sequence_length["inputs"], sequence_length["targets"]
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

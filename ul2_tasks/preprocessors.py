@@ -1,0 +1,244 @@
+"""The tf.data steps: documents -> blocks of chunks -> corrupted examples.
+
+tf.data costs tens of microseconds per element and per map, whatever the map does. So documents are cut into *blocks*,
+batches of chunks, and one graph corrupts a whole block. `chunk` makes the blocks and `corrupt` the examples; both are
+SeqIO preprocessors, and take `sequence_length` and `output_features` as SeqIO passes them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corruption import concatenate_runs, corrupt_rows
+from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
+from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
+from ul2_tasks.spans import random_spans
+from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens
+
+DOCUMENTS_PER_BATCH = 128  # as in t5's reduce_concat_tokens
+TOKENS_PER_BLOCK = 1 << 16  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
+
+
+def read_text(dataset: tf.data.Dataset, text_key: str = "text") -> tf.data.Dataset:
+    """Names the text of each document `targets`; other features are left behind.
+
+    Args:
+        dataset: of dictionaries with a string scalar `text_key`, or of bare string scalars (`TextLineDataSource`).
+        text_key: the feature that holds the text.
+
+    Raises:
+        ValueError: there is no such feature; names those present.
+    """
+    if not isinstance(dataset.element_spec, Mapping):
+        return dataset.map(lambda text: {"targets": text}, num_parallel_calls=tf.data.AUTOTUNE)
+    if text_key not in dataset.element_spec:
+        raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(dataset.element_spec)}; give text_key")
+    return dataset.map(lambda document: {"targets": document[text_key]}, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def chunk(
+    dataset: tf.data.Dataset,
+    sequence_length: Mapping[str, int] | None,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    denoiser: Denoiser,
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+    chunk_tokens: int | None = None,
+    merge_examples: bool = True,
+    separate_documents: bool = False,
+) -> tf.data.Dataset:
+    """Cuts tokenized documents into blocks of chunks as long as the budgets allow.
+
+    Every token of every document is in exactly one chunk. Documents that are joined make chunks of full length across
+    their borders, and one shorter chunk at the very end of a dataset that ends. Documents that are kept apart make
+    full chunks and one shorter one each. A document without tokens adds nothing.
+
+    Args:
+        dataset: of {"targets": [tokens] int32}, any length; other features are left behind.
+        sequence_length: {"inputs": int, "targets": int}, the budgets.
+        output_features: `inputs` and `targets`, of one vocabulary.
+        denoiser: the denoiser that the chunks are for.
+        sentinels, modes: see `vocabularies.special_tokens`.
+        chunk_tokens: an upper bound for the chunk.
+        merge_examples: whether documents are joined.
+        separate_documents: whether an EOS ends each document when they are joined.
+
+    Returns:
+        A dataset of blocks {"tokens": [R, L] int32, "length": [R] int32}, R and L varying, rows padded with 0 at their end.
+
+    Raises:
+        ValueError: see `lengths.chunk_length` and `vocabularies.special_tokens`.
+        tf.errors.InvalidArgumentError: while iterating, on an id that no text may have: padding, a sentinel, a mode.
+    """
+    special, full = _plan(denoiser, sequence_length, output_features, sentinels, modes, chunk_tokens)
+    is_text = _text_id_table(output_features["targets"].vocabulary, special)
+    separator = [special.eos] if merge_examples and separate_documents else []
+
+    def prepare(document: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        tokens = tf.ensure_shape(tf.cast(document["targets"], tf.int32), [None])
+        end = tf.constant(separator, tf.int32)[: tf.size(tokens)]  # nothing to separate after an empty document
+        return tf.concat([tokens, end], axis=0) if separator else tokens
+
+    documents = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).ragged_batch(DOCUMENTS_PER_BATCH)
+
+    def check(batch: tf.RaggedTensor) -> tf.RaggedTensor:
+        return batch.with_flat_values(_check_text_ids(batch.flat_values, is_text, denoiser))
+
+    documents = documents.map(check, num_parallel_calls=tf.data.AUTOTUNE)
+    blocks = _join(documents, full.length) if merge_examples else documents.map(lambda batch: _split_apart(batch, full.length))
+    rows = max(1, TOKENS_PER_BLOCK // full.length)
+    return blocks.flat_map(lambda block: tf.data.Dataset.from_tensor_slices(block).batch(rows))
+
+
+def corrupt(
+    dataset: tf.data.Dataset,
+    sequence_length: Mapping[str, int] | None,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    denoiser: Denoiser,
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+    chunk_tokens: int | None = None,
+    merge_examples: bool = True,
+) -> tf.data.Dataset:
+    """Corrupts blocks of chunks and gives out their examples one by one.
+
+    The noise of a block depends on SeqIO's seed for it (a new one for each block, so also for each epoch), on the
+    denoiser's name and on the block's tokens. So denoisers that get the same tokens, and hosts that get the same
+    seeds, still draw different noise; the same seed over the same documents draws the same.
+
+    Args:
+        dataset: of blocks, as `chunk` makes them from the same arguments; features beside `tokens` and `length` are
+            handed on row by row.
+        sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens, merge_examples: as for `chunk`.
+
+    Returns:
+        A dataset of examples {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
+    """
+    special, full = _plan(denoiser, sequence_length, output_features, sentinels, modes, chunk_tokens)
+    ends_in_eos = [[special.eos] if output_features[key].add_eos else [] for key in ("inputs", "targets")]
+    uses_sentinels = not (isinstance(denoiser, SequentialDenoiser) and not denoiser.sentinel)
+    fewest, most = noise_range(denoiser, full.length)
+    equal_lengths = merge_examples and fewest == most  # then all rows of a block are, and there is no padding to cut
+
+    @seqio.map_over_dataset(num_seeds=1)
+    def corrupt_block(block: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        block = dict(block)
+        tokens, lengths = block.pop("tokens"), block.pop("length")
+        kept, noise = random_spans(denoiser, lengths, full.length, _noise_seed(seed, denoiser, tokens))
+        features = corrupt_rows(
+            tokens,
+            kept,
+            noise,
+            sentinels=special.sentinels if uses_sentinels else (),
+            mode=special.mode,
+            eos=ends_in_eos,
+            max_inputs=full.inputs,
+            max_targets=full.targets,
+        )
+        for key, (values, value_lengths) in features.items():
+            block[key] = values[:, : tf.reduce_max(value_lengths)]
+            if not equal_lengths:
+                block[f"{key}_length"] = value_lengths
+        return block
+
+    def cut_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        example = dict(example)
+        for key in ("inputs", "targets"):
+            example[key] = example[key][: example.pop(f"{key}_length")]
+        return example
+
+    examples = corrupt_block(dataset).unbatch()
+    return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _plan(
+    denoiser: Denoiser,
+    sequence_length: Mapping[str, int] | None,
+    output_features: Mapping[str, seqio.Feature],
+    sentinels: Sequence[int] | str | None,
+    modes: Mapping[str, Mode] | None,
+    chunk_tokens: int | None,
+) -> tuple[SpecialTokens, Chunk]:
+    missing = {"inputs", "targets"} - set(output_features)
+    if missing:
+        raise ValueError(f"output_features are {sorted(output_features)}, expected inputs and targets; {sorted(missing)} missing")
+    vocabularies = [output_features[key].vocabulary for key in ("inputs", "targets")]
+    if vocabularies[0] is not vocabularies[1] and vocabularies[0] != vocabularies[1]:
+        raise ValueError(f"inputs and targets must have one vocabulary, got {vocabularies[0]} and {vocabularies[1]}")
+    special = special_tokens(vocabularies[0], denoiser.mode, sentinels, modes)
+    add_eos = output_features["inputs"].add_eos, output_features["targets"].add_eos
+    if any(add_eos) and special.eos is None:
+        raise ValueError(f"{vocabularies[0]} has no EOS, but the features ask for one; set seqio.Feature(add_eos=False)")
+    if example_lengths(denoiser, 1, len(special.mode), add_eos)[0] == 0:
+        raise ValueError(
+            f"denoiser {denoiser.name!r} would make empty inputs of a one-token document, and SeqIO's packing mis-pairs those with"
+            " targets; give it a mode or a sentinel, or set seqio.Feature(add_eos=True) for the inputs"
+        )
+    full = chunk_length(
+        denoiser,
+        sequence_length,
+        mode_tokens=len(special.mode),
+        num_sentinels=len(special.sentinels),
+        chunk_tokens=chunk_tokens,
+        add_eos=add_eos,
+    )
+    return special, full
+
+
+def _join(documents: tf.data.Dataset, length: int) -> tf.data.Dataset:
+    """Cuts the stream of all tokens every `length` tokens; what is left at its end is a block of its own."""
+    batches = documents.map(lambda batch: (batch.flat_values, False))
+    end = tf.data.Dataset.from_tensors((tf.zeros([0], tf.int32), True))
+
+    def cut(rest: tf.Tensor, batch: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        tokens, is_end = tf.concat([rest, batch[0]], axis=0), batch[1]
+        size = tf.size(tokens)
+        width = tf.where(is_end, size, length)
+        rows = tf.where(is_end, tf.minimum(size, 1), size // length)
+        block = tf.reshape(tokens[: rows * width], tf.stack([rows, width]))
+        return tokens[rows * width :], {"tokens": block, "length": tf.fill([rows], width)}
+
+    return batches.concatenate(end).scan(tf.zeros([0], tf.int32), cut)
+
+
+def _split_apart(batch: tf.RaggedTensor, length: int) -> dict[str, tf.Tensor]:
+    """Cuts each document every `length` tokens, on its own."""
+    sizes = tf.cast(batch.row_lengths(), tf.int32)
+    rows = -(-sizes // length)
+    document = tf.repeat(tf.range(tf.size(sizes)), rows)
+    first_row = tf.cumsum(rows, exclusive=True)
+    offset = (tf.range(tf.size(document)) - tf.gather(first_row, document)) * length
+    starts = tf.gather(tf.cast(batch.row_starts(), tf.int32), document) + offset
+    lengths = tf.minimum(tf.gather(sizes, document) - offset, length)
+    width = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+    tokens, lengths = concatenate_runs(batch.flat_values, starts[:, tf.newaxis], lengths[:, tf.newaxis], width)
+    return {"tokens": tokens, "length": lengths}
+
+
+def _text_id_table(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> tf.Tensor:
+    """[vocabulary size] bool: whether an id may come out of a text."""
+    return tf.constant([id not in special.reserved for id in range(vocabulary.vocab_size)])
+
+
+def _check_text_ids(tokens: tf.Tensor, is_text: tf.Tensor, denoiser: Denoiser) -> tf.Tensor:
+    size = is_text.shape[0]
+    valid = tf.gather(is_text, tf.where((tokens > 0) & (tokens < size), tokens, 0))
+    message = (
+        f"denoiser {denoiser.name!r}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
+        f" vocabulary's {size} ids. Its text contains such a piece literally, or it was tokenized with another vocabulary. The ids:"
+    )
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(valid), [message, tf.boolean_mask(tokens, ~valid)])]):
+        return tf.identity(tokens)
+
+
+def _noise_seed(seed: tf.Tensor, denoiser: Denoiser, tokens: tf.Tensor) -> tf.Tensor:
+    """[2] int64. Salted with the denoiser and the tokens: SeqIO gives all tasks of a mixture, and all hosts, one seed."""
+    content = tf.bitcast(tf.fingerprint(tf.reshape(tokens, [1, -1]))[0], tf.int64)
+    seed = tf.random.fold_in(seed, tf.constant(zlib.crc32(denoiser.name.encode()), tf.int64), alg="philox")
+    return tf.random.fold_in(seed, content, alg="philox")

@@ -1,0 +1,172 @@
+"""The SeqIO providers: a task and a mixture whose iterators resume only in the pipeline that saved them.
+
+tf.data restores an iterator into whatever pipeline it is given: other rates, lengths, seeds or shards go on without a
+word, with other data than before. So each example carries a description of its pipeline through the buffers that a
+checkpoint saves, and is compared with the pipeline that gives it out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.denoisers import Denoiser
+from ul2_tasks.vocabularies import SpecialTokens, special_tokens, vocabulary_identity
+
+STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
+FINGERPRINT = "pipeline_fingerprint"
+DENOISER = "denoiser"  # for get_dataset(passthrough_features=["denoiser"]): the name of an example's denoiser
+
+
+class DenoisingTask(seqio.Task):
+    """A `seqio.Task` for one denoiser, whose preprocessors are `preprocessors.chunk` and `preprocessors.corrupt`.
+
+    It differs from its base in `get_dataset` alone. A resumed iterator is checked, as above. The corpus is not held in
+    memory by SeqIO, which would freeze its order and put it into every checkpoint. Nothing is trimmed: no example is
+    longer than its budget. `use_cached` reads the cache of the shared corpus.
+    """
+
+    @property
+    def denoiser(self) -> Denoiser:
+        return self._settings["denoiser"]
+
+    @property
+    def chunk_tokens(self) -> int | None:
+        return self._settings.get("chunk_tokens")
+
+    def special_tokens(self) -> SpecialTokens:
+        """The ids that the denoiser adds to the text's; opens the vocabulary."""
+        vocabulary = self.output_features["targets"].vocabulary
+        return special_tokens(vocabulary, self.denoiser.mode, self._settings.get("sentinels"), self._settings.get("modes"))
+
+    @property
+    def _settings(self) -> Mapping[str, Any]:
+        chunk, _ = self.preprocessors
+        return chunk.keywords
+
+    def get_dataset(
+        self,
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        shuffle_buffer_size: int | None = None,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = 1,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+        *,
+        rates: Mapping[str, float] | None = None,
+        features: Collection[str] | None = None,
+    ) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`; `trim_output_features` and `try_in_mem_cache` make no difference.
+
+        Args:
+            rates: the rates of the mixture that this is for; part of what a resumed iterator is checked for.
+            features: what to keep of an example; by default the output features.
+        """
+        chunk, corrupt = self.preprocessors
+        fingerprint = json.dumps(
+            {
+                "stream_version": STREAM_VERSION,
+                "task": self.name,
+                "rates": rates,
+                "settings": _describe(self._settings),
+                "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
+                "sequence_length": sequence_length and dict(sequence_length),
+                "split": split,
+                "use_cached": use_cached,
+                "shuffle": shuffle,
+                "seed": None if seed is None else int(seed),
+                "shard": [shard_info.index, shard_info.num_shards] if shard_info else [0, 1],
+            }
+        )
+
+        def stamp(blocks: tf.data.Dataset) -> tf.data.Dataset:
+            def stamp_rows(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+                rows = tf.size(block["length"])
+                return {
+                    **block,
+                    FINGERPRINT: tf.fill([rows], fingerprint),
+                    DENOISER: tf.fill([rows], self.denoiser.name),
+                }
+
+            return blocks.map(stamp_rows, num_parallel_calls=tf.data.AUTOTUNE)
+
+        stamped = seqio.Task(
+            self.name,
+            source=self.source.cached() if use_cached else self.source,
+            output_features=self.output_features,
+            preprocessors=[chunk, stamp, corrupt],
+            shuffle_buffer_size=self.shuffle_buffer_size,
+        ).get_dataset(
+            sequence_length=sequence_length,
+            split=split,
+            shuffle=shuffle,
+            shuffle_buffer_size=shuffle_buffer_size,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+            trim_output_features=False,
+            try_in_mem_cache=False,
+        )
+        kept = self.output_features if features is None else features
+
+        def check(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            saved = example[FINGERPRINT]
+            message = (
+                "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew. Saved:"
+            )
+            same = tf.debugging.Assert(tf.equal(saved, fingerprint), [message, saved, "this one:", fingerprint])
+            with tf.control_dependencies([same]):
+                return {key: tf.identity(value) for key, value in example.items() if key in kept}
+
+        return stamped.map(check, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+class DenoisingMixture(seqio.Mixture):
+    """A `seqio.Mixture` of denoising tasks; a resumed iterator is also checked for the mixture's rates."""
+
+    def get_task_dataset(
+        self,
+        task: seqio.Task,
+        output_feature_keys: Collection[str],
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = None,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+    ) -> tf.data.Dataset:
+        """See `seqio.Mixture.get_task_dataset`."""
+        return task.get_dataset(
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+            rates={other.name: self.get_rate(other) for other in self.tasks},
+            features=output_feature_keys,
+        )
+
+
+def _describe(settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings of a task in few words: a list of a thousand sentinels is told by its length and checksum."""
+    described = dict(settings)
+    described["denoiser"] = dataclasses.asdict(settings["denoiser"])
+    sentinels = settings.get("sentinels")
+    if sentinels is not None and not isinstance(sentinels, str):
+        described["sentinels"] = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(map(int, sentinels))).encode())}"
+    return described

@@ -1,0 +1,189 @@
+"""Which ids mean what: sentinels, modes, padding, and the vocabulary that this package ships."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import seqio
+from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+
+DEFAULT_MODEL = pathlib.Path(__file__).parent / "data" / "default.model"
+
+Mode = int | Sequence[int] | str
+
+_ORDINARY = (
+    sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL,
+    sentencepiece_model_pb2.ModelProto.SentencePiece.BYTE,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """The ids that one denoiser adds to the text's: sentinels in the order of use, the mode's, EOS; and those no text may have."""
+
+    sentinels: tuple[int, ...]
+    mode: tuple[int, ...]
+    eos: int | None
+    reserved: frozenset[int]
+
+
+def default_vocabulary() -> seqio.SentencePieceVocabulary:
+    """The vocabulary that ships with this package: 4,096 pieces trained on the embedded corpus by `train_vocabulary.py`.
+
+    Padding is 0, EOS 1, unknown 2; `<extra_id_0>` .. `<extra_id_255>`, `[R]`, `[S]` and `[X]` are control pieces, which
+    text can never produce. It is there so that everything runs offline; real work passes its own. Opens no file yet.
+    """
+    return seqio.SentencePieceVocabulary(str(DEFAULT_MODEL))
+
+
+def special_tokens(
+    vocabulary: seqio.Vocabulary,
+    mode: str | None,
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> SpecialTokens:
+    """Finds and checks the special ids of a denoiser.
+
+    Args:
+        vocabulary: the vocabulary of both features.
+        mode: the denoiser's mode by name, or None.
+        sentinels: their ids in the order of use; or the pieces' common name with `{}` for the number, such as
+            "<unused{}>"; or None for the pieces `<extra_id_0>`, `<extra_id_1>`, .. of a SentencePiece model, and
+            otherwise the vocabulary's `extra_ids`, last id first (T5's order), less those that are modes.
+        modes: what each mode is: an id, several ids, or a text to tokenize (its length counts in the budget). A mode
+            that is not given must be a single piece of the vocabulary.
+
+    Raises:
+        ValueError: id 0 can be a real token; a sentinel or mode id is out of range, doubled, ordinary, padding, EOS or
+            unknown; a mode is not in the vocabulary.
+    """
+    check_padding(vocabulary)
+    modes = dict(modes or {})
+    mode_ids = () if mode is None else _mode_ids(vocabulary, mode, modes)
+    # A mode given by id is no sentinel, this denoiser's mode or not: one mixture, one set of sentinels.
+    reserved = {id for value in modes.values() if not isinstance(value, str) for id in _as_ids(value)}
+    if not isinstance(modes.get(mode), str):
+        reserved |= set(mode_ids)
+    sentinel_ids = _sentinel_ids(vocabulary, sentinels, reserved)
+    _check_ids(vocabulary, "sentinels", sentinel_ids)
+    _check_ids(vocabulary, f"mode {mode!r}", mode_ids, ordinary_allowed=isinstance(modes.get(mode), str))
+    both = sorted(set(sentinel_ids) & set(mode_ids))
+    if both:
+        raise ValueError(f"ids {both} are sentinels and also the mode {mode!r}; leave them out of one of the two")
+    return SpecialTokens(sentinel_ids, mode_ids, vocabulary.eos_id, frozenset({0, *reserved, *sentinel_ids}))
+
+
+def check_padding(vocabulary: seqio.Vocabulary) -> None:
+    """Raises a ValueError if id 0, which all of SeqIO takes for padding, can come out of a text."""
+    if vocabulary.pad_id != 0:
+        raise ValueError(f"{vocabulary} pads with {vocabulary.pad_id}, expected 0: SeqIO pads and packs with 0; shift the ids")
+    model = _sentencepiece(vocabulary)
+    if model is None or model.is_control(0) or model.is_unused(0):
+        return
+    has_byte_fallback = any(model.is_byte(id) for id in range(model.get_piece_size()))
+    if model.is_unknown(0) and has_byte_fallback:
+        return  # Llama's layout: with bytes to fall back on, no text is unknown.
+    raise ValueError(
+        f"id 0 of {vocabulary} is the token {model.id_to_piece(0)!r}, but SeqIO takes 0 for padding: inside an example it would cut"
+        " it when packed. Shift the ids by one, or train the model with pad_id=0"
+    )
+
+
+def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
+    """What must be equal for ids to mean the same, wherever the files are: class, size, and a SentencePiece model's SHA-256."""
+    identity = f"{type(vocabulary).__name__}, {vocabulary.vocab_size} ids, eos {vocabulary.eos_id}"
+    if isinstance(vocabulary, seqio.SentencePieceVocabulary):
+        return f"{identity}, sha256 {hashlib.sha256(vocabulary.sp_model).hexdigest()}"
+    return identity
+
+
+def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
+    """The ids' names for people: the pieces of a SentencePiece model, otherwise `<id>`."""
+    model = _sentencepiece(vocabulary)
+    return [f"<{id}>" if model is None else model.id_to_piece(int(id)) for id in ids]
+
+
+def _sentencepiece(vocabulary: seqio.Vocabulary) -> SentencePieceProcessor | None:
+    return vocabulary.tokenizer if isinstance(vocabulary, seqio.SentencePieceVocabulary) else None
+
+
+def _piece_id(vocabulary: seqio.Vocabulary, piece: str) -> int | None:
+    """The id of a piece. SeqIO's own extra ids are pieces that start with a word boundary, so that is tried too."""
+    model = _sentencepiece(vocabulary)
+    if model is not None:
+        for spelling in (piece, "\u2581" + piece):
+            id = model.piece_to_id(spelling)
+            if model.id_to_piece(id) == spelling:
+                return id
+    return None
+
+
+def _as_ids(value: int | Sequence[int]) -> tuple[int, ...]:
+    return (int(value),) if hasattr(value, "__index__") else tuple(int(id) for id in value)
+
+
+def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, Mode]) -> tuple[int, ...]:
+    given = modes.get(mode)
+    if isinstance(given, str):
+        ids = tuple(vocabulary.encode(given))
+    elif given is not None:
+        ids = _as_ids(given)
+    else:
+        id = _piece_id(vocabulary, mode)
+        if id is None:
+            pieces = tuple(vocabulary.encode(mode))
+            raise ValueError(
+                f"mode {mode!r} is not a piece of {vocabulary} (as text it is {len(pieces)} tokens: {pieces}); give"
+                f" modes={{{mode!r}: id}}, or modes={{{mode!r}: {mode!r}}} to use the text's tokens, or a denoiser with mode=None"
+            )
+        ids = (id,)
+    if not ids:
+        raise ValueError(f"mode {mode!r} is given as {given!r}, which makes no token; expected an id, ids, or a text")
+    return ids
+
+
+def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: Sequence[int] | str | None, reserved: set[int]) -> tuple[int, ...]:
+    if sentinels is not None and not isinstance(sentinels, str):
+        return _as_ids(sentinels)
+    template = sentinels or "<extra_id_{}>"
+    if template.format(0) == template:
+        raise ValueError(
+            f"sentinels is {sentinels!r}, expected ids, or the pieces' name with {{}} for the number, such as '<unused{{}}>'"
+        )
+    ids: list[int] = []
+    while (id := _piece_id(vocabulary, template.format(len(ids)))) is not None:
+        ids.append(id)
+    if sentinels is not None and not ids:
+        raise ValueError(
+            f"sentinels is {sentinels!r}, but {vocabulary} has no piece {template.format(0)!r}; give ids, or another name"
+        )
+    if not ids:
+        last = vocabulary.vocab_size - 1
+        ids = [id for id in range(last, last - vocabulary.extra_ids, -1) if id not in reserved]
+    return tuple(ids)
+
+
+def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordinary_allowed: bool = False) -> None:
+    size, model = vocabulary.vocab_size, _sentencepiece(vocabulary)
+    meanings = {0: "padding", vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
+    if not ordinary_allowed and len(set(ids)) < len(ids):
+        raise ValueError(f"{what}: ids {sorted({id for id in ids if list(ids).count(id) > 1})} are given more than once")
+    for id in ids:
+        if not 0 <= id < size:
+            raise ValueError(f"{what}: id {id} is not in the vocabulary, expected 0 < id < {size}")
+        if id in meanings and not (ordinary_allowed and id == vocabulary.unk_id):
+            raise ValueError(f"{what}: id {id} is {meanings[id]} in {vocabulary}; give another id")
+        if model is not None and not ordinary_allowed and _piece_types(vocabulary.sp_model)[id] in _ORDINARY:
+            raise ValueError(
+                f"{what}: id {id} is the ordinary token {model.id_to_piece(id)!r}, which text contains; give control,"
+                " user-defined or unused pieces"
+            )
+
+
+@functools.lru_cache(maxsize=8)
+def _piece_types(model: bytes) -> list[int]:
+    return [piece.type for piece in sentencepiece_model_pb2.ModelProto.FromString(model).pieces]
