@@ -76,20 +76,23 @@ def chunk(
         tf.errors.InvalidArgumentError: while iterating, on an id that no text may have: padding, a sentinel, a mode.
     """
     special, full = _plan(denoiser, sequence_length, output_features, sentinels, modes, chunk_tokens)
+    if separate_documents and (not merge_examples or special.eos is None):
+        raise ValueError(
+            f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
+            " set merge_examples=True and use a vocabulary with an EOS, or set separate_documents=False"
+        )
     is_text = _text_id_table(output_features["targets"].vocabulary, special)
-    separator = [special.eos] if merge_examples and separate_documents else []
 
-    def prepare(document: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        tokens = tf.ensure_shape(tf.cast(document["targets"], tf.int32), [None])
-        end = tf.constant(separator, tf.int32)[: tf.size(tokens)]  # nothing to separate after an empty document
-        return tf.concat([tokens, end], axis=0) if separator else tokens
+    def prepare(batch: Mapping[str, tf.RaggedTensor | tf.Tensor]) -> tf.RaggedTensor:
+        documents = batch["targets"]
+        if isinstance(documents, tf.Tensor):  # what ragged_batch makes of documents of one static length
+            documents = tf.RaggedTensor.from_tensor(documents)
+        documents = documents.with_flat_values(_check_text_ids(tf.cast(documents.flat_values, tf.int32), is_text, denoiser))
+        return _append_to_each(documents, special.eos) if separate_documents else documents
 
-    documents = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).ragged_batch(DOCUMENTS_PER_BATCH)
-
-    def check(batch: tf.RaggedTensor) -> tf.RaggedTensor:
-        return batch.with_flat_values(_check_text_ids(batch.flat_values, is_text, denoiser))
-
-    documents = documents.map(check, num_parallel_calls=tf.data.AUTOTUNE)
+    if set(dataset.element_spec) != {"targets"}:
+        dataset = dataset.map(lambda document: {"targets": document["targets"]}, num_parallel_calls=tf.data.AUTOTUNE)
+    documents = dataset.ragged_batch(DOCUMENTS_PER_BATCH).map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
     blocks = _join(documents, full.length) if merge_examples else documents.map(lambda batch: _split_apart(batch, full.length))
     rows = max(1, TOKENS_PER_BLOCK // full.length)
     return blocks.flat_map(lambda block: tf.data.Dataset.from_tensor_slices(block).batch(rows))
@@ -221,6 +224,12 @@ def _split_apart(batch: tf.RaggedTensor, length: int) -> dict[str, tf.Tensor]:
     return {"tokens": tokens, "length": lengths}
 
 
+def _append_to_each(documents: tf.RaggedTensor, eos: int) -> tf.RaggedTensor:
+    """Ends each document that has tokens with an EOS; after an empty one there is nothing to separate."""
+    ends = tf.cast(documents.row_lengths() > 0, tf.int64)
+    return tf.concat([documents, tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(ends)], eos), ends)], axis=1)
+
+
 def _text_id_table(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> tf.Tensor:
     """[vocabulary size] bool: whether an id may come out of a text."""
     return tf.constant([id not in special.reserved for id in range(vocabulary.vocab_size)])
@@ -230,8 +239,8 @@ def _check_text_ids(tokens: tf.Tensor, is_text: tf.Tensor, denoiser: Denoiser) -
     size = is_text.shape[0]
     valid = tf.gather(is_text, tf.where((tokens > 0) & (tokens < size), tokens, 0))
     message = (
-        f"denoiser {denoiser.name!r}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
-        f" vocabulary's {size} ids. Its text contains such a piece literally, or it was tokenized with another vocabulary. The ids:"
+        f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
+        f" {size} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it. The ids:"
     )
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(valid), [message, tf.boolean_mask(tokens, ~valid)])]):
         return tf.identity(tokens)

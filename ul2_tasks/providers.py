@@ -87,7 +87,7 @@ class DenoisingTask(seqio.Task):
                 "seed": None if seed is None else int(seed),
                 "shard": [shard_info.index, shard_info.num_shards] if shard_info else [0, 1],
             }
-        )
+        ).replace('"', "")  # tf.debugging.Assert would print a backslash before each
 
         def stamp(blocks: tf.data.Dataset) -> tf.data.Dataset:
             def stamp_rows(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

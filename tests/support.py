@@ -1,0 +1,118 @@
+"""What several tests need: denoisers, vocabularies, documents as datasets, and the way back from an example to its chunk."""
+
+import itertools
+import pathlib
+
+import mistral_common
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.preprocessors import chunk, corrupt
+from ul2_tasks.vocabularies import SpecialTokens, special_tokens
+
+UNIFORM = tuple(
+    SpanDenoiser(
+        name=f"uniform_{d.name}",
+        mean_span_length=d.mean_span_length,
+        noise_density=d.noise_density,
+        mode=d.mode,
+        placement="uniform",
+    )
+    for d in T5GEMMA2
+    if isinstance(d, SpanDenoiser)
+)
+SEQUENTIAL = tuple(
+    SequentialDenoiser(name=f"s_{split}_{sentinel}".lower(), noise_density=rate, mode="[S]", split=split, sentinel=sentinel)
+    for split, rate in (("fixed", 0.75), ("uniform", 0.25), ("uniform", 0.75))
+    for sentinel in (True, False)
+)
+# Every kind of denoiser, each once: presets share some.
+DENOISERS = list(dict.fromkeys([*T5GEMMA2, *UL2, *UL2R, *UNIFORM, *SEQUENTIAL]))
+
+
+def denoiser_id(denoiser) -> str:
+    shape = getattr(denoiser, "placement", None) or f"{denoiser.split}-{denoiser.sentinel}"
+    return f"{denoiser.name}-{getattr(denoiser, 'mean_span_length', 'suffix')}-{denoiser.noise_density}-{shape}"
+
+
+def byte_vocabulary(sentinels: int = 100) -> tuple[seqio.ByteVocabulary, dict[str, int]]:
+    """ByT5's vocabulary with sentinels at its end and, before them, the modes."""
+    return seqio.ByteVocabulary(extra_ids=sentinels + 3), {"[R]": 259, "[S]": 260, "[X]": 261}
+
+
+def mistral_model() -> str:
+    """A real, large SentencePiece BPE model with byte fallback and 761 unused control pieces, ids 10 to 770; id 0 is <unk>."""
+    return str(pathlib.Path(mistral_common.__file__).parent / "data" / "mistral_instruct_tokenizer_240216.model.v2")
+
+
+def features(vocabulary: seqio.Vocabulary, add_eos: bool = True) -> dict[str, seqio.Feature]:
+    return {key: seqio.Feature(vocabulary, add_eos=add_eos) for key in ("inputs", "targets")}
+
+
+def token_dataset(documents) -> tf.data.Dataset:
+    documents = [np.asarray(document, np.int32) for document in documents]
+    return tf.data.Dataset.from_generator(
+        lambda: ({"targets": document} for document in documents),
+        output_signature={"targets": tf.TensorSpec([None], tf.int32)},
+    )
+
+
+def denoise(documents, sequence_length, denoiser, vocabulary, seed=0, add_eos=True, separate_documents=False, **settings):
+    """The examples that the two preprocessors make of token lists, as SeqIO would call them."""
+    output_features = features(vocabulary, add_eos)
+    with seqio.utils.map_seed_manager(seed):
+        blocks = chunk(
+            token_dataset(documents),
+            sequence_length,
+            output_features,
+            denoiser=denoiser,
+            separate_documents=separate_documents,
+            **settings,
+        )
+        examples = corrupt(blocks, sequence_length, output_features, denoiser=denoiser, **settings)
+    return list(examples.as_numpy_iterator())
+
+
+def special_for(denoiser, vocabulary, modes) -> SpecialTokens:
+    return special_tokens(vocabulary, denoiser.mode, modes=modes)
+
+
+def flat(lists) -> list[int]:
+    return list(itertools.chain.from_iterable(lists))
+
+
+def restore_all(examples, denoiser, special: SpecialTokens) -> list[int]:
+    """The stream of tokens that examples were made of, in their order."""
+    return flat(restore(example, denoiser, special) for example in examples)
+
+
+def restore(example, denoiser, special: SpecialTokens) -> list[int]:
+    """The chunk that an example was made of, checking on the way that every special id is where it belongs."""
+    inputs, targets = list(map(int, example["inputs"])), list(map(int, example["targets"]))
+    assert tuple(inputs[: len(special.mode)]) == special.mode
+    assert inputs.pop() == special.eos
+    assert targets.pop() == special.eos
+    inputs = inputs[len(special.mode) :]
+    sentinels = set(special.sentinels)
+    if not getattr(denoiser, "sentinel", True):
+        assert not sentinels & {*inputs, *targets}
+        return inputs + targets
+    used = [id for id in inputs if id in sentinels]
+    assert used == [id for id in targets if id in sentinels] == list(special.sentinels[: len(used)]), "in order, once each"
+    assert targets[0] == special.sentinels[0]
+    chunk = []
+    for id in inputs:
+        if id not in sentinels:
+            chunk.append(id)
+            continue
+        targets = targets[1:]
+        span = 0
+        while span < len(targets) and targets[span] not in sentinels:
+            span += 1
+        assert span > 0, "every span has tokens"
+        chunk += targets[:span]
+        targets = targets[span:]
+    assert not targets
+    return chunk
