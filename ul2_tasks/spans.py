@@ -16,6 +16,7 @@ from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
 from ul2_tasks.lengths import noise_counts, noise_range
 
 
+@tf.autograph.experimental.do_not_convert  # it has nothing to convert, and would take seconds over the table
 def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the spans of each row.
 
