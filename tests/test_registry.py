@@ -1,0 +1,142 @@
+"""`register`: names, idempotence, errors; importing registers and opens no file."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import seqio
+from support import byte_vocabulary, flat, restore_all, special_for
+
+from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, default_vocabulary, register
+from ul2_tasks.corpora import MemoryDataSource
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 128, "targets": 128}
+
+
+def documents() -> list[str]:
+    return [f"document {n}: {'words and more words ' * (n % 7)}" for n in range(60)]
+
+
+def source():
+    return MemoryDataSource(documents, validation=0.1)
+
+
+def other_documents() -> list[str]:
+    return ["other"]
+
+
+def test_the_default_registration():
+    assert register() == "ul2_mix"
+    names = {"ul2_corpus", "ul2_r1", "ul2_r2", "ul2_x1", "ul2_x2", "ul2_s"}
+    assert {name for name in seqio.TaskRegistry.names() if name.startswith("ul2_")} >= names
+    mixture = seqio.get_mixture_or_task("ul2_mix")
+    assert {task.name: mixture.get_rate(task) for task in mixture.tasks} == {
+        "ul2_r1": 1,
+        "ul2_r2": 1,
+        "ul2_x1": 1,
+        "ul2_x2": 1,
+        "ul2_s": 4,
+    }
+    for task in (mixture, *mixture.tasks, seqio.get_mixture_or_task("ul2_corpus")):
+        assert set(task.splits) == {"train", "validation"}
+        assert task.output_features["targets"].vocabulary == default_vocabulary()
+    assert set(mixture.output_features) == {"inputs", "targets"}
+    assert [name for name in ("ul2_corpus", "ul2_r1") if seqio.TaskRegistry.get(name).supports_caching] == ["ul2_corpus"]
+
+
+def test_importing_registers_and_opens_no_file_of_the_package_or_the_corpus():
+    script = """
+import json, sys
+import seqio, sentencepiece.sentencepiece_model_pb2  # what others open is not ours
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+import ul2_tasks
+print(json.dumps([path for path in opened if not path.endswith((".py", ".pyc"))]))
+print("pydoc_data.topics" in sys.modules, "ul2_mix" in seqio.MixtureRegistry.names())
+"""
+    lines = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert [path for path in json.loads(lines[0]) if "ul2_tasks" in path or "pydoc" in path] == []
+    assert lines[1] == "False True"
+
+
+def test_the_same_arguments_again_change_nothing():
+    arguments = {"vocabulary": BYTES, "denoisers": T5GEMMA2[:2], "modes": MODES, "sentinels": [300, 301], "chunk_tokens": 50}
+    assert register("again", source(), **arguments) == "again_mix"
+    before = {name: seqio.get_mixture_or_task(name) for name in ("again_corpus", "again_r1", "again_r2", "again_mix")}
+    copies = {**arguments, "denoisers": list(T5GEMMA2[:2]), "sentinels": iter([300, 301]), "modes": dict(MODES)}
+    assert register("again", source(), **copies) == "again_mix"
+    assert all(seqio.get_mixture_or_task(name) is provider for name, provider in before.items())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocabulary": default_vocabulary()}, "vocabulary is .*Byte.*, got .*SentencePiece"),
+        ({"denoisers": UL2}, r"denoisers is \(SpanDenoiser"),
+        ({"text_key": "body"}, "text_key is 'text', got 'body'"),
+        ({"sentinels": "<unused{}>"}, "sentinels is None, got '<unused{}>'"),
+        ({"modes": {**MODES, "[R]": 258}}, "modes is .*259.*, got .*258"),
+        ({"chunk_tokens": 100}, "chunk_tokens is None, got 100"),
+        ({"merge_examples": False}, "merge_examples is True, got False"),
+        ({"separate_documents": True}, "separate_documents is False, got True"),
+        ({"source": MemoryDataSource(other_documents, validation=0.1)}, "source is .*documents.*, got .*other_documents"),
+        ({"source": MemoryDataSource(documents, validation=0.2)}, "source is .*0.1.*, got .*0.2"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_other_arguments_under_the_same_name_are_refused_and_named(change, message):
+    arguments = {"source": source(), "vocabulary": BYTES, "modes": MODES}
+    register("fixed", **arguments)
+    with pytest.raises(ValueError, match=f"'fixed_mix' is already registered with other arguments: {message}.*; give another name"):
+        register("fixed", **{**arguments, **change})
+
+
+def test_names_that_others_hold_are_refused_and_nothing_is_registered():
+    for name in ("taken_r2", "mine_mix"):
+        seqio.MixtureRegistry.add(name, ["ul2_r1"], default_rate=1)
+    with pytest.raises(ValueError, match=r"cannot register 'taken': the names \['taken_r2'\] are taken"):
+        register("taken")
+    assert not {"taken_corpus", "taken_r1", "taken_mix"} & {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
+    with pytest.raises(ValueError, match=r"'mine_mix' is already registered, and not by ul2_tasks\.register"):
+        register("mine")
+    with pytest.raises(ValueError, match=r"the names .* are taken"):
+        register("clash", denoisers=[SpanDenoiser(name="corpus", mean_span_length=3, noise_density=0.15)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"source": "corpus.txt"}, r"source is 'corpus.txt', expected a seqio.DataSource, such as seqio.TextLineDataSource"),
+        ({"vocabulary": "my.model"}, r"vocabulary is 'my.model', expected a seqio.Vocabulary, such as seqio.SentencePiece"),
+        ({"merge_examples": "yes"}, "merge_examples is 'yes', expected True or False"),
+        ({"denoisers": []}, "denoisers: got none"),
+        ({"denoisers": [T5GEMMA2[0], T5GEMMA2[0]]}, r"name \['r1'\] is given more than once"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        register("bad", **arguments)
+    assert "bad_mix" not in seqio.MixtureRegistry.names()
+
+
+def test_a_researchers_own_text_files(tmp_path):
+    """Own files, vocabulary and denoisers."""
+    lines = [f"line number {n} of the corpus" for n in range(400)]
+    for part in range(4):
+        (tmp_path / f"part{part}.txt").write_text("\n".join(lines[part::4]) + "\n")
+    denoiser = SpanDenoiser(name="mine", mode="[R]", mean_span_length=5, noise_density=0.2)
+    mixture = register(
+        "own",
+        seqio.TextLineDataSource({"train": str(tmp_path / "*.txt")}),
+        BYTES,
+        [denoiser],
+        modes=MODES,
+        separate_documents=True,
+    )
+    assert mixture == "own_mix"
+    examples = list(seqio.get_mixture_or_task("own_mine").get_dataset(LENGTHS, split="train", seed=3).as_numpy_iterator())
+    # Examples are shuffled, so what is compared is how often each token occurs.
+    restored = restore_all(examples, denoiser, special_for(denoiser, BYTES, MODES))
+    assert sorted(restored) == sorted(flat([*BYTES.encode(line), 1] for line in lines))
