@@ -2,8 +2,8 @@
 
     python benchmarks/cost.py [--lengths 512,2048,8192] [--tokens 2000000] [--repeats 5] [--output cost.json]
 
-For each length (the budget of inputs and of targets alike) and each of the five denoisers of `T5GEMMA2`, both sides make
-examples of the same documents, tokens in memory:
+It needs this package with its extra `t5`. For each length (the budget of inputs and of targets alike) and each of the five
+denoisers of `T5GEMMA2`, both sides make examples of the same documents, tokens in memory:
 
 * ours: `chunk` and `corrupt`, called as a SeqIO task calls them.
 * t5: `select_random_chunk`, `reduce_concat_tokens`, `split_tokens`, `denoise` with `random_spans_noise_mask` and unique
@@ -36,6 +36,7 @@ import platform
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -76,14 +77,15 @@ def main() -> None:
     report(console, rows, totals)
     tokens = sum(map(len, documents))
     source_ns = statistics.median(run["cpu"] for run in source_runs) / tokens * 1e9
-    console.print(f"{len(documents):,} documents, {tokens:,} tokens; the source alone: {source_ns:.1f} ns/token, in all figures")
+    console.print(f"{len(documents):,} documents, {tokens:,} tokens; source alone {source_ns:.1f} ns/token", soft_wrap=True)
     costs = [total["ours_ns_per_token"] for total in totals]
     flat = max(costs) / min(costs)
     by_length = ", ".join(f"{cost:.1f} at {total['length']}" for cost, total in zip(costs, totals))
-    console.print(f"ours, five together, ns/token: {by_length}; flat within {flat:.2f} times")
+    console.print(f"ours, five together, ns/token: {by_length}; flat within {flat:.2f} times", soft_wrap=True)
     if arguments.output:
         result = {
             "machine": machine(),
+            "repeats": arguments.repeats,
             "documents": len(documents),
             "tokens": tokens,
             "source": {"ns_per_token": source_ns, "runs": source_runs},
@@ -155,7 +157,7 @@ def batched(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def measure(
     source: tf.data.Dataset, documents: Sequence[np.ndarray], length: int, denoiser: Denoiser, repeats: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """One row of the table, and all that it comes from."""
     sequence_length = {"inputs": length, "targets": length}
     full = chunk_length(denoiser, sequence_length)
@@ -219,7 +221,7 @@ def timed(batches: tf.data.Dataset) -> dict[str, float]:
     return {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
 
 
-def together(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
+def together(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One example of each denoiser."""
     total = {key: sum(row[key] for row in rows) for key in ("chunk", "t5_us", "ours_us", "t5_wall_us", "ours_wall_us")}
     return {
@@ -230,9 +232,9 @@ def together(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
     }
 
 
-def report(console: Console, rows: Sequence[Mapping[str, object]], totals: Sequence[Mapping[str, object]]) -> None:
-    table = Table(title="CPU time per example, medians", title_justify="left")
-    for column in ("length", "denoiser", "chunk tokens", "t5 µs", "ours µs", "t5 / ours", "ours ns/token"):
+def report(console: Console, rows: Sequence[Mapping[str, Any]], totals: Sequence[Mapping[str, Any]]) -> None:
+    table = Table(title="CPU time per example, medians; chunk in tokens, ratio t5 / ours", title_justify="left")
+    for column in ("length", "denoiser", "chunk", "t5 µs", "ours µs", "ratio", "ours ns/token"):
         table.add_column(column, justify="left" if column == "denoiser" else "right")
     for total in totals:
         of_length = [row for row in rows if row["length"] == total["length"]]
@@ -243,7 +245,7 @@ def report(console: Console, rows: Sequence[Mapping[str, object]], totals: Seque
     console.print(table)
 
 
-def machine() -> dict[str, object]:
+def machine() -> dict[str, Any]:
     versions = {package: importlib.metadata.version(package) for package in ("tensorflow", "seqio", "t5")}
     return {"platform": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version(), **versions}
 

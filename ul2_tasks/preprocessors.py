@@ -8,7 +8,7 @@ SeqIO preprocessors, and take `sequence_length` and `output_features` as SeqIO p
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import seqio
 import tensorflow as tf
@@ -83,19 +83,14 @@ def chunk(
         )
     is_text = _text_id_table(output_features["targets"].vocabulary, special)
 
-    def prepare(batch: Mapping[str, tf.RaggedTensor | tf.Tensor]) -> tf.RaggedTensor:
-        documents = batch["targets"]
-        if isinstance(documents, tf.Tensor):  # what ragged_batch makes of documents of one static length
-            documents = tf.RaggedTensor.from_tensor(documents)
-        documents = documents.with_flat_values(_check_text_ids(tf.cast(documents.flat_values, tf.int32), is_text, denoiser))
-        return _append_to_each(documents, special.eos) if separate_documents else documents
+    def checked(tokens: tf.Tensor) -> tf.Tensor:
+        return _check_text_ids(tf.cast(tokens, tf.int32), is_text, denoiser)
 
-    if set(dataset.element_spec) != {"targets"}:
-        dataset = dataset.map(lambda document: {"targets": document["targets"]}, num_parallel_calls=tf.data.AUTOTUNE)
-    documents = dataset.ragged_batch(DOCUMENTS_PER_BATCH).map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
-    blocks = _join(documents, full.length) if merge_examples else documents.map(lambda batch: _split_apart(batch, full.length))
+    if separate_documents or set(dataset.element_spec) != {"targets"}:
+        ends = [special.eos] if separate_documents else []
+        dataset = dataset.map(lambda document: {"targets": _end(document["targets"], ends)}, num_parallel_calls=tf.data.AUTOTUNE)
     rows = max(1, TOKENS_PER_BLOCK // full.length)
-    return blocks.flat_map(lambda block: tf.data.Dataset.from_tensor_slices(block).batch(rows))
+    return _join(dataset, full.length, rows, checked) if merge_examples else _split_apart(dataset, full.length, rows, checked)
 
 
 def corrupt(
@@ -194,40 +189,47 @@ def _plan(
     return special, full
 
 
-def _join(documents: tf.data.Dataset, length: int) -> tf.data.Dataset:
+def _end(tokens: tf.Tensor, ends: Sequence[int]) -> tf.Tensor:
+    """Appends `ends` to a document; an empty one stays so, there is nothing to separate."""
+    return tf.concat([tokens, tf.constant(ends, tokens.dtype)[: tf.size(tokens)]], axis=0)
+
+
+def _join(dataset: tf.data.Dataset, length: int, rows: int, checked: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
     """Cuts the stream of all tokens every `length` tokens; what is left at its end is a block of its own."""
-    batches = documents.map(lambda batch: (batch.flat_values, False))
-    end = tf.data.Dataset.from_tensors((tf.zeros([0], tf.int32), True))
 
-    def cut(rest: tf.Tensor, batch: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        tokens, is_end = tf.concat([rest, batch[0]], axis=0), batch[1]
-        size = tf.size(tokens)
-        width = tf.where(is_end, size, length)
-        rows = tf.where(is_end, tf.minimum(size, 1), size // length)
-        block = tf.reshape(tokens[: rows * width], tf.stack([rows, width]))
-        return tokens[rows * width :], {"tokens": block, "length": tf.fill([rows], width)}
+    def block(tokens: tf.Tensor) -> tf.data.Dataset:
+        height, width = tf.unstack(tf.shape(tokens))
+        return tf.data.Dataset.from_tensors({"tokens": tokens, "length": tf.fill([height], width)})
 
-    return batches.concatenate(end).scan(tf.zeros([0], tf.int32), cut)
+    def cut(tokens: tf.Tensor) -> tf.data.Dataset:
+        whole = tf.size(tokens) // length * length
+        return block(tf.reshape(tokens[:whole], [-1, length])).concatenate(block(tokens[tf.newaxis, whole:]))
+
+    stream = dataset.rebatch(rows * length)
+    tokens = stream.map(lambda document: checked(document["targets"]), num_parallel_calls=tf.data.AUTOTUNE)
+    return tokens.flat_map(cut).filter(lambda block: tf.size(block["tokens"]) > 0)
 
 
-def _split_apart(batch: tf.RaggedTensor, length: int) -> dict[str, tf.Tensor]:
+def _split_apart(dataset: tf.data.Dataset, length: int, rows: int, checked: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
     """Cuts each document every `length` tokens, on its own."""
-    sizes = tf.cast(batch.row_lengths(), tf.int32)
-    rows = -(-sizes // length)
-    document = tf.repeat(tf.range(tf.size(sizes)), rows)
-    first_row = tf.cumsum(rows, exclusive=True)
-    offset = (tf.range(tf.size(document)) - tf.gather(first_row, document)) * length
-    starts = tf.gather(tf.cast(batch.row_starts(), tf.int32), document) + offset
-    lengths = tf.minimum(tf.gather(sizes, document) - offset, length)
-    width = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
-    tokens, lengths = concatenate_runs(batch.flat_values, starts[:, tf.newaxis], lengths[:, tf.newaxis], width)
-    return {"tokens": tokens, "length": lengths}
 
+    def cut(batch: Mapping[str, tf.RaggedTensor | tf.Tensor]) -> dict[str, tf.Tensor]:
+        documents = batch["targets"]
+        if isinstance(documents, tf.Tensor):  # what ragged_batch makes of documents of one static length
+            documents = tf.RaggedTensor.from_tensor(documents)
+        sizes = tf.cast(documents.row_lengths(), tf.int32)
+        chunks = -(-sizes // length)
+        document = tf.repeat(tf.range(tf.size(sizes)), chunks)
+        offset = (tf.range(tf.size(document)) - tf.gather(tf.cumsum(chunks, exclusive=True), document)) * length
+        starts = tf.gather(tf.cast(documents.row_starts(), tf.int32), document) + offset
+        lengths = tf.minimum(tf.gather(sizes, document) - offset, length)
+        width = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+        tokens = checked(documents.flat_values)
+        tokens, lengths = concatenate_runs(tokens, starts[:, tf.newaxis], lengths[:, tf.newaxis], width)
+        return {"tokens": tokens, "length": lengths}
 
-def _append_to_each(documents: tf.RaggedTensor, eos: int) -> tf.RaggedTensor:
-    """Ends each document that has tokens with an EOS; after an empty one there is nothing to separate."""
-    ends = tf.cast(documents.row_lengths() > 0, tf.int64)
-    return tf.concat([documents, tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(ends)], eos), ends)], axis=1)
+    batches = dataset.ragged_batch(DOCUMENTS_PER_BATCH).map(cut, num_parallel_calls=tf.data.AUTOTUNE)
+    return batches.flat_map(lambda block: tf.data.Dataset.from_tensor_slices(block).batch(rows))
 
 
 def _text_id_table(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> tf.Tensor:

@@ -2,7 +2,8 @@
 
 tf.data restores an iterator into whatever pipeline it is given: other rates, lengths, seeds or shards go on without a
 word, with other data than before. So each example carries a description of its pipeline through the buffers that a
-checkpoint saves, and is compared with the pipeline that gives it out.
+checkpoint saves, and is compared with the pipeline that gives it out. Examples that were already given out when the
+iterator was saved, to a parallel map or to SeqIO's packing, come first; then reading fails.
 """
 
 from __future__ import annotations

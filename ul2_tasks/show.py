@@ -28,7 +28,7 @@ def show(mixture: str, sequence_length: Mapping[str, int], examples: int = 2, mi
     provider = seqio.get_mixture_or_task(mixture)
     budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
     console.print(f"[bold]{mixture}[/]: {budgets}")
-    for task in sorted(provider.tasks, key=lambda task: -provider.get_rate(task)):
+    for task in provider.tasks:
         _show_task(console, task, sequence_length, examples, seed)
     _show_rates(console, provider, sequence_length, mixed_examples, seed)
 

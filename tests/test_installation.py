@@ -1,0 +1,72 @@
+"""What is installed is what was meant: package data, the wanted seqio, nothing that shadows gin."""
+
+import base64
+import hashlib
+import importlib.metadata
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import seqio
+
+import ul2_tasks
+
+REPOSITORY = pathlib.Path(__file__).parent.parent
+
+
+def distribution_or_skip(name):
+    try:
+        return importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{name} is not installed here: this is a checkout on the path, not an installation")
+
+
+def test_the_wanted_seqio_is_the_one_that_is_imported():
+    """t5 brings seqio-nightly, which writes into seqio's folder: each file must be the one that seqio itself installed."""
+    distribution = importlib.metadata.distribution("seqio")
+    assert distribution.version == "0.0.20"
+    sources = [file for file in distribution.files if file.suffix == ".py" and file.parts[0] == "seqio"]
+    assert len(sources) > 20
+    different = [str(file) for file in sources if digest(file.locate()) != file.hash.value]
+    assert different == [], "other files than seqio's own; install all of the project at once, in a fresh environment"
+    assert pathlib.Path(seqio.__file__).parent == pathlib.Path(distribution.locate_file("seqio"))
+
+
+def digest(path) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(pathlib.Path(path).read_bytes()).digest()).rstrip(b"=").decode()
+
+
+def test_pip_finds_no_conflict_in_what_the_project_asks_for():
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_installed_package_has_its_vocabulary_and_its_version():
+    distribution = distribution_or_skip("ul2_tasks")
+    assert distribution.version == ul2_tasks.__version__
+    files = {str(file) for file in distribution.files}
+    modules = {f"ul2_tasks/{path.name}" for path in (REPOSITORY / "ul2_tasks").glob("*.py")}
+    assert files >= {*modules, "ul2_tasks/data/default.model", "ul2_tasks/data/default.json"}
+    shipped = distribution.locate_file("ul2_tasks/data/default.model")
+    assert digest(shipped) == digest(REPOSITORY / "ul2_tasks/data/default.model")
+    assert any("Apache" in value for value in distribution.metadata.get_all("License-Expression", []))
+
+
+def test_the_folder_gin_is_no_package():
+    """With an __init__.py it would shadow the package gin when Python runs in the repository's root."""
+    assert not (REPOSITORY / "gin" / "__init__.py").exists()
+    done = subprocess.run(
+        [sys.executable, "-c", "import gin; print(gin.configurable)"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert "function configurable" in done.stdout
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    readme = (REPOSITORY / "README.md").read_text()
+    commands = re.findall(r"^    (.*-m venv .*)$", readme, re.MULTILINE)
+    assert len(commands) == 2, "a fresh machine needs two commands"
+    script = (REPOSITORY / ".ci" / "run").read_text()
+    assert commands[1] in script
+    assert "pytest" in commands[1]
