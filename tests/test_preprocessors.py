@@ -51,8 +51,17 @@ VOCABULARIES = {
 }
 
 
-@pytest.mark.parametrize("sequence_length", [(64, 64), (512, 512), (200, 40), (30, 300)], ids=str)
-@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize(
+    ("vocabulary", "sequence_length"),
+    [
+        ("bytes", (64, 64)),
+        ("bytes", (512, 512)),
+        ("bytes", (30, 300)),
+        ("default", (512, 512)),
+        ("mistral", (200, 40)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
 def test_joined_documents_are_lossless_and_every_full_chunk_is_exact(denoiser, vocabulary, sequence_length):
     vocabulary, settings, ordinary = VOCABULARIES[vocabulary]

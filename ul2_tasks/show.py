@@ -84,7 +84,7 @@ def _show_rates(console: Console, mixture: seqio.Mixture, sequence_length: Mappi
             counter[name] += len(example[feature])
 
     table = Table(title=f"{mixture.name}: {examples} mixed examples", title_justify="left")
-    for column in ("task", "rate", "wanted", "measured", "standard errors", "of input tokens", "of target tokens"):
+    for column in ("task", "weight", "wanted", "measured", "standard errors", "of input tokens", "of target tokens"):
         table.add_column(column, justify="left" if column == "task" else "right")
     for task in mixture.tasks:
         name, wanted = task.denoiser.name, mixture.get_rate(task) / mixture.total_rate
