@@ -12,6 +12,10 @@ VERSION = re.search(r'__version__ = "(.*)"', (HERE / "ul2_tasks/__init__.py").re
 # them first when all are installed at once, so that the wanted ones remain; tests/test_installation.py checks that.
 T5 = ["t5==0.9.4"]
 
+# What t5x, airio and jestimator need beside what seqio brings. They themselves are in no registry: put checkouts of them
+# on PYTHONPATH. t5x's own setup.py asks for tensorflow-cpu, which would write into the folder of tensorflow.
+T5X = ["cached_property", "chex", "fiddle>=0.2.5", "grain", "jaxtyping", "tensorboard"]
+
 setuptools.setup(
     name="ul2_tasks",
     version=VERSION,
@@ -34,7 +38,7 @@ setuptools.setup(
     extras_require={
         "cache": ["apache-beam[tfrecord]>=2.77"],  # seqio_cache_tasks
         "t5": T5,  # t5.data, for downstream tasks and as the benchmarks' peer
-        "t5x": ["t5x @ git+https://github.com/google-research/t5x"],
+        "t5x": T5X,
         "test": [*T5, "pytest>=8", "hypothesis>=6", "scipy>=1.11", "mistral-common>=1.8"],
         "dev": ["ruff>=0.9"],
     },
