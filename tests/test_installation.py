@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 import seqio
@@ -16,11 +17,12 @@ import ul2_tasks
 REPOSITORY = pathlib.Path(__file__).parent.parent
 
 
-def distribution_or_skip(name):
-    try:
-        return importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip(f"{name} is not installed here: this is a checkout on the path, not an installation")
+def installed_or_skip() -> importlib.metadata.Distribution:
+    # Looked for in site-packages alone: pip leaves an egg-info in the folder that it builds from.
+    found = list(importlib.metadata.distributions(name="ul2_tasks", path=[sysconfig.get_path("purelib")]))
+    if not found:
+        pytest.skip("ul2_tasks is not installed here: this is a checkout on the path, not an installation")
+    return found[0]
 
 
 def test_the_wanted_seqio_is_the_one_that_is_imported():
@@ -44,7 +46,7 @@ def test_pip_finds_no_conflict_in_what_the_project_asks_for():
 
 
 def test_the_installed_package_has_its_vocabulary_and_its_version():
-    distribution = distribution_or_skip("ul2_tasks")
+    distribution = installed_or_skip()
     assert distribution.version == ul2_tasks.__version__
     files = {str(file) for file in distribution.files}
     modules = {f"ul2_tasks/{path.name}" for path in (REPOSITORY / "ul2_tasks").glob("*.py")}

@@ -1,9 +1,8 @@
 """The SeqIO providers: a task and a mixture whose iterators resume only in the pipeline that saved them.
 
 tf.data restores an iterator into whatever pipeline it is given: other rates, lengths, seeds or shards go on without a
-word, with other data than before. So each example carries a description of its pipeline through the buffers that a
-checkpoint saves, and is compared with the pipeline that gives it out. Examples that were already given out when the
-iterator was saved, to a parallel map or to SeqIO's packing, come first; then reading fails.
+word, with other data than before. So an iterator's checkpoint holds a description of its pipeline, and restoring compares
+it with the one that it is restored into.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.vocabularies import SpecialTokens, special_tokens, vocabulary_identity
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
-FINGERPRINT = "pipeline_fingerprint"
 DENOISER = "denoiser"  # for get_dataset(passthrough_features=["denoiser"]): the name of an example's denoiser
 
 
@@ -74,6 +72,7 @@ class DenoisingTask(seqio.Task):
             features: what to keep of an example; by default the output features.
         """
         chunk, corrupt = self.preprocessors
+        kept = self.output_features if features is None else features
         fingerprint = json.dumps(
             {
                 "stream_version": STREAM_VERSION,
@@ -90,22 +89,16 @@ class DenoisingTask(seqio.Task):
             }
         ).replace('"', "")  # tf.debugging.Assert would print a backslash before each
 
-        def stamp(blocks: tf.data.Dataset) -> tf.data.Dataset:
-            def stamp_rows(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-                rows = tf.size(block["length"])
-                return {
-                    **block,
-                    FINGERPRINT: tf.fill([rows], fingerprint),
-                    DENOISER: tf.fill([rows], self.denoiser.name),
-                }
+        def describe(blocks: tf.data.Dataset) -> tf.data.Dataset:
+            if DENOISER in kept:
+                blocks = blocks.map(lambda block: {**block, DENOISER: tf.fill(tf.shape(block["length"]), self.denoiser.name)})
+            return _resume_only_in(fingerprint, blocks)
 
-            return blocks.map(stamp_rows, num_parallel_calls=tf.data.AUTOTUNE)
-
-        stamped = seqio.Task(
+        return seqio.Task(
             self.name,
             source=self.source.cached() if use_cached else self.source,
             output_features=self.output_features,
-            preprocessors=[chunk, stamp, corrupt],
+            preprocessors=[chunk, describe, corrupt],
             shuffle_buffer_size=self.shuffle_buffer_size,
         ).get_dataset(
             sequence_length=sequence_length,
@@ -118,18 +111,6 @@ class DenoisingTask(seqio.Task):
             trim_output_features=False,
             try_in_mem_cache=False,
         )
-        kept = self.output_features if features is None else features
-
-        def check(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            saved = example[FINGERPRINT]
-            message = (
-                "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew. Saved:"
-            )
-            same = tf.debugging.Assert(tf.equal(saved, fingerprint), [message, saved, "this one:", fingerprint])
-            with tf.control_dependencies([same]):
-                return {key: tf.identity(value) for key, value in example.items() if key in kept}
-
-        return stamped.map(check, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 class DenoisingMixture(seqio.Mixture):
@@ -161,6 +142,23 @@ class DenoisingMixture(seqio.Mixture):
             rates={other.name: self.get_rate(other) for other in self.tasks},
             features=output_feature_keys,
         )
+
+
+def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same dataset, whose iterator's checkpoint cannot be restored under another fingerprint.
+
+    `flat_map` saves the element that it is at, and calls its function on it again when it is restored. (Once all of a
+    finite dataset is read there is nothing to guard: what is still in the buffers was saved with them.)
+    """
+
+    def check(saved: tf.Tensor) -> tf.data.Dataset:
+        message = "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew. Saved:"
+        same = tf.debugging.Assert(tf.equal(saved, fingerprint), [message, saved, "this one:", fingerprint])
+        with tf.control_dependencies([same]):
+            return tf.data.Dataset.from_tensors(tf.zeros([])).repeat()
+
+    guard = tf.data.Dataset.from_tensors(fingerprint).flat_map(check)
+    return tf.data.Dataset.zip(dataset, guard).map(lambda element, _: element)
 
 
 def _describe(settings: Mapping[str, object]) -> dict[str, object]:
