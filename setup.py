@@ -24,14 +24,17 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    packages=["ul2_tasks"],
-    package_data={"ul2_tasks": ["data/*"]},
+    # The gin files are in the package when it is installed, so that they come with it.
+    packages=["ul2_tasks", "ul2_tasks.gin", "ul2_tasks.gin.models"],
+    package_dir={"ul2_tasks.gin": "gin"},
+    package_data={"ul2_tasks": ["data/*"], "ul2_tasks.gin": ["*.gin"], "ul2_tasks.gin.models": ["*.gin"]},
     python_requires=">=3.10,<3.14",
     install_requires=[
         "seqio>=0.0.20,<0.1",
         "tensorflow>=2.21,<2.22",
         "tensorflow-text>=2.21,<2.22",
         "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
+        "gin-config",
         "numpy",
         "rich>=13",
     ],

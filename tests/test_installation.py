@@ -51,9 +51,11 @@ def test_the_installed_package_has_its_vocabulary_and_its_version():
     files = {str(file) for file in distribution.files}
     modules = {f"ul2_tasks/{path.name}" for path in (REPOSITORY / "ul2_tasks").glob("*.py")}
     assert files >= {*modules, "ul2_tasks/data/default.model", "ul2_tasks/data/default.json"}
+    assert files >= {f"ul2_tasks/{path.relative_to(REPOSITORY)}" for path in (REPOSITORY / "gin").rglob("*.gin")}
     shipped = distribution.locate_file("ul2_tasks/data/default.model")
     assert digest(shipped) == digest(REPOSITORY / "ul2_tasks/data/default.model")
-    assert any("Apache" in value for value in distribution.metadata.get_all("License-Expression", []))
+    assert distribution.metadata["License"] == "Apache-2.0"
+    assert any(name.endswith("licenses/LICENSE") for name in files)
 
 
 def test_the_folder_gin_is_no_package():

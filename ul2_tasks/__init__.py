@@ -3,7 +3,7 @@
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.lengths import chunk_length
 from ul2_tasks.registry import register
-from ul2_tasks.vocabularies import default_vocabulary
+from ul2_tasks.vocabularies import default_vocabulary, embedding_rows
 
 __version__ = "0.1.0"
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "SpanDenoiser",
     "chunk_length",
     "default_vocabulary",
+    "embedding_rows",
     "register",
 ]
 

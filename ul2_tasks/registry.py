@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+import gin
 import seqio
 
 from ul2_tasks.corpora import CorpusView, embedded_corpus
-from ul2_tasks.denoisers import T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, Denoiser, check_denoisers
 from ul2_tasks.preprocessors import chunk, corrupt, read_text
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabularies import Mode, default_vocabulary
+
+# The presets by name in gin files: `ul2_tasks.register.denoisers = %ul2_tasks.UL2R`.
+for _name, _preset in {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}.items():
+    gin.constant(f"ul2_tasks.{_name}", _preset)
 
 
 def register(

@@ -40,6 +40,11 @@ def default_vocabulary() -> seqio.SentencePieceVocabulary:
     return seqio.SentencePieceVocabulary(str(DEFAULT_MODEL))
 
 
+def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
+    """Rows of an embedding that holds all ids of a vocabulary: a multiple of 128, as accelerators like it."""
+    return -(-vocabulary.vocab_size // 128) * 128
+
+
 def special_tokens(
     vocabulary: seqio.Vocabulary,
     mode: str | None,

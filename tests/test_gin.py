@@ -1,0 +1,81 @@
+"""The gin files without t5x: what they say of this package and of each other is there."""
+
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import gin
+import pytest
+import seqio
+from gin import config_parser
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, UL2, UL2R
+
+REPOSITORY = pathlib.Path(__file__).parent.parent
+FILES = sorted((REPOSITORY / "gin").rglob("*.gin"))
+MODULES = {"ul2_tasks": ul2_tasks, "seqio": seqio}
+
+
+class Recorder(config_parser.ParserDelegate):
+    """Keeps what a file refers to."""
+
+    def __init__(self):
+        self.references: list[str] = []
+        self.macros: list[str] = []
+
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        self.references.append(scoped_configurable_name.split("/")[-1])
+
+    def macro(self, scoped_name):
+        self.macros.append(scoped_name)
+
+
+def parse(path):
+    recorder = Recorder()
+    return list(config_parser.ConfigParser(path.read_text(), recorder)), recorder
+
+
+def ours(name):
+    return name.split(".")[0] in MODULES
+
+
+def resolve(name):
+    module, *attributes = name.split(".")
+    value = MODULES[module]
+    for attribute in attributes:
+        value = getattr(value, attribute)
+    return value
+
+
+def test_there_is_no_package_gin_here():
+    """An __init__.py would shadow the package gin when Python runs in the repository's root."""
+    assert len(FILES) > 8
+    assert not list((REPOSITORY / "gin").rglob("__init__.py"))
+    assert pathlib.Path(gin.__file__).parent != REPOSITORY / "gin"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_every_name_and_argument_that_a_file_binds_exists(path):
+    statements, recorder = parse(path)
+    for name in filter(ours, recorder.references):
+        assert callable(resolve(name)), name
+    for constant in (name for name in recorder.macros if name.startswith("ul2_tasks.")):
+        assert constant in ("ul2_tasks.T5GEMMA2", "ul2_tasks.UL2", "ul2_tasks.UL2R")
+    for statement in statements:
+        if isinstance(statement, config_parser.BindingStatement) and ours(statement.selector):
+            parameters = inspect.signature(resolve(statement.selector)).parameters
+            assert statement.arg_name in parameters, f"{statement.selector}.{statement.arg_name}"
+        elif isinstance(statement, config_parser.IncludeStatement) and statement.filename.startswith("gin/"):
+            assert (REPOSITORY / statement.filename).exists()
+
+
+def test_a_command_prints_the_folder_for_the_search_path():
+    done = subprocess.run([sys.executable, "-m", "ul2_tasks.gin_files"], capture_output=True, text=True, check=True)
+    assert (pathlib.Path(done.stdout.strip()) / "gin" / "ul2.gin").is_file()
+
+
+def test_the_presets_are_constants_in_gin():
+    for name, preset in (("T5GEMMA2", T5GEMMA2), ("UL2", UL2), ("UL2R", UL2R)):
+        assert gin.config._CONSTANTS[f"ul2_tasks.{name}"] is preset
