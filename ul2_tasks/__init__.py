@@ -1,6 +1,7 @@
 """UL2 pre-training data for SeqIO and t5x: importing this registers `ul2_corpus`, `ul2_r1` .. `ul2_s` and `ul2_mix`."""
 
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.downstream import with_mode
 from ul2_tasks.lengths import chunk_length
 from ul2_tasks.registry import register
 from ul2_tasks.vocabularies import default_vocabulary, embedding_rows
@@ -16,6 +17,7 @@ __all__ = [
     "default_vocabulary",
     "embedding_rows",
     "register",
+    "with_mode",
 ]
 
 register()

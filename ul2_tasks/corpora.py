@@ -117,7 +117,17 @@ class CorpusView(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused_kwargs,
     ) -> tf.data.Dataset:
-        """A dataset of {"targets": [tokens] int32}; see `seqio.DataSource.get_dataset`."""
+        """A dataset of {"targets": [tokens] int32}; see `seqio.DataSource.get_dataset`.
+
+        Raises:
+            ValueError: the cache is asked for, and is in none of SeqIO's cache directories; names them.
+        """
+        if self._use_cached and not self._corpus.cache_dir:
+            raise ValueError(
+                f"use_cached: {self._corpus.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
+                " seqio_cache_tasks and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs), or"
+                " read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
+            )
         return self._corpus.get_dataset(
             split=split,
             use_cached=self._use_cached,
@@ -152,7 +162,7 @@ def embedded_documents() -> list[str]:
     for name in sorted(topics):
         document: list[str] = []
         for paragraph in topics[name].split("\n\n"):
-            if _is_prose(paragraph):
+            if is_prose(paragraph):
                 document.append(" ".join(paragraph.split()))
             if sum(map(len, document)) >= _DOCUMENT_CHARACTERS:
                 documents.append(" ".join(document))
@@ -162,5 +172,6 @@ def embedded_documents() -> list[str]:
     return documents
 
 
-def _is_prose(paragraph: str) -> bool:
+def is_prose(paragraph: str) -> bool:
+    """Whether it reads as sentences, not as code, a grammar or a heading."""
     return paragraph.rstrip().endswith((".", "!", "?", ":")) and "::=" not in paragraph and len(paragraph.split()) >= 8

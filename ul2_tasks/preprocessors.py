@@ -2,7 +2,8 @@
 
 tf.data costs tens of microseconds per element and per map, whatever the map does. So documents are cut into *blocks*,
 batches of chunks, and one graph corrupts a whole block. `chunk` makes the blocks and `corrupt` the examples; both are
-SeqIO preprocessors, and take `sequence_length` and `output_features` as SeqIO passes them.
+SeqIO preprocessors, and take `sequence_length` and `output_features` as SeqIO passes them. `prepend_mode` is for other
+tasks, those that a model with modes is fine-tuned on.
 """
 
 from __future__ import annotations
@@ -153,6 +154,41 @@ def corrupt(
 
     examples = corrupt_block(dataset).unbatch()
     return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def prepend_mode(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    mode: str,
+    modes: Mapping[str, Mode] | None = None,
+) -> tf.data.Dataset:
+    """Puts a mode before the inputs of any task, as in pre-training, so that a model is fine-tuned or asked in that mode.
+
+    For a task's preprocessors: after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then counts
+    the mode in the budget.
+
+    Args:
+        dataset: of {"inputs": [tokens] of an integer dtype, ..}, tokenized; all else is handed on.
+        output_features: `inputs` and others, as SeqIO passes them.
+        mode: the mode's name, as the denoisers have it.
+        modes: see `vocabularies.special_tokens`; as for `register`.
+
+    Raises:
+        ValueError: there are no tokenized inputs; the vocabulary has no such mode.
+    """
+    for present, where in ((output_features, "the task's output_features"), (dataset.element_spec, "its examples")):
+        if "inputs" not in present:
+            raise ValueError(f"a mode goes before the inputs, but {where} are {sorted(present)}; name the feature inputs")
+    spec = dataset.element_spec["inputs"]
+    if not spec.dtype.is_integer or spec.shape.rank != 1:
+        raise ValueError(f"a mode goes before [tokens] of integers, got inputs of {spec}; put prepend_mode after tokenize")
+    ids = special_tokens(output_features["inputs"].vocabulary, mode, sentinels=(), modes=modes).mode
+
+    def prepend(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {**example, "inputs": tf.concat([tf.constant(ids, spec.dtype), example["inputs"]], axis=0)}
+
+    return dataset.map(prepend, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _plan(

@@ -58,7 +58,7 @@ def special_tokens(
         mode: the denoiser's mode by name, or None.
         sentinels: their ids in the order of use; or the pieces' common name with `{}` for the number, such as
             "<unused{}>"; or None for the pieces `<extra_id_0>`, `<extra_id_1>`, .. of a SentencePiece model, and
-            otherwise the vocabulary's `extra_ids`, last id first (T5's order), less those that are modes.
+            otherwise the vocabulary's `extra_ids`, last id first (T5's order), in both cases less those that are modes.
         modes: what each mode is: an id, several ids, or a text to tokenize (its length counts in the budget). A mode
             that is not given must be a single piece of the vocabulary.
 
@@ -168,8 +168,8 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: Sequence[int] | str |
         )
     if not ids:
         last = vocabulary.vocab_size - 1
-        ids = [id for id in range(last, last - vocabulary.extra_ids, -1) if id not in reserved]
-    return tuple(ids)
+        ids = list(range(last, last - vocabulary.extra_ids, -1))
+    return tuple(ids) if sentinels else tuple(id for id in ids if id not in reserved)
 
 
 def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordinary_allowed: bool = False) -> None:

@@ -1,0 +1,144 @@
+"""What comes after pre-training: any SeqIO task with a mode before its inputs, and three small tasks to try it on.
+
+The small tasks are made of the sections of Python's own documentation (`pydoc_data.topics`), which every Python has: from
+the opening of a section to its title, from the title to the opening, and from an opening's first half to its second.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpora import MemoryDataSource, is_prose
+from ul2_tasks.preprocessors import prepend_mode
+from ul2_tasks.vocabularies import Mode, default_vocabulary
+
+TOPICS_VALIDATION = 0.1
+_TITLE_END = "\n"
+
+
+def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> str:
+    """Registers a copy of a task with a mode before its inputs.
+
+    The mode goes in before the EOS, where `seqio.preprocessors.append_eos` or `append_eos_after_trim` adds one, and
+    otherwise last. All else is the task's own; but for its cache, which goes by the name. Called again with the same
+    arguments it changes nothing.
+
+    Args:
+        task: the name of a registered task with the feature `inputs`.
+        mode: the mode's name, as the denoisers have it, such as "[R]".
+        modes: see `vocabularies.special_tokens`; as for `register`.
+
+    Returns:
+        The copy's name, such as "TASK_r".
+
+    Raises:
+        ValueError: there is no such task; the copy's name is taken by something else.
+    """
+    if task not in seqio.TaskRegistry.names():
+        raise ValueError(f"there is no task {task!r}; import the module that registers it first, from gin with `import MODULE`")
+    original = seqio.TaskRegistry.get(task)
+    steps = list(original.preprocessors)
+    ends = [at for at, step in enumerate(steps) if _is_append_eos(step)]
+    steps.insert(ends[0] if ends else len(steps), functools.partial(prepend_mode, mode=mode, modes=modes))
+    name = f"{task}_{''.join(filter(str.isalnum, mode)).lower()}"
+    return _add_once(original.replace(name=name, preprocessors=steps), [original, mode, modes])
+
+
+def topics_task(kind: str = "title", vocabulary: seqio.Vocabulary | None = None) -> str:
+    """Registers a task on the sections of Python's documentation; splits `train` and `validation`.
+
+    Args:
+        kind: "title", from the opening paragraph of a section to its title, with exact match as its metric;
+            "opening", from the title to that paragraph; "continuation", from its first half to its second.
+        vocabulary: that of the model; by default the one that ships with this package.
+
+    Returns:
+        "topics_KIND".
+
+    Raises:
+        ValueError: another kind; it is registered already with another vocabulary.
+    """
+    kinds = {"title": (_opening, _title), "opening": (_title, _opening), "continuation": (_first_half, _second_half)}
+    if kind not in kinds:
+        raise ValueError(f"kind is {kind!r}, expected one of {list(kinds)}")
+    vocabulary = default_vocabulary() if vocabulary is None else vocabulary
+    inputs, targets = kinds[kind]
+    feature = seqio.Feature(vocabulary, add_eos=True)
+    task = seqio.Task(
+        f"topics_{kind}",
+        source=MemoryDataSource(topic_sections, validation=TOPICS_VALIDATION),
+        preprocessors=[
+            functools.partial(_pairs, inputs=inputs, targets=targets),
+            seqio.preprocessors.tokenize,
+            seqio.CacheDatasetPlaceholder(),
+            seqio.preprocessors.append_eos_after_trim,
+        ],
+        output_features={"inputs": feature, "targets": feature},
+        metric_fns=[exact_match] if kind == "title" else [],
+    )
+    return _add_once(task, [vocabulary])
+
+
+def exact_match(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """{"exact_match": the percentage of predictions that equal their target}."""
+    return {"exact_match": 100 * sum(map(str.__eq__, targets, predictions)) / len(targets)}
+
+
+def topic_sections() -> list[str]:
+    """The sections of all `pydoc` topics, each once, as "TITLE\\nOPENING PARAGRAPH"."""
+    from pydoc_data.topics import topics  # only when it is wanted: importing opens no file
+
+    return list(dict.fromkeys(section for name in sorted(topics) for section in _sections(topics[name])))
+
+
+def _sections(text: str) -> Iterator[str]:
+    title = None
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.strip().splitlines()
+        if len(lines) == 2 and len(set(lines[1])) == 1 and len(lines[0]) <= len(lines[1]):  # underlined
+            title = lines[0]
+        elif title and is_prose(paragraph):
+            yield title + _TITLE_END + " ".join(paragraph.split())
+            title = None
+
+
+def _pairs(dataset: tf.data.Dataset, inputs, targets) -> tf.data.Dataset:
+    return dataset.map(lambda section: {"inputs": inputs(section["text"]), "targets": targets(section["text"])})
+
+
+def _title(section: tf.Tensor) -> tf.Tensor:
+    return tf.strings.split(section, _TITLE_END)[0]
+
+
+def _opening(section: tf.Tensor) -> tf.Tensor:
+    return tf.strings.split(section, _TITLE_END)[1]
+
+
+def _first_half(section: tf.Tensor) -> tf.Tensor:
+    words = tf.strings.split(_opening(section))
+    return tf.strings.reduce_join(words[: tf.size(words) // 2], separator=" ")
+
+
+def _second_half(section: tf.Tensor) -> tf.Tensor:
+    words = tf.strings.split(_opening(section))
+    return tf.strings.reduce_join(words[tf.size(words) // 2 :], separator=" ")
+
+
+def _is_append_eos(step: object) -> bool:
+    function = step.func if isinstance(step, functools.partial) else step
+    return function in (seqio.preprocessors.append_eos, seqio.preprocessors.append_eos_after_trim)
+
+
+def _add_once(task: seqio.Task, made_of: list[object]) -> str:
+    """Registers the task unless it is already, made of the same."""
+    task.made_of = made_of
+    if task.name in seqio.TaskRegistry.names():
+        if getattr(seqio.TaskRegistry.get(task.name), "made_of", None) != made_of:
+            raise ValueError(f"{task.name!r} is already registered, made of something else than {made_of}; use one per program")
+    else:
+        seqio.TaskRegistry.add_provider(task.name, task)
+    return task.name
