@@ -2,15 +2,17 @@
 
 import itertools
 import pathlib
+import random
 
 import mistral_common
 import numpy as np
 import seqio
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.preprocessors import chunk, corrupt
-from ul2_tasks.vocabularies import SpecialTokens, special_tokens
+from ul2_tasks.vocabularies import DEFAULT_MODEL, SpecialTokens, special_tokens
 
 UNIFORM = tuple(
     SpanDenoiser(
@@ -47,8 +49,25 @@ def mistral_model() -> str:
     return str(pathlib.Path(mistral_common.__file__).parent / "data" / "mistral_instruct_tokenizer_240216.model.v2")
 
 
+def t5_model(path: pathlib.Path) -> str:
+    """A model of the layout of T5's: 32,000 pieces, padding 0, EOS 1, unknown 2, no sentinel, no mode. Most pieces are made up."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(DEFAULT_MODEL.read_bytes())
+    piece = model.SentencePiece
+    for number, special in enumerate(model.pieces[3:]):
+        if special.type == piece.CONTROL:
+            special.CopyFrom(piece(piece=f"\u2603{number}", score=-99, type=piece.NORMAL))
+    model.pieces.extend(piece(piece=f"\u2602{number}", score=-99, type=piece.NORMAL) for number in range(32000 - len(model.pieces)))
+    path.write_bytes(model.SerializeToString())
+    return str(path)
+
+
 def features(vocabulary: seqio.Vocabulary, add_eos: bool = True) -> dict[str, seqio.Feature]:
     return {key: seqio.Feature(vocabulary, add_eos=add_eos) for key in ("inputs", "targets")}
+
+
+def long_documents() -> list[str]:
+    """400 documents of 500 random letters: no 16 letters in a row are twice in them."""
+    return ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz ", k=500)) for n in range(400)]
 
 
 def token_dataset(documents) -> tf.data.Dataset:

@@ -102,3 +102,16 @@ def test_views_of_one_corpus_have_orders_of_their_own():
     assert list(view.splits) == ["train", "validation"]
     assert view.num_input_examples("train") == len(orders["a"]) == corpus.source.num_input_examples("train")
     assert view.list_shards("train") == corpus.source.list_shards("train")
+
+
+def test_a_cache_that_is_not_there_is_missed_by_name(tmp_path):
+    corpus = seqio.get_mixture_or_task("ul2_corpus")
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(tmp_path)])
+    try:
+        for name in ("ul2_r1", "ul2_mix"):
+            with pytest.raises(ValueError, match=rf"'ul2_corpus' is in none of the cache directories \['{tmp_path}'\]; write it"):
+                seqio.get_mixture_or_task(name).get_dataset({"inputs": 64, "targets": 64}, use_cached=True)
+        assert corpus.cache_dir is None
+    finally:
+        seqio.set_global_cache_dirs(before)

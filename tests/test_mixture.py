@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import os
 import pathlib
-import random
 import string
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import seqio
-from support import byte_vocabulary, flat, restore, special_for
+from support import byte_vocabulary, flat, long_documents, restore, special_for
 
 from ul2_tasks import T5GEMMA2, UL2, register
 from ul2_tasks.corpora import MemoryDataSource
@@ -29,10 +28,6 @@ PAIRS = list(itertools.combinations([denoiser.name for denoiser in T5GEMMA2], 2)
 def short_documents() -> list[str]:
     """8,192 documents of 4 letters, each another one."""
     return ["".join(letters) for letters in itertools.islice(itertools.product("abcdefghij", repeat=4), 8192)]
-
-
-def long_documents() -> list[str]:
-    return ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz ", k=500)) for n in range(400)]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from support import (
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser, chunk_length, default_vocabulary
 from ul2_tasks.lengths import example_lengths, noise_counts, noise_range
-from ul2_tasks.preprocessors import chunk, corrupt, read_text
+from ul2_tasks.preprocessors import chunk, corrupt, prepend_mode, read_text
 from ul2_tasks.vocabularies import special_tokens
 
 BYTES, MODES = byte_vocabulary()
@@ -369,3 +369,42 @@ def test_read_text_takes_dictionaries_and_bare_strings_and_names_a_missing_featu
     assert list(read_text(records, text_key="body").as_numpy_iterator()) == [{"targets": b"a"}]
     with pytest.raises(ValueError, match=r"no feature 'text', it has \['body', 'url'\]; give text_key"):
         read_text(records)
+
+
+def with_mode_before(example, vocabulary, **arguments):
+    dataset = prepend_mode(tf.data.Dataset.from_tensors(example), features(vocabulary), **arguments)
+    return next(dataset.as_numpy_iterator())
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("tokens", [[], [7], [7, 8, 9]])
+def test_a_mode_goes_before_the_inputs_and_all_else_stays(tokens, dtype):
+    vocabulary = default_vocabulary()
+    mode = special_tokens(vocabulary, "[X]").mode
+    example = {"inputs": np.array(tokens, dtype), "targets": np.array([5], np.int32), "note": b"kept"}
+    found = with_mode_before(example, vocabulary, mode="[X]")
+    assert found["inputs"].dtype == dtype
+    assert found["inputs"].tolist() == [*mode, *tokens]
+    assert found["targets"].tolist() == [5]
+    assert found["note"] == b"kept"
+
+
+def test_a_mode_before_the_inputs_may_be_an_id_or_a_text():
+    example = {"inputs": np.array([7], np.int32)}
+    assert with_mode_before(example, BYTES, mode="[R]", modes=MODES)["inputs"].tolist() == [259, 7]
+    as_text = with_mode_before(example, BYTES, mode="[R]", modes={"[R]": "[NLU] "})["inputs"].tolist()
+    assert as_text == [*BYTES.encode("[NLU] "), 7]
+
+
+@pytest.mark.parametrize(
+    ("example", "mode", "message"),
+    [
+        ({"targets": [1]}, "[R]", r"its examples are \['targets'\]; name the feature inputs"),
+        ({"inputs": "a text"}, "[R]", "put prepend_mode after tokenize"),
+        ({"inputs": [[1]]}, "[R]", "put prepend_mode after tokenize"),
+        ({"inputs": [1]}, "[Q]", r"mode '\[Q\]' is not a piece of"),
+    ],
+)
+def test_what_has_no_place_for_a_mode_is_refused(example, mode, message):
+    with pytest.raises(ValueError, match=message):
+        with_mode_before(example, default_vocabulary(), mode=mode)

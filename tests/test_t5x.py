@@ -1,5 +1,6 @@
 """t5x trains on the mixture for real: through the gin files, with stops, kills and several processes."""
 
+import json
 import os
 import pathlib
 import re
@@ -9,10 +10,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from support import byte_vocabulary, long_documents, restore, t5_model
 
 from ul2_tasks import T5GEMMA2
+from ul2_tasks.vocabularies import special_tokens
 
 pytest.importorskip(
     "t5x",
@@ -27,15 +31,16 @@ TASKS = [f"ul2_{denoiser.name}" for denoiser in T5GEMMA2]
 STEPS = 40
 
 
-def command(model_dir, *arguments, files=("gin/ul2_tiny.gin",)) -> list[str]:
-    gin_files = [f"--gin_file={file}" for file in files]
-    return [sys.executable, "-m", "t5x.train", *gin_files, f'--gin.MODEL_DIR="{model_dir}"', *arguments]
-
-
-def start(model_dir, *arguments, **settings) -> subprocess.Popen:
+def python(name, arguments) -> subprocess.Popen:
+    """Starts Python in the repository's root, with its output in NAME.log."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
-    with open(f"{model_dir}.log", "w") as log:
-        return subprocess.Popen(command(model_dir, *arguments, **settings), cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
+    with open(f"{name}.log", "w") as log:
+        return subprocess.Popen([sys.executable, *arguments], cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
+
+
+def start(model_dir, *arguments, files=("gin/ul2_tiny.gin",)) -> subprocess.Popen:
+    gin_files = [f"--gin_file={file}" for file in files]
+    return python(model_dir, ["-m", "t5x.train", *gin_files, f'--gin.MODEL_DIR="{model_dir}"', *arguments])
 
 
 def train(model_dir, *arguments, **settings) -> str:
@@ -164,11 +169,14 @@ def test_other_rates_are_refused_by_the_old_checkpoint(tmp_path):
     assert "this iterator was saved by another pipeline" in log
 
 
-def test_two_processes_train_together(tmp_path):
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = ["--multiprocess_gpu", f"--coordinator_address=127.0.0.1:{port}", "--process_count=2", steps(10)]
+        return free.getsockname()[1]
+
+
+def test_two_processes_train_together(tmp_path):
+    shared = ["--multiprocess_gpu", f"--coordinator_address=127.0.0.1:{free_port()}", "--process_count=2", steps(10)]
     logs = [tmp_path / "process0", tmp_path / "process1"]
     processes = [
         start(log, *shared, f"--process_index={index}", f'--gin.MODEL_DIR="{tmp_path / "model"}"') for index, log in enumerate(logs)
@@ -177,18 +185,197 @@ def test_two_processes_train_together(tmp_path):
         assert process.wait(timeout=600) == 0, pathlib.Path(f"{log}.log").read_text()[-3000:]
     found = losses(tmp_path / "model")
     assert {(f"training_eval/{task}", 10) for task in TASKS} <= set(found)
-    iterators = sorted(path.name for path in (tmp_path / "model" / "checkpoint_10").rglob("*train_ds*") if "index" not in path.name)
-    assert iterators, "each process saves its own iterator"
+    saved = {path.name for path in (tmp_path / "model" / "checkpoint_10").rglob("train_ds-*.index")}
+    assert saved == {"train_ds-000-of-002.index", "train_ds-001-of-002.index"}, "each process saves its own iterator"
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if not re.search(r"models/(network|t5_1_1)|own_corpus", file)])
-def test_every_run_and_size_is_complete(file, tmp_path):
-    """Parsed by t5x, all names resolved, nothing left to bind but MODEL_DIR."""
-    files = (
-        ("gin/ul2.gin", file) if "models" in file else ("gin/ul2.gin", "gin/models/base.gin") if file == "gin/ul2.gin" else (file,)
+def test_two_processes_read_disjoint_documents_with_different_noise(tmp_path):
+    port = str(free_port())
+    outputs = [tmp_path / "0.npz", tmp_path / "1.npz"]
+    arguments = [["tests/read_shard.py", port, "2", str(index), str(output)] for index, output in enumerate(outputs)]
+    processes = [python(output, arguments) for output, arguments in zip(outputs, arguments)]
+    assert [process.wait(timeout=600) for process in processes] == [0, 0]
+    shards = [np.load(output) for output in outputs]
+    assert [shard["shard"].tolist() for shard in shards] == [[0, 2], [1, 2]]
+    examples = [unpacked(shard) for shard in shards]
+
+    vocabulary, modes = byte_vocabulary()
+    windows, spans = [], []
+    for shard in examples:
+        specials = [special_tokens(vocabulary, name, modes=modes) for name in modes]
+        by_mode = {special.mode[0]: special for special in specials}
+        chunks = [restore(example, None, by_mode[int(example["inputs"][0])]) for example in shard]
+        windows.append({tuple(chunk[at : at + 16]) for chunk in chunks for at in range(len(chunk) - 15)})
+        spans.append([tuple(np.flatnonzero(np.isin(example["targets"], specials[0].sentinels))) for example in shard])
+    assert min(map(len, windows)) > 10_000
+    assert not windows[0] & windows[1]
+    # Where several spans are drawn they are drawn anew: the n-th example of one host has the spans of the other's by chance.
+    several = [(a, b) for a, b in zip(*spans) if min(len(a), len(b)) > 4]
+    assert len(several) > 100
+    assert np.mean([a == b for a, b in several]) < 0.05
+
+
+def unpacked(rows) -> list[dict[str, np.ndarray]]:
+    return [
+        {
+            "inputs": tokens[encoder == segment],
+            "targets": targets[decoder == segment],
+        }
+        for tokens, encoder, targets, decoder in zip(
+            *(rows[key] for key in ("encoder_input_tokens", "encoder_segment_ids", "decoder_target_tokens", "decoder_segment_ids"))
+        )
+        for segment in range(1, encoder.max() + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 2}"], "targets: 2"),
+        (["--gin.TASK_FEATURE_LENGTHS={'inputs': 16384, 'targets': 16384}"], "sentinels"),
+        (["--gin.USE_CACHED_TASKS=True"], "'ul2_corpus' is in none of the cache directories"),
+    ],
+)
+def test_what_cannot_be_trained_on_fails_before_the_first_step(tmp_path, arguments, message):
+    log = refused(tmp_path / "refused", *arguments)
+    error = log[log.rindex("ValueError: ") :]
+    assert message in error
+    assert not losses(tmp_path / "refused")
+
+
+VOCABULARY = """
+from __gin__ import dynamic_registration
+import seqio
+VOCABULARY = @seqio.ByteVocabulary()
+seqio.ByteVocabulary.extra_ids = 100
+"""
+
+
+def test_a_vocabulary_without_the_modes_fails_before_the_first_step(tmp_path):
+    (tmp_path / "bytes.gin").write_text(VOCABULARY)
+    log = refused(tmp_path / "refused", files=("gin/ul2_tiny.gin", str(tmp_path / "bytes.gin")))
+    assert re.search(r"ValueError: mode '\[.\]' is not a piece of .*; give modes=", log)
+
+
+def test_a_vocabulary_that_is_not_the_models_fails_before_the_first_step(tmp_path):
+    (tmp_path / "bytes.gin").write_text(
+        "from __gin__ import dynamic_registration\nimport seqio\nfrom t5x import models\n"
+        "models.EncoderDecoderModel.output_vocabulary = @seqio.ByteVocabulary()\n"
     )
-    log = train(tmp_path / "dry", "--dry_run", files=files)
-    assert "ul2_tasks.register" in log
+    log = refused(tmp_path / "refused", files=("gin/ul2_tiny.gin", str(tmp_path / "bytes.gin")))
+    assert "ValueError: Model and Task vocabularies do not match" in log
+
+
+TINY = [
+    "--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 128}",
+    "--gin.BATCH_SIZE=8",
+    "--gin.train.eval_period=10",
+    "--gin.train.eval_steps=2",
+    "--gin.utils.SaveCheckpointConfig.period=10",
+]
+
+
+def begin_at(checkpoint, *arguments) -> list[str]:
+    return [*TINY, f'--gin.INITIAL_CHECKPOINT_PATH="{checkpoint}"', *arguments]
+
+
+def test_continued_pre_training_begins_at_a_checkpoint_and_resumes_exactly(stopped, tmp_path):
+    """With other denoisers than the checkpoint's, so also with other data."""
+    files = ("gin/ul2_continue.gin", "gin/models/tiny.gin")
+    checkpoint = stopped / f"checkpoint_{STEPS // 2}"
+    train(tmp_path / "whole", *begin_at(checkpoint), steps(STEPS), files=files)
+    whole = losses(tmp_path / "whole")
+    first, last = STEPS // 2 + 10, STEPS
+    assert {step for _, step in whole} == {first, last}
+    for task in ("ul2r_r", "ul2r_x1", "ul2r_x2", "ul2r_s", "ul2r_mix"):
+        assert whole[f"training_eval/{task}", last] < whole[f"training_eval/{task}", first]
+    assert whole["train", first] < losses(stopped)["train", 10], "it did not start anew"
+
+    train(tmp_path / "parts", *begin_at(checkpoint), steps(first), files=files)
+    train(tmp_path / "parts", *begin_at(checkpoint), steps(last), files=files)
+    assert losses(tmp_path / "parts") == whole
+
+
+def test_a_checkpoint_of_another_embedding_is_refused(stopped, tmp_path):
+    checkpoint = stopped / f"checkpoint_{STEPS // 2}"
+    arguments = begin_at(checkpoint, steps(STEPS), "--gin.EMBEDDING_ROWS=5120")
+    log = refused(tmp_path / "other", *arguments, files=("gin/ul2_continue.gin", "gin/models/tiny.gin"))
+    assert re.search(r"ValueError: .* is \(.*4096.*\) in the checkpoint .*, and \(.*5120.*\) in the model; take", log)
+
+
+def test_fine_tuning_and_inference_switch_modes(stopped, tmp_path):
+    checkpoint = stopped / f"checkpoint_{STEPS // 2}"
+    files = ("gin/ul2_finetune.gin", "gin/models/tiny.gin")
+    train(tmp_path / "tuned", *begin_at(checkpoint), steps(STEPS), files=files)
+    found = losses(tmp_path / "tuned")
+    assert found["training_eval/topics_title_r", STEPS] < found["training_eval/topics_title_r", STEPS - 10]
+
+    scores = {}
+    for mode in ("[R]", "[S]"):
+        output = tmp_path / mode
+        values = {"CHECKPOINT_PATH": str(tmp_path / "tuned" / f"checkpoint_{STEPS}"), "INFER_OUTPUT_DIR": str(output), "MODE": mode}
+        bindings = [f'--gin.{name}="{value}"' for name, value in values.items()]
+        files = [f"--gin_file={file}" for file in ("gin/ul2_infer.gin", "gin/models/tiny.gin")]
+        assert python(output, ["-m", "t5x.infer", *files, *bindings, TINY[0], '--gin.infer.mode="score"']).wait(timeout=600) == 0
+        (results,) = output.glob(f"topics_title_{mode[1].lower()}-score.jsonl-*-of-00001")
+        scores[mode] = {line["inputs"]["inputs_pretokenized"]: line["score"] for line in map(json.loads, results.open())}
+    assert len(scores["[R]"]) > 5
+    assert scores["[R]"].keys() == scores["[S]"].keys()
+    assert all(scores["[R]"][text] != scores["[S]"][text] for text in scores["[R]"]), "the model sees the mode"
+
+
+SMALL_DECODER = """
+from __gin__ import dynamic_registration
+from t5x.examples.decoder_only import network
+network.TransformerConfig:
+  emb_dim = 64
+  num_heads = 4
+  num_layers = 2
+  head_dim = 16
+  mlp_dim = 128
+  dtype = 'float32'
+"""
+
+
+def test_a_decoder_only_model_trains(tmp_path):
+    (tmp_path / "small.gin").write_text(SMALL_DECODER)
+    files = ("gin/ul2_decoder_only.gin", str(tmp_path / "small.gin"))
+    train(tmp_path / "decoder", *TINY, steps(20), files=files)
+    found = losses(tmp_path / "decoder")
+    for collection in ["train", *(f"training_eval/{task}" for task in TASKS)]:
+        assert found[collection, 20] < found[collection, 10] < 9, collection
+
+
+OWN_FILES = {"gin/own_corpus.gin", "gin/t5_vocabulary.gin"}
+PARTS = re.compile(r"gin/models/(network|t5_1_1)")
+RUNS = {
+    "gin/ul2.gin": ["gin/models/base.gin"],
+    "gin/ul2_continue.gin": ["gin/models/base.gin"],
+    "gin/ul2_finetune.gin": ["gin/models/base.gin"],
+    "gin/ul2_infer.gin": ["gin/models/base.gin"],
+    "gin/own_corpus.gin": ["gin/ul2.gin", "gin/models/base.gin", "gin/own_corpus.gin"],
+    "gin/t5_vocabulary.gin": ["gin/ul2_continue.gin", "gin/models/base.gin", "gin/t5_vocabulary.gin"],
+}
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not PARTS.match(file)])
+def test_every_run_and_size_is_complete(file, tmp_path):
+    """t5x reads it, builds its datasets, and draws a batch of each; only paths and the number of steps are left to give."""
+    files = ["gin/ul2.gin", file] if "models" in file else RUNS.get(file, [])
+    files = files if file in files else [file, *files]
+    (tmp_path / "documents.txt").write_text("\n".join(long_documents()))
+    paths = {name: tmp_path for name in ("MODEL_DIR", "INITIAL_CHECKPOINT_PATH", "CHECKPOINT_PATH", "INFER_OUTPUT_DIR")}
+    if file in OWN_FILES:
+        paths["VOCABULARY_FILE"] = t5_model(tmp_path / "t5.model")
+        paths["TRAIN_FILES"] = paths["VALIDATION_FILES"] = tmp_path / "documents.txt"
+    bindings = [*(f'{name}="{path}"' for name, path in paths.items()), "TRAIN_STEPS=10", "USE_CACHED_TASKS=False"]
+    arguments = [*(f"--gin_file={name}" for name in files), *(f"--gin={binding}" for binding in bindings)]
+    drawing = python(tmp_path / "drawn", ["tests/draw_batches.py", *arguments])
+    code = drawing.wait(timeout=600)
+    log = (tmp_path / "drawn.log").read_text()
+    assert code == 0, log[-3000:]
+    datasets = ["infer"] if "infer" in file else ["train", "train_eval"]
+    assert re.findall(r"^(infer|train|train_eval) {", log, re.MULTILINE) == datasets
 
 
 @pytest.mark.parametrize("size", ["large"])
@@ -196,5 +383,5 @@ def test_the_scalable_network_trains(size, tmp_path):
     """With the sizes of tiny, which fit here."""
     small = {"emb_dim": 64, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2, "head_dim": 16, "mlp_dim": 128}
     arguments = [f"--gin.network.T5Config.{key}={value}" for key, value in small.items()]
-    train(tmp_path / size, *arguments, steps(10), files=("gin/ul2_tiny.gin", f"gin/models/{size}.gin"))
+    train(tmp_path / size, *TINY, *arguments, steps(10), files=("gin/ul2.gin", f"gin/models/{size}.gin"))
     assert losses(tmp_path / size)["training_eval/ul2_s", 10] < 9

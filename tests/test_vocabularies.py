@@ -4,9 +4,9 @@ import pytest
 import sentencepiece
 import seqio
 from sentencepiece import sentencepiece_model_pb2
-from support import byte_vocabulary, mistral_model
+from support import byte_vocabulary, mistral_model, t5_model
 
-from ul2_tasks import default_vocabulary
+from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.vocabularies import check_padding, piece_names, special_tokens, vocabulary_identity
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
@@ -61,6 +61,16 @@ def test_seqios_extra_ids_come_in_t5s_order(tmp_path):
     assert vocabulary.vocab_size == 4196
     assert special.sentinels == tuple(range(4195, 4095, -1))
     assert vocabulary.decode([special.sentinels[0]]).strip() == "<extra_id_0>"
+
+
+def test_the_rows_of_t5s_checkpoints_have_room_for_the_modes(tmp_path):
+    """As in gin/t5_vocabulary.gin: every sentinel of T5 keeps its id, and the 32,128 rows are as many as before."""
+    vocabulary = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
+    special = special_tokens(vocabulary, "[R]", modes={"[R]": 32100, "[S]": 32101, "[X]": 32102})
+    assert special.sentinels == tuple(range(32099, 31999, -1))
+    assert special.mode == (32100,)
+    assert special.eos == 1
+    assert embedding_rows(vocabulary) == 32128
 
 
 def test_byte_vocabularys_extra_ids_come_in_byt5s_order_without_the_modes():

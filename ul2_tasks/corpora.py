@@ -124,9 +124,9 @@ class CorpusView(seqio.DataSource):
         """
         if self._use_cached and not self._corpus.cache_dir:
             raise ValueError(
-                f"use_cached: {self._corpus.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
-                " seqio_cache_tasks and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs), or"
-                " read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
+                f"use_cached: {self._corpus.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it"
+                " with seqio_cache_tasks and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
+                " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
             )
         return self._corpus.get_dataset(
             split=split,

@@ -8,6 +8,8 @@ So here the initial checkpoint is what t5x calls scratch, from which a run start
 from __future__ import annotations
 
 import jax
+from flax.core import unfreeze
+from flax.traverse_util import flatten_dict
 from t5x import train_state as train_state_lib
 from t5x import utils
 
@@ -34,4 +36,11 @@ class FromCheckpoint(utils.TrainStateInitializer):
         state, _ = utils.create_checkpoint_manager_and_restore(
             self, self._partitioner, restore, self._path, fallback_init_rng=None, use_orbax=True
         )
+        wanted, found = (flatten_dict(unfreeze(it.params), sep="/") for it in (self.global_train_state_shape, state))
+        for name in wanted:
+            if wanted[name].shape != found[name].shape:
+                raise ValueError(
+                    f"{name} is {found[name].shape} in the checkpoint {self._path}, and {wanted[name].shape} in the model; take the"
+                    " checkpoint's size and vocabulary, with EMBEDDING_ROWS as it has them"
+                )
         return state
