@@ -231,7 +231,7 @@ def unpacked(rows) -> list[dict[str, np.ndarray]]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 2}"], "targets: 2"),
+        (["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 2}"], "inputs 128, targets 2: "),
         (["--gin.TASK_FEATURE_LENGTHS={'inputs': 16384, 'targets': 16384}"], "sentinels"),
         (["--gin.USE_CACHED_TASKS=True"], "'ul2_corpus' is in none of the cache directories"),
     ],
@@ -248,6 +248,8 @@ from __gin__ import dynamic_registration
 import seqio
 VOCABULARY = @seqio.ByteVocabulary()
 seqio.ByteVocabulary.extra_ids = 100
+import ul2_tasks
+ul2_tasks.register.name = 'bytes'
 """
 
 
@@ -312,7 +314,7 @@ def test_fine_tuning_and_inference_switch_modes(stopped, tmp_path):
 
     scores = {}
     for mode in ("[R]", "[S]"):
-        output = tmp_path / mode
+        output = tmp_path / mode[1]
         values = {"CHECKPOINT_PATH": str(tmp_path / "tuned" / f"checkpoint_{STEPS}"), "INFER_OUTPUT_DIR": str(output), "MODE": mode}
         bindings = [f'--gin.{name}="{value}"' for name, value in values.items()]
         files = [f"--gin_file={file}" for file in ("gin/ul2_infer.gin", "gin/models/tiny.gin")]
