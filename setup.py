@@ -16,6 +16,9 @@ T5 = ["t5==0.9.4"]
 # on PYTHONPATH. t5x's own setup.py asks for tensorflow-cpu, which would write into the folder of tensorflow.
 T5X = ["cached_property", "chex", "fiddle>=0.2.5", "grain", "jaxtyping", "tensorboard"]
 
+CACHE = ["apache-beam[tfrecord]>=2.77"]  # seqio_cache_tasks, `ul2 cache`
+DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
+
 setuptools.setup(
     name="ul2_tasks",
     version=VERSION,
@@ -34,15 +37,18 @@ setuptools.setup(
         "tensorflow>=2.21,<2.22",
         "tensorflow-text>=2.21,<2.22",
         "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
+        "click>=8",
         "gin-config",
         "numpy",
         "rich>=13",
     ],
+    entry_points={"console_scripts": ["ul2 = ul2_tasks.__main__:main"]},
     extras_require={
-        "cache": ["apache-beam[tfrecord]>=2.77"],  # seqio_cache_tasks
+        "cache": CACHE,
+        "dask": DASK,
         "t5": T5,  # t5.data, for downstream tasks and as the benchmarks' peer
         "t5x": T5X,
-        "test": [*T5, "pytest>=8", "hypothesis>=6", "scipy>=1.11", "mistral-common>=1.8"],
+        "test": [*T5, *CACHE, *DASK, "pytest>=8", "hypothesis>=6", "scipy>=1.11", "mistral-common>=1.8"],
         "dev": ["ruff>=0.9"],
     },
 )

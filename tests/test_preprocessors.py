@@ -362,13 +362,59 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
     assert noise_counts(denoiser, len(restore(examples[0], denoiser, special)))[1] >= 1
 
 
+def texts(dataset, **settings):
+    return [document["targets"] for document in read_text(dataset, features(BYTES), **settings).as_numpy_iterator()]
+
+
 def test_read_text_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
-    strings = tf.data.Dataset.from_tensor_slices(["a", "b"])
-    assert list(read_text(strings).as_numpy_iterator()) == [{"targets": b"a"}, {"targets": b"b"}]
+    assert texts(tf.data.Dataset.from_tensor_slices(["a", "b"])) == [b"a", b"b"]
     records = tf.data.Dataset.from_tensor_slices({"body": ["a"], "url": ["u"]})
-    assert list(read_text(records, text_key="body").as_numpy_iterator()) == [{"targets": b"a"}]
+    assert texts(records, text_key="body") == [b"a"]
     with pytest.raises(ValueError, match=r"no feature 'text', it has \['body', 'url'\]; give text_key"):
-        read_text(records)
+        texts(records)
+
+
+@given(st.text())
+def test_every_text_is_utf8_and_passes_as_it_is(text):
+    assert texts(tf.data.Dataset.from_tensors(text.encode())) == [text.encode()]
+
+
+@pytest.mark.parametrize("document", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80", b"cut \xe2\x82"])
+def test_what_is_not_utf8_fails_or_is_kept_without_text(document):
+    dataset = tf.data.Dataset.from_tensor_slices([b"before", document, b"after"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not UTF-8; convert it, or register with invalid_utf8 set to skip"):
+        texts(dataset)
+    assert texts(dataset, invalid_utf8="skip") == [b"before", b"", b"after"]
+    kept = [
+        d["document"].decode().split("/")[0] for d in read_text(dataset, features(BYTES), invalid_utf8="skip").as_numpy_iterator()
+    ]
+    assert kept[1] == "not-utf-8"
+    assert "not-utf-8" not in kept[::2]
+
+
+@pytest.mark.parametrize("separate_documents", [False, True])
+@pytest.mark.parametrize("merge_examples", [False, True])
+def test_documents_in_batches_make_the_chunks_of_documents_one_by_one(merge_examples, separate_documents):
+    """Empty documents among them, and batches without any token."""
+    if separate_documents and not merge_examples:
+        pytest.skip("documents that are kept apart need no separator")
+    documents = [[5] * 3, [], [6] * 200, [7], [], [], [8] * 90]
+    settings = {
+        "sequence_length": LENGTHS,
+        "output_features": features(BYTES),
+        "denoiser": T5GEMMA2[0],
+        "modes": MODES,
+        "merge_examples": merge_examples,
+        "separate_documents": separate_documents,
+    }
+    one_by_one = chunk(token_dataset(documents), **settings)
+    batches = chunk(token_dataset(documents).ragged_batch(2), **settings)
+    rows = [
+        [row[:length].tolist() for block in blocks.as_numpy_iterator() for row, length in zip(block["tokens"], block["length"])]
+        for blocks in (one_by_one, batches)
+    ]
+    assert rows[0] == rows[1]
+    assert sum(map(len, rows[0])) == 294 + 4 * separate_documents
 
 
 def with_mode_before(example, vocabulary, **arguments):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from collections.abc import Callable, Sequence
 
 import seqio
 import tensorflow as tf
+
+from ul2_tasks import cache
 
 EMBEDDED_VALIDATION = 0.05
 _DOCUMENT_CHARACTERS = 500  # embedded documents are at least this long, but for the end of a topic
@@ -37,11 +40,16 @@ class MemoryDataSource(seqio.DataSource):
         return f"MemoryDataSource({seqio.utils.function_name(self._load)}, validation={self._validation})"
 
     @property
+    def split_rule(self) -> str:
+        """How documents are split, in words."""
+        return f"validation: the first 64 bits of the SHA-256 of the text, as a fraction, are below {self._validation}"
+
+    @property
     def supports_arbitrary_sharding(self) -> bool:
         return True
 
     def list_shards(self, split: str) -> Sequence[str]:
-        return [f"{split}-{shard}" for shard in range(min(16, self.num_input_examples(split)))]
+        return [f"{split}-{shard}" for shard in range(max(1, min(16, self.num_input_examples(split))))]
 
     def num_input_examples(self, split: str) -> int:
         return len(self.documents(split))
@@ -67,11 +75,11 @@ class MemoryDataSource(seqio.DataSource):
         """A dataset of {"text": string scalar}; see `seqio.DataSource.get_dataset`."""
         documents = tf.constant(self.documents(split), tf.string)
         index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
-        if num_shards > len(documents):
+        if num_shards > max(1, len(documents)):
             raise ValueError(f"split {split!r} has {len(documents)} documents, too few for {num_shards} shards; use fewer hosts")
         order = tf.data.Dataset.range(len(documents)).shard(num_shards, index)
         if shuffle:
-            order = order.shuffle(len(documents), seed=seed)
+            order = order.shuffle(max(1, len(documents)), seed=seed)
         return order.map(lambda document: {"text": documents[document]}, num_parallel_calls=tf.data.AUTOTUNE)
 
 
@@ -117,26 +125,46 @@ class CorpusView(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused_kwargs,
     ) -> tf.data.Dataset:
-        """A dataset of {"targets": [tokens] int32}; see `seqio.DataSource.get_dataset`.
+        """A dataset of {"targets": [tokens] int32}, or from a cache of batches of such; see `seqio.DataSource.get_dataset`.
 
         Raises:
-            ValueError: the cache is asked for, and is in none of SeqIO's cache directories; names them.
+            ValueError: the cache is asked for, and is in none of SeqIO's cache directories; names them. Or it is not that of
+                this corpus and vocabulary, or not whole; see `cache.read`.
         """
-        if self._use_cached and not self._corpus.cache_dir:
+        seed = salted(seed, self._salt)
+        if not self._use_cached:
+            if self._corpus.source.num_input_examples(split) == 0:
+                raise ValueError(
+                    f"{self._corpus.name!r} has no document in split {split!r}; name another, or change how it is split"
+                )
+            return self._corpus.get_dataset(
+                split=split, shuffle=shuffle, seed=seed, shard_info=shard_info, trim_output_features=False, try_in_mem_cache=False
+            )
+        if not self._corpus.cache_dir:
             raise ValueError(
                 f"use_cached: {self._corpus.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it"
                 " with seqio_cache_tasks and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
                 " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
             )
-        return self._corpus.get_dataset(
+        return cache.read(
+            self._corpus.cache_dir,
+            self._corpus.name,
+            corpus_settings(self._corpus),
             split=split,
-            use_cached=self._use_cached,
             shuffle=shuffle,
-            seed=salted(seed, self._salt),
+            seed=seed,
             shard_info=shard_info,
-            trim_output_features=False,
-            try_in_mem_cache=False,
         )
+
+
+def corpus_settings(corpus: seqio.Task) -> dict[str, str]:
+    """What decides the tokens of a corpus that `register` made; see `cache.settings`."""
+    return cache.settings(corpus.output_features["targets"].vocabulary, **corpus.preprocessors[0].keywords)
+
+
+def describe_source(source: seqio.DataSource) -> str:
+    """A source in words: its own, or, where it has none but its address, its class."""
+    return type(source).__name__ if re.search(r" at 0x[0-9a-f]+>", repr(source)) else repr(source)
 
 
 def salted(seed: int | None, salt: str) -> int | None:

@@ -14,31 +14,59 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
+from ul2_tasks import cache
 from ul2_tasks.corruption import concatenate_runs, corrupt_rows
 from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
 from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
 from ul2_tasks.spans import random_spans
 from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens
 
-DOCUMENTS_PER_BATCH = 128  # as in t5's reduce_concat_tokens
 TOKENS_PER_BLOCK = 1 << 16  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
 
 
-def read_text(dataset: tf.data.Dataset, text_key: str = "text") -> tf.data.Dataset:
-    """Names the text of each document `targets`; other features are left behind.
+def read_text(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    text_key: str = "text",
+    source: str = "",
+    invalid_utf8: str = "fail",
+) -> tf.data.Dataset:
+    """Names the text of each document `targets`, and what it is for a cache `document`; other features are left behind.
 
     Args:
         dataset: of dictionaries with a string scalar `text_key`, or of bare string scalars (`TextLineDataSource`).
+        output_features: `targets`, as SeqIO passes it.
         text_key: the feature that holds the text.
+        source: the source in words, for the cache to tell.
+        invalid_utf8: what becomes of a document that is not UTF-8, of which tokenizers make something else without a
+            word: "fail", or "skip", which keeps it without tokens, so that a cache counts it.
+
+    Returns:
+        A dataset of {"targets": string scalar, "document": string scalar, see `cache.document_name`}.
 
     Raises:
         ValueError: there is no such feature; names those present.
+        tf.errors.InvalidArgumentError: while iterating, on a document that is not UTF-8, if they are to fail.
     """
-    if not isinstance(dataset.element_spec, Mapping):
-        return dataset.map(lambda text: {"targets": text}, num_parallel_calls=tf.data.AUTOTUNE)
-    if text_key not in dataset.element_spec:
-        raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(dataset.element_spec)}; give text_key")
-    return dataset.map(lambda document: {"targets": document[text_key]}, num_parallel_calls=tf.data.AUTOTUNE)
+    if isinstance(dataset.element_spec, Mapping):
+        if text_key not in dataset.element_spec:
+            raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(dataset.element_spec)}; give text_key")
+        dataset = dataset.map(lambda document: document[text_key])
+    settings = cache.settings(output_features["targets"].vocabulary, source, text_key, invalid_utf8)
+
+    def read(number: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        as_utf8 = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+        valid = tf.equal(as_utf8, text)
+        if invalid_utf8 == "fail":
+            message = "a document is not UTF-8; convert it, or register with invalid_utf8 set to skip. It begins with:"
+            with tf.control_dependencies(
+                [tf.debugging.Assert(valid, [message, tf.strings.substr(as_utf8, 0, 60, unit="UTF8_CHAR")])]
+            ):
+                text = tf.identity(text)
+        return {"targets": tf.where(valid, text, ""), "document": cache.document_name(number, text, valid, settings)}
+
+    return dataset.enumerate().map(read, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def chunk(
@@ -60,7 +88,8 @@ def chunk(
     full chunks and one shorter one each. A document without tokens adds nothing.
 
     Args:
-        dataset: of {"targets": [tokens] int32}, any length; other features are left behind.
+        dataset: of {"targets": [tokens] int32}, any length, or of batches of such documents, {"targets": RaggedTensor
+            [documents, tokens] int32}; other features are left behind.
         sequence_length: {"inputs": int, "targets": int}, the budgets.
         output_features: `inputs` and `targets`, of one vocabulary.
         denoiser: the denoiser that the chunks are for.
@@ -87,11 +116,11 @@ def chunk(
     def checked(tokens: tf.Tensor) -> tf.Tensor:
         return _check_text_ids(tf.cast(tokens, tf.int32), is_text, denoiser)
 
-    if separate_documents or set(dataset.element_spec) != {"targets"}:
-        ends = [special.eos] if separate_documents else []
-        dataset = dataset.map(lambda document: {"targets": _end(document["targets"], ends)}, num_parallel_calls=tf.data.AUTOTUNE)
+    ends = [special.eos] if separate_documents else []
     rows = max(1, TOKENS_PER_BLOCK // full.length)
-    return _join(dataset, full.length, rows, checked) if merge_examples else _split_apart(dataset, full.length, rows, checked)
+    if merge_examples:
+        return _join(_tokens(dataset, ends), full.length, rows, checked)
+    return _split_apart(_batches(dataset), full.length, rows, checked)
 
 
 def corrupt(
@@ -225,9 +254,30 @@ def _plan(
     return special, full
 
 
-def _end(tokens: tf.Tensor, ends: Sequence[int]) -> tf.Tensor:
-    """Appends `ends` to a document; an empty one stays so, there is nothing to separate."""
-    return tf.concat([tokens, tf.constant(ends, tokens.dtype)[: tf.size(tokens)]], axis=0)
+def _tokens(dataset: tf.data.Dataset, ends: Sequence[int]) -> tf.data.Dataset:
+    """The tokens of documents, one or several at a time, each document with `ends` after it.
+
+    An empty document has none: there is nothing to separate.
+    """
+
+    def end(element: Mapping[str, tf.Tensor | tf.RaggedTensor]) -> tf.Tensor:
+        documents = element["targets"]
+        if not isinstance(documents, tf.RaggedTensor):
+            return tf.concat([documents, tf.constant(ends, documents.dtype)[: tf.size(documents)]], axis=0)
+        if not ends:
+            return documents.flat_values
+        has_tokens = tf.cast(documents.row_lengths() > 0, tf.int64)
+        after = tf.fill([tf.reduce_sum(has_tokens)], tf.constant(ends[0], documents.dtype))
+        return tf.concat([documents, tf.RaggedTensor.from_row_lengths(after, has_tokens)], axis=1).flat_values
+
+    return dataset.map(end, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Documents as batches of them; those that are batches already stay so."""
+    if isinstance(dataset.element_spec["targets"], tf.RaggedTensorSpec):
+        return dataset.map(lambda batch: batch["targets"])
+    return dataset.map(lambda document: document["targets"]).ragged_batch(cache.DOCUMENTS_PER_BATCH)
 
 
 def _join(dataset: tf.data.Dataset, length: int, rows: int, checked: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
@@ -241,16 +291,14 @@ def _join(dataset: tf.data.Dataset, length: int, rows: int, checked: Callable[[t
         whole = tf.size(tokens) // length * length
         return block(tf.reshape(tokens[:whole], [-1, length])).concatenate(block(tokens[tf.newaxis, whole:]))
 
-    stream = dataset.rebatch(rows * length)
-    tokens = stream.map(lambda document: checked(document["targets"]), num_parallel_calls=tf.data.AUTOTUNE)
+    tokens = dataset.rebatch(rows * length).map(checked, num_parallel_calls=tf.data.AUTOTUNE)
     return tokens.flat_map(cut).filter(lambda block: tf.size(block["tokens"]) > 0)
 
 
 def _split_apart(dataset: tf.data.Dataset, length: int, rows: int, checked: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
     """Cuts each document every `length` tokens, on its own."""
 
-    def cut(batch: Mapping[str, tf.RaggedTensor | tf.Tensor]) -> dict[str, tf.Tensor]:
-        documents = batch["targets"]
+    def cut(documents: tf.RaggedTensor | tf.Tensor) -> dict[str, tf.Tensor]:
         if isinstance(documents, tf.Tensor):  # what ragged_batch makes of documents of one static length
             documents = tf.RaggedTensor.from_tensor(documents)
         sizes = tf.cast(documents.row_lengths(), tf.int32)
@@ -264,7 +312,7 @@ def _split_apart(dataset: tf.data.Dataset, length: int, rows: int, checked: Call
         tokens, lengths = concatenate_runs(tokens, starts[:, tf.newaxis], lengths[:, tf.newaxis], width)
         return {"tokens": tokens, "length": lengths}
 
-    batches = dataset.ragged_batch(DOCUMENTS_PER_BATCH).map(cut, num_parallel_calls=tf.data.AUTOTUNE)
+    batches = dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE)
     return batches.flat_map(lambda block: tf.data.Dataset.from_tensor_slices(block).batch(rows))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import gin
 import seqio
 
-from ul2_tasks.corpora import CorpusView, embedded_corpus
+from ul2_tasks.corpora import CorpusView, describe_source, embedded_corpus
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, Denoiser, check_denoisers
 from ul2_tasks.preprocessors import chunk, corrupt, read_text
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
@@ -26,6 +26,7 @@ def register(
     denoisers: Sequence[Denoiser] = T5GEMMA2,
     *,
     text_key: str = "text",
+    invalid_utf8: str = "fail",
     sentinels: Sequence[int] | str | None = None,
     modes: Mapping[str, Mode] | None = None,
     chunk_tokens: int | None = None,
@@ -43,6 +44,7 @@ def register(
         vocabulary: tokenizes the text; by default the vocabulary that ships with this package.
         denoisers: a preset, or denoisers of one's own. Their weights are the mixture's rates, in examples.
         text_key: the source's feature that holds the text.
+        invalid_utf8: what becomes of a document that is not UTF-8: "fail", or "skip", which a cache counts.
         sentinels: the sentinels' ids in the order of use, or the pieces' common name such as "<unused{}>"; by default
             `<extra_id_0>`, `<extra_id_1>`, .. or the vocabulary's extra ids. See `vocabularies.special_tokens`.
         modes: what each mode is, an id, ids, or a text; by default the piece of the mode's name.
@@ -61,6 +63,7 @@ def register(
         "vocabulary": default_vocabulary() if vocabulary is None else vocabulary,
         "denoisers": check_denoisers(denoisers),
         "text_key": text_key,
+        "invalid_utf8": invalid_utf8,
         "sentinels": sentinels if sentinels is None or isinstance(sentinels, str) else tuple(sentinels),
         "modes": None if modes is None else dict(modes),
         "chunk_tokens": chunk_tokens,
@@ -78,13 +81,14 @@ def register(
         f"{name}_corpus",
         source=settings["source"],
         preprocessors=[
-            functools.partial(read_text, text_key=text_key),
+            functools.partial(read_text, text_key=text_key, source=describe_source(settings["source"]), invalid_utf8=invalid_utf8),
             functools.partial(seqio.preprocessors.tokenize, copy_pretokenized=False),
             seqio.CacheDatasetPlaceholder(),
         ],
         output_features={"targets": feature},
         shuffle_buffer_size=None if settings["source"].performs_internal_shuffling else seqio.dataset_providers.SHUFFLE_BUFFER_SIZE,
     )
+    corpus.modes = settings["modes"]  # for the cache's manifest
     rates = []
     for denoiser in settings["denoisers"]:
         shared = {
@@ -116,6 +120,8 @@ def _check_types(settings: Mapping[str, object]) -> None:
     for key, (kind, description) in expected.items():
         if not isinstance(settings[key], kind):
             raise ValueError(f"{key} is {settings[key]!r}, expected {description}")
+    if settings["invalid_utf8"] not in ("fail", "skip"):
+        raise ValueError(f"invalid_utf8 is {settings['invalid_utf8']!r}, expected 'fail' or 'skip'")
 
 
 def _is_registered(mixture: str, settings: Mapping[str, object]) -> bool:

@@ -99,8 +99,10 @@ def check_padding(vocabulary: seqio.Vocabulary) -> None:
 
 
 def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
-    """What must be equal for ids to mean the same, wherever the files are: class, size, and a SentencePiece model's SHA-256."""
-    identity = f"{type(vocabulary).__name__}, {vocabulary.vocab_size} ids, eos {vocabulary.eos_id}"
+    """What must be equal for ids to mean the same, wherever the files are: class, sizes, and a SentencePiece model's SHA-256."""
+    identity = (
+        f"{type(vocabulary).__name__}, {vocabulary.vocab_size} ids, {vocabulary.extra_ids} of them extra, eos {vocabulary.eos_id}"
+    )
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
         return f"{identity}, sha256 {hashlib.sha256(vocabulary.sp_model).hexdigest()}"
     return identity
