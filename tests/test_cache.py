@@ -138,6 +138,15 @@ def test_the_mixture_and_each_denoiser_read_it(job, name, request, cache_dirs, c
     assert "on-the-fly" not in caplog.text
 
 
+@pytest.mark.parametrize("job", ["stock", "built"])
+def test_seqios_own_reader_reads_it_too(job, request, cache_dirs):
+    cache_dirs(request.getfixturevalue(job))
+    corpus = seqio.get_mixture_or_task("ul2_corpus")
+    found = corpus.get_dataset(None, "train", use_cached=True, shuffle=False).as_numpy_iterator()
+    assert sorted(tuple(document["targets"].tolist()) for document in found) == uncached()
+    assert corpus.get_cached_stats("train")["examples"] == len(uncached())
+
+
 def test_without_being_asked_the_cache_is_not_read(built, cache_dirs, tmp_path):
     shutil.copytree(built / "ul2_corpus", tmp_path / "ul2_corpus")
     for path in (tmp_path / "ul2_corpus").glob("*.tfrecord-*"):

@@ -243,6 +243,17 @@ def test_what_cannot_be_trained_on_fails_before_the_first_step(tmp_path, argumen
     assert not losses(tmp_path / "refused")
 
 
+def test_it_trains_on_the_cache(tmp_path):
+    build = python(tmp_path / "build", ["-m", "ul2_tasks", "cache", "ul2", "--output", str(tmp_path / "cache")])
+    assert build.wait(timeout=600) == 0, (tmp_path / "build.log").read_text()[-3000:]
+    arguments = ["--gin.USE_CACHED_TASKS=True", f"--seqio_additional_cache_dirs={tmp_path / 'cache'}"]
+    log = train(tmp_path / "model", *arguments, steps(20))
+    assert "Switching to on-the-fly" not in log
+    found = losses(tmp_path / "model")
+    for collection in ["train", *(f"training_eval/{task}" for task in TASKS)]:
+        assert found[collection, 20] < found[collection, 10] < 9, collection
+
+
 VOCABULARY = """
 from __gin__ import dynamic_registration
 import seqio

@@ -255,13 +255,14 @@ def _plan(
 
 
 def _tokens(dataset: tf.data.Dataset, ends: Sequence[int]) -> tf.data.Dataset:
-    """The tokens of documents, one or several at a time, each document with `ends` after it.
+    """{"targets": [tokens]} of documents, one or several at a time, each document with `ends` after it.
 
     An empty document has none: there is nothing to separate.
     """
+    if not ends and dataset.element_spec.keys() == {"targets"} and isinstance(dataset.element_spec["targets"], tf.TensorSpec):
+        return dataset  # a map that does nothing would cost as much as all that comes after
 
-    def end(element: Mapping[str, tf.Tensor | tf.RaggedTensor]) -> tf.Tensor:
-        documents = element["targets"]
+    def end(documents: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         if not isinstance(documents, tf.RaggedTensor):
             return tf.concat([documents, tf.constant(ends, documents.dtype)[: tf.size(documents)]], axis=0)
         if not ends:
@@ -270,7 +271,7 @@ def _tokens(dataset: tf.data.Dataset, ends: Sequence[int]) -> tf.data.Dataset:
         after = tf.fill([tf.reduce_sum(has_tokens)], tf.constant(ends[0], documents.dtype))
         return tf.concat([documents, tf.RaggedTensor.from_row_lengths(after, has_tokens)], axis=1).flat_values
 
-    return dataset.map(end, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(lambda element: {"targets": end(element["targets"])}, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -291,7 +292,8 @@ def _join(dataset: tf.data.Dataset, length: int, rows: int, checked: Callable[[t
         whole = tf.size(tokens) // length * length
         return block(tf.reshape(tokens[:whole], [-1, length])).concatenate(block(tokens[tf.newaxis, whole:]))
 
-    tokens = dataset.rebatch(rows * length).map(checked, num_parallel_calls=tf.data.AUTOTUNE)
+    stream = dataset.rebatch(rows * length)
+    tokens = stream.map(lambda element: checked(element["targets"]), num_parallel_calls=tf.data.AUTOTUNE)
     return tokens.flat_map(cut).filter(lambda block: tf.size(block["tokens"]) > 0)
 
 
