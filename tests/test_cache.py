@@ -222,6 +222,20 @@ def test_the_cached_mixture_resumes_in_the_middle_of_an_epoch(built, cache_dirs,
             np.testing.assert_array_equal(found[key], batch[key])
 
 
+def test_an_iterator_does_not_resume_over_a_cache_that_was_written_anew(built, stock, cache_dirs, tmp_path):
+    def examples():
+        return seqio.get_mixture_or_task("ul2_mix").get_dataset(LENGTHS, "train", use_cached=True, seed=1)
+
+    cache_dirs(built)
+    iterator = iter(examples())
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
+    cache_dirs(stock)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"this iterator was saved by another pipeline.*cache: 64 files, "):
+        tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
+
+
 @pytest.mark.parametrize("job", ["stock", "built"])
 def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, cache_dirs, request):
     cache_dirs(cached)
@@ -241,6 +255,13 @@ def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, c
         assert all(shard["bytes"] == (folder / shard["file"]).stat().st_size for shard in shards)
     assert list(cache.verify(str(folder))) == []
     assert len(manifest["git_revision"] or "0" * 40) == 40
+
+
+def test_the_manifest_has_the_modes(tmp_path):
+    corpus = register_texts("with_modes", ["a document"])
+    assert build(corpus, str(tmp_path), console=QUIET)["modes"] == {"[R]": [259], "[S]": [260], "[X]": [261]}
+    written = json.loads((tmp_path / corpus / "manifest.json").read_text())
+    assert written == cache.read_manifest(str(tmp_path / corpus))
 
 
 def test_the_same_job_writes_the_same_bytes(built, tmp_path):

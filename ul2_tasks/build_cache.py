@@ -85,7 +85,8 @@ def build(
     """
     console = console or Console(stderr=True)
     task = _corpus_task(corpus)
-    cache_dir = os.path.join(output_dir, seqio.get_task_dir_from_name(corpus))
+    absolute = output_dir if "://" in output_dir else os.path.abspath(output_dir)  # workers may be in other folders
+    cache_dir = os.path.join(absolute, seqio.get_task_dir_from_name(corpus))
     settings = corpus_settings(task)
     if tf.io.gfile.exists(f"{cache_dir}/{cache.COMPLETED}"):
         return _existing(cache_dir, corpus, settings, max_documents, console)

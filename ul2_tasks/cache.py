@@ -18,14 +18,16 @@ import pathlib
 import re
 import subprocess
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping
 from concurrent import futures
 
+import numpy as np
 import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.vocabularies import vocabulary_identity
+from ul2_tasks.vocabularies import Mode, vocabulary_identity
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -153,6 +155,13 @@ def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bo
     return manifest
 
 
+def identity(cache_dir: str, split: str) -> str:
+    """A split's files in few words, the same on every host, and other ones for a cache that was written anew."""
+    names = _expected_files(cache_dir, split)
+    sizes = _map(lambda name: _size(_path(cache_dir, name)), names)
+    return f"{len(names)} files, {sum(sizes)} bytes, crc32 {zlib.crc32(repr(sizes).encode())}"
+
+
 def verify(cache_dir: str) -> Iterator[str]:
     """Reads a cache again, and gives a sentence for each file that is missing, truncated, altered or too many."""
     manifest = read_manifest(cache_dir)
@@ -237,7 +246,7 @@ def manifest_of(
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
         "git_revision": _git_revision(),
         "settings": None if settings is None else dict(settings),
-        "modes": getattr(task, "modes", None),
+        "modes": _plain(getattr(task, "modes", None)),
         "split_rule": getattr(task and task.source, "split_rule", "the source's own splits"),
         "max_documents": max_documents,
         "splits": {
@@ -259,8 +268,7 @@ def sha256(path: str) -> str:
 
 def _files_and_documents(cache_dir: str, split: str, manifest: Mapping | None) -> tuple[list[str], int]:
     """The split's files that are not empty, and how many documents are in them."""
-    if split not in splits(cache_dir):
-        raise ValueError(f"the cache {cache_dir} has no split {split!r}, only {splits(cache_dir)}")
+    _check_split(cache_dir, split)
     if manifest is not None:
         shards = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
         files, documents = [_path(cache_dir, shard["file"]) for shard in shards], sum(shard["documents"] for shard in shards)
@@ -274,9 +282,15 @@ def _files_and_documents(cache_dir: str, split: str, manifest: Mapping | None) -
     return files, documents
 
 
+def _check_split(cache_dir: str, split: str) -> None:
+    if split not in splits(cache_dir):
+        raise ValueError(f"the cache {cache_dir} has no split {split!r}, only {splits(cache_dir)}")
+
+
 def _expected_files(cache_dir: str, split: str) -> list[str]:
     """The names of a split's files. Raises a ValueError where some are missing, or others lie there too."""
     present = {name for name in tf.io.gfile.listdir(cache_dir) if name.startswith(f"{split}.tfrecord-")}
+    _check_split(cache_dir, split)
     with tf.io.gfile.GFile(seqio.get_cached_info_path(cache_dir, split)) as file:
         count = json.load(file).get("num_shards", len(present))
     names = [f"{split}.tfrecord-{shard:05d}-of-{count:05d}" for shard in range(count)]
@@ -352,6 +366,11 @@ def _read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
 
 def _totals(shards: list[Shard]) -> dict[str, int]:
     return {key: sum(getattr(shard, key) for shard in shards) for key in ("documents", "tokens", "skipped", "bytes")}
+
+
+def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | None:
+    """Modes as JSON has them: whatever counts as ids there is a list of int here."""
+    return modes and {name: mode if isinstance(mode, str) else np.atleast_1d(mode).tolist() for name, mode in modes.items()}
 
 
 def _json(settings: Mapping[str, str]) -> str:

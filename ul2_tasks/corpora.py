@@ -117,6 +117,19 @@ class CorpusView(seqio.DataSource):
         """The same view over the corpus's cache."""
         return CorpusView(self._corpus, self._salt, use_cached=True)
 
+    def cache_identity(self, split: str) -> str:
+        """See `cache.identity`."""
+        return cache.identity(self._cache_dir(), split)
+
+    def _cache_dir(self) -> str:
+        if not self._corpus.cache_dir:
+            raise ValueError(
+                f"use_cached: {self._corpus.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it"
+                " with `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
+                " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
+            )
+        return self._corpus.cache_dir
+
     def get_dataset(
         self,
         split: str = "train",
@@ -140,14 +153,8 @@ class CorpusView(seqio.DataSource):
             return self._corpus.get_dataset(
                 split=split, shuffle=shuffle, seed=seed, shard_info=shard_info, trim_output_features=False, try_in_mem_cache=False
             )
-        if not self._corpus.cache_dir:
-            raise ValueError(
-                f"use_cached: {self._corpus.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it"
-                " with seqio_cache_tasks and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
-                " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
-            )
         return cache.read(
-            self._corpus.cache_dir,
+            self._cache_dir(),
             self._corpus.name,
             corpus_settings(self._corpus),
             split=split,

@@ -72,6 +72,7 @@ class DenoisingTask(seqio.Task):
             features: what to keep of an example; by default the output features.
         """
         chunk, corrupt = self.preprocessors
+        source = self.source.cached() if use_cached else self.source
         kept = self.output_features if features is None else features
         fingerprint = json.dumps(
             {
@@ -82,7 +83,7 @@ class DenoisingTask(seqio.Task):
                 "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
                 "sequence_length": sequence_length and dict(sequence_length),
                 "split": split,
-                "use_cached": use_cached,
+                "cache": source.cache_identity(split) if use_cached else None,
                 "shuffle": shuffle,
                 "seed": None if seed is None else int(seed),
                 "shard": [shard_info.index, shard_info.num_shards] if shard_info else [0, 1],
@@ -96,7 +97,7 @@ class DenoisingTask(seqio.Task):
 
         return seqio.Task(
             self.name,
-            source=self.source.cached() if use_cached else self.source,
+            source=source,
             output_features=self.output_features,
             preprocessors=[chunk, describe, corrupt],
             shuffle_buffer_size=self.shuffle_buffer_size,
