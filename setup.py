@@ -39,6 +39,8 @@ setuptools.setup(
         "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
         "click>=8",
         "gin-config",
+        # tensorflow-metadata's bound on Python 3.10, which pip does not find by itself when it has apache-beam's to keep too.
+        "protobuf<=6.32; python_version < '3.11'",
         "numpy",
         "rich>=13",
     ],
