@@ -447,6 +447,23 @@ def test_the_command_says_what_it_wrote_and_how_to_use_it(tmp_path):
     assert (spoilt.returncode, spoilt.stdout[:50]) == (1, "train.tfrecord-00000-of-00064 is altered: SHA-256 ")
 
 
+AS_A_SCRIPT = "import sys; sys.path.remove(''); from ul2_tasks.__main__ import main; main()"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_script_finds_a_module_in_the_current_folder(tmp_path, workers):
+    source = text_files(tmp_path, [document.encode() for document in long_documents()])
+    module = program(tmp_path, f"register('own', {source})")
+    arguments = ["-c", AS_A_SCRIPT, *command(tmp_path, module, "--workers", workers)[2:]]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]["documents"] == 400
+    missing = run(*command(tmp_path, "no_such_module"), folder=tmp_path)
+    assert missing.returncode == 2
+    assert missing.stderr.endswith("Error: No module named 'no_such_module'\n")
+
+
 def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path):
     """Complete, it has the bytes of one that nothing interrupted."""
     documents = [document.encode() for document in long_documents() * 60]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -59,6 +60,7 @@ def cache(name: str, output: str, module, max_documents, workers: int, runner: s
     """
     from ul2_tasks.build_cache import build
 
+    sys.path.insert(0, os.getcwd())  # as `python -m` has it; the script `ul2` has its own folder there
     for each in module:
         importlib.import_module(each)
     options = [f"--runner={runner}", *pipeline_option]
