@@ -392,12 +392,9 @@ def test_what_is_not_utf8_fails_or_is_kept_without_text(document):
     assert "not-utf-8" not in kept[::2]
 
 
-@pytest.mark.parametrize("separate_documents", [False, True])
-@pytest.mark.parametrize("merge_examples", [False, True])
+@pytest.mark.parametrize(("merge_examples", "separate_documents"), [(True, False), (True, True), (False, False)])
 def test_documents_in_batches_make_the_chunks_of_documents_one_by_one(merge_examples, separate_documents):
     """Empty documents among them, and batches without any token."""
-    if separate_documents and not merge_examples:
-        pytest.skip("documents that are kept apart need no separator")
     documents = [[5] * 3, [], [6] * 200, [7], [], [], [8] * 90]
     settings = {
         "sequence_length": LENGTHS,
