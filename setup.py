@@ -50,7 +50,7 @@ setuptools.setup(
         "dask": DASK,
         "t5": T5,  # t5.data, for downstream tasks and as the benchmarks' peer
         "t5x": T5X,
-        "test": [*T5, *CACHE, *DASK, "pytest>=8", "hypothesis>=6", "scipy>=1.11", "mistral-common>=1.8"],
+        "test": [*T5, *CACHE, *DASK, "pytest>=8", "pytest-xdist>=3", "hypothesis>=6", "scipy>=1.11", "mistral-common>=1.8"],
         "dev": ["ruff>=0.9"],
     },
 )
