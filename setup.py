@@ -16,6 +16,8 @@ T5 = ["t5==0.9.4"]
 # on PYTHONPATH. t5x's own setup.py asks for tensorflow-cpu, which would write into the folder of tensorflow.
 T5X = ["cached_property", "chex", "fiddle>=0.2.5", "grain", "jaxtyping", "tensorboard"]
 
+HUGGING_FACE = ["datasets>=3.2", "tokenizers>=0.21"]  # hf: corpora, tokenizer.json
+
 CACHE = ["apache-beam[tfrecord]>=2.77"]  # seqio_cache_tasks, `ul2 cache`
 DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
 
@@ -37,20 +39,37 @@ setuptools.setup(
         "tensorflow>=2.21,<2.22",
         "tensorflow-text>=2.21,<2.22",
         "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
+        "backports.zstd",
         "click>=8",
+        "fsspec>=2023.1",
         "gin-config",
         # tensorflow-metadata's bound on Python 3.10, which pip does not find by itself when it has apache-beam's to keep too.
         "protobuf<=6.32; python_version < '3.11'",
         "numpy",
+        "pyarrow>=18",
         "rich>=13",
     ],
     entry_points={"console_scripts": ["ul2 = ul2_tasks.__main__:main"]},
     extras_require={
         "cache": CACHE,
         "dask": DASK,
+        "huggingface": HUGGING_FACE,
         "t5": T5,  # t5.data, for downstream tasks and as the benchmarks' peer
         "t5x": T5X,
-        "test": [*T5, *CACHE, *DASK, "pytest>=8", "pytest-xdist>=3", "hypothesis>=6", "scipy>=1.11", "mistral-common>=1.8"],
+        "test": [
+            *T5,
+            *CACHE,
+            *DASK,
+            *HUGGING_FACE,
+            "pytest>=8",
+            "pytest-xdist>=3",
+            "hypothesis>=6",
+            "scipy>=1.11",
+            # Peers of the tokenizers' tests; the first brings real ranks and models.
+            "mistral-common>=1.8",
+            "tiktoken",
+            "transformers",
+        ],
         "dev": ["ruff>=0.9"],
     },
 )

@@ -14,7 +14,7 @@ from support import byte_vocabulary, long_documents
 from t5x import partitioning, utils
 
 from ul2_tasks import register
-from ul2_tasks.corpora import MemoryDataSource
+from ul2_tasks.memory import MemoryDataSource
 
 if __name__ == "__main__":
     port, count, index = map(int, sys.argv[1:4])

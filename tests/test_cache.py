@@ -24,7 +24,8 @@ from support import byte_vocabulary, long_documents, t5_model
 from ul2_tasks import T5GEMMA2, cache, default_vocabulary, register
 from ul2_tasks.__main__ import main
 from ul2_tasks.build_cache import build
-from ul2_tasks.corpora import CorpusView, MemoryDataSource
+from ul2_tasks.corpora import CorpusView
+from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.vocabularies import DEFAULT_MODEL
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
@@ -338,7 +339,7 @@ def other_vocabulary(tmp_path):
             "source is 'MemoryDataSource(embedded",
             "(long_documents",
         ),
-        (lambda path: {"invalid_utf8": "skip"}, "invalid_utf8 is 'fail'", "'skip' here"),
+        (lambda path: {"on_error": "skip"}, "on_error is 'raise'", "'skip' here"),
     ],
     ids=["class", "model", "source", "utf8"],
 )
@@ -510,11 +511,12 @@ def test_a_document_that_is_not_utf8_fails_or_is_skipped_and_counted(tmp_path):
     module = program(tmp_path, f"register('own', {source})")
     failed = run(*command(tmp_path, module), folder=tmp_path)
     assert failed.returncode == 2
-    assert "a document is not UTF-8; convert it, or register with invalid_utf8 set to skip" in failed.stderr
+    assert "a document is not UTF-8; it begins with: " in failed.stderr
+    assert "Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
     shutil.rmtree(tmp_path / "cache")
-    program(tmp_path, f"register('own', {source}, invalid_utf8='skip')")
+    program(tmp_path, f"register('own', {source}, on_error='skip')")
     assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
     totals = cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]
     assert (totals["documents"], totals["skipped"]) == (40, 20)

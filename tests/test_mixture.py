@@ -16,7 +16,7 @@ import seqio
 from support import byte_vocabulary, flat, long_documents, restore, special_for
 
 from ul2_tasks import T5GEMMA2, UL2, register
-from ul2_tasks.corpora import MemoryDataSource
+from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.vocabularies import piece_names
 
 BYTES, MODES = byte_vocabulary()

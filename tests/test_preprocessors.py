@@ -382,14 +382,27 @@ def test_every_text_is_utf8_and_passes_as_it_is(text):
 @pytest.mark.parametrize("document", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80", b"cut \xe2\x82"])
 def test_what_is_not_utf8_fails_or_is_kept_without_text(document):
     dataset = tf.data.Dataset.from_tensor_slices([b"before", document, b"after"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not UTF-8; convert it, or register with invalid_utf8 set to skip"):
+    message = "ValueError: a document is not UTF-8; it begins with: .* Mend the corpus, or register it with on_error='skip'"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         texts(dataset)
-    assert texts(dataset, invalid_utf8="skip") == [b"before", b"", b"after"]
-    kept = [
-        d["document"].decode().split("/")[0] for d in read_text(dataset, features(BYTES), invalid_utf8="skip").as_numpy_iterator()
+    assert texts(dataset, on_error="skip") == [b"before", b"", b"after"]
+    kept = [d["document"].decode().split("/")[0] for d in read_text(dataset, features(BYTES), on_error="skip").as_numpy_iterator()]
+    assert kept[1] == "skipped"
+    assert "skipped" not in kept[::2]
+
+
+def test_records_with_a_problem_fail_or_are_skipped_counted_and_told(caplog):
+    problems = ["", "a.jsonl, line 2: is not JSON", *["broken"] * 9, ""]
+    dataset = tf.data.Dataset.from_tensor_slices({"text": ["a", *[""] * 10, "b"], "problem": problems})
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ValueError: a.jsonl, line 2: is not JSON. Mend the corpus, or"):
+        texts(dataset)
+    with caplog.at_level("WARNING"):
+        assert texts(dataset, on_error="skip", source="told") == [b"a", *[b""] * 10, b"b"]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "told: skipped 1 records until now, the last because a.jsonl, line 2: is not JSON",
+        "told: skipped 10 records until now, the last because broken",
     ]
-    assert kept[1] == "not-utf-8"
-    assert "not-utf-8" not in kept[::2]
 
 
 @pytest.mark.parametrize(("merge_examples", "separate_documents"), [(True, False), (True, True), (False, False)])

@@ -13,7 +13,7 @@ from support import byte_vocabulary
 from test_mixture import long_documents
 
 from ul2_tasks import T5GEMMA2, default_vocabulary, register
-from ul2_tasks.corpora import MemoryDataSource
+from ul2_tasks.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}

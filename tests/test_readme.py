@@ -1,5 +1,6 @@
 """The README's Python runs as it stands, and its numbers are those of the code."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import sentencepiece
 
 from ul2_tasks import T5GEMMA2, chunk_length
-from ul2_tasks.corpora import embedded_documents
+from ul2_tasks.memory import embedded_documents
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text()
@@ -35,16 +36,40 @@ def test_the_python_of_the_readme_runs(tmp_path):
         [
             *blocks,
             "print(sorted(example), sorted(next(batches.as_numpy_iterator())))",
-            "own = seqio.get_mixture_or_task(name).get_dataset({'inputs': 256, 'targets': 256}, split='train', seed=0)",
-            "print(len(next(own.as_numpy_iterator())['inputs']))",
+            "both = seqio.get_mixture_or_task(name).get_dataset({'inputs': 256, 'targets': 256}, split='train', seed=0)",
+            "print(*(len(seqio.get_mixture_or_task(n).tasks) for n in (web, own)))",
+            "print(len(next(both.as_numpy_iterator())['inputs']))",
         ]
     )
     paths = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=paths, check=True, capture_output=True, text=True)
-    solved, default, own = done.stdout.splitlines()
+    solved, default, tasks, own = done.stdout.splitlines()
     assert f"# {solved}" in README
     assert default.startswith("['inputs', 'targets'] ['decoder_input_tokens'")
+    assert tasks == "5 6"
     assert 0 < int(own) <= 256
+
+
+def test_the_gin_of_the_readme_mixes_two_corpora(tmp_path):
+    """In a process of its own, because gin's bindings are for a whole process."""
+    for name in ("web", "own"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in embedded_documents()[:50]))
+    (lines,) = re.findall(r"^      (MIXTURE_OR_TASK_NAME = @ul2_tasks\.mix\(\)\n(?:      .*\n)+)", README, re.MULTILINE)
+    config = "from __gin__ import dynamic_registration\nimport ul2_tasks\n" + re.sub("^ +", "", lines, flags=re.MULTILINE)
+    config = config.replace("/data/web/*.jsonl", f"{tmp_path}/web.jsonl").replace("/data/own/*.parquet", f"{tmp_path}/own.jsonl")
+    program = f"""
+import gin, seqio
+gin.parse_config({config!r})
+mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())
+print(mixture.name, len(mixture.tasks), {{task.name: mixture.get_rate(task) for task in mixture.tasks}}["web_s"])
+print(len(next(mixture.get_dataset({{"inputs": 64, "targets": 64}}, seed=0).as_numpy_iterator())["inputs"]))
+"""
+    paths = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=paths, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    mixture, length = done.stdout.splitlines()
+    assert mixture == "both_mix 10 1.5"
+    assert 0 < int(length) <= 64
 
 
 def test_the_numbers_of_the_readme():

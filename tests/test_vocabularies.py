@@ -1,13 +1,28 @@
 """Which ids mean what: sentinels and modes found in real layouts, and each bad one named."""
 
+import pickle
+
 import pytest
 import sentencepiece
 import seqio
+import tensorflow as tf
+from hypothesis import example, given
+from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
-from ul2_tasks.vocabularies import check_padding, piece_names, special_tokens, vocabulary_identity
+from ul2_tasks.vocabularies import (
+    ControlledVocabulary,
+    check_padding,
+    literal_ids,
+    piece_names,
+    special_ids,
+    special_names,
+    special_tokens,
+    text_vocabulary,
+    vocabulary_identity,
+)
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
 BYTES, MODES = byte_vocabulary()
@@ -196,3 +211,107 @@ def test_pieces_have_names_for_people():
     special = special_tokens(vocabulary, "[X]")
     assert piece_names(vocabulary, [special.sentinels[0], *special.mode, special.eos]) == ["<extra_id_0>", "[X]", "</s>"]
     assert piece_names(BYTES, [361]) == ["<361>"]
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def gemmas(request, tmp_path_factory):
+    """A small model of the layout of Gemma's: pad 0, EOS 1, BOS 2, unknown 3, user-defined pieces; and SeqIO's extra ids."""
+    path = tmp_path_factory.mktemp("gemma") / request.param
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"the {number} unused <pieces> of _id_ naïve extra text" for number in range(50)]),
+        model_prefix=str(path),
+        model_type=request.param,
+        vocab_size=300,
+        pad_id=0,
+        eos_id=1,
+        bos_id=2,
+        unk_id=3,
+        user_defined_symbols=["<unused0>", "<unused1>", "<unused2>", "\n\n"],
+        byte_fallback=True,
+        minloglevel=2,
+    )
+    return seqio.SentencePieceVocabulary(f"{path}.model", extra_ids=2)
+
+
+def test_a_users_piece_is_a_special_id_until_text_is_kept_from_it(gemmas):
+    special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
+    assert special == {4, 5, 300, 301}
+    assert literal_ids(gemmas, special) == [4, 5, 300, 301]
+    texts = ["a <unused0> b", "<unused1>", "x<unused0>x", "is <extra_id_0> it", "\u2581<extra_id_1> ", "<extra_id_0><unused0>"]
+    barred = text_vocabulary(gemmas, special)
+    assert barred.vocab_size == gemmas.vocab_size
+    for text in texts:
+        assert special & set(gemmas.encode(text))
+        ids = barred.encode(text)
+        assert not special & set(ids)
+        assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
+        assert gemmas.decode(ids) == text.replace("\u2581", "").strip(), "nothing but the ids changes"
+    assert 6 in barred.encode("<unused2> is no special id here")
+
+
+@given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0"))
+@example(text="line\n\nline <unused2> <unused")
+def test_all_other_text_is_tokenized_as_before(text, gemmas):
+    special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
+    barred = text_vocabulary(gemmas, special)
+    ids, before = barred.encode(text), gemmas.encode(text)
+    assert not special & set(ids)
+    assert ids == before or special & set(before)
+    assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
+
+
+def test_a_vocabulary_that_needs_no_bars_is_itself(mistral):
+    default, modes = default_vocabulary(), ("[R]", "[S]", "[X]")
+    for vocabulary, special in (
+        (default, special_ids(default, modes)),
+        (mistral, special_ids(mistral, [None], sentinels=range(10, 700), modes={"[R]": 701})),
+        (BYTES, special_ids(BYTES, modes, modes=MODES)),
+    ):
+        assert literal_ids(vocabulary, special) == []
+        assert text_vocabulary(vocabulary, special) is vocabulary
+
+
+def test_special_ids_are_those_of_all_denoisers():
+    default = default_vocabulary()
+    modes = {mode: special_tokens(default, mode).mode[0] for mode in ("[R]", "[S]", "[X]")}
+    assert special_ids(default, modes) == {*range(3, 3 + 256), *modes.values()}
+    assert special_ids(default, []) == set(range(3, 3 + 256))
+    assert special_ids(default, ["[R]", "[S]"], modes={"[R]": "as text"}) == {*range(3, 3 + 256), modes["[S]"]}
+    with pytest.raises(ValueError, match=r"mode '\[Q\]' is not a piece"):
+        special_ids(default, ["[R]", "[Q]"])
+
+
+def test_a_barred_vocabulary_is_pickled_and_compared(gemmas):
+    once, again = (text_vocabulary(gemmas, {4, 5}) for _ in range(2))
+    assert once == again == pickle.loads(pickle.dumps(once))
+    assert vocabulary_identity(once) == vocabulary_identity(again)
+    others = [gemmas, text_vocabulary(gemmas, {4})]
+    assert all(other != once and once != other for other in others)
+    assert len({vocabulary_identity(each) for each in (once, *others)}) == 3
+    assert pickle.loads(pickle.dumps(once)).encode("<unused0>") == once.encode("<unused0>")
+
+
+def test_control_pieces_are_appended_but_for_those_that_are_there(gemmas):
+    """On top of what is barred, so that both can be asked for."""
+    vocabulary = ControlledVocabulary(text_vocabulary(gemmas, {4}), appended=["<unused0>", "[R]", "the", "<extra_id_7>"])
+    assert vocabulary.vocab_size == gemmas.vocab_size + 3
+    assert piece_names(vocabulary, range(302, 305)) == ["[R]", vocabulary.spellings.get("the", "the"), "<extra_id_7>"]
+    assert special_tokens(vocabulary, "[R]", sentinels=[4, 304]).mode == (302,)
+    text = "the [R] of <extra_id_7> <unused0>"
+    assert not {4, 302, 303, 304} & set(vocabulary.encode(text))
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("sentinels", "modes", "message"),
+    [
+        (-1, ["[R]"], "sentinels is -1, expected how many the vocabulary is to have, 0 or more"),
+        (2, "[R]", r"modes is '\[R\]', expected names such as"),
+        (2, ["[R]", ""], r"modes is \['\[R\]', ''\], expected names such as"),
+        (2, ["[R]", "[R]"], "expected names that differ from each other and from <extra_id_0>"),
+        (2, ["<extra_id_1>"], "expected names that differ from each other and from <extra_id_0>"),
+    ],
+)
+def test_bad_names_are_told(sentinels, modes, message):
+    with pytest.raises(ValueError, match=message):
+        special_names(sentinels, modes)

@@ -3,7 +3,9 @@
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.downstream import with_mode
 from ul2_tasks.lengths import chunk_length
-from ul2_tasks.registry import register
+from ul2_tasks.named_vocabularies import open_vocabulary
+from ul2_tasks.registry import mix, register
+from ul2_tasks.sources import open_source
 from ul2_tasks.vocabularies import default_vocabulary, embedding_rows
 
 __version__ = "0.1.0"
@@ -16,6 +18,9 @@ __all__ = [
     "chunk_length",
     "default_vocabulary",
     "embedding_rows",
+    "mix",
+    "open_source",
+    "open_vocabulary",
     "register",
     "with_mode",
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import itertools
 import json
@@ -20,7 +21,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -37,6 +38,7 @@ from ul2_tasks.corpora import corpus_settings
 MIN_FILES = 64  # of each split, as in seqio_cache_tasks: hosts share out files
 SHUFFLE_BUFFER = 10_000
 _PARTS = "parts"
+_IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,7 @@ def build(
     output_dir: str,
     *,
     max_documents: int | None = None,
-    modules: Sequence[str] = ("ul2_tasks",),
+    prepare: Callable[[], object] = _IMPORT,
     pipeline_options: Sequence[str] = ("--runner=FnApiRunner",),
     console: Console | None = None,
 ) -> dict:
@@ -73,7 +75,7 @@ def build(
         output_dir: a folder on any file system of TensorFlow's, for SeqIO's global cache directories; the cache is a
             folder in it. All workers must see it.
         max_documents: a limit for each split, for a smoke build.
-        modules: what workers import, so that they have the task too.
+        prepare: what workers call first, so that they have the task too; `Registration.apply`, or the import of a module.
         pipeline_options: of Beam.
         console: where progress and the summary go.
 
@@ -96,13 +98,13 @@ def build(
     _begin(cache_dir, begun, parts)
     started = time.monotonic()
     with _progress(parts, console), beam.Pipeline(options=PipelineOptions(list(pipeline_options))) as pipeline:
-        _ = pipeline | beam.Create(parts) | beam.Reshuffle() | beam.Map(write_part, modules=tuple(modules))
+        _ = pipeline | beam.Create(parts) | beam.Reshuffle() | beam.Map(write_part, prepare=prepare)
     manifest = _finish(cache_dir, corpus, begun, parts)
     _summarize(manifest, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
 
 
-def write_part(part: Part, modules: Sequence[str]) -> str:
+def write_part(part: Part, prepare: Callable[[], object]) -> str:
     """Writes the files of one part, unless they are written; returns its name. Runs on a worker.
 
     Raises:
@@ -110,8 +112,7 @@ def write_part(part: Part, modules: Sequence[str]) -> str:
     """
     if tf.io.gfile.exists(part.done):
         return part.done
-    for module in modules:
-        importlib.import_module(module)
+    prepare()
     try:
         shards = _write(part, _read(part))
     except (OSError, tf.errors.OpError) as error:
@@ -126,6 +127,11 @@ def write_part(part: Part, modules: Sequence[str]) -> str:
 def _read(part: Part) -> Iterator[dict[str, np.ndarray | bytes]]:
     """The tokenized documents of a part, in the order in which they are written."""
     task = seqio.TaskRegistry.get(part.corpus)
+    present = len(task.source.list_shards(part.split))
+    if present != part.num_shards:
+        raise OSError(
+            f"there were {part.num_shards} shards when the job began, and now there are {present}; do not touch the corpus"
+        )
     seed = zlib.crc32(f"{part.corpus}/{part.split}/{part.shard}".encode())
     source = task.source.get_dataset(
         split=part.split, shuffle=False, seed=seed, shard_info=seqio.ShardInfo(part.shard, part.num_shards)
@@ -148,7 +154,7 @@ def _write(part: Part, documents: Iterator[dict[str, np.ndarray | bytes]]) -> li
                 writer.write(_serialize(document))
                 count["documents"] += 1
                 count["tokens"] += len(document["targets"])
-                count["skipped"] += document["document"].startswith(cache.NOT_UTF8.encode())
+                count["skipped"] += document["document"].startswith(cache.SKIPPED.encode())
         shards = [
             cache.Shard(file=name, bytes=tf.io.gfile.stat(path).length, sha256=cache.sha256(path), **count)
             for name, path, count in zip(part.files, temporary, counts)

@@ -19,20 +19,20 @@ import re
 import subprocess
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
-from concurrent import futures
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.vocabularies import Mode, vocabulary_identity
+from ul2_tasks.files import parallel_map
+from ul2_tasks.vocabularies import Mode, literal_ids, special_ids, vocabulary_identity
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 COMPLETED = "COMPLETED"
-NOT_UTF8 = "not-utf-8"  # the id of a document that was skipped
+SKIPPED = "skipped"  # the id of a record that is no document
 DOCUMENTS_PER_BATCH = 128
 _FILES_AT_A_TIME = 16  # as SeqIO's cached source
 _SHUFFLE_BUFFER = seqio.dataset_providers.SHUFFLE_BUFFER_SIZE
@@ -40,7 +40,7 @@ _SHUFFLE_BUFFER = seqio.dataset_providers.SHUFFLE_BUFFER_SIZE
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """What one file holds. `documents` counts those with tokens or without; `skipped` those of them that were not UTF-8."""
+    """What one file holds. `documents` counts those with tokens or without; `skipped` those that were none."""
 
     file: str
     bytes: int
@@ -50,13 +50,26 @@ class Shard:
     skipped: int
 
 
-def settings(vocabulary: seqio.Vocabulary, source: str, text_key: str, invalid_utf8: str) -> dict[str, str]:
-    """All that decides a document's tokens, in words. Opens the vocabulary."""
+def settings(
+    vocabulary: seqio.Vocabulary,
+    source: str,
+    text_key: str,
+    on_error: str,
+    mode_names: Sequence[str | None] = (),
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> dict[str, str]:
+    """All that decides a document's tokens, in words. Opens the vocabulary.
+
+    Of sentinels and modes it is only those that the vocabulary would find in a text: with control pieces there are none.
+    """
+    in_text = literal_ids(vocabulary, special_ids(vocabulary, mode_names, sentinels, modes))
     return {
         "vocabulary": vocabulary_identity(vocabulary),
+        "kept_out_of_text": f"{len(in_text)} ids, crc32 {zlib.crc32(repr(in_text).encode())}" if in_text else "none",
         "source": source,
         "text_key": text_key,
-        "invalid_utf8": invalid_utf8,
+        "on_error": on_error,
     }
 
 
@@ -65,18 +78,18 @@ def digest(settings: Mapping[str, str]) -> str:
     return hashlib.sha256(_json(settings).encode()).hexdigest()[:16]
 
 
-def document_name(number: tf.Tensor, text: tf.Tensor, valid: tf.Tensor, settings: Mapping[str, str]) -> tf.Tensor:
+def document_name(number: tf.Tensor, text: tf.Tensor, is_whole: tf.Tensor, settings: Mapping[str, str]) -> tf.Tensor:
     """The feature `document`, a string scalar: "ID/DIGEST", and for the first of a shard "ID/DIGEST/SETTINGS".
 
     Args:
         number: int64 scalar, the document's place in its input shard.
         text: string scalar; its FarmHash64 is the id.
-        valid: bool scalar, whether the text is UTF-8.
+        is_whole: bool scalar, whether it is a document, and not a record that is skipped.
         settings: of the corpus.
     """
     id = tf.strings.as_string(tf.bitcast(tf.fingerprint(text[tf.newaxis])[0], tf.int64))
     told = tf.where(number == 0, f"/{_json(settings)}", "")
-    return tf.strings.join([tf.where(valid, id, NOT_UTF8), f"/{digest(settings)}", told])
+    return tf.strings.join([tf.where(is_whole, id, SKIPPED), f"/{digest(settings)}", told])
 
 
 def read(
@@ -158,7 +171,7 @@ def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bo
 def identity(cache_dir: str, split: str) -> str:
     """A split's files in few words, the same on every host, and other ones for a cache that was written anew."""
     names = _expected_files(cache_dir, split)
-    sizes = _map(lambda name: _size(_path(cache_dir, name)), names)
+    sizes = parallel_map(lambda name: _size(_path(cache_dir, name)), names)
     return f"{len(names)} files, {sum(sizes)} bytes, crc32 {zlib.crc32(repr(sizes).encode())}"
 
 
@@ -172,7 +185,7 @@ def verify(cache_dir: str) -> Iterator[str]:
     rest = [
         shard for split in manifest["splits"].values() for shard in split["shards"] if not any(shard["file"] in it for it in wrong)
     ]
-    for shard, found in zip(rest, _map(lambda shard: sha256(_path(cache_dir, shard["file"])), rest)):
+    for shard, found in zip(rest, parallel_map(lambda shard: sha256(_path(cache_dir, shard["file"])), rest)):
         if found != shard["sha256"]:
             yield f"{shard['file']} is altered: SHA-256 {found}, the manifest says {shard['sha256']}"
 
@@ -217,7 +230,7 @@ def make_manifest(cache_dir: str, corpus: str) -> dict:
     """Reads a cache that has no manifest, all of it, and makes one."""
     shards, settings = {}, None
     for split in splits(cache_dir):
-        found = _map(_read_shard, [_path(cache_dir, name) for name in _expected_files(cache_dir, split)])
+        found = parallel_map(_read_shard, [_path(cache_dir, name) for name in _expected_files(cache_dir, split)])
         shards[split] = [shard for shard, _ in found]
         settings = next((told for _, told in found if told), settings)
     return manifest_of(corpus, settings, shards, max_documents=None)
@@ -274,7 +287,7 @@ def _files_and_documents(cache_dir: str, split: str, manifest: Mapping | None) -
         files, documents = [_path(cache_dir, shard["file"]) for shard in shards], sum(shard["documents"] for shard in shards)
     else:
         paths = [_path(cache_dir, name) for name in _expected_files(cache_dir, split)]
-        files = [path for path, size in zip(paths, _map(_size, paths)) if size]
+        files = [path for path, size in zip(paths, parallel_map(_size, paths)) if size]
         with tf.io.gfile.GFile(seqio.get_cached_stats_path(cache_dir, split)) as file:
             documents = json.load(file)["examples"]
     if not files:
@@ -310,7 +323,7 @@ def _missing_or_resized(cache_dir: str, manifest: Mapping) -> Iterator[str]:
     yield from (f"{name} is missing" for name in sorted(listed.keys() - present))
     yield from (f"{name} is not in the manifest" for name in sorted(present - listed.keys()))
     both = sorted(listed.keys() & present)
-    for name, size in zip(both, _map(lambda name: _size(_path(cache_dir, name)), both)):
+    for name, size in zip(both, parallel_map(lambda name: _size(_path(cache_dir, name)), both)):
         if size != listed[name]:
             yield f"{name} is {'truncated' if size < listed[name] else 'too long'}: {size} bytes, the manifest says {listed[name]}"
 
@@ -318,9 +331,9 @@ def _missing_or_resized(cache_dir: str, manifest: Mapping) -> Iterator[str]:
 def _check_records(cache_dir: str, split: str, expected: Mapping[str, str]) -> None:
     """Looks at the first record of each file; on another digest than expected, finds out what it stands for."""
     paths = [_path(cache_dir, name) for name in _expected_files(cache_dir, split)]
-    for found in _map(_first_digest, paths):
+    for found in parallel_map(_first_digest, paths):
         if found not in (None, digest(expected)):
-            told = (told for _, told in _map(_read_shard, paths) if told and digest(told) == found)
+            told = (told for _, told in parallel_map(_read_shard, paths) if told and digest(told) == found)
             raise _other_settings(cache_dir, next(told, f"digest {found}"), expected)
 
 
@@ -359,7 +372,7 @@ def _read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
         for name in _document_names(records):
             id, _, *told = name.split("/", 2)
             documents += 1
-            skipped += id == NOT_UTF8
+            skipped += id == SKIPPED
             settings = json.loads(told[0]) if told else settings
     return Shard(path.rsplit("/", 1)[-1], _size(path), sha256(path), documents, tokens, skipped), settings
 
@@ -383,12 +396,6 @@ def _path(cache_dir: str, name: str) -> str:
 
 def _size(path: str) -> int:
     return tf.io.gfile.stat(path).length
-
-
-def _map(function, values: list) -> list:
-    """Like map, sixteen at a time: what a remote file system takes is waiting."""
-    with futures.ThreadPoolExecutor(16) as threads:
-        return list(threads.map(function, values))
 
 
 def _git_revision() -> str | None:

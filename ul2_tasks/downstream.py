@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpora import MemoryDataSource, is_prose
+from ul2_tasks.memory import MemoryDataSource, is_prose
 from ul2_tasks.preprocessors import prepend_mode
 from ul2_tasks.vocabularies import Mode, default_vocabulary
 

@@ -1,4 +1,4 @@
-"""`register`: the corpus, the denoisers' tasks and the mixture of them, under one name."""
+"""`register`: the corpus, the denoisers' tasks and the mixture of them, under one name. `mix`: several such."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 import gin
 import seqio
 
-from ul2_tasks.corpora import CorpusView, describe_source, embedded_corpus
+from ul2_tasks.corpora import CorpusView, describe_source
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, Denoiser, check_denoisers
-from ul2_tasks.preprocessors import chunk, corrupt, read_text
+from ul2_tasks.named_vocabularies import PRESET_MODES, open_vocabulary
+from ul2_tasks.preprocessors import chunk, corrupt, read_text, tokenize
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
-from ul2_tasks.vocabularies import Mode, default_vocabulary
+from ul2_tasks.sources import Files, open_source
+from ul2_tasks.vocabularies import Mode
 
 # The presets by name in gin files: `ul2_tasks.register.denoisers = %ul2_tasks.UL2R`.
 for _name, _preset in {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}.items():
@@ -21,12 +23,12 @@ for _name, _preset in {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}.items():
 
 def register(
     name: str = "ul2",
-    source: seqio.DataSource | None = None,
-    vocabulary: seqio.Vocabulary | None = None,
+    source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+    vocabulary: seqio.Vocabulary | str = "default",
     denoisers: Sequence[Denoiser] = T5GEMMA2,
     *,
-    text_key: str = "text",
-    invalid_utf8: str = "fail",
+    text_key: str | None = None,
+    on_error: str = "raise",
     sentinels: Sequence[int] | str | None = None,
     modes: Mapping[str, Mode] | None = None,
     chunk_tokens: int | None = None,
@@ -39,12 +41,14 @@ def register(
 
     Args:
         name: starts all names.
-        source: where the documents come from; by default the embedded corpus. Its elements are dictionaries or,
-            as `seqio.TextLineDataSource` gives them, bare strings.
-        vocabulary: tokenizes the text; by default the vocabulary that ships with this package.
+        source: where the documents come from: files, by path, glob, folder or list, or those of each split in a dictionary;
+            "hf:NAME"; "tfds:NAME"; a `seqio.DataSource`. `open_source` has all kinds, and more arguments.
+        vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or a folder with one;
+            "bytes"; "default"; or a `seqio.Vocabulary`. See `open_vocabulary`.
         denoisers: a preset, or denoisers of one's own. Their weights are the mixture's rates, in examples.
-        text_key: the source's feature that holds the text.
-        invalid_utf8: what becomes of a document that is not UTF-8: "fail", or "skip", which a cache counts.
+        text_key: the source's field, column or feature that holds the text; by default "text", or what the source was opened with.
+        on_error: what becomes of a record that cannot be read, or is not UTF-8: "raise", or "skip", which is counted, in a
+            cache and in the log.
         sentinels: the sentinels' ids in the order of use, or the pieces' common name such as "<unused{}>"; by default
             `<extra_id_0>`, `<extra_id_1>`, .. or the vocabulary's extra ids. See `vocabularies.special_tokens`.
         modes: what each mode is, an id, ids, or a text; by default the piece of the mode's name.
@@ -58,12 +62,13 @@ def register(
     Raises:
         ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are named.
     """
+    source = open_source(source, text_key=text_key or "text")
     settings = {
-        "source": embedded_corpus() if source is None else source,
-        "vocabulary": default_vocabulary() if vocabulary is None else vocabulary,
+        "source": source,
+        "vocabulary": _open_vocabulary(vocabulary, denoisers, sentinels, modes) if isinstance(vocabulary, str) else vocabulary,
         "denoisers": check_denoisers(denoisers),
-        "text_key": text_key,
-        "invalid_utf8": invalid_utf8,
+        "text_key": text_key or getattr(source, "text_key", "text"),
+        "on_error": on_error,
         "sentinels": sentinels if sentinels is None or isinstance(sentinels, str) else tuple(sentinels),
         "modes": None if modes is None else dict(modes),
         "chunk_tokens": chunk_tokens,
@@ -77,16 +82,22 @@ def register(
     _check_names_are_free(name, settings["denoisers"])
 
     feature = seqio.Feature(settings["vocabulary"], add_eos=True)
+    special = {
+        "mode_names": tuple(dict.fromkeys(denoiser.mode for denoiser in settings["denoisers"])),
+        "sentinels": settings["sentinels"],
+        "modes": settings["modes"],
+    }
+    reader = {"source": describe_source(source), "text_key": settings["text_key"], "on_error": on_error}
     corpus = seqio.TaskRegistry.add(
         f"{name}_corpus",
-        source=settings["source"],
+        source=source,
         preprocessors=[
-            functools.partial(read_text, text_key=text_key, source=describe_source(settings["source"]), invalid_utf8=invalid_utf8),
-            functools.partial(seqio.preprocessors.tokenize, copy_pretokenized=False),
+            functools.partial(read_text, **reader, **special),
+            functools.partial(tokenize, **special),
             seqio.CacheDatasetPlaceholder(),
         ],
         output_features={"targets": feature},
-        shuffle_buffer_size=None if settings["source"].performs_internal_shuffling else seqio.dataset_providers.SHUFFLE_BUFFER_SIZE,
+        shuffle_buffer_size=None if source.performs_internal_shuffling else seqio.dataset_providers.SHUFFLE_BUFFER_SIZE,
     )
     corpus.modes = settings["modes"]  # for the cache's manifest
     rates = []
@@ -110,18 +121,54 @@ def register(
     return mixture
 
 
+def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:
+    """Registers `NAME_mix`, a mixture of mixtures: several corpora under the same denoisers.
+
+    Every corpus is repeated on its own, as often as its weight needs; in a finite epoch (`num_epochs=1`) the mixture ends when
+    the first task of any of them ends.
+
+    Args:
+        name: starts the name.
+        mixtures: what `register` or `mix` returned, each with its weight: its share of the examples, after division by the sum.
+
+    Returns:
+        "NAME_mix".
+
+    Raises:
+        ValueError: a weight is not positive, a mixture is not registered, or the name is taken by another mixture.
+    """
+    weights = dict(mixtures)
+    if not weights or len(weights) < len(mixtures) or not all(weight > 0 for weight in weights.values()):
+        raise ValueError(f"mixtures are {mixtures!r}, expected different ones, each with a weight above 0")
+    missing = sorted(set(weights) - set(seqio.MixtureRegistry.names()))
+    if missing:
+        raise ValueError(f"there is no mixture {missing}, only {sorted(seqio.MixtureRegistry.names())}; register it first")
+    mixture = f"{name}_mix"
+    if not _is_registered(mixture, {"mixtures": weights}):
+        seqio.MixtureRegistry.add(mixture, list(weights.items()), mixture_cls=DenoisingMixture).settings = {"mixtures": weights}
+    return mixture
+
+
+def _open_vocabulary(
+    spec: str, denoisers: Sequence[Denoiser], sentinels: Sequence[int] | str | None, modes: Mapping[str, Mode] | None
+) -> seqio.Vocabulary:
+    """With names for what `sentinels` and `modes` leave open; those of the presets always, so that ids do not depend on these."""
+    others = sorted({denoiser.mode for denoiser in denoisers if denoiser.mode} - set(PRESET_MODES))
+    names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
+    return open_vocabulary(spec, modes=names, **({} if sentinels is None else {"sentinels": 0}))
+
+
 def _check_types(settings: Mapping[str, object]) -> None:
     expected = {
-        "source": (seqio.DataSource, "a seqio.DataSource, such as seqio.TextLineDataSource({'train': 'corpus/*.txt'})"),
-        "vocabulary": (seqio.Vocabulary, "a seqio.Vocabulary, such as seqio.SentencePieceVocabulary('my.model')"),
+        "vocabulary": (seqio.Vocabulary, "a path, or a seqio.Vocabulary, such as seqio.SentencePieceVocabulary('my.model')"),
         "merge_examples": (bool, "True or False"),
         "separate_documents": (bool, "True or False"),
     }
     for key, (kind, description) in expected.items():
         if not isinstance(settings[key], kind):
             raise ValueError(f"{key} is {settings[key]!r}, expected {description}")
-    if settings["invalid_utf8"] not in ("fail", "skip"):
-        raise ValueError(f"invalid_utf8 is {settings['invalid_utf8']!r}, expected 'fail' or 'skip'")
+    if settings["on_error"] not in ("raise", "skip"):
+        raise ValueError(f"on_error is {settings['on_error']!r}, expected 'raise' or 'skip'")
 
 
 def _is_registered(mixture: str, settings: Mapping[str, object]) -> bool:
@@ -130,9 +177,9 @@ def _is_registered(mixture: str, settings: Mapping[str, object]) -> bool:
     present = getattr(seqio.MixtureRegistry.get(mixture), "settings", None)
     if present is None:
         raise ValueError(f"{mixture!r} is already registered, and not by ul2_tasks.register; give another name")
-    different = [key for key in settings if not _same(present[key], settings[key])]
+    different = [key for key in {**present, **settings} if not _same(present.get(key), settings.get(key))]
     if different:
-        changes = "; ".join(f"{key} is {present[key]!r}, got {settings[key]!r}" for key in different)
+        changes = "; ".join(f"{key} is {present.get(key)!r}, got {settings.get(key)!r}" for key in different)
         raise ValueError(f"{mixture!r} is already registered with other arguments: {changes}; give another name")
     return True
 

@@ -1,4 +1,8 @@
-"""Which ids mean what: sentinels, modes, padding, and the vocabulary that this package ships."""
+"""Which ids mean what: sentinels, modes, padding; what text may become; and the vocabulary that this package ships.
+
+A vocabulary whose ids have names says so by the methods of `Pieces`, as those of `open_vocabulary` do. SeqIO's own
+SentencePiece vocabularies are read here. Of any other, such as `seqio.ByteVocabulary`, only sizes and EOS are known.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import seqio
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
@@ -15,10 +21,30 @@ DEFAULT_MODEL = pathlib.Path(__file__).parent / "data" / "default.model"
 
 Mode = int | Sequence[int] | str
 
-_ORDINARY = (
-    sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL,
-    sentencepiece_model_pb2.ModelProto.SentencePiece.BYTE,
-)
+_Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
+_ORDINARY = (_Piece.NORMAL, _Piece.BYTE)
+
+
+class Pieces(Protocol):
+    """What a vocabulary offers whose ids have names."""
+
+    identity: str
+    """All that ids mean beside the class, the sizes and EOS: equal for equal contents, wherever the files are."""
+
+    def piece_id(self, name: str) -> int | None:
+        """The id of the piece of this name, or None."""
+
+    def id_to_piece(self, id: int) -> str:
+        """The name of an id of the vocabulary."""
+
+    def is_ordinary(self, id: int) -> bool:
+        """Whether the id is for text, and so for nothing else."""
+
+    def literal_ids(self, ids: Iterable[int]) -> list[int]:
+        """Those of `ids`, none of them ordinary, that a text becomes which spells their pieces."""
+
+    def barring(self, ids: Iterable[int]) -> seqio.Vocabulary:
+        """The same vocabulary, but no text becomes one of `ids`, which are some that `literal_ids` gave."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,35 +124,204 @@ def check_padding(vocabulary: seqio.Vocabulary) -> None:
     )
 
 
+def special_ids(
+    vocabulary: seqio.Vocabulary,
+    mode_names: Iterable[str | None],
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> frozenset[int]:
+    """The ids of all sentinels and modes of several denoisers: those that no text may become.
+
+    Args:
+        vocabulary, sentinels, modes: see `special_tokens`.
+        mode_names: the denoisers' modes; a mode that is a text to tokenize adds no id.
+
+    Raises:
+        ValueError: see `special_tokens`.
+    """
+    names = set(mode_names) or {None}
+    reserved = (special_tokens(vocabulary, name, sentinels, modes).reserved for name in names)
+    return frozenset().union(*reserved) - {vocabulary.pad_id}
+
+
+def literal_ids(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> list[int]:
+    """Those of the special ids, ascending, that a text becomes which spells their pieces, as `<extra_id_0>`.
+
+    So it is with user-defined pieces, to which SeqIO's own extra ids belong; control pieces never come out of a text.
+    """
+    pieces = _pieces(vocabulary)
+    return [] if pieces is None else sorted(pieces.literal_ids(special_ids))
+
+
+def text_vocabulary(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> seqio.Vocabulary:
+    """The vocabulary for text from outside: the same ids, but no text becomes a special one.
+
+    A text that spells the piece of a special id becomes ordinary ids, as any text does; every other text becomes what
+    it did before. Only for tokenizing: the names of some special ids are lost. Returns the vocabulary itself where no
+    text becomes one anyway. Opens the vocabulary.
+
+    Args:
+        vocabulary: any; where its ids have no names (`Pieces`) nothing is known to bar.
+        special_ids: see `special_ids`.
+    """
+    literal = literal_ids(vocabulary, special_ids)
+    return _pieces(vocabulary).barring(literal) if literal else vocabulary
+
+
 def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
-    """What must be equal for ids to mean the same, wherever the files are: class, sizes, and a SentencePiece model's SHA-256."""
-    identity = (
+    """What must be equal for ids to mean the same, wherever the files are: class, sizes, EOS, and the SHA-256 of its file."""
+    pieces = _pieces(vocabulary)
+    return (
         f"{type(vocabulary).__name__}, {vocabulary.vocab_size} ids, {vocabulary.extra_ids} of them extra, eos {vocabulary.eos_id}"
+        + (f", {pieces.identity}" if pieces else "")
     )
-    if isinstance(vocabulary, seqio.SentencePieceVocabulary):
-        return f"{identity}, sha256 {hashlib.sha256(vocabulary.sp_model).hexdigest()}"
-    return identity
 
 
 def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
-    """The ids' names for people: the pieces of a SentencePiece model, otherwise `<id>`."""
-    model = _sentencepiece(vocabulary)
-    return [f"<{id}>" if model is None else model.id_to_piece(int(id)) for id in ids]
+    """The ids' names for people: the pieces where they have some, otherwise `<id>`."""
+    pieces = _pieces(vocabulary)
+    return [f"<{id}>" if pieces is None else pieces.id_to_piece(int(id)) for id in ids]
+
+
+def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
+    """The names of sentinels and modes that a vocabulary is to have: `<extra_id_0>` .., then the modes.
+
+    Raises:
+        ValueError: a negative number of sentinels; a mode is empty, given twice or named as a sentinel; a bare string.
+    """
+    if isinstance(modes, str) or not all(isinstance(mode, str) and mode for mode in modes):
+        raise ValueError(f"modes is {modes!r}, expected names such as ('[R]', '[S]', '[X]')")
+    if sentinels < 0:
+        raise ValueError(f"sentinels is {sentinels}, expected how many the vocabulary is to have, 0 or more")
+    names = (*(f"<extra_id_{number}>" for number in range(sentinels)), *modes)
+    if len(set(names)) < len(names):
+        raise ValueError(f"modes is {modes!r}, expected names that differ from each other and from <extra_id_0> ..")
+    return names
+
+
+def free_name(name: str, taken: Mapping[str, object]) -> str:
+    """The name, in as many <> as it takes to be another one than those taken."""
+    while name in taken:
+        name = f"<{name}>"
+    return name
+
+
+class ControlledVocabulary(seqio.SentencePieceVocabulary):
+    """A SentencePiece vocabulary with more control pieces, the kind that text never becomes. Opens no file yet.
+
+    Args:
+        vocabulary: has all ids, and all texts become the same in it.
+        appended: names of control pieces to add after its last id. A name is left out if there is such a piece already,
+            unless it is an ordinary one: text becomes that one, so this one has another spelling (`free_name`).
+        barred: ids of user-defined pieces that are to be control pieces.
+    """
+
+    def __init__(
+        self, vocabulary: seqio.SentencePieceVocabulary, appended: Sequence[str] = (), barred: frozenset[int] = frozenset()
+    ):
+        super().__init__(
+            vocabulary.sentencepiece_model_file,
+            extra_ids=vocabulary.extra_ids,
+            use_fast_tokenizer=getattr(vocabulary, "_use_fast_tokenizer", False),
+        )
+        self._vocabulary = vocabulary
+        self._appended = tuple(appended)
+        self._barred = frozenset(barred)
+
+    @property
+    def sp_model(self) -> bytes:
+        return self._controlled().model
+
+    @property
+    def tokenizer(self) -> SentencePieceProcessor:
+        return self._controlled().tokenizer
+
+    @property
+    def spellings(self) -> Mapping[str, str]:
+        """The pieces of the appended names that are not spelled as these."""
+        return self._controlled().spellings
+
+    def load_model(self) -> None:
+        self._controlled()
+
+    def _controlled(self) -> _Controlled:
+        model = self._vocabulary.sp_model
+        with _load_lock:
+            return _controlled(model, self._appended, self._barred)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Controlled:
+    model: bytes
+    tokenizer: SentencePieceProcessor
+    spellings: Mapping[str, str]
+
+
+_load_lock = threading.Lock()  # sentencepiece loads one model at a time
+
+
+@functools.lru_cache(maxsize=8)
+def _controlled(model: bytes, appended: tuple[str, ...], barred: frozenset[int]) -> _Controlled:
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    types = {piece.piece: piece.type for piece in proto.pieces}
+    spellings = {}
+    for name in appended:
+        if types.get(name, _Piece.NORMAL) in _ORDINARY:
+            spelling = free_name(name, types)
+            proto.pieces.add(piece=spelling, type=_Piece.CONTROL)
+            if spelling != name:
+                spellings[name] = spelling
+    for id in barred:
+        proto.pieces[id].type = _Piece.CONTROL
+    edited = proto.SerializeToString()
+    return _Controlled(edited, SentencePieceProcessor(model_proto=edited), spellings)
+
+
+def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
+    if isinstance(vocabulary, seqio.SentencePieceVocabulary):
+        return _SentencePieces(vocabulary)
+    return vocabulary if hasattr(vocabulary, "piece_id") else None
+
+
+class _SentencePieces:
+    """The `Pieces` of a SentencePiece vocabulary."""
+
+    def __init__(self, vocabulary: seqio.SentencePieceVocabulary):
+        self._vocabulary = vocabulary
+
+    @property
+    def identity(self) -> str:
+        return f"sha256 {hashlib.sha256(self._vocabulary.sp_model).hexdigest()}"
+
+    def piece_id(self, name: str) -> int | None:
+        name = getattr(self._vocabulary, "spellings", {}).get(name, name)
+        for spelling in (name, "\u2581" + name):  # SeqIO's own extra ids start with a word boundary
+            id = self._vocabulary.tokenizer.piece_to_id(spelling)
+            if self.id_to_piece(id) == spelling:
+                return id
+        return None
+
+    def id_to_piece(self, id: int) -> str:
+        return self._vocabulary.tokenizer.id_to_piece(id)
+
+    def is_ordinary(self, id: int) -> bool:
+        return _piece_types(self._vocabulary.sp_model)[id] in _ORDINARY
+
+    def literal_ids(self, ids: Iterable[int]) -> list[int]:
+        types = _piece_types(self._vocabulary.sp_model)
+        return [id for id in ids if types[id] == _Piece.USER_DEFINED]
+
+    def barring(self, ids: Iterable[int]) -> seqio.Vocabulary:
+        return ControlledVocabulary(self._vocabulary, barred=frozenset(ids))
 
 
 def _sentencepiece(vocabulary: seqio.Vocabulary) -> SentencePieceProcessor | None:
     return vocabulary.tokenizer if isinstance(vocabulary, seqio.SentencePieceVocabulary) else None
 
 
-def _piece_id(vocabulary: seqio.Vocabulary, piece: str) -> int | None:
-    """The id of a piece. SeqIO's own extra ids are pieces that start with a word boundary, so that is tried too."""
-    model = _sentencepiece(vocabulary)
-    if model is not None:
-        for spelling in (piece, "\u2581" + piece):
-            id = model.piece_to_id(spelling)
-            if model.id_to_piece(id) == spelling:
-                return id
-    return None
+def _piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
+    pieces = _pieces(vocabulary)
+    return None if pieces is None else pieces.piece_id(name)
 
 
 def _as_ids(value: int | Sequence[int]) -> tuple[int, ...]:
@@ -175,7 +370,7 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: Sequence[int] | str |
 
 
 def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordinary_allowed: bool = False) -> None:
-    size, model = vocabulary.vocab_size, _sentencepiece(vocabulary)
+    size, pieces = vocabulary.vocab_size, _pieces(vocabulary)
     meanings = {0: "padding", vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
     if not ordinary_allowed and len(set(ids)) < len(ids):
         raise ValueError(f"{what}: ids {sorted({id for id in ids if list(ids).count(id) > 1})} are given more than once")
@@ -184,9 +379,9 @@ def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordi
             raise ValueError(f"{what}: id {id} is not in the vocabulary, expected 0 < id < {size}")
         if id in meanings and not (ordinary_allowed and id == vocabulary.unk_id):
             raise ValueError(f"{what}: id {id} is {meanings[id]} in {vocabulary}; give another id")
-        if model is not None and not ordinary_allowed and _piece_types(vocabulary.sp_model)[id] in _ORDINARY:
+        if pieces is not None and not ordinary_allowed and pieces.is_ordinary(id):
             raise ValueError(
-                f"{what}: id {id} is the ordinary token {model.id_to_piece(id)!r}, which text contains; give control,"
+                f"{what}: id {id} is the ordinary token {pieces.id_to_piece(id)!r}, which text contains; give control,"
                 " user-defined or unused pieces"
             )
 

@@ -1,0 +1,165 @@
+"""Every layout that is in use gets sentinels and modes, and text becomes none of them."""
+
+import pathlib
+import pickle
+
+import pytest
+import sentencepiece
+import seqio
+import tensorflow as tf
+from support import denoise, flat, mistral_model, restore_all
+from tokenizers import Tokenizer, models
+
+from ul2_tasks import T5GEMMA2, default_vocabulary
+from ul2_tasks.hugging_face_vocabulary import HuggingFaceVocabulary
+from ul2_tasks.named_vocabularies import open_vocabulary
+from ul2_tasks.vocabularies import check_padding, piece_names, special_ids, special_tokens, text_vocabulary, vocabulary_identity
+
+MODES = ("[R]", "[S]", "[X]")
+LAYOUTS = {
+    "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "umt5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "user_defined_symbols": [f"<extra_id_{n}>" for n in range(8)]},
+    "gemma": {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "user_defined_symbols": [f"<unused{n}>" for n in range(8)]},
+    "llama": {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1},
+}
+TEXTS = ["plain text of 7 words, naïve 日本", "<extra_id_0> [R] </s> <unused0> <pad> ▁[X]▁<extra_id_7>", "[S]<extra_id_1>\t[S]", ""]
+
+
+@pytest.fixture(scope="module", params=[f"{layout}-{kind}" for layout in LAYOUTS for kind in ("unigram", "bpe")])
+def model(request, tmp_path_factory):
+    """A small SentencePiece model of each layout and kind."""
+    layout, kind = request.param.split("-")
+    path = tmp_path_factory.mktemp("models") / request.param
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"plain text of {number} <words>, naïve _id_ extra" for number in range(60)]),
+        model_prefix=str(path),
+        model_type=kind,
+        vocab_size=300,
+        byte_fallback=True,
+        minloglevel=2,
+        **LAYOUTS[layout],
+    )
+    return f"{path}.model"
+
+
+def test_every_layout_gets_sentinels_and_modes(model):
+    plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
+    check_padding(vocabulary)
+    assert (vocabulary.eos_id, vocabulary.unk_id, vocabulary.bos_id) == (plain.eos_id, plain.unk_id, plain.bos_id)
+    specials = [special_tokens(vocabulary, mode) for mode in MODES]
+    names = [f"<extra_id_{n}>" for n in range(8)]
+    assert piece_names(vocabulary, specials[0].sentinels) == names
+    assert [piece_names(vocabulary, special.mode) for special in specials] == [[mode] for mode in MODES]
+    added = 3 if "umt5" in model else 11
+    assert vocabulary.vocab_size == 300 + added
+    assert specials[2].mode == (300 + added - 1,)
+
+
+def test_no_text_becomes_a_special_id_and_plain_text_stays_what_it_was(model):
+    plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
+    special = special_ids(vocabulary, MODES)
+    text = text_vocabulary(vocabulary, special)
+    assert (text is vocabulary) == ("umt5" not in model)
+    for each in TEXTS:
+        ids = text.encode(each)
+        assert not special & set(ids)
+        assert text.encode_tf(tf.constant(each)).numpy().tolist() == ids
+    assert text.encode(TEXTS[0]) == plain.encode(TEXTS[0])
+
+
+def test_gemmas_own_sentinels_need_no_others(model):
+    if "gemma" not in model:
+        return
+    vocabulary = open_vocabulary(model, sentinels=0)
+    assert vocabulary.vocab_size == 303
+    special = special_ids(vocabulary, MODES, sentinels="<unused{}>")
+    assert special == {*range(4, 12), *range(300, 303)}
+    assert not special & set(text_vocabulary(vocabulary, special).encode(TEXTS[1]))
+
+
+def test_examples_are_lossless(model):
+    vocabulary = open_vocabulary(model, sentinels=100)
+    documents = [vocabulary.encode(TEXTS[0] * 9)]
+    for denoiser in (T5GEMMA2[0],):
+        examples = denoise(documents, {"inputs": 64, "targets": 64}, denoiser, vocabulary)
+        assert restore_all(examples, denoiser, special_tokens(vocabulary, denoiser.mode)) == flat(documents)
+
+
+def test_two_of_the_same_are_equal_and_are_pickled(model):
+    once, again = open_vocabulary(model), open_vocabulary(model)
+    assert once == again == pickle.loads(pickle.dumps(once))
+    assert vocabulary_identity(once) == vocabulary_identity(pickle.loads(pickle.dumps(once)))
+    for other in (open_vocabulary(model, sentinels=9), open_vocabulary(model, modes=["[R]"]), seqio.SentencePieceVocabulary(model)):
+        assert other != once
+        assert once != other
+
+
+def test_a_real_model_of_llamas_layout():
+    vocabulary = open_vocabulary(mistral_model())
+    special = special_tokens(vocabulary, "[R]")
+    assert (vocabulary.vocab_size, special.sentinels, special.mode) == (32768 + 259, tuple(range(32768, 33024)), (33024,))
+    assert vocabulary.encode("naïve text") == seqio.SentencePieceVocabulary(mistral_model()).encode("naïve text")
+
+
+def test_bytes_have_modes_by_name():
+    vocabulary = open_vocabulary("bytes")
+    specials = [special_tokens(vocabulary, mode) for mode in MODES]
+    assert [special.mode for special in specials] == [(259,), (260,), (261,)]
+    assert specials[0].sentinels == tuple(range(517, 261, -1))
+    assert piece_names(vocabulary, [0, 1, 2, 3 + ord("A"), 259, 517]) == ["<pad>", "</s>", "<unk>", "<0x41>", "[R]", "<extra_id_0>"]
+    ids = vocabulary.encode("[R] <extra_id_0>\0")
+    assert max(ids) < 259
+    assert ids == seqio.ByteVocabulary().encode("[R] <extra_id_0>\0")
+    assert text_vocabulary(vocabulary, special_ids(vocabulary, MODES)) is vocabulary
+    with pytest.raises(ValueError, match=r"sentinels: id 68 is the ordinary token '<0x41>'"):
+        special_tokens(vocabulary, None, sentinels=[68])
+    same = pickle.loads(pickle.dumps(vocabulary))
+    assert (same, hash(same), vocabulary_identity(same)) == (vocabulary, hash(vocabulary), vocabulary_identity(vocabulary))
+    for other in (
+        open_vocabulary("bytes", sentinels=9),
+        open_vocabulary("bytes", modes=["a", "b", "c"]),
+        seqio.ByteVocabulary(259),
+    ):
+        assert other != vocabulary
+        assert vocabulary != other
+        assert vocabulary_identity(other) != vocabulary_identity(vocabulary)
+
+
+def test_the_rows_of_byt5s_checkpoints_have_room_for_the_modes():
+    assert open_vocabulary("bytes", sentinels=122).vocab_size == 384
+
+
+def test_default_is_the_one_that_ships():
+    assert open_vocabulary("default") == default_vocabulary()
+
+
+def test_a_folder_is_what_is_in_it(model, tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(pathlib.Path(model).read_bytes())
+    sentencepiece_only = open_vocabulary(str(tmp_path))
+    assert sentencepiece_only == open_vocabulary(str(tmp_path / "tokenizer.model"))
+    assert sentencepiece_only.encode("text") == open_vocabulary(model).encode("text")
+
+    Tokenizer(models.BPE({"a": 0}, [])).save(str(tmp_path / "tokenizer.json"))
+    for spec in (str(tmp_path), str(tmp_path / "tokenizer.json")):
+        vocabulary = open_vocabulary(spec, sentinels=7, modes=["[R]"])
+        assert vocabulary == HuggingFaceVocabulary(spec, sentinels=7, modes=["[R]"])
+
+
+def test_no_file_is_opened_yet():
+    for spec in ("/no/such/my.model", "gs://no-such-bucket/tokenizer.json"):
+        assert open_vocabulary(spec) == open_vocabulary(spec)
+
+
+@pytest.mark.parametrize("spec", ["", "byte", "no/such/folder", "vocabulary.txt"])
+def test_anything_else_is_told(spec):
+    expected = (
+        r"expected 'default', 'bytes', a SentencePiece \.model, a Hugging Face tokenizer\.json, or a folder with one of these"
+    )
+    with pytest.raises(ValueError, match=f"the vocabulary is '{spec}', {expected}"):
+        open_vocabulary(spec)
+
+
+def test_a_folder_with_neither_is_told(tmp_path):
+    (tmp_path / "spiece.model").write_text("")
+    with pytest.raises(ValueError, match=r"has no tokenizer\.json and no tokenizer\.model, only \['spiece\.model'\]; expected"):
+        open_vocabulary(str(tmp_path))

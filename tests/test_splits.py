@@ -1,0 +1,97 @@
+"""A document's split: a function of its id or text, and of nothing else."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+from ul2_tasks import open_source
+from ul2_tasks.memory import MemoryDataSource
+from ul2_tasks.splits import HashSplit, hash_fraction
+
+DOCUMENTS = [f"document {n}" for n in range(3000)]
+
+
+def write(path, numbers):
+    path.write_text("".join(json.dumps({"text": DOCUMENTS[n], "id": f"id {n}", "number": n}) + "\n" for n in numbers))
+    return str(path)
+
+
+def texts(source, split, seed=None):
+    dataset = source.get_dataset(split, shuffle=seed is not None, seed=seed)
+    return [document["text"].decode() for document in dataset.as_numpy_iterator()]
+
+
+def test_golden():
+    """The first 8 bytes of SHA-256, big endian, over 2**64; `printf 'UL2' | sha256sum` begins with the same digits."""
+    assert hash_fraction(b"") == 0xE3B0C44298FC1C14 / 2**64
+    assert hash_fraction(b"UL2") == 0x372046970CC197A7 / 2**64
+    assert hash_fraction("déjà vu".encode()) == 0x2339CB732D32543B / 2**64
+
+
+def test_golden_of_a_corpus(tmp_path):
+    source = open_source(write(tmp_path / "a.jsonl", range(3000)), validation=0.001)
+    assert texts(source, "validation") == ["document 1036", "document 1191", "document 2650"]
+    assert len(texts(source, "train")) == 2997
+
+
+@pytest.mark.parametrize("id_key", [None, "id", "number"])
+def test_every_document_is_in_one_split_whatever_the_order_and_the_files(tmp_path, id_key):
+    in_order = open_source(write(tmp_path / "a.jsonl", range(3000)), validation=0.1, id_key=id_key)
+    numbers = list(range(3000))
+    random.Random(0).shuffle(numbers)
+    for part in range(5):
+        write(tmp_path / f"part-{part}.jsonl", numbers[part::5])
+    in_parts = open_source(str(tmp_path / "part-*.jsonl"), validation=0.1, id_key=id_key)
+    splits = {split: texts(in_order, split) for split in ("train", "validation")}
+    assert sorted(splits["train"] + splits["validation"]) == sorted(DOCUMENTS)
+    for split, documents in splits.items():
+        assert sorted(documents) == sorted(texts(in_parts, split, seed=1))
+    assert abs(len(splits["validation"]) - 300) < 4 * np.sqrt(3000 * 0.1 * 0.9)
+    key = {None: "document {}", "id": "id {}", "number": "{}"}[id_key]
+    assert splits["validation"] == [text for n, text in enumerate(DOCUMENTS) if hash_fraction(key.format(n).encode()) < 0.1]
+
+
+def test_a_larger_validation_split_has_the_smaller_one_in_it(tmp_path):
+    path = write(tmp_path / "a.jsonl", range(3000))
+    small, large = (set(texts(open_source(path, validation=fraction), "validation")) for fraction in (0.01, 0.05))
+    assert small < large
+
+
+def test_any_source_can_be_split(tmp_path):
+    """Also SeqIO's own, which give bare strings, and one that knows its text by another name."""
+    (tmp_path / "a.txt").write_text("\n".join(DOCUMENTS))
+    lines = HashSplit(seqio.TextLineDataSource({"train": str(tmp_path / "a.txt")}), 0.1)
+    memory = HashSplit(MemoryDataSource(lambda: DOCUMENTS, 0), 0.1)
+    assert sorted(texts(lines, "validation")) == sorted(texts(memory, "validation"))
+    assert sorted(texts(memory, "validation")) == sorted(MemoryDataSource(lambda: DOCUMENTS, 0.1).documents("validation"))
+    with pytest.raises(ValueError, match=r"has no feature 'id', it has \['text'\]; give text_key or id_key"):
+        HashSplit(MemoryDataSource(lambda: DOCUMENTS, 0), 0.1, id_key="id").get_dataset()
+
+
+def test_a_record_with_a_problem_is_in_one_split(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\nbroken\n')
+    source = open_source(str(path), validation=0.5)
+    found = [d["problem"] for split in source.splits for d in source.get_dataset(split).as_numpy_iterator() if d["problem"]]
+    assert len(found) == 1
+
+
+def test_it_resumes(tmp_path):
+    dataset = open_source(write(tmp_path / "a.jsonl", range(3000)), validation=0.1).get_dataset("train", seed=1)
+    iterator = iter(dataset)
+    for _ in range(1000):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
+    rest = [document["text"].numpy() for document in iterator]
+    again = iter(dataset)
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    assert [document["text"].numpy() for document in again] == rest
+
+
+def test_an_unknown_split_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"no split 'test' in HashSplit\(.*, 0.1, id_key='id'\), only \['train', 'validation'\]"):
+        open_source(str(tmp_path), validation=0.1, id_key="id").get_dataset("test")

@@ -1,0 +1,110 @@
+"""`open_vocabulary`: a vocabulary with sentinels and modes, by a short specification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.hugging_face_vocabulary import TOKENIZER, HuggingFaceVocabulary
+from ul2_tasks.vocabularies import ControlledVocabulary, default_vocabulary, special_names
+
+PRESET_MODES = ("[R]", "[S]", "[X]")
+_BYTES = range(3, 259)  # the ids of ByT5's bytes
+
+
+def open_vocabulary(spec: str, *, sentinels: int = 256, modes: Sequence[str] = PRESET_MODES) -> seqio.Vocabulary:
+    """The vocabulary that a specification names, with sentinels `<extra_id_0>` .. and modes.
+
+    Pieces of these names that the vocabulary has keep their ids, and those that it lacks come after its last id. To a model
+    with `<extra_id_0>` .. `<extra_id_99>`, sentinels=100 adds none. Two that were opened by the same specification are
+    equal. Opens no file, except that it looks what is in a folder.
+
+    A user-defined piece of a SentencePiece model stays one: `vocabularies.text_vocabulary` keeps texts from becoming it.
+
+    What T5's own checkpoints want, sentinels from the last id downwards, is
+    `seqio.SentencePieceVocabulary(file, extra_ids=100)`; sentinels of other names, such as Gemma's `<unused0>`, are
+    for `register(sentinels="<unused{}>")` to say, with sentinels=0 here.
+
+    Args:
+        spec: "default", the vocabulary that ships with this package, which has its own sentinels and modes;
+            "bytes", ByT5's: the modes from id 259 on, and then the sentinels, the last id first;
+            a SentencePiece model, "my.model"; a Hugging Face tokenizer, "tokenizer.json";
+            or a folder that has tokenizer.json, or else tokenizer.model. Local or remote (gs://..).
+        sentinels: how many there are at least.
+        modes: the modes' names.
+
+    Raises:
+        ValueError: the specification is none of these; bad names, see `vocabularies.special_names`.
+    """
+    names = special_names(sentinels, modes)
+    if spec == "default":
+        return default_vocabulary()
+    if spec == "bytes":
+        return NamedByteVocabulary(sentinels, modes)
+    if re.search(r"\.model(\.\w+)?$", spec):
+        return _sentencepiece(spec, names)
+    if spec.endswith(".json"):
+        return HuggingFaceVocabulary(spec, sentinels, modes)
+    expected = "expected 'default', 'bytes', a SentencePiece .model, a Hugging Face tokenizer.json, or a folder with one of these"
+    if not tf.io.gfile.isdir(spec):
+        raise ValueError(f"the vocabulary is {spec!r}, {expected}")
+    files = tf.io.gfile.listdir(spec)
+    if TOKENIZER in files:
+        return HuggingFaceVocabulary(spec, sentinels, modes)
+    if "tokenizer.model" in files:
+        return _sentencepiece(f"{spec.rstrip('/')}/tokenizer.model", names)
+    raise ValueError(f"the folder {spec!r} has no tokenizer.json and no tokenizer.model, only {sorted(files)[:20]}; {expected}")
+
+
+class NamedByteVocabulary(seqio.ByteVocabulary):
+    """ByT5's vocabulary with names for its extra ids: the modes, from the first on, and the sentinels, from the last on.
+
+    Args:
+        sentinels: how many.
+        modes: their names.
+    """
+
+    def __init__(self, sentinels: int, modes: Sequence[str]):
+        super().__init__(extra_ids=sentinels + len(modes))
+        self._modes = tuple(modes)
+
+    @property
+    def identity(self) -> str:
+        """See `vocabularies.Pieces`, also for the other methods."""
+        return f"modes {' '.join(self._modes)}"
+
+    def piece_id(self, name: str) -> int | None:
+        return self._special().get(name)
+
+    def id_to_piece(self, id: int) -> str:
+        if id in _BYTES:
+            return f"<0x{id - _BYTES.start:02X}>"
+        return {0: "<pad>", 1: "</s>", 2: "<unk>", **{special: name for name, special in self._special().items()}}[id]
+
+    def is_ordinary(self, id: int) -> bool:
+        return id in _BYTES
+
+    def literal_ids(self, ids: Iterable[int]) -> list[int]:
+        return []  # text is bytes, whatever it spells
+
+    def barring(self, ids: Iterable[int]) -> NamedByteVocabulary:
+        return self
+
+    def _special(self) -> dict[str, int]:
+        sentinels = self.extra_ids - len(self._modes)
+        return {f"<extra_id_{number}>": self.vocab_size - 1 - number for number in range(sentinels)} | {
+            mode: _BYTES.stop + number for number, mode in enumerate(self._modes)
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedByteVocabulary) and (self.extra_ids, self._modes) == (other.extra_ids, other._modes)
+
+    def __hash__(self) -> int:
+        return hash((self.extra_ids, self._modes))
+
+
+def _sentencepiece(file: str, names: Sequence[str]) -> seqio.SentencePieceVocabulary:
+    return ControlledVocabulary(seqio.SentencePieceVocabulary(file), appended=names)
