@@ -25,7 +25,8 @@ from support import (
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser, chunk_length, default_vocabulary
 from ul2_tasks.lengths import example_lengths, noise_counts, noise_range
-from ul2_tasks.preprocessors import chunk, corrupt, prepend_mode, read_text
+from ul2_tasks.preprocessors import chunk, corrupt, prepend_mode
+from ul2_tasks.tokenization import read_text, tokenize
 from ul2_tasks.vocabularies import special_tokens
 
 BYTES, MODES = byte_vocabulary()
@@ -349,7 +350,7 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
         ),
         preprocessors=[
             read_text,
-            functools.partial(seqio.preprocessors.tokenize, copy_pretokenized=False),
+            tokenize,
             functools.partial(chunk, denoiser=denoiser, modes=MODES),
             functools.partial(corrupt, denoiser=denoiser, modes=MODES),
         ],
@@ -360,49 +361,6 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
     restored = restore_all(examples, denoiser, special)
     assert BYTES.decode(restored) == "one documentand another one" * 40
     assert noise_counts(denoiser, len(restore(examples[0], denoiser, special)))[1] >= 1
-
-
-def texts(dataset, **settings):
-    return [document["targets"] for document in read_text(dataset, features(BYTES), **settings).as_numpy_iterator()]
-
-
-def test_read_text_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
-    assert texts(tf.data.Dataset.from_tensor_slices(["a", "b"])) == [b"a", b"b"]
-    records = tf.data.Dataset.from_tensor_slices({"body": ["a"], "url": ["u"]})
-    assert texts(records, text_key="body") == [b"a"]
-    with pytest.raises(ValueError, match=r"no feature 'text', it has \['body', 'url'\]; give text_key"):
-        texts(records)
-
-
-@given(st.text())
-def test_every_text_is_utf8_and_passes_as_it_is(text):
-    assert texts(tf.data.Dataset.from_tensors(text.encode())) == [text.encode()]
-
-
-@pytest.mark.parametrize("document", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80", b"cut \xe2\x82"])
-def test_what_is_not_utf8_fails_or_is_kept_without_text(document):
-    dataset = tf.data.Dataset.from_tensor_slices([b"before", document, b"after"])
-    message = "ValueError: a document is not UTF-8; it begins with: .* Mend the corpus, or register it with on_error='skip'"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        texts(dataset)
-    assert texts(dataset, on_error="skip") == [b"before", b"", b"after"]
-    kept = [d["document"].decode().split("/")[0] for d in read_text(dataset, features(BYTES), on_error="skip").as_numpy_iterator()]
-    assert kept[1] == "skipped"
-    assert "skipped" not in kept[::2]
-
-
-def test_records_with_a_problem_fail_or_are_skipped_counted_and_told(caplog):
-    problems = ["", "a.jsonl, line 2: is not JSON", *["broken"] * 9, ""]
-    dataset = tf.data.Dataset.from_tensor_slices({"text": ["a", *[""] * 10, "b"], "problem": problems})
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ValueError: a.jsonl, line 2: is not JSON. Mend the corpus, or"):
-        texts(dataset)
-    with caplog.at_level("WARNING"):
-        assert texts(dataset, on_error="skip", source="told") == [b"a", *[b""] * 10, b"b"]
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
-        "told: skipped 1 records until now, the last because a.jsonl, line 2: is not JSON",
-        "told: skipped 10 records until now, the last because broken",
-    ]
 
 
 @pytest.mark.parametrize(("merge_examples", "separate_documents"), [(True, False), (True, True), (False, False)])

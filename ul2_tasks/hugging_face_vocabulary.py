@@ -20,8 +20,9 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.controlled_vocabulary import free_name
 from ul2_tasks.python_ops import python_op
-from ul2_tasks.vocabularies import free_name, special_names
+from ul2_tasks.vocabularies import special_names
 
 TOKENIZER = "tokenizer.json"
 _COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # they name EOS

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.controlled_vocabulary import ControlledVocabulary
 from ul2_tasks.hugging_face_vocabulary import TOKENIZER, HuggingFaceVocabulary
-from ul2_tasks.vocabularies import ControlledVocabulary, default_vocabulary, special_names
+from ul2_tasks.vocabularies import default_vocabulary, special_names
 
 PRESET_MODES = ("[R]", "[S]", "[X]")
 _BYTES = range(3, 259)  # the ids of ByT5's bytes

@@ -1,7 +1,7 @@
 """What is in a file: the documents of a piece, in each format, one after the other.
 
 What is wrong with one record, or with the rest of a file, is a record too, whose `problem` tells it. Whether that ends the
-job or is counted is decided in one place, `preprocessors.read_text`.
+job or is counted is decided in one place, `tokenization.read_text`.
 """
 
 from __future__ import annotations
@@ -166,9 +166,7 @@ def _json_document(line: bytes, where: str, layout: Layout) -> Record:
     except (ValueError, RecursionError) as error:
         return Record(problem=f"{where}: is not JSON, {error}; it begins with {line[:40].decode(errors='replace')!r}")
     if not isinstance(value, dict):
-        return Record(
-            problem=f"{where}: is of type {type(value).__name__}, expected an object with the field {layout.text_key!r}"
-        )
+        return Record(problem=f"{where}: is of type {type(value).__name__}, expected an object with the field {layout.text_key!r}")
     return document_of(value, where, layout)
 
 

@@ -11,9 +11,10 @@ import seqio
 from ul2_tasks.corpora import CorpusView, describe_source
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, Denoiser, check_denoisers
 from ul2_tasks.named_vocabularies import PRESET_MODES, open_vocabulary
-from ul2_tasks.preprocessors import chunk, corrupt, read_text, tokenize
+from ul2_tasks.preprocessors import chunk, corrupt
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.sources import Files, open_source
+from ul2_tasks.tokenization import read_text, tokenize
 from ul2_tasks.vocabularies import Mode
 
 # The presets by name in gin files: `ul2_tasks.register.denoisers = %ul2_tasks.UL2R`.

@@ -10,19 +10,17 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import seqio
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
+from ul2_tasks.controlled_vocabulary import ORDINARY, ControlledVocabulary, Piece
+
 DEFAULT_MODEL = pathlib.Path(__file__).parent / "data" / "default.model"
 
 Mode = int | Sequence[int] | str
-
-_Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
-_ORDINARY = (_Piece.NORMAL, _Piece.BYTE)
 
 
 class Pieces(Protocol):
@@ -199,84 +197,6 @@ def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def free_name(name: str, taken: Mapping[str, object]) -> str:
-    """The name, in as many <> as it takes to be another one than those taken."""
-    while name in taken:
-        name = f"<{name}>"
-    return name
-
-
-class ControlledVocabulary(seqio.SentencePieceVocabulary):
-    """A SentencePiece vocabulary with more control pieces, the kind that text never becomes. Opens no file yet.
-
-    Args:
-        vocabulary: has all ids, and all texts become the same in it.
-        appended: names of control pieces to add after its last id. A name is left out if there is such a piece already,
-            unless it is an ordinary one: text becomes that one, so this one has another spelling (`free_name`).
-        barred: ids of user-defined pieces that are to be control pieces.
-    """
-
-    def __init__(
-        self, vocabulary: seqio.SentencePieceVocabulary, appended: Sequence[str] = (), barred: frozenset[int] = frozenset()
-    ):
-        super().__init__(
-            vocabulary.sentencepiece_model_file,
-            extra_ids=vocabulary.extra_ids,
-            use_fast_tokenizer=getattr(vocabulary, "_use_fast_tokenizer", False),
-        )
-        self._vocabulary = vocabulary
-        self._appended = tuple(appended)
-        self._barred = frozenset(barred)
-
-    @property
-    def sp_model(self) -> bytes:
-        return self._controlled().model
-
-    @property
-    def tokenizer(self) -> SentencePieceProcessor:
-        return self._controlled().tokenizer
-
-    @property
-    def spellings(self) -> Mapping[str, str]:
-        """The pieces of the appended names that are not spelled as these."""
-        return self._controlled().spellings
-
-    def load_model(self) -> None:
-        self._controlled()
-
-    def _controlled(self) -> _Controlled:
-        model = self._vocabulary.sp_model
-        with _load_lock:
-            return _controlled(model, self._appended, self._barred)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Controlled:
-    model: bytes
-    tokenizer: SentencePieceProcessor
-    spellings: Mapping[str, str]
-
-
-_load_lock = threading.Lock()  # sentencepiece loads one model at a time
-
-
-@functools.lru_cache(maxsize=8)
-def _controlled(model: bytes, appended: tuple[str, ...], barred: frozenset[int]) -> _Controlled:
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
-    types = {piece.piece: piece.type for piece in proto.pieces}
-    spellings = {}
-    for name in appended:
-        if types.get(name, _Piece.NORMAL) in _ORDINARY:
-            spelling = free_name(name, types)
-            proto.pieces.add(piece=spelling, type=_Piece.CONTROL)
-            if spelling != name:
-                spellings[name] = spelling
-    for id in barred:
-        proto.pieces[id].type = _Piece.CONTROL
-    edited = proto.SerializeToString()
-    return _Controlled(edited, SentencePieceProcessor(model_proto=edited), spellings)
-
-
 def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
         return _SentencePieces(vocabulary)
@@ -305,11 +225,11 @@ class _SentencePieces:
         return self._vocabulary.tokenizer.id_to_piece(id)
 
     def is_ordinary(self, id: int) -> bool:
-        return _piece_types(self._vocabulary.sp_model)[id] in _ORDINARY
+        return _piece_types(self._vocabulary.sp_model)[id] in ORDINARY
 
     def literal_ids(self, ids: Iterable[int]) -> list[int]:
         types = _piece_types(self._vocabulary.sp_model)
-        return [id for id in ids if types[id] == _Piece.USER_DEFINED]
+        return [id for id in ids if types[id] == Piece.USER_DEFINED]
 
     def barring(self, ids: Iterable[int]) -> seqio.Vocabulary:
         return ControlledVocabulary(self._vocabulary, barred=frozenset(ids))

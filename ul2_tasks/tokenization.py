@@ -1,0 +1,109 @@
+"""The tf.data steps of the corpus: records -> texts -> tokens, which a cache keeps."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import re
+from collections.abc import Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+from absl import logging
+
+from ul2_tasks import cache
+from ul2_tasks.python_ops import python_op
+from ul2_tasks.records import PROBLEM
+from ul2_tasks.vocabularies import Mode, special_ids, text_vocabulary
+
+_skipped: collections.Counter[str] = collections.Counter()  # records that this process skipped, by source
+
+
+def read_text(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    text_key: str = "text",
+    source: str = "",
+    on_error: str = "raise",
+    mode_names: Sequence[str | None] = (),
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> tf.data.Dataset:
+    """Names the text of each document `targets`, and what it is for a cache `document`; other features are left behind.
+
+    Args:
+        dataset: of dictionaries with a string scalar `text_key`, and perhaps a string scalar `problem`, as `records` has it; or
+            of bare string scalars (`TextLineDataSource`).
+        output_features: `targets`, as SeqIO passes it.
+        text_key: the feature that holds the text.
+        source: the source in words, for a cache to tell.
+        on_error: what becomes of a record with a problem, or with a text that is not UTF-8, of which tokenizers make
+            something else without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it.
+        mode_names, sentinels, modes: as for `tokenize`, for a cache to tell.
+
+    Returns:
+        A dataset of {"targets": string scalar, "document": string scalar, see `cache.document_name`}.
+
+    Raises:
+        ValueError: there is no such feature; names those present.
+        tf.errors.InvalidArgumentError: while iterating, on a record with a problem, if they are to be raised.
+    """
+    if not isinstance(dataset.element_spec, Mapping):
+        dataset = dataset.map(lambda text: {text_key: text})
+    if text_key not in dataset.element_spec:
+        raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(dataset.element_spec)}; give text_key")
+    settings = cache.settings(output_features["targets"].vocabulary, source, text_key, on_error, mode_names, sentinels, modes)
+    report = functools.partial(_report, source, on_error)
+
+    def read(number: tf.Tensor, document: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        text, problem = document[text_key], document.get(PROBLEM, tf.constant(""))
+        as_utf8 = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+        beginning = tf.strings.substr(as_utf8, 0, 60, unit="UTF8_CHAR")
+        not_utf8 = tf.strings.join(["a document is not UTF-8; it begins with: ", beginning])
+        problem = tf.where(tf.equal(as_utf8, text) | (problem != ""), problem, not_utf8)
+        is_whole = tf.cond(problem == "", lambda: True, lambda: python_op(report, [problem], tf.bool))
+        is_whole = tf.ensure_shape(is_whole, [])
+        return {"targets": tf.where(is_whole, text, ""), "document": cache.document_name(number, text, is_whole, settings)}
+
+    return dataset.enumerate().map(read, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def tokenize(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    mode_names: Sequence[str | None] = (),
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> tf.data.Dataset:
+    """Tokenizes `targets`, as `seqio.preprocessors.tokenize`, except that no text becomes a sentinel or a mode.
+
+    A text that spells one (`<extra_id_0>`) becomes ordinary tokens, whatever the vocabulary would make of it.
+
+    Args:
+        dataset: of {"targets": string scalar, ..}; all else is handed on.
+        output_features: `targets`, as SeqIO passes it.
+        mode_names, sentinels, modes: see `vocabularies.special_ids`.
+
+    Returns:
+        A dataset of {"targets": [tokens] int32, ..}.
+    """
+    vocabulary = output_features["targets"].vocabulary
+    vocabulary = text_vocabulary(vocabulary, special_ids(vocabulary, mode_names, sentinels, modes))
+    return dataset.map(
+        lambda document: {**document, "targets": vocabulary.encode_tf(document["targets"])}, num_parallel_calls=tf.data.AUTOTUNE
+    )
+
+
+def _report(source: str, on_error: str, problem: bytes) -> bool:
+    """Raises what is wrong with a record, or counts it, and tells the 1st, 10th, 100th .. of a source; returns False."""
+    told = problem.decode(errors="replace")
+    if on_error == "raise":
+        raise ValueError(
+            f"{told}. Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them"
+        )
+    _skipped[source] += 1
+    if re.fullmatch("10*", str(_skipped[source])):
+        logging.warning("%s: skipped %d records until now, the last because %s", source, _skipped[source], told)
+    return False
