@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import seqio
@@ -153,3 +154,22 @@ def test_what_is_wrong_is_said_in_one_sentence(arguments, message):
     assert done.exit_code == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "extra"),
+    [
+        ("apache_beam", ["cache", "ul2", "--output", "out"], "caching needs Apache Beam .*; pip install 'ul2_tasks\\[cache\\]'"),
+        (
+            "datasets",
+            ["show", "absent", "--corpus", "hf:folder"],
+            "need the package datasets .*; pip install 'ul2_tasks\\[huggingface\\]'",
+        ),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch, package, arguments, extra):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
+    monkeypatch.delitem(sys.modules, "ul2_tasks.build_cache", raising=False)
+    done = ul2(*arguments)
+    assert done.exit_code == 2
+    assert re.search(extra, done.stderr), done.stderr

@@ -132,7 +132,10 @@ def cache(registration, output: str, max_documents, workers: int, runner: str, p
 
     A job that was interrupted goes on where it stopped when it is started again.
     """
-    from ul2_tasks.build_cache import build
+    try:
+        from ul2_tasks.build_cache import build
+    except ImportError as error:
+        raise ImportError(f"caching needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
 
     options = [f"--runner={runner}", *pipeline_option]
     if workers > 1:
