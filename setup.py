@@ -70,6 +70,7 @@ setuptools.setup(
             "tiktoken",
             "transformers",
         ],
+        "benchmarks": [*T5, *CACHE, "matplotlib>=3.8"],
         "dev": ["ruff>=0.9"],
     },
 )

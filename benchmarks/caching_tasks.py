@@ -13,23 +13,14 @@ import sys
 import time
 
 import seqio
-import tensorflow as tf
-from cost import EXAMPLES_PER_BATCH, batched, peer
+from peers import EXAMPLES_PER_BATCH, batched, name_text, recipe
 
-from ul2_tasks import T5GEMMA2, chunk_length, register
+from ul2_tasks import T5GEMMA2, register
 from ul2_tasks.vocabularies import DEFAULT_MODEL
 
 LENGTHS = {"inputs": 512, "targets": 512}
 VOCABULARY = seqio.SentencePieceVocabulary(str(DEFAULT_MODEL), extra_ids=100)
 SOURCE = seqio.TextLineDataSource({"train": "corpus/*.txt"})
-
-
-def name_text(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    return dataset.map(lambda text: {"targets": text}, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def recipe(dataset, sequence_length, output_features, denoiser):
-    return peer(dataset, output_features, denoiser, chunk_length(denoiser, sequence_length))
 
 
 register("ours", SOURCE, VOCABULARY)

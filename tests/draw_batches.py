@@ -8,7 +8,9 @@
 import argparse
 
 import gin
-from t5x import gin_utils, utils
+from t5x import gin_utils, models, utils
+
+from ul2_tasks import EncDecFeatureConverter
 
 
 def train(*, model, train_dataset_cfg, train_eval_dataset_cfg, **unused):
@@ -20,6 +22,8 @@ def infer(*, model, dataset_cfg, **unused):
 
 
 def draw(model, **configs):
+    if isinstance(model, models.EncoderDecoderModel):
+        assert issubclass(model.FEATURE_CONVERTER_CLS, EncDecFeatureConverter)
     for name, config in configs.items():
         utils.verify_matching_vocabs(config, model)
         batch = next(utils.get_dataset(config, 0, 1, model.FEATURE_CONVERTER_CLS).as_numpy_iterator())

@@ -9,11 +9,10 @@ import sys
 
 import jax
 import numpy as np
-import seqio
 from support import byte_vocabulary, long_documents
 from t5x import partitioning, utils
 
-from ul2_tasks import register
+from ul2_tasks import EncDecFeatureConverter, register
 from ul2_tasks.memory import MemoryDataSource
 
 if __name__ == "__main__":
@@ -30,7 +29,7 @@ if __name__ == "__main__":
         seed=0,
         pack=True,
     )
-    dataset = utils.get_dataset(config, layout.shard_id, layout.num_shards, seqio.EncDecFeatureConverter, num_epochs=1)
+    dataset = utils.get_dataset(config, layout.shard_id, layout.num_shards, EncDecFeatureConverter, num_epochs=1)
     batches = list(dataset.as_numpy_iterator())
     rows = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
     np.savez(sys.argv[4], shard=[layout.shard_id, layout.num_shards], **rows)

@@ -134,6 +134,7 @@ def replaced(**fields):
         ({}, {"vocabulary": default_vocabulary(), "modes": None}, "ByteVocabulary, 362 ids", "SentencePieceVocabulary, 4096 ids"),
         ({}, {"sentinels": range(262, 362)}, "sentinels: null", "sentinels: 100 ids"),
         ({}, {"chunk_tokens": 90}, "chunk_tokens: null", "chunk_tokens: 90"),
+        ({}, {"chunk_tokens": {"s": 91}}, "chunk_tokens: null", "chunk_tokens: 91"),
         ({}, {"separate_documents": True}, "separate_documents: false", "separate_documents: true"),
     ],
     ids=[
@@ -147,6 +148,7 @@ def replaced(**fields):
         "vocabulary",
         "sentinels",
         "chunk",
+        "chunk of one",
         "separator",
     ],
 )
@@ -180,6 +182,18 @@ def test_a_task_alone_resumes_and_refuses_another_seed(tmp_path):
     assert [next(iterator)["inputs"].numpy().tolist() for _ in range(50)] == wanted[10:]
     with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
         resume(examples(name, num_epochs=None, seed=6), path)
+
+
+@pytest.mark.parametrize(("budget", "buffered"), [(128, 1000), (2048, 461), (16384, 57)])
+def test_a_shuffle_buffer_is_bounded_in_examples_and_in_tokens(budget, buffered):
+    """2^20 tokens in chunks of R1: 2^20 // 2273 = 461, 2^20 // 18202 = 57."""
+    vocabulary = seqio.ByteVocabulary(extra_ids=1500)
+    task = seqio.get_mixture_or_task(mixture("buffered", vocabulary=vocabulary)).tasks[0]
+    lengths = {"inputs": budget, "targets": budget}
+    dataset = task.get_dataset(lengths, split="train", seed=1)
+    assert int(dataset._buffer_size) == buffered
+    assert int(task.get_dataset(lengths, split="train", seed=1, shuffle_buffer_size=7)._buffer_size) == 7
+    assert not hasattr(task.get_dataset(lengths, split="train", shuffle=False), "_buffer_size")
 
 
 def test_examples_have_the_output_features_alone_unless_more_is_asked_for():

@@ -31,7 +31,7 @@ def test_the_python_of_the_readme_runs(tmp_path):
         minloglevel=2,
     )
     blocks = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     program = "\n".join(
         [
             *blocks,
@@ -43,8 +43,9 @@ def test_the_python_of_the_readme_runs(tmp_path):
     )
     paths = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=paths, check=True, capture_output=True, text=True)
-    solved, default, tasks, own = done.stdout.splitlines()
+    solved, advice, default, tasks, own = done.stdout.splitlines()
     assert f"# {solved}" in README
+    assert f"# {advice}" in README
     assert default.startswith("['inputs', 'targets'] ['decoder_input_tokens'")
     assert tasks == "5 6"
     assert 0 < int(own) <= 256
@@ -80,7 +81,7 @@ def test_the_numbers_of_the_readme():
     assert "of 512 tokens needs 39 of them, of\n  2,048 157, of 16,384 1,260" in README
     fill = {d.name: chunk_length(d, {"inputs": 512, "targets": 512}).targets / 512 for d in T5GEMMA2}
     assert (round(fill["r1"], 2), round(fill["x1"], 2)) == (0.22, 0.18)
-    assert "R1 fills 22 % of its targets and X1 18 %" in README
+    assert "R1 fills 22 % of its targets\n  and X1 18 %" in README
 
 
 def test_the_table_of_the_readme_is_the_default_preset():

@@ -8,7 +8,7 @@ import pytest
 import seqio
 from support import byte_vocabulary, flat, restore_all, special_for
 
-from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, default_vocabulary, register
+from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, default_vocabulary, register
 from ul2_tasks.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
@@ -112,6 +112,10 @@ def test_names_that_others_hold_are_refused_and_nothing_is_registered():
         ({"vocabulary": 3}, "vocabulary is 3, expected a path, or a seqio.Vocabulary, such as seqio.SentencePiece"),
         ({"merge_examples": "yes"}, "merge_examples is 'yes', expected True or False"),
         ({"denoisers": []}, "denoisers: got none"),
+        (
+            {"chunk_tokens": {"r1": 50, "r9": 50}},
+            r"chunk_tokens has \['r9'\], but the denoisers are \['r1', 'r2', 'x1', 'x2', 's'\]",
+        ),
         ({"denoisers": [T5GEMMA2[0], T5GEMMA2[0]]}, r"name \['r1'\] is given more than once"),
     ],
 )
@@ -119,6 +123,13 @@ def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         register("bad", **arguments)
     assert "bad_mix" not in seqio.MixtureRegistry.names()
+
+
+def test_chunks_may_be_capped_by_denoiser():
+    name = register("capped", source(), BYTES, modes=MODES, chunk_tokens={"r1": 40, "s": 30})
+    chunks = {task.denoiser.name: task.full_chunk(LENGTHS).length for task in seqio.get_mixture_or_task(name).tasks}
+    free = {denoiser.name: chunk_length(denoiser, LENGTHS).length for denoiser in T5GEMMA2}
+    assert chunks == {**free, "r1": 40, "s": 30}
 
 
 def test_a_researchers_own_text_files(tmp_path):

@@ -79,8 +79,9 @@ def test_a_composition_adds_up(data):
         assert (row[count:] == 0).all()
 
 
-@pytest.mark.parametrize(("total", "parts"), [(6, 3), (7, 2), (5, 5), (8, 4)])
+@pytest.mark.parametrize(("total", "parts"), [(6, 3), (7, 2), (5, 5), (8, 4), (10, 7), (13, 11)])
 def test_all_compositions_are_equally_likely(total, parts):
+    """Also where nearly all places are chosen, and long chains of them were taken before."""
     count = 40_000
     drawn = random_composition(tf.fill([count], total), tf.fill([count], parts), parts + 1, tf.constant([7, 7])).numpy()
     seen, counts = np.unique(drawn, axis=0, return_counts=True)

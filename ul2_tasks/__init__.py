@@ -1,5 +1,7 @@
 """UL2 pre-training data for SeqIO and t5x: importing this registers `ul2_corpus`, `ul2_r1` .. `ul2_s` and `ul2_mix`."""
 
+from ul2_tasks.advice import best_chunk_tokens
+from ul2_tasks.converters import EncDecFeatureConverter
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.downstream import with_mode
 from ul2_tasks.lengths import chunk_length
@@ -13,8 +15,10 @@ __all__ = [
     "T5GEMMA2",
     "UL2",
     "UL2R",
+    "EncDecFeatureConverter",
     "SequentialDenoiser",
     "SpanDenoiser",
+    "best_chunk_tokens",
     "chunk_length",
     "default_vocabulary",
     "embedding_rows",

@@ -27,6 +27,7 @@ import tensorflow as tf
 from absl import logging
 
 from ul2_tasks.files import parallel_map
+from ul2_tasks.graphs import as_written
 from ul2_tasks.vocabularies import Mode, literal_ids, special_ids, vocabulary_identity
 
 SCHEMA_VERSION = 1
@@ -92,6 +93,7 @@ def document_name(number: tf.Tensor, text: tf.Tensor, is_whole: tf.Tensor, setti
     return tf.strings.join([tf.where(is_whole, id, SKIPPED), f"/{digest(settings)}", told])
 
 
+@as_written
 def read(
     cache_dir: str,
     corpus: str,

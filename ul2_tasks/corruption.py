@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -20,9 +21,7 @@ def corrupt_rows(
     sentinels: Sequence[int],
     mode: Sequence[int],
     eos: tuple[Sequence[int], Sequence[int]],
-    max_inputs: int,
-    max_targets: int,
-) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+) -> dict[str, tf.RaggedTensor]:
     """Makes the inputs and the targets of a block of rows.
 
     Args:
@@ -32,71 +31,54 @@ def corrupt_rows(
         sentinels: ids, the j-th of which stands for the j-th span; at least K of them, or none for no sentinels at all.
         mode: ids before the inputs.
         eos: ids after the inputs and after the targets.
-        max_inputs, max_targets: widths of the results; longer rows are an error, never trimmed.
 
     Returns:
-        {"inputs": (values, lengths), "targets": (values, lengths)}, values [R, max_*] int32 padded with 0 and lengths [R] int32.
+        {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
     """
     rows, width = tf.unstack(tf.shape(tokens))
-    max_spans = noise.shape[1]
-    special = [*mode, *sentinels[:max_spans], *eos[0], *eos[1]]
-    # One table holds every id that can be wanted: the tokens row after row, then the special ones.
-    table = tf.concat([tf.reshape(tokens, [-1]), tf.constant(special, tf.int32, [len(special)])], axis=0)
-    mode_start = rows * width
-    sentinel_start = mode_start + len(mode)
-    eos_start = sentinel_start + len(sentinels[:max_spans]), sentinel_start + len(sentinels[:max_spans]) + len(eos[0])
+    spans = noise.shape[1]
 
-    segments = tf.pad(_interleave(kept[:, :-1], noise), [[0, 0], [0, 1]])  # kept, noise, kept, .. and the last kept run
-    segments += tf.pad(kept[:, -1:], [[0, 0], [2 * max_spans, 0]])
-    starts = tf.cumsum(segments, axis=1, exclusive=True) + (tf.range(rows) * width)[:, tf.newaxis]
-    sentinel_starts = tf.tile((sentinel_start + tf.range(max_spans))[tf.newaxis], [rows, 1])
-    sentinel_lengths = tf.cast(noise > 0, tf.int32) if len(sentinels) else tf.zeros_like(noise)
+    # Every run that can be wanted: of each row kept, noise, kept, .. kept and the padding, then the special ones.
+    padding = width - tf.reduce_sum(kept, axis=1) - tf.reduce_sum(noise, axis=1)
+    row_runs = _interleave(kept, tf.concat([noise, padding[:, tf.newaxis]], axis=1))
+    special_runs = [mode, *([id] for id in sentinels[:spans]), eos[0], eos[1], ()]
+    special_ids = np.concatenate(special_runs).astype(np.int32)
+    runs = tf.RaggedTensor.from_row_lengths(
+        tf.concat([tf.reshape(tokens, [-1]), special_ids], axis=0),
+        tf.concat([tf.reshape(row_runs, [-1]), list(map(len, special_runs))], axis=0),
+        validate=False,  # the runs of a row sum to its width by construction
+    )
 
-    def special_run(start: tf.Tensor, ids: Sequence[int]) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.fill([rows, 1], start), tf.fill([rows, 1], len(ids))
+    per_row = 2 * spans + 2
+    first = (tf.range(rows) * per_row)[:, tf.newaxis]
+    kept_run, noise_run = first + tf.range(0, per_row, 2), first + tf.range(1, per_row - 1, 2)
+    mode_run, *sentinel_runs, inputs_end, targets_end, empty = [rows * per_row + run for run in range(len(special_runs))]
+    sentinel_run = tf.where(noise > 0, tf.stack(sentinel_runs) if sentinel_runs else empty, empty)
 
-    def joined(runs: list[tuple[tf.Tensor, tf.Tensor]], max_width: int) -> tuple[tf.Tensor, tf.Tensor]:
-        run_starts, run_lengths = (tf.concat(parts, axis=1) for parts in zip(*runs))
-        return concatenate_runs(table, run_starts, run_lengths, max_width)
+    def column(run: tf.Tensor) -> tf.Tensor:
+        return tf.fill([rows, 1], run)
 
-    inputs = [
-        special_run(mode_start, mode),
-        (_interleave(starts[:, :-1:2], sentinel_starts), _interleave(segments[:, :-1:2], sentinel_lengths)),
-        (starts[:, -1:], segments[:, -1:]),
-        special_run(eos_start[0], eos[0]),
-    ]
-    targets = [
-        (_interleave(sentinel_starts, starts[:, 1::2]), _interleave(sentinel_lengths, segments[:, 1::2])),
-        special_run(eos_start[1], eos[1]),
-    ]
-    return {"inputs": joined(inputs, max_inputs), "targets": joined(targets, max_targets)}
+    kept_and_sentinels = _interleave(kept_run[:, :-1], sentinel_run)
+    return {
+        "inputs": concatenate(runs, [column(mode_run), kept_and_sentinels, kept_run[:, -1:], column(inputs_end)]),
+        "targets": concatenate(runs, [_interleave(sentinel_run, noise_run), column(targets_end)]),
+    }
 
 
-def concatenate_runs(table: tf.Tensor, starts: tf.Tensor, lengths: tf.Tensor, width: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Writes runs of a table one after the other, in each row.
+def concatenate(runs: tf.RaggedTensor, wanted: Sequence[tf.Tensor]) -> tf.RaggedTensor:
+    """Writes runs one after the other, in each row.
 
     Args:
-        table: [N] int32.
-        starts, lengths: [R, S] int32, the runs table[start : start + length] of each row; a length may be 0.
-        width: the width of the result, at least the longest row's.
+        runs: [N, tokens] int32.
+        wanted: [R, .] int32 each, numbers of runs; their columns, one tensor's after another's, are the order.
 
     Returns:
-        values: [R, width] int32, padded with 0, and their lengths: [R] int32.
+        RaggedTensor [R, tokens] int32.
     """
-    rows = tf.shape(starts)[0]
-    ends = tf.cumsum(lengths, axis=1)
-    totals = ends[:, -1]
-    fits = tf.debugging.assert_less_equal(tf.reduce_max(totals), width, "rows longer than their width")
-    with tf.control_dependencies([fits]):
-        offsets = ends - lengths + (tf.range(rows) * (width + 1))[:, tf.newaxis]
-    # Within a run, index = position + (start - offset). Each run adds the change of that difference where it begins, so
-    # that a running sum carries it along; runs of length 0 begin where the next one does, and cancel out.
-    shift = starts - (ends - lengths)
-    change = shift - tf.pad(shift, [[0, 0], [1, 0]])[:, :-1]
-    changes = tf.math.unsorted_segment_sum(tf.reshape(change, [-1]), tf.reshape(offsets, [-1]), rows * (width + 1))
-    index = tf.cumsum(tf.reshape(changes, [rows, width + 1])[:, :width], axis=1) + tf.range(width)
-    within = tf.range(width) < totals[:, tf.newaxis]
-    return tf.where(within, tf.gather(table, tf.where(within, index, 0)), 0), totals
+    wanted = tf.concat(wanted, axis=1)
+    chosen = tf.gather(runs, tf.reshape(wanted, [-1]))
+    lengths = tf.reduce_sum(tf.reshape(chosen.row_lengths(), tf.shape(wanted)), axis=1)
+    return tf.RaggedTensor.from_row_lengths(chosen.flat_values, lengths, validate=False)
 
 
 def _interleave(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

@@ -15,8 +15,9 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks import cache
-from ul2_tasks.corruption import concatenate_runs, corrupt_rows
+from ul2_tasks.corruption import corrupt_rows
 from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
+from ul2_tasks.graphs import as_written
 from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
 from ul2_tasks.spans import random_spans
 from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens
@@ -24,6 +25,7 @@ from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens
 TOKENS_PER_BLOCK = 1 << 16  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
 
 
+@as_written
 def chunk(
     dataset: tf.data.Dataset,
     sequence_length: Mapping[str, int] | None,
@@ -60,7 +62,7 @@ def chunk(
         ValueError: see `lengths.chunk_length` and `vocabularies.special_tokens`.
         tf.errors.InvalidArgumentError: while iterating, on an id that no text may have: padding, a sentinel, a mode.
     """
-    special, full = _plan(denoiser, sequence_length, output_features, sentinels, modes, chunk_tokens)
+    special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
     if separate_documents and (not merge_examples or special.eos is None):
         raise ValueError(
             f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
@@ -78,6 +80,7 @@ def chunk(
     return _split_apart(_batches(dataset), full.length, rows, checked)
 
 
+@as_written
 def corrupt(
     dataset: tf.data.Dataset,
     sequence_length: Mapping[str, int] | None,
@@ -103,7 +106,7 @@ def corrupt(
     Returns:
         A dataset of examples {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
     """
-    special, full = _plan(denoiser, sequence_length, output_features, sentinels, modes, chunk_tokens)
+    special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
     ends_in_eos = [[special.eos] if output_features[key].add_eos else [] for key in ("inputs", "targets")]
     uses_sentinels = not (isinstance(denoiser, SequentialDenoiser) and not denoiser.sentinel)
     fewest, most = noise_range(denoiser, full.length)
@@ -121,13 +124,13 @@ def corrupt(
             sentinels=special.sentinels if uses_sentinels else (),
             mode=special.mode,
             eos=ends_in_eos,
-            max_inputs=full.inputs,
-            max_targets=full.targets,
         )
-        for key, (values, value_lengths) in features.items():
-            block[key] = values[:, : tf.reduce_max(value_lengths)]
-            if not equal_lengths:
-                block[f"{key}_length"] = value_lengths
+        for key, ragged in features.items():
+            if equal_lengths:
+                block[key] = tf.reshape(ragged.flat_values, [tf.size(lengths), -1])
+            else:
+                block[key] = ragged.to_tensor()
+                block[f"{key}_length"] = ragged.row_lengths()
         return block
 
     def cut_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -140,6 +143,7 @@ def corrupt(
     return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
 
 
+@as_written
 def prepend_mode(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
@@ -175,14 +179,23 @@ def prepend_mode(
     return dataset.map(prepend, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def _plan(
-    denoiser: Denoiser,
+def plan(
     sequence_length: Mapping[str, int] | None,
     output_features: Mapping[str, seqio.Feature],
+    denoiser: Denoiser,
     sentinels: Sequence[int] | str | None,
     modes: Mapping[str, Mode] | None,
     chunk_tokens: int | None,
 ) -> tuple[SpecialTokens, Chunk]:
+    """The ids that a denoiser adds, and the chunk that all are but the ends of the corpus or of documents.
+
+    Args:
+        sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens: as for `chunk`.
+
+    Raises:
+        ValueError: inputs or targets are missing, have different vocabularies, want an EOS where there is none, or could be
+            empty; and see `lengths.chunk_length` and `vocabularies.special_tokens`.
+    """
     missing = {"inputs", "targets"} - set(output_features)
     if missing:
         raise ValueError(f"output_features are {sorted(output_features)}, expected inputs and targets; {sorted(missing)} missing")
@@ -262,11 +275,8 @@ def _split_apart(dataset: tf.data.Dataset, length: int, rows: int, checked: Call
         chunks = -(-sizes // length)
         document = tf.repeat(tf.range(tf.size(sizes)), chunks)
         offset = (tf.range(tf.size(document)) - tf.gather(tf.cumsum(chunks, exclusive=True), document)) * length
-        starts = tf.gather(tf.cast(documents.row_starts(), tf.int32), document) + offset
         lengths = tf.minimum(tf.gather(sizes, document) - offset, length)
-        width = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
-        tokens = checked(documents.flat_values)
-        tokens, lengths = concatenate_runs(tokens, starts[:, tf.newaxis], lengths[:, tf.newaxis], width)
+        tokens = tf.RaggedTensor.from_row_lengths(checked(documents.flat_values), lengths, validate=False).to_tensor()
         return {"tokens": tokens, "length": lengths}
 
     batches = dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE)
@@ -280,12 +290,18 @@ def _text_id_table(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> tf.T
 
 def _check_text_ids(tokens: tf.Tensor, is_text: tf.Tensor, denoiser: Denoiser) -> tf.Tensor:
     size = is_text.shape[0]
-    valid = tf.gather(is_text, tf.where((tokens > 0) & (tokens < size), tokens, 0))
     message = (
         f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
         f" {size} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it. The ids:"
     )
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(valid), [message, tf.boolean_mask(tokens, ~valid)])]):
+
+    def refuse() -> tf.Operation:  # finds the ids only then: it costs more than to see that there are none
+        valid = tf.gather(is_text, tf.where((tokens > 0) & (tokens < size), tokens, 0))
+        return tf.debugging.Assert(False, [message, tf.boolean_mask(tokens, ~valid)])
+
+    in_range = (tf.reduce_min(tokens) >= 0) & (tf.reduce_max(tokens) < size)
+    valid = tf.cond(in_range, lambda: tf.reduce_all(tf.gather(is_text, tokens)), lambda: False)
+    with tf.control_dependencies([tf.cond(valid, tf.no_op, refuse)]):
         return tf.identity(tokens)
 
 

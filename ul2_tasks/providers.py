@@ -17,9 +17,15 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.denoisers import Denoiser
+from ul2_tasks.graphs import as_written
+from ul2_tasks.lengths import Chunk
+from ul2_tasks.preprocessors import plan
 from ul2_tasks.vocabularies import SpecialTokens, special_tokens, vocabulary_identity
 
-STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
+STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
+# A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens: what it is for is to part the chunks of
+# one document, and the longer the chunks are the fewer these are.
+SHUFFLED_TOKENS = 1 << 20
 DENOISER = "denoiser"  # for get_dataset(passthrough_features=["denoiser"]): the name of an example's denoiser
 
 
@@ -28,7 +34,8 @@ class DenoisingTask(seqio.Task):
 
     It differs from its base in `get_dataset` alone. A resumed iterator is checked, as above. The corpus is not held in
     memory by SeqIO, which would freeze its order and put it into every checkpoint. Nothing is trimmed: no example is
-    longer than its budget. `use_cached` reads the cache of the shared corpus.
+    longer than its budget. `use_cached` reads the cache of the shared corpus. And from chunk to example there is no
+    step that is taken example by example, which is what the time of a pipeline in tf.data goes into.
     """
 
     @property
@@ -68,12 +75,15 @@ class DenoisingTask(seqio.Task):
         """See `seqio.Task.get_dataset`; `trim_output_features` and `try_in_mem_cache` make no difference.
 
         Args:
+            shuffle_buffer_size: in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
             rates: the rates of the mixture that this is for; part of what a resumed iterator is checked for.
             features: what to keep of an example; by default the output features.
         """
         chunk, corrupt = self.preprocessors
         source = self.source.cached() if use_cached else self.source
         kept = self.output_features if features is None else features
+        if shuffle and shuffle_buffer_size is None:
+            shuffle_buffer_size = self._default_shuffle_buffer_size(sequence_length)
         fingerprint = json.dumps(
             {
                 "stream_version": STREAM_VERSION,
@@ -84,34 +94,29 @@ class DenoisingTask(seqio.Task):
                 "sequence_length": sequence_length and dict(sequence_length),
                 "split": split,
                 "cache": source.cache_identity(split) if use_cached else None,
-                "shuffle": shuffle,
+                "shuffle": shuffle_buffer_size if shuffle else False,
                 "seed": None if seed is None else int(seed),
                 "shard": [shard_info.index, shard_info.num_shards] if shard_info else [0, 1],
             }
         ).replace('"', "")  # tf.debugging.Assert would print a backslash before each
 
-        def describe(blocks: tf.data.Dataset) -> tf.data.Dataset:
+        documents = source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
+        if num_epochs != 1:
+            documents = documents.repeat(num_epochs)
+        with seqio.utils.map_seed_manager(seed):
+            blocks = _resume_only_in(fingerprint, chunk(documents, sequence_length, self.output_features))
             if DENOISER in kept:
-                blocks = blocks.map(lambda block: {**block, DENOISER: tf.fill(tf.shape(block["length"]), self.denoiser.name)})
-            return _resume_only_in(fingerprint, blocks)
+                blocks = _with_name(blocks, self.denoiser.name)
+            examples = corrupt(blocks, sequence_length, self.output_features)
+        return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
-        return seqio.Task(
-            self.name,
-            source=source,
-            output_features=self.output_features,
-            preprocessors=[chunk, describe, corrupt],
-            shuffle_buffer_size=self.shuffle_buffer_size,
-        ).get_dataset(
-            sequence_length=sequence_length,
-            split=split,
-            shuffle=shuffle,
-            shuffle_buffer_size=shuffle_buffer_size,
-            seed=seed,
-            shard_info=shard_info,
-            num_epochs=num_epochs,
-            trim_output_features=False,
-            try_in_mem_cache=False,
-        )
+    def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
+        """The chunk that all are but the ends of the corpus or of documents; raises what `preprocessors.plan` raises."""
+        _, full = plan(sequence_length, self.output_features, **{key: self._settings.get(key) for key in _PLANNED})
+        return full
+
+    def _default_shuffle_buffer_size(self, sequence_length: Mapping[str, int] | None) -> int:
+        return max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // self.full_chunk(sequence_length).length))
 
 
 class DenoisingMixture(seqio.Mixture):
@@ -145,6 +150,16 @@ class DenoisingMixture(seqio.Mixture):
         )
 
 
+@as_written
+def _with_name(blocks: tf.data.Dataset, name: str) -> tf.data.Dataset:
+    return blocks.map(lambda block: {**block, DENOISER: tf.fill(tf.shape(block["length"]), name)})
+
+
+# What of a task's settings decides its chunks.
+_PLANNED = ("denoiser", "sentinels", "modes", "chunk_tokens")
+
+
+@as_written
 def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The same dataset, whose iterator's checkpoint cannot be restored under another fingerprint.
 

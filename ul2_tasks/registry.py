@@ -10,6 +10,7 @@ import seqio
 
 from ul2_tasks.corpora import CorpusView, describe_source
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, Denoiser, check_denoisers
+from ul2_tasks.mixing import sample_examples
 from ul2_tasks.named_vocabularies import PRESET_MODES, open_vocabulary
 from ul2_tasks.preprocessors import chunk, corrupt
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
@@ -32,7 +33,7 @@ def register(
     on_error: str = "raise",
     sentinels: Sequence[int] | str | None = None,
     modes: Mapping[str, Mode] | None = None,
-    chunk_tokens: int | None = None,
+    chunk_tokens: int | Mapping[str, int] | None = None,
     merge_examples: bool = True,
     separate_documents: bool = False,
 ) -> str:
@@ -53,7 +54,8 @@ def register(
         sentinels: the sentinels' ids in the order of use, or the pieces' common name such as "<unused{}>"; by default
             `<extra_id_0>`, `<extra_id_1>`, .. or the vocabulary's extra ids. See `vocabularies.special_tokens`.
         modes: what each mode is, an id, ids, or a text; by default the piece of the mode's name.
-        chunk_tokens: an upper bound for the chunks; by default they fill the budgets.
+        chunk_tokens: an upper bound for the chunks, one for all or by the denoisers' names, where a denoiser without one has no
+            bound; by default they fill the budgets.
         merge_examples: whether documents are joined to fill chunks, or kept apart.
         separate_documents: whether an EOS ends each document when they are joined.
 
@@ -72,7 +74,7 @@ def register(
         "on_error": on_error,
         "sentinels": sentinels if sentinels is None or isinstance(sentinels, str) else tuple(sentinels),
         "modes": None if modes is None else dict(modes),
-        "chunk_tokens": chunk_tokens,
+        "chunk_tokens": dict(chunk_tokens) if isinstance(chunk_tokens, Mapping) else chunk_tokens,
         "merge_examples": merge_examples,
         "separate_documents": separate_documents,
     }
@@ -105,7 +107,8 @@ def register(
     for denoiser in settings["denoisers"]:
         shared = {
             "denoiser": denoiser,
-            **{key: settings[key] for key in ("sentinels", "modes", "chunk_tokens", "merge_examples")},
+            **{key: settings[key] for key in ("sentinels", "modes", "merge_examples")},
+            "chunk_tokens": chunk_tokens.get(denoiser.name) if isinstance(chunk_tokens, Mapping) else chunk_tokens,
         }
         task = seqio.TaskRegistry.add(
             f"{name}_{denoiser.name}",
@@ -118,7 +121,7 @@ def register(
             task_cls=DenoisingTask,
         )
         rates.append((task.name, denoiser.weight))
-    seqio.MixtureRegistry.add(mixture, rates, mixture_cls=DenoisingMixture).settings = settings
+    _add_mixture(mixture, rates, settings)
     return mixture
 
 
@@ -146,7 +149,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         raise ValueError(f"there is no mixture {missing}, only {sorted(seqio.MixtureRegistry.names())}; register it first")
     mixture = f"{name}_mix"
     if not _is_registered(mixture, {"mixtures": weights}):
-        seqio.MixtureRegistry.add(mixture, list(weights.items()), mixture_cls=DenoisingMixture).settings = {"mixtures": weights}
+        _add_mixture(mixture, list(weights.items()), {"mixtures": weights})
     return mixture
 
 
@@ -157,6 +160,10 @@ def _open_vocabulary(
     others = sorted({denoiser.mode for denoiser in denoisers if denoiser.mode} - set(PRESET_MODES))
     names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
     return open_vocabulary(spec, modes=names, **({} if sentinels is None else {"sentinels": 0}))
+
+
+def _add_mixture(name: str, rates: Sequence[tuple[str, float]], settings: Mapping[str, object]) -> None:
+    seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, sample_fn=sample_examples).settings = settings
 
 
 def _check_types(settings: Mapping[str, object]) -> None:
@@ -170,6 +177,11 @@ def _check_types(settings: Mapping[str, object]) -> None:
             raise ValueError(f"{key} is {settings[key]!r}, expected {description}")
     if settings["on_error"] not in ("raise", "skip"):
         raise ValueError(f"on_error is {settings['on_error']!r}, expected 'raise' or 'skip'")
+
+    names = [denoiser.name for denoiser in settings["denoisers"]]
+    unknown = sorted(set(settings["chunk_tokens"]) - set(names)) if isinstance(settings["chunk_tokens"], dict) else []
+    if unknown:
+        raise ValueError(f"chunk_tokens has {unknown}, but the denoisers are {names}")
 
 
 def _is_registered(mixture: str, settings: Mapping[str, object]) -> bool:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
+from ul2_tasks.graphs import as_written
 from ul2_tasks.lengths import noise_counts, noise_range
 
 
-@tf.autograph.experimental.do_not_convert  # it has nothing to convert, and would take seconds over the table
+@as_written
 def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the spans of each row.
 
@@ -54,6 +55,10 @@ def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: 
 def random_composition(total: tf.Tensor, parts: tf.Tensor, max_parts: int, seed: tf.Tensor) -> tf.Tensor:
     """Draws for each row one of the C(total-1, parts-1) ways to write `total` as an ordered sum of `parts` positive integers.
 
+    A part can end after any unit but the last: where they end is a uniformly random subset of `parts - 1` of these
+    `total - 1` places. It is drawn by Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 30(9), 1987),
+    which needs one number for each element of the subset, not one for each place.
+
     Args:
         total, parts: [R] int32, 1 <= parts <= total (one part may also be 0), parts <= max_parts.
         max_parts: the width of the result.
@@ -62,17 +67,34 @@ def random_composition(total: tf.Tensor, parts: tf.Tensor, max_parts: int, seed:
     Returns:
         [R, max_parts] int32; a row with fewer parts ends in zeros.
     """
+    rows, width = tf.size(total), max_parts - 1
+    if width == 0:
+        return total[:, tf.newaxis]
     total, parts = total[:, tf.newaxis], parts[:, tf.newaxis]
-    # A part can end after any unit but the last. Of i.i.d. keys for these places, the largest j are a uniform subset.
-    places = tf.range(1, tf.maximum(tf.reduce_max(total), max_parts))[tf.newaxis]
-    keys = tf.random.stateless_uniform(tf.stack([tf.size(total), tf.size(places)]), seed, None, None, tf.int32, alg="philox")
-    _, drawn = tf.math.top_k(tf.where(places < total, keys, tf.int32.min), max_parts - 1)
-    ends = tf.sort(tf.where(tf.range(max_parts - 1) < parts - 1, drawn + 1, total), axis=1)
+    # Step i draws one of the places 0 .. base + i, and takes it, or, if it was taken before, place base + i.
+    step, base = tf.range(width), total - parts
+    drawn = random_below(tf.maximum(base + step + 1, 1), seed)
+
+    # It was taken before if it was drawn before; or if it is base + j, and step j < i took that instead of its own. Then
+    # step j tells whether it did: a chain, at the end of which stands a step that was drawn before, or one that was not.
+    step_of = tf.reshape(tf.range(rows * width), [rows, width])
+    first_of_row = tf.range(rows)[:, tf.newaxis]
+    places = tf.maximum(tf.reduce_max(total), 1)
+    place = tf.minimum(drawn, places - 1) + first_of_row * places
+    drawn_before = tf.gather(tf.math.unsorted_segment_min(step_of, place, rows * places), place) < step_of
+    follows = ~drawn_before & (drawn >= base) & (drawn < base + step)
+    leader = tf.reshape(tf.where(follows, drawn - base + first_of_row * width, step_of), [-1])
+    for _ in range((width - 1).bit_length()):
+        leader = tf.gather(leader, leader)
+    taken_before = tf.reshape(tf.gather(tf.reshape(drawn_before, [-1]), leader), [rows, width])
+
+    chosen = tf.where(taken_before, base + step, drawn) + 1
+    ends = tf.sort(tf.where(step < parts - 1, chosen, total), axis=1)
     edges = tf.concat([tf.zeros_like(total), ends, total], axis=1)
     return edges[:, 1:] - edges[:, :-1]
 
 
 def random_below(bounds: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Draws for each row a uniform integer in [0, bound); [R] int32 to [R] int32."""
-    uniform = tf.random.stateless_uniform(tf.shape(bounds), seed, dtype=tf.float64, alg="philox")
-    return tf.cast(uniform * tf.cast(bounds, tf.float64), tf.int32)
+    """Draws uniform integers in [0, bound); int32 of any shape to int32. No integer is more than bound / 2^32 too likely."""
+    bits = tf.random.stateless_uniform(tf.shape(bounds), seed, None, None, tf.uint32, alg="philox")
+    return tf.cast(tf.bitwise.right_shift(tf.cast(bits, tf.int64) * tf.cast(bounds, tf.int64), 32), tf.int32)

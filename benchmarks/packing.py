@@ -1,0 +1,142 @@
+"""How full packed rows are: the share of real tokens in inputs and in targets, side by side.
+
+    python benchmarks/packing.py [--budgets 512/512,1024/1024,2048/512,16384/16384] [--examples 4096] [--output packing.json]
+
+It needs this package with its extra `benchmarks`. The mixture is that of `T5GEMMA2`, 1:1:1:1:4, and the examples are those that
+`get_dataset` gives, of the embedded corpus. Sides:
+
+* t5, SeqIO's packing: the recipe from `t5.data.preprocessors` in a stock mixture, full chunks, `seqio.EncDecFeatureConverter`;
+* full chunks: ours, by `ul2_tasks.EncDecFeatureConverter`;
+* advised chunks: the same with the `chunk_tokens` of `best_chunk_tokens`, whose average is told;
+* advised chunks, SeqIO's packing.
+
+`bound` is what rows of the advised chunks could hold if examples could be divided at will (`advice.expected_fill`). Only whole
+pools are counted of ours, as of SeqIO's: so many examples that the last row of a pool does not matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import seqio
+import tensorflow as tf
+from peers import name_text, recipe
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from speed_vocabulary import SENTINEL_IDS, VOCABULARY
+
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
+from ul2_tasks.advice import expected_fill
+from ul2_tasks.memory import embedded_corpus
+
+FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
+TOKENS = {"inputs": "encoder_input_tokens", "targets": "decoder_target_tokens"}
+CONVERTERS = {"ours": EncDecFeatureConverter, "seqio": seqio.EncDecFeatureConverter}
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    add_t5_mixture()
+    console = Console()
+    rows = [row for budgets in track(arguments.budgets, "packing", console=console) for row in measure(budgets, arguments.examples)]
+    report(console, rows)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--budgets", type=budgets, default=budgets("512/512,1024/1024,2048/512,16384/16384"))
+    parser.add_argument("--examples", type=int, default=4096, help="at 512/512; fewer at larger budgets, but at least 512")
+    parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
+    return parser.parse_args()
+
+
+def budgets(text: str) -> list[dict[str, int]]:
+    return [dict(zip(TOKENS, map(int, pair.split("/")))) for pair in text.split(",")]
+
+
+def add_t5_mixture() -> None:
+    for denoiser in T5GEMMA2:
+        seqio.TaskRegistry.add(
+            f"t5_{denoiser.name}",
+            source=embedded_corpus(),
+            preprocessors=[
+                functools.partial(name_text, key="text"),
+                seqio.preprocessors.tokenize,
+                functools.partial(recipe, denoiser=denoiser, sentinels=SENTINEL_IDS),
+            ],
+            output_features=FEATURES,
+        )
+    seqio.MixtureRegistry.add("t5_mix", [(f"t5_{denoiser.name}", denoiser.weight) for denoiser in T5GEMMA2])
+
+
+def measure(lengths: Mapping[str, int], examples: int) -> list[dict]:
+    examples = max(512, examples * 1024 // sum(lengths.values()))
+    name = "/".join(map(str, lengths.values()))
+    advice = best_chunk_tokens(T5GEMMA2, lengths)
+    ours = {
+        chunks: register(
+            f"pack_{chunks}_{name.replace('/', '_')}", "embedded", VOCABULARY, sentinels=SENTINEL_IDS, chunk_tokens=caps
+        )
+        for chunks, caps in (("full", None), ("advised", advice))
+    }
+    sides = {
+        "t5, SeqIO's packing": ("t5_mix", "seqio", None),
+        "full chunks": (ours["full"], "ours", None),
+        "advised chunks, SeqIO's packing": (ours["advised"], "seqio", advice),
+        "advised chunks": (ours["advised"], "ours", advice),
+    }
+    return [
+        {
+            "budgets": name,
+            "side": side,
+            "examples": examples,
+            "chunk_tokens": caps,
+            "mean_chunk": mean_chunk(lengths, caps),
+            "fill": fill(mixture, lengths, CONVERTERS[converter], examples),
+            "bound": dict(expected_fill(T5GEMMA2, lengths, caps).packed),
+        }
+        for side, (mixture, converter, caps) in sides.items()
+    ]
+
+
+def fill(mixture: str, lengths: Mapping[str, int], converter: type[seqio.FeatureConverter], examples: int) -> dict[str, float]:
+    drawn = seqio.get_mixture_or_task(mixture).get_dataset(lengths, split="train", seed=0, num_epochs=None).take(examples)
+    rows, real = 0, dict.fromkeys(TOKENS, 0)
+    for batch in converter(pack=True)(drawn, lengths).batch(32):
+        rows += int(batch[TOKENS["inputs"]].shape[0])
+        for key, feature in TOKENS.items():
+            real[key] += int(tf.math.count_nonzero(batch[feature]))
+    return {key: real[key] / (rows * lengths[key]) for key in TOKENS}
+
+
+def mean_chunk(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> float:
+    chunks = [chunk_length(d, lengths, chunk_tokens=caps and caps[d.name]).length * d.weight for d in T5GEMMA2]
+    return sum(chunks) / sum(denoiser.weight for denoiser in T5GEMMA2)
+
+
+def report(console: Console, rows: list[dict]) -> None:
+    table = Table(title="Real tokens in packed rows, %: inputs and targets", title_justify="left")
+    for column in ("budgets", "side", "mean chunk", "inputs", "targets", "bound", "chunk_tokens"):
+        table.add_column(column, justify="left" if column in ("side", "chunk_tokens") else "right")
+    for row in rows:
+        if row["side"].startswith("t5"):
+            table.add_section()
+        bound = " ".join(f"{share:.1%}" for share in row["bound"].values())
+        caps = " ".join(f"{name} {tokens}" for name, tokens in (row["chunk_tokens"] or {}).items())
+        figures = [f"{row['mean_chunk']:,.0f}", *(f"{share:.1%}" for share in row["fill"].values())]
+        table.add_row(row["budgets"], row["side"], *figures, bound, caps)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What `speed.py` measures, as SeqIO has it. Reads `corpus/*.txt` and `cache/` of the current folder.
+
+* `ours_mix`: `ul2_tasks.register`.
+* `t5_mix`: five stock tasks of t5's recipe, on the token records of the same cache.
+* `t5_text_mix`: the same on the same text files, tokenized by SeqIO's step.
+* `floor_LENGTH_mix`, by `add_floor`: five stock tasks that do nothing.
+
+All have the vocabulary of `speed_vocabulary`.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from peers import floor_task, name_text, numpy_corrupt, recipe
+from speed_vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
+
+from ul2_tasks import T5GEMMA2, register
+
+FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
+TEXT_FILES = "corpus/*.txt"
+CACHE_FILES = "cache/ours_corpus/train.tfrecord-*"
+
+
+def as_int32(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    return dataset.map(lambda record: {"targets": tf.cast(record["targets"], tf.int32)}, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def add_mixture(name: str) -> None:
+    seqio.MixtureRegistry.add(f"{name}_mix", [(f"{name}_{denoiser.name}", denoiser.weight) for denoiser in T5GEMMA2])
+
+
+def add_floor(length: int) -> str:
+    random = np.random.default_rng(0)
+    for denoiser in T5GEMMA2:
+        text = np.full(solved(denoiser, length).length, 1000, np.int32)
+        floor_task(f"floor_{length}_{denoiser.name}", numpy_corrupt(text, denoiser, special(denoiser), random), FEATURES)
+    add_mixture(f"floor_{length}")
+    return f"floor_{length}"
+
+
+register("ours", TEXT_FILES, VOCABULARY, sentinels=SENTINEL_IDS)
+
+_RECORDS = {"targets": tf.io.RaggedFeature(tf.int64)}
+for _name, _source, _reading in (
+    # A source without a number of examples is never held in memory by SeqIO: all sides read their files again and again.
+    ("t5", seqio.TFExampleDataSource({"train": CACHE_FILES}, _RECORDS), [as_int32]),
+    ("t5_text", seqio.TextLineDataSource({"train": TEXT_FILES}), [name_text, seqio.preprocessors.tokenize]),
+):
+    for _denoiser in T5GEMMA2:
+        seqio.TaskRegistry.add(
+            f"{_name}_{_denoiser.name}",
+            source=_source,
+            preprocessors=[*_reading, functools.partial(recipe, denoiser=_denoiser, sentinels=SENTINEL_IDS)],
+            output_features=FEATURES,
+        )
+    add_mixture(_name)
