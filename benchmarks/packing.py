@@ -45,7 +45,7 @@ CONVERTERS = {"ours": EncDecFeatureConverter, "seqio": seqio.EncDecFeatureConver
 def main() -> None:
     arguments = parse_arguments()
     add_t5_mixture()
-    console = Console()
+    console = Console(width=max(132, Console().width))
     rows = [row for budgets in track(arguments.budgets, "packing", console=console) for row in measure(budgets, arguments.examples)]
     report(console, rows)
     if arguments.output:

@@ -79,8 +79,8 @@ def packed_fill(
 def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
     """The chunk_tokens to use with packing, by the denoiser's name.
 
-    Tried are sizes from 0.6 of a row's tokens, both features together, down to 0.09, with sequential denoisers at 0.5 to
-    1.25 times the others, each by packing drawn examples. Of those whose less full side comes within `TOLERANCE` of the
+    Tried are full chunks, and sizes from 0.62 of the longest of these down to 0.09, with sequential denoisers at 0.5 to 1.25
+    times the others, each by packing drawn examples. Of those whose less full side comes within `TOLERANCE` of the
     best, the one with the longest average chunk is taken. Then each denoiser's size is moved by a few percent for as long
     as that fills the rows better: where three examples nearly fit a row, they shall. Takes a few seconds to half a minute.
 
@@ -91,7 +91,7 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
         ValueError: see `lengths.chunk_length`.
     """
     denoisers = check_denoisers(denoisers)
-    _chunks(denoisers, sequence_length, None)  # raises, if anything does, before the search
+    full = {denoiser.name: chunk.length for denoiser, chunk in _chunks(denoisers, sequence_length, None)}
     drawn = _draw(denoisers, seed=0)
 
     def lesser_fill(chunk_tokens: Mapping[str, int]) -> float:
@@ -102,38 +102,39 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
 
     fills: list[tuple[float, dict[str, int]]] = []
     best = 0.0
-    candidates = [
-        (min(expected_fill(denoisers, sequence_length, c).packed.values()), c) for c in _candidates(denoisers, sequence_length)
-    ]
+    candidates = [(min(expected_fill(denoisers, sequence_length, c).packed.values()), c) for c in _candidates(denoisers, full)]
     for bound, candidate in sorted(candidates, key=lambda pair: -pair[0]):
         if bound >= best - TOLERANCE:  # else it cannot be among the good ones
             fills.append((lesser_fill(candidate), candidate))
             best = max(best, fills[-1][0])
     good = [candidate for fill, candidate in fills if fill >= best - TOLERANCE]
-    return _refine(max(good, key=average_chunk), lesser_fill)
+    return _refine(max(good, key=average_chunk), full, lesser_fill)
 
 
-def _candidates(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> list[dict[str, int]]:
-    """Sizes 4 % apart; sequential denoisers relative to the others, if there are both."""
+def _candidates(denoisers: Sequence[Denoiser], full: Mapping[str, int]) -> list[dict[str, int]]:
+    """Full chunks; and sizes 4 % apart, sequential denoisers relative to the others, if there are both."""
     sequential = [isinstance(denoiser, SequentialDenoiser) for denoiser in denoisers]
     ratios = np.arange(0.5, 1.26, 0.05) if any(sequential) and not all(sequential) else [1.0]
-    sizes = _budgets(sequence_length).sum() * np.geomspace(0.6, 0.09, 50)
+    sizes = max(full.values()) * np.geomspace(0.62, 0.093, 50)
     return [
-        {
-            denoiser.name: max(2, round(size * ratio if is_sequential else size))
-            for denoiser, is_sequential in zip(denoisers, sequential)
-        }
-        for size in sizes
-        for ratio in ratios
+        dict(full),
+        *(
+            {
+                denoiser.name: min(full[denoiser.name], max(2, round(size * ratio if is_sequential else size)))
+                for denoiser, is_sequential in zip(denoisers, sequential)
+            }
+            for size in sizes
+            for ratio in ratios
+        ),
     ]
 
 
-def _refine(chunk_tokens: dict[str, int], fill: Callable[[Mapping[str, int]], float]) -> dict[str, int]:
+def _refine(chunk_tokens: dict[str, int], full: Mapping[str, int], fill: Callable[[Mapping[str, int]], float]) -> dict[str, int]:
     best = fill(chunk_tokens)
     for step in (0.06, 0.03, 0.01, 0.01):
         for name in chunk_tokens:
             for factor in (1 + step, 1 - step):
-                moved = {**chunk_tokens, name: max(2, round(chunk_tokens[name] * factor))}
+                moved = {**chunk_tokens, name: min(full[name], max(2, round(chunk_tokens[name] * factor)))}
                 moved_fill = fill(moved)
                 if moved_fill > best:
                     best, chunk_tokens = moved_fill, moved
