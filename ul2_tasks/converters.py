@@ -117,13 +117,17 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int]) -> 
         tokens = tf.gather(tf.RaggedTensor.from_row_lengths(tf.reshape(feature, [-1]), runs, validate=False), 2 * order)
         sizes = tf.gather(sizes, order)
         row_sizes = tf.math.segment_sum(sizes, row)
-        for suffix, values in {
-            "": tokens.flat_values,
-            "_segment_ids": tf.repeat(segment_ids, sizes),
-            "_positions": tf.ragged.range(sizes).flat_values,
-        }.items():
-            rows = tf.RaggedTensor.from_row_lengths(values, row_sizes, validate=False)
-            packed[key + suffix] = rows.to_tensor(shape=[None, lengths[key]])
+
+        def in_rows(values: tf.Tensor, row_sizes: tf.Tensor = row_sizes, length: int = lengths[key]) -> tf.Tensor:
+            return tf.RaggedTensor.from_row_lengths(values, row_sizes, validate=False).to_tensor(shape=[None, length])
+
+        # Segment and position in one number, which counts up within an example.
+        bits = lengths[key].bit_length()
+        first = tf.bitwise.left_shift(segment_ids, bits)
+        numbers = in_rows(tf.ragged.range(first, first + sizes).flat_values)
+        packed[key] = in_rows(tokens.flat_values)
+        packed[f"{key}_segment_ids"] = tf.bitwise.right_shift(numbers, bits)
+        packed[f"{key}_positions"] = tf.bitwise.bitwise_and(numbers, (1 << bits) - 1)
     return packed
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import seqio
 import tensorflow as tf
 
@@ -22,7 +23,7 @@ from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
 from ul2_tasks.spans import random_spans
 from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens
 
-TOKENS_PER_BLOCK = 1 << 16  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
+TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
 
 
 @as_written
@@ -68,7 +69,7 @@ def chunk(
             f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
             " set merge_examples=True and use a vocabulary with an EOS, or set separate_documents=False"
         )
-    is_text = _text_id_table(output_features["targets"].vocabulary, special)
+    is_text = np.array([id not in special.reserved for id in range(output_features["targets"].vocabulary.vocab_size)])
 
     def checked(tokens: tf.Tensor) -> tf.Tensor:
         return _check_text_ids(tf.cast(tokens, tf.int32), is_text, denoiser)
@@ -283,24 +284,23 @@ def _split_apart(dataset: tf.data.Dataset, length: int, rows: int, checked: Call
     return batches.flat_map(lambda block: tf.data.Dataset.from_tensor_slices(block).batch(rows))
 
 
-def _text_id_table(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> tf.Tensor:
-    """[vocabulary size] bool: whether an id may come out of a text."""
-    return tf.constant([id not in special.reserved for id in range(vocabulary.vocab_size)])
-
-
-def _check_text_ids(tokens: tf.Tensor, is_text: tf.Tensor, denoiser: Denoiser) -> tf.Tensor:
-    size = is_text.shape[0]
+def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) -> tf.Tensor:
+    """The same tokens, [N] int32; an error if one is not marked in is_text, [vocabulary size] bool."""
+    first, last = np.flatnonzero(is_text)[[0, -1]]
     message = (
         f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
-        f" {size} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it. The ids:"
+        f" {len(is_text)} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it."
+        " The ids:"
     )
 
     def refuse() -> tf.Operation:  # finds the ids only then: it costs more than to see that there are none
-        valid = tf.gather(is_text, tf.where((tokens > 0) & (tokens < size), tokens, 0))
+        in_range = (tokens >= first) & (tokens <= last)
+        valid = in_range & tf.gather(tf.constant(is_text), tf.where(in_range, tokens, first))
         return tf.debugging.Assert(False, [message, tf.boolean_mask(tokens, ~valid)])
 
-    in_range = (tf.reduce_min(tokens) >= 0) & (tf.reduce_max(tokens) < size)
-    valid = tf.cond(in_range, lambda: tf.reduce_all(tf.gather(is_text, tokens)), lambda: False)
+    valid = (tf.reduce_min(tokens) >= first) & (tf.reduce_max(tokens) <= last)
+    if not is_text[first : last + 1].all():  # special ids stand among those of text
+        valid = tf.cond(valid, lambda: tf.reduce_all(tf.gather(tf.constant(is_text), tokens)), lambda: False)
     with tf.control_dependencies([tf.cond(valid, tf.no_op, refuse)]):
         return tf.identity(tokens)
 

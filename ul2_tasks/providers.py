@@ -34,8 +34,9 @@ class DenoisingTask(seqio.Task):
 
     It differs from its base in `get_dataset` alone. A resumed iterator is checked, as above. The corpus is not held in
     memory by SeqIO, which would freeze its order and put it into every checkpoint. Nothing is trimmed: no example is
-    longer than its budget. `use_cached` reads the cache of the shared corpus. And from chunk to example there is no
-    step that is taken example by example, which is what the time of a pipeline in tf.data goes into.
+    longer than its budget. `use_cached` reads the cache of the shared corpus. From block to
+    example no step of tf.data calls a function for each example, which would cost more than all else, but where the lengths
+    of full chunks' examples are drawn (`split="uniform"`) or documents are kept apart.
     """
 
     @property
