@@ -62,6 +62,20 @@ def test_the_element_spec_is_seqios(pack):
     assert ours == theirs
 
 
+def test_as_many_rows_as_examples_are_announced():
+    """t5x asks for the length of a dataset before it predicts; rows that examples share cannot be known before."""
+    known = tf.data.Dataset.from_tensors({key: tf.ones([3], tf.int32) for key in LENGTHS}).repeat(300)
+    for dataset in (known, known.repeat()):
+        ours, theirs = (
+            converter(pack=False)(dataset, LENGTHS).cardinality()
+            for converter in (EncDecFeatureConverter, seqio.EncDecFeatureConverter)
+        )
+        assert ours == theirs == dataset.cardinality()
+    assert len(list(EncDecFeatureConverter(pack=False)(known, LENGTHS))) == 300
+    assert EncDecFeatureConverter(pack=False)(examples([]), LENGTHS).cardinality() == tf.data.UNKNOWN_CARDINALITY
+    assert EncDecFeatureConverter(pack=True)(known, LENGTHS).cardinality() == tf.data.UNKNOWN_CARDINALITY
+
+
 def unpacked(row) -> list[tuple[list[int], list[int]]]:
     """The examples of a packed row, each feature of which is checked against the definition."""
     segments = range(1, row["encoder_segment_ids"].max() + 1)

@@ -70,7 +70,10 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 
         # Batches of ragged tensors would need a step of tf.data for each example.
         batches = ds.padded_batch(examples_at_a_time, padding_values=_PADDING)
-        return batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        # As long as what came in, where that is known: t5x asks for it when it predicts.
+        is_known = not self.pack and ds.cardinality() != tf.data.UNKNOWN_CARDINALITY
+        return rows.apply(tf.data.experimental.assert_cardinality(ds.cardinality())) if is_known else rows
 
 
 def pool_size(lengths: Mapping[str, int]) -> int:
