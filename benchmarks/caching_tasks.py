@@ -7,15 +7,14 @@ prints, as JSON, the seconds that reading so many examples of a mixture from a c
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 import time
 
 import seqio
-from peers import EXAMPLES_PER_BATCH, batched, name_text, recipe
+from peers import EXAMPLES_PER_BATCH, add_t5_mixture, batched, name_text
 
-from ul2_tasks import T5GEMMA2, register
+from ul2_tasks import register
 from ul2_tasks.vocabularies import DEFAULT_MODEL
 
 LENGTHS = {"inputs": 512, "targets": 512}
@@ -24,19 +23,12 @@ SOURCE = seqio.TextLineDataSource({"train": "corpus/*.txt"})
 
 
 register("ours", SOURCE, VOCABULARY)
-for _denoiser in T5GEMMA2:
-    seqio.TaskRegistry.add(
-        f"t5_{_denoiser.name}",
-        source=SOURCE,
-        preprocessors=[
-            name_text,
-            seqio.preprocessors.tokenize,
-            seqio.CacheDatasetPlaceholder(),
-            functools.partial(recipe, denoiser=_denoiser),
-        ],
-        output_features={key: seqio.Feature(VOCABULARY) for key in LENGTHS},
-    )
-seqio.MixtureRegistry.add("t5_mix", [(f"t5_{denoiser.name}", denoiser.weight) for denoiser in T5GEMMA2])
+add_t5_mixture(
+    "t5",
+    SOURCE,
+    [name_text, seqio.preprocessors.tokenize, seqio.CacheDatasetPlaceholder()],
+    {key: seqio.Feature(VOCABULARY) for key in LENGTHS},
+)
 
 
 def read(mixture: str, cache_dir: str, examples: int) -> dict[str, float]:

@@ -27,7 +27,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import seqio
 import tensorflow as tf
-from peers import name_text, recipe
+from peers import add_t5_mixture, name_text
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -44,7 +44,8 @@ CONVERTERS = {"ours": EncDecFeatureConverter, "seqio": seqio.EncDecFeatureConver
 
 def main() -> None:
     arguments = parse_arguments()
-    add_t5_mixture()
+    reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
+    add_t5_mixture("t5", embedded_corpus(), reading, FEATURES, SENTINEL_IDS)
     console = Console(width=max(132, Console().width))
     rows = [row for budgets in track(arguments.budgets, "packing", console=console) for row in measure(budgets, arguments.examples)]
     report(console, rows)
@@ -62,21 +63,6 @@ def parse_arguments() -> argparse.Namespace:
 
 def budgets(text: str) -> list[dict[str, int]]:
     return [dict(zip(TOKENS, map(int, pair.split("/")))) for pair in text.split(",")]
-
-
-def add_t5_mixture() -> None:
-    for denoiser in T5GEMMA2:
-        seqio.TaskRegistry.add(
-            f"t5_{denoiser.name}",
-            source=embedded_corpus(),
-            preprocessors=[
-                functools.partial(name_text, key="text"),
-                seqio.preprocessors.tokenize,
-                functools.partial(recipe, denoiser=denoiser, sentinels=SENTINEL_IDS),
-            ],
-            output_features=FEATURES,
-        )
-    seqio.MixtureRegistry.add("t5_mix", [(f"t5_{denoiser.name}", denoiser.weight) for denoiser in T5GEMMA2])
 
 
 def measure(lengths: Mapping[str, int], examples: int) -> list[dict]:

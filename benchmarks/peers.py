@@ -17,7 +17,7 @@ import seqio
 import t5.data.preprocessors as t5
 import tensorflow as tf
 
-from ul2_tasks.denoisers import Denoiser
+from ul2_tasks.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.lengths import Chunk, chunk_length, noise_counts
 from ul2_tasks.vocabularies import SpecialTokens, special_tokens
 
@@ -83,6 +83,29 @@ def recipe(
     """`peer` as a SeqIO preprocessor."""
     mode = special_tokens(output_features["targets"].vocabulary, denoiser.mode, sentinels).mode
     return peer(dataset, output_features, denoiser, chunk_length(denoiser, sequence_length), mode)
+
+
+def add_t5_mixture(
+    name: str,
+    source: seqio.DataSource,
+    reading: Sequence[Callable],
+    features: Mapping[str, seqio.Feature],
+    sentinels: Sequence[int] | None = None,
+) -> seqio.Mixture:
+    """Registers `NAME_mix`, `recipe` as five stock tasks after the steps that make tokens of what the source gives."""
+    for denoiser in T5GEMMA2:
+        seqio.TaskRegistry.add(
+            f"{name}_{denoiser.name}",
+            source=source,
+            preprocessors=[*reading, functools.partial(recipe, denoiser=denoiser, sentinels=sentinels)],
+            output_features=features,
+        )
+    return add_mixture(name)
+
+
+def add_mixture(name: str) -> seqio.Mixture:
+    """Registers `NAME_mix` of the tasks `NAME_<denoiser>`, by the denoisers' weights."""
+    return seqio.MixtureRegistry.add(f"{name}_mix", [(f"{name}_{denoiser.name}", denoiser.weight) for denoiser in T5GEMMA2])
 
 
 def name_text(dataset: tf.data.Dataset, key: str | None = None) -> tf.data.Dataset:

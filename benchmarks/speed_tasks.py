@@ -10,12 +10,10 @@ All have the vocabulary of `speed_vocabulary`.
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import seqio
 import tensorflow as tf
-from peers import floor_task, name_text, numpy_corrupt, recipe
+from peers import add_mixture, add_t5_mixture, floor_task, name_text, numpy_corrupt
 from speed_vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
 from ul2_tasks import T5GEMMA2, register
@@ -27,10 +25,6 @@ CACHE_FILES = "cache/ours_corpus/train.tfrecord-*"
 
 def as_int32(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.map(lambda record: {"targets": tf.cast(record["targets"], tf.int32)}, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def add_mixture(name: str) -> None:
-    seqio.MixtureRegistry.add(f"{name}_mix", [(f"{name}_{denoiser.name}", denoiser.weight) for denoiser in T5GEMMA2])
 
 
 def add_floor(length: int) -> str:
@@ -50,11 +44,4 @@ for _name, _source, _reading in (
     ("t5", seqio.TFExampleDataSource({"train": CACHE_FILES}, _RECORDS), [as_int32]),
     ("t5_text", seqio.TextLineDataSource({"train": TEXT_FILES}), [name_text, seqio.preprocessors.tokenize]),
 ):
-    for _denoiser in T5GEMMA2:
-        seqio.TaskRegistry.add(
-            f"{_name}_{_denoiser.name}",
-            source=_source,
-            preprocessors=[*_reading, functools.partial(recipe, denoiser=_denoiser, sentinels=SENTINEL_IDS)],
-            output_features=FEATURES,
-        )
-    add_mixture(_name)
+    add_t5_mixture(_name, _source, _reading, FEATURES, SENTINEL_IDS)

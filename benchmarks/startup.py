@@ -113,25 +113,15 @@ def with_more_sentinels(ul2_tasks) -> str:
 
 def t5(length: int, reached):
     import seqio
-    from peers import name_text, recipe
+    from peers import add_t5_mixture, name_text
     from speed_vocabulary import SENTINEL_IDS, VOCABULARY
 
-    from ul2_tasks import T5GEMMA2
     from ul2_tasks.memory import embedded_corpus
 
     reached("import")
-    for denoiser in T5GEMMA2:
-        seqio.TaskRegistry.add(
-            f"t5_{denoiser.name}",
-            source=embedded_corpus(),
-            preprocessors=[
-                functools.partial(name_text, key="text"),
-                seqio.preprocessors.tokenize,
-                functools.partial(recipe, denoiser=denoiser, sentinels=SENTINEL_IDS),
-            ],
-            output_features={key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")},
-        )
-    mixture = seqio.MixtureRegistry.add("t5_mix", [(f"t5_{denoiser.name}", denoiser.weight) for denoiser in T5GEMMA2])
+    reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
+    features = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
+    mixture = add_t5_mixture("t5", embedded_corpus(), reading, features, SENTINEL_IDS)
     return mixture.get_dataset({"inputs": length, "targets": length}, **SETTINGS)
 
 
