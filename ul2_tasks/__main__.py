@@ -93,6 +93,18 @@ def lengths(value: str) -> dict[str, int]:
     return dict(zip(("inputs", "targets"), map(int, value.split(","))))
 
 
+def with_lengths(default: str) -> Callable:
+    """The option --lengths."""
+    return click.option(
+        "--lengths",
+        type=lengths,
+        metavar="INPUTS,TARGETS",
+        default=default,
+        show_default=True,
+        help="Budgets of inputs and targets, in tokens.",
+    )
+
+
 @click.group(invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
@@ -103,14 +115,7 @@ def main(context: click.Context) -> None:
 
 @main.command()
 @of_a_mixture
-@click.option(
-    "--lengths",
-    type=lengths,
-    metavar="INPUTS,TARGETS",
-    default=LENGTHS,
-    show_default=True,
-    help="Budgets of inputs and targets, in tokens.",
-)
+@with_lengths(LENGTHS)
 @in_one_sentence
 def show(registration, lengths: dict[str, int]) -> None:
     """Prints examples of each denoiser of the mixture NAME_mix, as text, and the rates of 4,000 mixed ones."""
@@ -192,14 +197,7 @@ def train(source: dict[str, object], output: str, split: str, mode, **options) -
 
 @main.command()
 @of_a_mixture
-@click.option(
-    "--lengths",
-    type=lengths,
-    metavar="INPUTS,TARGETS",
-    default="512,512",
-    show_default=True,
-    help="Budgets of inputs and targets, in tokens.",
-)
+@with_lengths("512,512")
 @click.option("--split", default="train", show_default=True, help="The split whose documents are looked at.")
 @in_one_sentence
 def doctor(registration, lengths: dict[str, int], split: str) -> None:

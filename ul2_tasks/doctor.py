@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpora import text_tokenizer
-from ul2_tasks.lengths import chunk_length, sentinels_needed
+from ul2_tasks.lengths import sentinels_needed
 from ul2_tasks.providers import DenoisingTask
 from ul2_tasks.vocabularies import piece_names
 
@@ -170,13 +170,7 @@ def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str
         about = f"lengths, {task.name}"
         try:
             special = task.special_tokens()
-            full = chunk_length(
-                task.denoiser,
-                sequence_length,
-                mode_tokens=len(special.mode),
-                num_sentinels=len(special.sentinels),
-                chunk_tokens=task.chunk_tokens,
-            )
+            full = task.full_chunk(sequence_length)
         except ValueError as error:
             yield Finding("problem", about, str(error), "as it says")
             continue

@@ -43,10 +43,6 @@ class DenoisingTask(seqio.Task):
     def denoiser(self) -> Denoiser:
         return self._settings["denoiser"]
 
-    @property
-    def chunk_tokens(self) -> int | None:
-        return self._settings.get("chunk_tokens")
-
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to the text's; opens the vocabulary."""
         vocabulary = self.output_features["targets"].vocabulary

@@ -15,7 +15,6 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.lengths import chunk_length
 from ul2_tasks.providers import DENOISER, DenoisingTask
 from ul2_tasks.vocabularies import SpecialTokens, piece_names
 
@@ -36,7 +35,7 @@ def show(mixture: str, sequence_length: Mapping[str, int], examples: int = 2, mi
 def _show_task(console: Console, task: DenoisingTask, sequence_length: Mapping[str, int], examples: int, seed: int) -> None:
     denoiser, special = task.denoiser, task.special_tokens()
     vocabulary = task.output_features["targets"].vocabulary
-    full = chunk_length(denoiser, sequence_length, mode_tokens=len(special.mode), chunk_tokens=task.chunk_tokens)
+    full = task.full_chunk(sequence_length)
     console.rule(f"[bold]{task.name}", align="left")
     console.print(", ".join(f"{field} {value}" for field, value in dataclasses.asdict(denoiser).items()), highlight=False)
     console.print(
