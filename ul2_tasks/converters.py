@@ -20,7 +20,7 @@ EXAMPLES_PER_BATCH = 128
 EXAMPLES_PER_POOL = 256, 1024
 TOKENS_PER_POOL = 1 << 21
 
-_PADDING = -1  # of the batches: 0 could be a token of a task that is not ours
+_NO_TOKEN = -1  # fills up the examples of a pool: 0 could be a token of a task that is not ours
 
 
 class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
@@ -69,7 +69,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
             return model_features(rows, self.bos_id)
 
         # Batches of ragged tensors would need a step of tf.data for each example.
-        batches = ds.padded_batch(examples_at_a_time, padding_values=_PADDING)
+        batches = ds.padded_batch(examples_at_a_time, padding_values=_NO_TOKEN if self.pack else 0)
         rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         # As long as what came in, where that is known: t5x asks for it when it predicts.
         is_known = not self.pack and ds.cardinality() != tf.data.UNKNOWN_CARDINALITY
@@ -86,13 +86,13 @@ def pad_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int]) -> d
     """Gives each example a row.
 
     Args:
-        examples: of each feature [N, tokens] int32, padded with -1.
+        examples: of each feature [N, tokens] int32, padded with 0.
         lengths: those of the rows, at least the examples'.
 
     Returns:
         Of each feature [N, length] int32, padded with 0.
     """
-    return {key: _widen(tf.maximum(feature, 0), lengths[key]) for key, feature in examples.items()}
+    return {key: _widen(feature, lengths[key]) for key, feature in examples.items()}
 
 
 def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int]) -> dict[str, tf.Tensor]:
