@@ -18,6 +18,8 @@ T5X = ["cached_property", "chex", "fiddle>=0.2.5", "grain", "jaxtyping", "tensor
 
 HUGGING_FACE = ["datasets>=3.2", "tokenizers>=0.21"]  # hf: corpora, tokenizer.json
 
+REPORT = ["jinja2>=3", "matplotlib>=3.8"]  # `ul2 report`
+
 CACHE = ["apache-beam[tfrecord]>=2.77"]  # seqio_cache_tasks, `ul2 cache`
 DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
 
@@ -30,7 +32,7 @@ setuptools.setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     # The gin files are in the package when it is installed, so that they come with it.
-    packages=["ul2_tasks", "ul2_tasks.gin", "ul2_tasks.gin.models"],
+    packages=["ul2_tasks", "ul2_command", "ul2_tasks.gin", "ul2_tasks.gin.models"],
     package_dir={"ul2_tasks.gin": "gin"},
     package_data={"ul2_tasks": ["data/*"], "ul2_tasks.gin": ["*.gin"], "ul2_tasks.gin.models": ["*.gin"]},
     python_requires=">=3.10,<3.14",
@@ -49,11 +51,12 @@ setuptools.setup(
         "pyarrow>=18",
         "rich>=13",
     ],
-    entry_points={"console_scripts": ["ul2 = ul2_tasks.__main__:main"]},
+    entry_points={"console_scripts": ["ul2 = ul2_command:main"]},
     extras_require={
         "cache": CACHE,
         "dask": DASK,
         "huggingface": HUGGING_FACE,
+        "report": REPORT,
         "t5": T5,  # t5.data, for downstream tasks and as the benchmarks' peer
         "t5x": T5X,
         "test": [
@@ -61,6 +64,8 @@ setuptools.setup(
             *CACHE,
             *DASK,
             *HUGGING_FACE,
+            *REPORT,
+            "selenium>=4.20",  # drives the report's page in Chromium
             "pytest>=8",
             "pytest-xdist>=3",
             "hypothesis>=6",
@@ -70,7 +75,7 @@ setuptools.setup(
             "tiktoken",
             "transformers",
         ],
-        "benchmarks": [*T5, *CACHE, "matplotlib>=3.8"],
+        "benchmarks": [*T5, *CACHE, *REPORT],
         "dev": ["ruff>=0.9"],
     },
 )

@@ -1,7 +1,9 @@
 """The commands with one's own corpus and vocabulary: what they print, and how they say what is wrong."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -9,7 +11,8 @@ import seqio
 from click.testing import CliRunner
 from support import mistral_model
 
-from ul2_tasks.__main__ import main
+from ul2_command import main
+from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.memory import embedded_documents
 
 LENGTHS = ["--lengths", "128,128"]
@@ -24,8 +27,11 @@ def corpus(tmp_path_factory):
     return folder
 
 
-def ul2(*arguments):
-    done = CliRunner().invoke(main, list(map(str, arguments)), env={"COLUMNS": "600"})
+COMMANDS = ["show", "stats", "report", "lengths", "doctor", "vocab train", "cache", "verify", "completion"]
+
+
+def ul2(*arguments, stdin=None):
+    done = CliRunner().invoke(main, list(map(str, arguments)), env={"COLUMNS": "600"}, input=stdin)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
 
@@ -173,3 +179,120 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch, pa
     done = ul2(*arguments)
     assert done.exit_code == 2
     assert re.search(extra, done.stderr), done.stderr
+
+
+def test_help_needs_no_tensorflow():
+    program = """
+import sys
+from click.testing import CliRunner
+from ul2_command import main
+for line in sys.stdin.read().splitlines():
+    done = CliRunner().invoke(main, [*line.split(), "--help"])
+    print(done.exit_code, "tensorflow" in sys.modules, done.output.split("[")[0].split())
+"""
+    asked = ["", *COMMANDS]
+    done = subprocess.run([sys.executable, "-c", program], input="\n".join(asked), check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"0 False {['Usage:', 'main', *command.split()]}" for command in asked]
+
+
+def test_the_commands_are_told_in_the_order_in_which_they_are_used():
+    listed = re.findall(r"^  (\w+) {2,}\w", ul2("--help").stdout.split("Commands:")[1], re.MULTILINE)
+    assert listed == list(dict.fromkeys(command.split()[0] for command in COMMANDS))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_a_corpus_and_a_mixture_are_is_said_alike_everywhere(command):
+    options = set(re.findall(r"^  (?:-\w, )?(--\w+)", ul2(*command.split(), "--help").stdout, re.MULTILINE))
+    if command in ("verify", "completion"):
+        assert options <= {"--debug", "--help"}
+        return
+    assert options >= {"--corpus", "--text_key", "--validation", "--format", "--documents", "--debug", "--help"}
+    if command != "vocab train":
+        assert options >= {"--module", "--vocabulary", "--preset", "--sentinels", "--on_error", "--chunk_tokens"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_and_options(shell):
+    assert "_UL2_COMPLETE" in ul2("completion", shell).stdout
+    program = [sys.executable, "-c", "from ul2_command import main; main(prog_name='ul2')"]
+    for words, number, expected in (("ul2 re", 1, {"report"}), ("ul2 stats --pre", 2, {"--preset"})):
+        asked = {"_UL2_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+        asked["COMP_CWORD"] = words.split()[number] if shell == "fish" else asked["COMP_CWORD"]
+        done = subprocess.run(program, env={**os.environ, **asked}, check=True, capture_output=True, text=True)
+        assert set(re.findall(r"-{0,2}\b(?!plain)[\w-]{5,}", done.stdout.split("\t")[0])) >= expected, done.stdout
+
+
+def test_a_traceback_is_shown_on_request_only(tmp_path, monkeypatch):
+    (tmp_path / "faulty_module.py").write_text("{}['missing']")
+    monkeypatch.chdir(tmp_path)
+    done = ul2("show", "faulty", "--module", "faulty_module")
+    assert done.exit_code == 2
+    assert done.stderr == "Error: KeyError: 'missing' (an error of the program; --debug shows where)\n"
+    done = CliRunner().invoke(main, ["show", "faulty", "--module", "faulty_module", "--debug"])
+    assert isinstance(done.exception, KeyError)
+
+
+def test_ones_own_text_is_shown_whole(tmp_path):
+    text = "The quick brown fox jumps over the lazy dog."
+    (tmp_path / "my.txt").write_text(text)
+    ways = [(["--text", text], None), (["--file", tmp_path / "my.txt"], None), (["--file", "-"], text)]
+    shown = [ul2("show", "--denoiser", "r1", "--count", 1, "--json", *way, stdin=stdin).stdout for way, stdin in ways]
+    assert shown[0] == shown[1] == shown[2]
+    sample = json.loads(shown[0])
+    spans = {segment["span"]: segment["text"] for segment in sample["targets"] if segment["kind"] == "text"}
+    parts = [segment["text"] if segment["kind"] == "text" else spans.get(segment["span"], "") for segment in sample["inputs"]]
+    assert "".join(parts).strip() == text
+    plain = ul2("show", "--denoiser", "r1", "--count", 1, "--text", text).stdout
+    assert "\x1b" not in plain
+    assert "<extra_id_0>" in plain
+
+
+def test_shown_examples_are_chosen():
+    asked = ["show", "--denoiser", "s", "--denoiser", "x1", "--count", 3, "--json", "--lengths", "64,64"]
+    samples = [json.loads(line) for line in ul2(*asked).stdout.splitlines()]
+    assert [sample["task"] for sample in samples] == ["ul2_s"] * 3 + ["ul2_x1"] * 3
+    assert all(len(sample["ids"][feature]) <= 64 for sample in samples for feature in ("inputs", "targets"))
+    assert ul2(*asked, "--seed", 1).stdout != ul2(*asked).stdout == ul2(*asked, "--seed", 0).stdout
+
+
+def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path):
+    asked = ["--lengths", "64,64", "--examples", 300, "--seed", 3]
+    done = ul2("stats", *asked, "--output", tmp_path / "stats")
+    assert done.exit_code == 0, done.stdout
+    assert f"wrote {tmp_path / 'stats' / 'statistics.json'}" in done.stdout
+    statistics = json.loads((tmp_path / "stats" / "statistics.json").read_text())
+    assert statistics["examples"] == sum(task["examples"] for task in statistics["tasks"]) == 300
+    samples = [json.loads(line) for line in (tmp_path / "stats" / "samples.jsonl").read_text().splitlines()]
+    assert len(samples) == 8 * len(T5GEMMA2)
+    done = ul2("report", *asked, "--output", tmp_path / "page.html")
+    assert done.exit_code == 0, done.stderr
+    embedded = re.search(r'<script[^>]* id="statistics"[^>]*>(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
+    assert json.loads(embedded.group(1)) == statistics
+
+
+def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
+    (tmp_path / "unequal_corpora.py").write_text(
+        "import seqio, ul2_tasks\n"
+        "from ul2_tasks.mixing import sample_examples\n"
+        "mixture = seqio.MixtureRegistry.get(ul2_tasks.register('unequal'))\n"
+        "mixture._sample_fn = lambda datasets, rates, seed: sample_examples(datasets, [1] * len(datasets), seed)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    asked = ["unequal", "--module", "unequal_corpora", "--lengths", "64,64", "--examples", 300]
+    for command in (["stats"], ["report", "--output", tmp_path / "page.html"]):
+        done = ul2(*command, *asked)
+        assert done.exit_code == 1, done.stderr
+
+
+def test_lengths_and_advice_are_shown():
+    done = ul2("lengths", "--lengths", "2048,512")
+    assert done.exit_code == 0
+    for field in ("length", "noise", "spans", "inputs", "targets"):
+        row = next(line for line in done.stdout.splitlines() if line.startswith(f"│ {field} "))
+        wanted = [getattr(chunk_length(d, {"inputs": 2048, "targets": 512}), field) for d in sorted(T5GEMMA2, key=lambda d: d.name)]
+        assert [int(cell.replace(",", "")) for cell in row.split("│")[2:-1]] == wanted
+    lengths = re.search(r"--lengths +│ +2048,512 │ +2048,512 │ +(\d+),(\d+) │", done.stdout)
+    assert int(lengths.group(1)) + int(lengths.group(2)) == 2048 + 512
+    done = ul2("lengths", "--lengths", "8192,8192")
+    assert done.exit_code == 1
+    assert "ul2_r1 does not fit: denoiser 'r1' needs 455 sentinels for a chunk of" in done.stdout

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ul2_tasks.advice
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser, chunk_length
-from ul2_tasks.advice import best_chunk_tokens, expected_fill, packed_fill
+from ul2_tasks.advice import best_chunk_tokens, best_lengths, expected_fill, packed_fill
 from ul2_tasks.lengths import noise_range
 from ul2_tasks.packing import MAX_KINDS, assign_rows
 
@@ -225,7 +225,19 @@ def test_mixtures_of_one_kind_of_denoiser_get_advice_too():
     assert min(packed_fill(T5GEMMA2[:4], lengths, advice).values()) >= min(packed_fill(T5GEMMA2[:4], lengths, 32).values())
 
 
-@pytest.mark.parametrize("question", [expected_fill, best_chunk_tokens])
+@pytest.mark.parametrize("denoisers", [T5GEMMA2, UL2R, T5GEMMA2[:2]], ids=["T5GEMMA2", "UL2R", "R"])
+@pytest.mark.parametrize(("inputs", "targets"), [(512, 512), (2048, 512), (100, 61)])
+def test_the_advised_lengths_have_as_many_tokens_and_the_highest_bound(denoisers, inputs, targets):
+    advice = best_lengths(denoisers, {"inputs": inputs, "targets": targets})
+    assert sum(advice.values()) == inputs + targets
+    bound = min(expected_fill(denoisers, advice).packed.values())
+    for other in range(24, inputs + targets - 23, 8):
+        lengths = {"inputs": other, "targets": inputs + targets - other}
+        assert min(expected_fill(denoisers, lengths).packed.values()) <= bound + 0.05
+    assert best_lengths(denoisers, advice) == advice, "there is nothing better"
+
+
+@pytest.mark.parametrize("question", [expected_fill, best_chunk_tokens, best_lengths])
 def test_budgets_that_no_chunk_fits_are_named(question):
     with pytest.raises(ValueError, match=r"denoiser 'r1'.* has no 'targets'"):
         question(T5GEMMA2, {"inputs": 512})

@@ -111,6 +111,36 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
     return _refine(max(good, key=average_chunk), full, lesser_fill)
 
 
+def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
+    """The lengths of as many tokens in all whose packed rows can be the fullest with full chunks.
+
+    Args:
+        denoisers: the mixture.
+        sequence_length: {"inputs": int, "targets": int}; only their sum counts, and they themselves where none are fuller.
+
+    Returns:
+        Lengths whose less full side has the highest bound (`expected_fill`), to a sixty-fourth of the sum, and to a multiple
+        of 8, which accelerators like, where the sum is one.
+
+    Raises:
+        ValueError: see `lengths.chunk_length`.
+    """
+    denoisers, best = check_denoisers(denoisers), dict(sequence_length)
+    fullest = min(expected_fill(denoisers, best).packed.values())
+    total = sum(_budgets(best).tolist())
+    multiple = 8 if total % 8 == 0 and total >= 512 else 1
+    sizes = sorted({round(total * part / 64 / multiple) * multiple for part in range(4, 61)})
+    for inputs in sizes:
+        lengths = {"inputs": inputs, "targets": total - inputs}
+        try:
+            fill = min(expected_fill(denoisers, lengths).packed.values())
+        except ValueError:  # too short for one of them
+            continue
+        if fill > fullest + 1e-9:
+            best, fullest = lengths, fill
+    return best
+
+
 def _candidates(denoisers: Sequence[Denoiser], full: Mapping[str, int]) -> list[dict[str, int]]:
     """Full chunks; and sizes 4 % apart, sequential denoisers relative to the others, if there are both."""
     sequential = [isinstance(denoiser, SequentialDenoiser) for denoiser in denoisers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 import seqio
@@ -84,6 +85,16 @@ class MemoryDataSource(seqio.DataSource):
 def embedded_corpus() -> MemoryDataSource:
     """English prose that every Python has, the topics of `pydoc`; about 450 kB, which differ a little between versions."""
     return MemoryDataSource(embedded_documents, validation=EMBEDDED_VALIDATION)
+
+
+def texts_in_memory(texts: Sequence[str]) -> MemoryDataSource:
+    """A corpus of these texts, each of them a document of `train`."""
+
+    def load() -> Sequence[str]:
+        return texts
+
+    load.__name__ = f"sha256_{hashlib.sha256(repr(list(texts)).encode()).hexdigest()[:16]}"  # other texts, another source
+    return MemoryDataSource(load, validation=0)
 
 
 def embedded_documents() -> list[str]:

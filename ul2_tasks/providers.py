@@ -26,7 +26,8 @@ STREAM_VERSION = 2  # raised whenever the same arguments give another stream of 
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens: what it is for is to part the chunks of
 # one document, and the longer the chunks are the fewer these are.
 SHUFFLED_TOKENS = 1 << 20
-DENOISER = "denoiser"  # for get_dataset(passthrough_features=["denoiser"]): the name of an example's denoiser
+# For get_dataset(passthrough_features=["denoiser", "task"]): the names of an example's denoiser and of its task.
+DENOISER, TASK = "denoiser", "task"
 
 
 class DenoisingTask(seqio.Task):
@@ -102,8 +103,8 @@ class DenoisingTask(seqio.Task):
             documents = documents.repeat(num_epochs)
         with seqio.utils.map_seed_manager(seed):
             blocks = _resume_only_in(fingerprint, chunk(documents, sequence_length, self.output_features))
-            if DENOISER in kept:
-                blocks = _with_name(blocks, self.denoiser.name)
+            names = {DENOISER: self.denoiser.name, TASK: self.name}
+            blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
             examples = corrupt(blocks, sequence_length, self.output_features)
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
@@ -148,8 +149,10 @@ class DenoisingMixture(seqio.Mixture):
 
 
 @as_written
-def _with_name(blocks: tf.data.Dataset, name: str) -> tf.data.Dataset:
-    return blocks.map(lambda block: {**block, DENOISER: tf.fill(tf.shape(block["length"]), name)})
+def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Dataset:
+    if not names:
+        return blocks
+    return blocks.map(lambda block: block | {key: tf.fill(tf.shape(block["length"]), name) for key, name in names.items()})
 
 
 # What of a task's settings decides its chunks.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import seqio
 
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R
+from ul2_tasks.memory import texts_in_memory
 from ul2_tasks.registry import register
 from ul2_tasks.sources import open_source
 
@@ -20,10 +21,10 @@ class Registration:
     """A mixture by its name, and what registers it: modules, or arguments.
 
     Attributes:
-        name: of the mixture NAME_mix.
+        name: of the mixture NAME_mix; of one that is registered, the mixture's own name will do, too.
         modules: what is imported first.
         source: arguments of `open_source`; by default of the embedded corpus.
-        arguments: of `register`, with the denoisers as the name of a preset. Without these, and without a source, the
+        arguments: of `register`, but for `preset`, the denoisers by their preset's name. Without these, and without a source, the
             mixture is one that is registered: by one of the modules, or by this package.
     """
 
@@ -41,15 +42,36 @@ class Registration:
         for module in self.modules:
             importlib.import_module(module)
         if not self.source and not self.arguments:
-            return _registered(f"{self.name}_mix")
+            return _registered(self.name)
         arguments = dict(self.arguments)
-        if "denoisers" in arguments:
-            arguments["denoisers"] = PRESETS[arguments["denoisers"]]
+        if "preset" in arguments:
+            arguments["denoisers"] = PRESETS[arguments.pop("preset")]
         return register(self.name, open_source(**{"spec": "embedded", **self.source}), **arguments)
 
 
-def _registered(mixture: str) -> str:
+def with_texts(mixture: str, texts: Sequence[str]) -> str:
+    """Registers the denoisers of a mixture on these texts instead of its corpus, each text apart from the others.
+
+    Args:
+        mixture: what `register` returned, "NAME_mix".
+        texts: the documents.
+
+    Returns:
+        "NAME_text_mix".
+
+    Raises:
+        ValueError: the mixture is one of several corpora, or was not registered by `register`; see `register`.
+    """
+    settings = getattr(seqio.MixtureRegistry.get(mixture), "settings", {})
+    if "source" not in settings:
+        raise ValueError(f"{mixture!r} is a mixture of several corpora; name one of those that it mixes to use its denoisers")
+    own = {"source": texts_in_memory(texts), "text_key": "text", "merge_examples": False, "separate_documents": False}
+    return register(f"{mixture.removesuffix('_mix')}_text", **{**settings, **own})
+
+
+def _registered(name: str) -> str:
     names = sorted(seqio.MixtureRegistry.names())
-    if mixture not in names:
-        raise ValueError(f"there is no mixture {mixture!r}, only {names}; give its corpus, or the module that registers it")
-    return mixture
+    for mixture in (f"{name}_mix", name):
+        if mixture in names:
+            return mixture
+    raise ValueError(f"there is no mixture '{name}_mix', only {names}; give its corpus, or the module that registers it")

@@ -1,94 +1,201 @@
-"""What the model will see: examples of each denoiser as text, and the mixture's measured rates."""
+"""`ul2 show`: examples of each denoiser, as text in the terminal or as JSON for programs."""
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
-import math
-from collections.abc import Mapping, Sequence
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TextIO
 
-import numpy as np
-import seqio
-from rich.console import Console
-from rich.progress import track
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.providers import DENOISER, DenoisingTask
-from ul2_tasks.vocabularies import SpecialTokens, piece_names
+from ul2_tasks.providers import DenoisingTask
+from ul2_tasks.readable import Segment
+from ul2_tasks.samples import Sample, denoising_tasks, draw
 
-_STYLES = itertools.cycle(["red", "green", "yellow", "blue", "magenta", "cyan"])
+# One for each noise span, in turn. Of the terminals' 256 colours, those that are about as far from black as from white.
+_COLOURS = ("#008700", "#d700af", "#0087af", "#af5f00", "#875fd7", "#ff0000")
+_SIDE_BY_SIDE = 100  # columns of a terminal that has room for inputs beside targets
+_NARROWEST = 0.3  # of the two columns' room
+
+_MOVING = ("Cc", "Zl", "Zp")  # Unicode's categories of what moves the cursor
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of writing
+_LINE_END = "⏎\n"
+# Lines may break around these, without a space: Japanese and Chinese letters.
+_IDEOGRAPH = "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+_ATOMS = {  # what a line does not break
+    "text": re.compile(rf"{_LINE_END}|[^\S\n]+|{_IDEOGRAPH}|(?:(?!{_IDEOGRAPH}|{_LINE_END})\S)+"),
+    "bytes": re.compile(r"<0x..>|.+?(?=<0x|$)"),
+}
 
 
-def show(mixture: str, sequence_length: Mapping[str, int], examples: int = 2, mixed_examples: int = 4000, seed: int = 0) -> None:
-    """Prints examples of each denoiser of a registered mixture, then the rates of `mixed_examples` mixed ones."""
-    console = Console()
-    provider = seqio.get_mixture_or_task(mixture)
+def show(
+    mixture: str,
+    sequence_length: Mapping[str, int],
+    *,
+    count: int = 2,
+    seed: int = 0,
+    split: str = "train",
+    denoisers: Collection[str] | None = None,
+    console: Console | None = None,
+) -> None:
+    """Prints examples of each denoiser of a registered mixture.
+
+    Each noise span has a colour, the same in inputs and targets; without colours its sentinel says which it is.
+
+    Args:
+        mixture, sequence_length, count, seed, split, denoisers: see `samples.draw`.
+        console: where to; by default standard output. From 100 columns on inputs and targets are side by side.
+
+    Raises:
+        ValueError: see `samples.draw`.
+    """
+    console = console or Console()
+    samples = draw(mixture, sequence_length, count, seed, split, denoisers)
     budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
-    console.print(f"[bold]{mixture}[/]: {budgets}")
-    for task in provider.tasks:
-        _show_task(console, task, sequence_length, examples, seed)
-    _show_rates(console, provider, sequence_length, mixed_examples, seed)
+    console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
+    tasks = {task.name: task for task in denoising_tasks(mixture, denoisers)}
+    for name, group in itertools.groupby(samples, key=lambda sample: sample.task):
+        console.rule(Text(name, "bold"), style="dim", align="left")
+        console.print(_description(tasks[name], sequence_length), "")
+        for sample in group:
+            console.print(_example(sample, console.width >= _SIDE_BY_SIDE), "")
 
 
-def _show_task(console: Console, task: DenoisingTask, sequence_length: Mapping[str, int], examples: int, seed: int) -> None:
-    denoiser, special = task.denoiser, task.special_tokens()
-    vocabulary = task.output_features["targets"].vocabulary
+def show_json(
+    mixture: str,
+    sequence_length: Mapping[str, int],
+    *,
+    count: int = 2,
+    seed: int = 0,
+    split: str = "train",
+    denoisers: Collection[str] | None = None,
+    file: TextIO | None = None,
+) -> None:
+    """Writes the same examples as JSON Lines, each a `samples.Sample`.
+
+    Args:
+        mixture, sequence_length, count, seed, split, denoisers: see `samples.draw`.
+        file: where to; by default standard output.
+
+    Raises:
+        ValueError: see `samples.draw`.
+    """
+    for sample in draw(mixture, sequence_length, count, seed, split, denoisers):
+        print(json.dumps(dataclasses.asdict(sample), ensure_ascii=False), file=file or sys.stdout)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """Segments for rich to print: those of a span in its colour; its sentinel, the mode and EOS set off.
+
+    Lines break at spaces, between two spans and around ideographs; in a word only if it has no room in a line; in a sentinel
+    never.
+    """
+
+    parts: Sequence[Segment]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.wrapped(options.max_width)
+
+    @property
+    def width(self) -> int:
+        """Columns that it takes in one line."""
+        return sum(cell_len(atom) for part in self.parts for atom, _ in _atoms(part))
+
+    def wrapped(self, width: int) -> Text:
+        """In lines of at most `width` columns."""
+        lines, used = Text(), 0
+        for word in self._words():
+            if word[0][0].isspace() and used + cell_len(word[0][0]) > width:
+                continue  # at the end of a line nobody sees it
+            if used + sum(cell_len(atom) for atom, _ in word) > width and used:
+                lines.append("\n")
+                used = 0
+            for atom, style in word:
+                for piece in chop_cells(atom, width):
+                    if used + cell_len(piece) > width and used:
+                        lines.append("\n")
+                        used = 0
+                    lines.append(piece, style)
+                    used = 0 if piece.endswith("\n") else used + cell_len(piece)
+        return lines
+
+    def _words(self) -> Iterator[list[tuple[str, str]]]:
+        """Atoms with their styles, in lists of those that a line should not part."""
+        word = []
+        for before, part in itertools.pairwise([None, *self.parts]):
+            next_span = part.kind == "sentinel" and before is not None and before.span is not None
+            for atom, style in _atoms(part):
+                if word and (next_span or atom.isspace() or word[-1][0][-1].isspace() or re.match(_IDEOGRAPH, atom)):
+                    yield word
+                    word = []
+                word.append((atom, style))
+        if word:
+            yield word
+
+
+def visible(text: str) -> str:
+    """The text without what moves the cursor or turns the direction of writing.
+
+    A line end is ⏎ and a new line, a tab ⇥, and any other such character is its number.
+
+    >>> visible("tab\\there, bell\\x07")
+    'tab⇥here, bell\\\\u0007'
+    """
+    return "".join(map(_visible, text.replace("\r\n", "\n")))
+
+
+def _visible(character: str) -> str:
+    if character in "\n\t":
+        return {"\n": _LINE_END, "\t": "⇥"}[character]
+    is_text = unicodedata.category(character) not in _MOVING and character not in _TURNING
+    return character if is_text else f"\\u{ord(character):04x}"
+
+
+def _atoms(part: Segment) -> list[tuple[str, str]]:
+    text = visible(part.text)
+    return [(atom, _style(part)) for atom in (_ATOMS[part.kind].findall(text) if part.kind in _ATOMS else [text])]
+
+
+def _style(part: Segment) -> str:
+    colour = "" if part.span is None else _COLOURS[part.span % len(_COLOURS)]
+    marks = {"mode": "bold reverse", "sentinel": "bold reverse", "eos": "dim", "bytes": "italic"}
+    return f"{marks.get(part.kind, '')} {colour}".strip()
+
+
+def _description(task: DenoisingTask, sequence_length: Mapping[str, int]) -> Text:
     full = task.full_chunk(sequence_length)
-    console.rule(f"[bold]{task.name}", align="left")
-    console.print(", ".join(f"{field} {value}" for field, value in dataclasses.asdict(denoiser).items()), highlight=False)
-    console.print(
+    fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(task.denoiser).items())
+    return Text(
+        f"{fields}\n"
         f"full chunks: {full.length} tokens, {full.noise} noise ({full.noise / full.length:.1%}), spans: {full.spans};"
-        f" inputs of {full.inputs} tokens, targets of {full.targets}",
-        highlight=False,
+        f" inputs of {full.inputs} tokens, targets of {full.targets}"
     )
-    dataset = task.get_dataset(sequence_length, split="train", seed=seed)
-    for example in dataset.take(examples).as_numpy_iterator():
-        sentinels = int(np.isin(example["targets"], special.sentinels).sum())
-        grid = Table.grid(padding=(0, 2))
-        for feature in ("inputs", "targets"):
-            counts = f"{feature}\n{len(example[feature])} tokens\nsentinels: {sentinels}"
-            grid.add_row(Text(counts, style="dim"), as_text(vocabulary, example[feature], special))
-        console.print(grid, "")
 
 
-def as_text(vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialTokens) -> Text:
-    """Ids as text: what was tokenized decoded, sentinels, mode and EOS by name, and coloured."""
-    colours = dict(zip(special.sentinels, _STYLES)) | {id: "bold reverse" for id in special.mode} | {special.eos: "dim"}
-    parts = []
-    for is_special, run in itertools.groupby((int(id) for id in ids), key=colours.__contains__):
-        run = list(run)
-        if is_special:
-            parts += [Text(name, style=colours[id]) for id, name in zip(run, piece_names(vocabulary, run))]
-        else:
-            parts.append(Text(vocabulary.decode(run)))
-    return Text(" ").join(parts)
-
-
-def _show_rates(console: Console, mixture: seqio.Mixture, sequence_length: Mapping[str, int], examples: int, seed: int) -> None:
-    dataset = mixture.get_dataset(sequence_length, split="train", seed=seed, passthrough_features=[DENOISER])
-    drawn: collections.Counter[str] = collections.Counter()
-    tokens = {feature: collections.Counter() for feature in ("inputs", "targets")}
-    for example in track(
-        dataset.take(examples).as_numpy_iterator(),
-        "drawing mixed examples",
-        total=examples,
-        console=console,
-        transient=True,
-    ):
-        name = example[DENOISER].decode()
-        drawn[name] += 1
-        for feature, counter in tokens.items():
-            counter[name] += len(example[feature])
-
-    table = Table(title=f"{mixture.name}: {examples} mixed examples", title_justify="left")
-    for column in ("task", "weight", "wanted", "measured", "standard errors", "of input tokens", "of target tokens"):
-        table.add_column(column, justify="left" if column == "task" else "right")
-    for task in mixture.tasks:
-        name, wanted = task.denoiser.name, mixture.get_rate(task) / mixture.total_rate
-        measured = drawn[name] / examples
-        errors = (measured - wanted) / math.sqrt(wanted * (1 - wanted) / examples)
-        shares = [f"{counter[name] / counter.total():.1%}" for counter in tokens.values()]
-        table.add_row(task.name, f"{mixture.get_rate(task):g}", f"{wanted:.2%}", f"{measured:.2%}", f"{errors:+.1f}", *shares)
-    console.print(table)
+def _example(sample: Sample, side_by_side: bool) -> RenderableType:
+    counts = sample.counts
+    head = Text.assemble(
+        (f"example {sample.number + 1}", "bold"),
+        f": {counts.chunk} tokens, {counts.noise} noise ({counts.corruption_rate:.1%}), spans: {counts.spans}",
+    )
+    titles = [Text(f"{feature}, {getattr(counts, feature)} tokens", "dim") for feature in ("inputs", "targets")]
+    inputs, targets = Flow(sample.inputs), Flow(sample.targets)
+    if not side_by_side:
+        return Group(head, titles[0], Padding(inputs, (0, 0, 0, 2)), titles[1], Padding(targets, (0, 0, 0, 2)))
+    of_inputs = min(max(inputs.width / (inputs.width + targets.width), _NARROWEST), 1 - _NARROWEST)
+    table = Table.grid(padding=(0, 3), expand=True)
+    for part in (of_inputs, 1 - of_inputs):
+        table.add_column(ratio=round(100 * part))
+    table.add_row(*titles)
+    table.add_row(inputs, targets)
+    return Group(head, table)

@@ -1,0 +1,129 @@
+"""Examples to look at are those that a model gets: of each task, as many as asked for, told in numbers that are theirs."""
+
+import dataclasses
+import json
+
+import pytest
+import seqio
+from support import restore
+
+from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, chunk_length, mix, register
+from ul2_tasks.memory import MemoryDataSource
+from ul2_tasks.samples import denoising_tasks, draw
+
+LENGTHS = {"inputs": 64, "targets": 64}
+PRESETS = {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}
+
+
+def in_memory(*texts) -> MemoryDataSource:
+    return MemoryDataSource(lambda: texts, validation=0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_each_task_gives_its_examples_and_their_own_numbers(preset):
+    mixture = register(f"samples_{preset.lower()}", denoisers=PRESETS[preset], vocabulary="bytes")
+    tasks = {task.name: task for task in seqio.get_mixture_or_task(mixture).tasks}
+    samples = list(draw(mixture, LENGTHS, 3))
+    assert [(sample.task, sample.number) for sample in samples] == [(name, number) for name in tasks for number in range(3)]
+    assert len(tasks) == len(PRESETS[preset])
+    for sample in samples:
+        denoiser, special = tasks[sample.task].denoiser, tasks[sample.task].special_tokens()
+        assert (sample.denoiser, sample.mode) == (denoiser.name, denoiser.mode)
+        counts, full = sample.counts, tasks[sample.task].full_chunk(LENGTHS)
+        assert (counts.chunk, counts.spans) == (full.length, full.spans)
+        assert counts.chunk == len(restore(sample.ids, denoiser, special))
+        assert counts.corruption_rate == counts.noise / counts.chunk
+        if getattr(denoiser, "split", None) != "uniform":
+            assert (counts.noise, counts.inputs, counts.targets) == (full.noise, full.inputs, full.targets)
+        noise = [part for part in sample.targets if part.kind in ("text", "bytes")]
+        assert sum(part.tokens for part in noise) == counts.noise
+        assert len({part.span for part in noise}) == counts.spans
+        for feature in ("inputs", "targets"):
+            parts = getattr(sample, feature)
+            assert sum(part.tokens for part in parts) == len(sample.ids[feature]) == getattr(counts, feature)
+            assert parts[-1].kind == "eos"
+            sentinels = sum(part.kind == "sentinel" for part in parts)
+            assert sentinels == (counts.spans if getattr(denoiser, "sentinel", True) else 0)
+        assert (sample.inputs[0].kind, sample.inputs[0].text) == ("mode", denoiser.mode)
+
+
+def test_a_sample_is_json():
+    (sample,) = draw("ul2_mix", LENGTHS, 1, denoisers=["r1"])
+    read = json.loads(json.dumps(dataclasses.asdict(sample)))
+    assert list(read) == ["task", "denoiser", "mode", "number", "counts", "ids", "inputs", "targets"]
+    assert list(read["counts"]) == ["chunk", "noise", "spans", "inputs", "targets", "corruption_rate"]
+    assert list(read["inputs"][0].items()) == [("kind", "mode"), ("text", "[R]"), ("tokens", 1), ("span", None)]
+    assert read["ids"] == sample.ids
+
+
+def test_the_seed_decides():
+    first, again, other = (list(draw("ul2_mix", LENGTHS, 2, seed=seed, denoisers=["r1", "s"])) for seed in (0, 0, 1))
+    assert len(first) == 4
+    assert first == again
+    assert all(a.ids != b.ids for a, b in zip(first, other, strict=True))
+
+
+def test_they_are_what_get_dataset_gives():
+    task = seqio.get_mixture_or_task("ul2_r2")
+    examples = task.get_dataset(LENGTHS, seed=5, num_epochs=None).take(2).as_numpy_iterator()
+    expected = [{key: example[key].tolist() for key in ("inputs", "targets")} for example in examples]
+    assert [sample.ids for sample in draw("ul2_r2", LENGTHS, 2, seed=5)] == expected
+
+
+def test_of_some_denoisers_only():
+    samples = list(draw("ul2_mix", LENGTHS, 1, denoisers=["x1", "r1"]))
+    assert [sample.denoiser for sample in samples] == ["r1", "x1"]
+    message = r"'ul2_mix' has no denoiser \['q', 'x9'\], only \['r1', 'r2', 's', 'x1', 'x2'\]"
+    with pytest.raises(ValueError, match=message):
+        draw("ul2_mix", LENGTHS, 1, denoisers=["x9", "r1", "q"])
+
+
+def test_a_mixture_of_mixtures_has_all_their_tasks():
+    one, two = (register(f"samples_{name}", in_memory(*[f"corpus {name} {n}" for n in range(5000)])) for name in ("one", "two"))
+    both = mix("samples_both", {one: 1, two: 2})
+    samples = list(draw(both, LENGTHS, 1, denoisers=["r1", "s"]))
+    assert sorted(sample.task for sample in samples) == [f"samples_{name}" for name in ("one_r1", "one_s", "two_r1", "two_s")]
+    for sample in samples:
+        text = "".join(part.text for part in (*sample.inputs, *sample.targets))
+        assert ("one" in text, "two" in text) == ("one" in sample.task, "two" in sample.task)
+
+
+def test_a_text_of_a_few_words_gives_as_many_examples():
+    mixture = register("samples_short", in_memory("a text of ten tokens or so is enough"), merge_examples=False)
+    samples = list(draw(mixture, LENGTHS, 5))
+    assert [sample.denoiser for sample in samples] == [name for name in ("r1", "r2", "s", "x1", "x2") for _ in range(5)]
+    epoch = list(draw(mixture, LENGTHS, 5, num_epochs=1))
+    assert [sample.denoiser for sample in epoch] == ["r1", "r2", "s", "x1", "x2"], "the text is one example"
+
+
+@pytest.mark.parametrize("merge_examples", [True, False])
+def test_a_text_that_is_read_again_gets_other_noise(merge_examples):
+    words = " ".join(f"word {n} of many" for n in range(12))
+    mixture = register(f"samples_again_{merge_examples}".lower(), in_memory(words), merge_examples=merge_examples)
+    samples = list(draw(mixture, LENGTHS, 5, denoisers=["r1", "r2"]))
+    assert len({tuple(sample.ids["targets"]) for sample in samples}) == len(samples) == 10
+
+
+def test_a_split_that_differs_from_example_to_example_is_told_as_it_is():
+    denoiser = SequentialDenoiser(name="u", noise_density=0.5, split="uniform", sentinel=False)
+    mixture = register("samples_uniform", vocabulary="bytes", denoisers=[denoiser])
+    samples = list(draw(mixture, LENGTHS, 20))
+    assert {sample.counts.chunk for sample in samples} == {chunk_length(denoiser, LENGTHS).length}
+    assert len({sample.counts.noise for sample in samples}) > 10
+    assert all(sample.mode is None and sample.inputs[0].kind != "mode" for sample in samples)
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", " ", ""]], ids=["no document", "an empty one", "blanks"])
+def test_a_corpus_without_text_is_refused(texts):
+    mixture = register(f"samples_empty_{len(texts)}", in_memory(*texts))
+    with pytest.raises(ValueError, match=r"'samples_empty_\d_corpus' has no (document|text) in split 'train'"):
+        draw(mixture, LENGTHS, 1)
+
+
+def test_what_cannot_be_drawn_is_refused():
+    with pytest.raises(ValueError, match=r"'ul2_corpus' has \['ul2_corpus'\], which denoise nothing; expected a mixture"):
+        denoising_tasks("ul2_corpus")
+    with pytest.raises(ValueError, match="there is no split 'test'"):
+        draw("ul2_mix", LENGTHS, 1, split="test")
+    with pytest.raises(ValueError, match="denoiser 'r1' cannot fit sequence_length inputs 2, targets 2"):
+        next(draw("ul2_mix", {"inputs": 2, "targets": 2}, 1))

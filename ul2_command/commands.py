@@ -1,0 +1,269 @@
+"""The commands: each parses its options and calls the function of `ul2_tasks` that does the work."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from click.shell_completion import get_completion_class
+
+from ul2_command.errors import PROBLEMS_FOUND, Group
+from ul2_command.options import files, of_a_corpus, of_a_mixture, of_examples, with_lengths
+
+EXAMPLES, SAMPLES = 4000, 8
+SHOWN = "96,96"
+
+with_examples = click.option(
+    "--examples", type=click.IntRange(1), default=EXAMPLES, show_default=True, help="Mixed examples that are measured."
+)
+
+
+@click.group(cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ul2_tasks")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """UL2 pre-training data for SeqIO and t5x: look at it, check it, prepare it.
+
+    Without a command it shows examples of the mixture that comes with it, and what 4,000 of them measure.
+
+    NAME is the mixture NAME_mix: "ul2", which comes with this package (the default), one that a --module registers, or a
+    new one, of the --corpus, --vocabulary and --preset given.
+
+    \b
+    Look at it:          ul2 show        ul2 report mine --corpus 'texts/*.jsonl' --vocabulary my.model
+    Check it:            ul2 doctor      ul2 stats mine --module my_corpora --output stats
+    Choose its lengths:  ul2 lengths --lengths 2048,512
+    Prepare it:          ul2 vocab train --corpus texts --output my.model
+                         ul2 cache mine --corpus texts --vocabulary my.model --output cache
+    """
+    if context.invoked_subcommand is None:
+        for command in (show, stats):
+            command.main([], prog_name=f"ul2 {command.name}", standalone_mode=False)
+
+
+@main.command()
+@of_a_mixture
+@with_lengths(SHOWN)
+@of_examples
+@click.option("--denoiser", "denoisers", multiple=True, help="Only this one, such as r1; can be given several times.")
+@click.option("--count", type=click.IntRange(1), default=2, show_default=True, help="Examples of each denoiser.")
+@click.option("--text", multiple=True, help="Instead of a corpus: this text; can be given several times.")
+@click.option(
+    "--file", "texts", type=click.File(encoding="utf-8"), multiple=True, help="Instead of a corpus: this file's text, - for stdin."
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines, an example each: counts, ids, and segments of text.")
+def show(registration, text, texts, denoisers, as_json: bool, **options) -> None:
+    """Examples of each denoiser, as text.
+
+    What is kept is plain; each noise span has the colour of its sentinel.
+
+    \b
+    ul2 show --text "The quick brown fox jumps over the lazy dog." --denoiser r2 --seed 1
+    ul2 show mine --corpus 'texts/*.txt' --vocabulary my.model --lengths 512,512 --count 1
+    ul2 show --json --count 100 > examples.jsonl
+    """
+    from ul2_tasks import show as shows
+    from ul2_tasks.registration import with_texts
+
+    own = [*text, *(file.read() for file in texts)]
+    if own and registration.source:
+        raise ValueError("--text and --file are instead of --corpus; give one of them")
+    mixture = registration.apply()
+    mixture = with_texts(mixture, own) if own else mixture
+    (shows.show_json if as_json else shows.show)(mixture, denoisers=denoisers or None, **options)
+
+
+@main.command()
+@of_a_mixture
+@with_lengths("512,512")
+@of_examples
+@with_examples
+@click.option("--output", shell_complete=files, help="Folder for statistics.json and samples.jsonl, 8 examples of each denoiser.")
+def stats(registration, sequence_length, output: str | None, **options) -> None:
+    """Measures mixed examples, and checks the laws.
+
+    Beside what the objective asks for: rates, corruption, spans, lengths, padding, packing, truncation (there must be none),
+    text that denoisers share. Exit status 1 if a law is broken.
+
+    \b
+    ul2 stats mine --corpus texts --vocabulary my.model --lengths 1024,1024 --output stats
+    """
+    from rich.console import Console
+
+    from ul2_tasks.statistics import measure
+    from ul2_tasks.statistics_table import print_statistics, write_statistics
+
+    mixture = registration.apply()
+    statistics = measure(mixture, sequence_length, **options)
+    print_statistics(statistics, Console())
+    if output:
+        for path in write_statistics(statistics, _samples(mixture, sequence_length, options), output):
+            click.echo(f"wrote {path}")
+    _exit_if_broken(statistics)
+
+
+@main.command()
+@of_a_mixture
+@with_lengths("512,512")
+@of_examples
+@with_examples
+@click.option("--count", type=click.IntRange(1), default=SAMPLES, show_default=True, help="Examples of each denoiser on the page.")
+@click.option("--output", shell_complete=files, default="report.html", show_default=True, help="The page's file.")
+def report(registration, sequence_length, count: int, output: str, **options) -> None:
+    """Writes a page to look at in a browser.
+
+    The mixture, what `ul2 stats` measures, plots, and examples to step through, in one file that needs no network. Exit
+    status 1 if a law is broken.
+
+    \b
+    ul2 report mine --corpus texts --vocabulary my.model --output mine.html
+    """
+    from ul2_tasks.report import packages, write_report
+    from ul2_tasks.statistics import measure
+
+    packages()  # what is missing is to be told before all is measured
+    mixture = registration.apply()
+    statistics = measure(mixture, sequence_length, **options)
+    click.echo(f"wrote {write_report(statistics, _samples(mixture, sequence_length, options, count), output)}")
+    _exit_if_broken(statistics)
+
+
+@main.command()
+@of_a_mixture
+@with_lengths("512,512")
+def lengths(registration, sequence_length) -> None:
+    """What becomes of the budgets, and better ones.
+
+    For each denoiser the chunk, spans, inputs, targets, sentinels and padding; then which lengths and chunk_tokens waste less.
+    Exit status 1 if a denoiser does not fit.
+
+    \b
+    ul2 lengths --lengths 2048,512
+    ul2 lengths mine --preset UL2 --vocabulary my.model --lengths 1024,1024
+    """
+    from rich.console import Console
+
+    from ul2_tasks.length_table import print_lengths
+
+    if not print_lengths(registration.apply(), sequence_length, Console()):
+        sys.exit(PROBLEMS_FOUND)
+
+
+@main.command()
+@of_a_mixture
+@with_lengths("512,512")
+@click.option("--split", default="train", show_default=True, help="The split whose documents are looked at.")
+def doctor(registration, sequence_length, split: str) -> None:
+    """Looks for problems, and says what to do.
+
+    Of the installation, the vocabulary, the corpus and the lengths. Exit status 0 if there is none, and 1 otherwise.
+    """
+    from rich.console import Console
+
+    from ul2_tasks.doctor import examine, report
+
+    if report(examine(registration.apply(), sequence_length, split), Console()):
+        sys.exit(PROBLEMS_FOUND)
+
+
+@main.group()
+def vocab() -> None:
+    """Vocabularies."""
+
+
+@vocab.command()
+@of_a_corpus
+@click.option("--output", required=True, shell_complete=files, help="The model's file, such as my.model.")
+@click.option("--split", default="train", show_default=True, help="The split that it is trained on.")
+@click.option("--size", type=click.IntRange(1), default=32_000, show_default=True, help="Pieces, special ones included.")
+@click.option("--model_type", type=click.Choice(["unigram", "bpe"]), default="unigram", show_default=True)
+@click.option("--sentinels", type=click.IntRange(0), default=256, show_default=True)
+@click.option("--mode", multiple=True, default=["[R]", "[S]", "[X]"], show_default=True, help="The name of a mode.")
+@click.option("--max_characters", type=click.IntRange(1), default=100_000_000, show_default=True, help="Read at most so many.")
+def train(source: dict[str, object], output: str, split: str, mode, **options) -> None:
+    """Trains a SentencePiece model on a corpus.
+
+    Sentinels and modes are single ids in it, which no text becomes.
+
+    \b
+    ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
+    """
+    from ul2_tasks.sources import documents, open_source
+    from ul2_tasks.train_vocabulary import train_to_file
+
+    corpus = open_source(**{"spec": "embedded", **source})
+    click.echo(train_to_file(documents(corpus, split), output, modes=mode, **options))
+
+
+@main.command()
+@of_a_mixture
+@click.option(
+    "--output", required=True, shell_complete=files, help="Folder for the caches of several corpora, local or remote (gs://..)."
+)
+@click.option("--max_documents", type=click.IntRange(1), help="At most so many documents of each split: a smoke build.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes of the local runner.")
+@click.option("--runner", default="FnApiRunner", show_default=True, help="Beam's runner; DirectRunner downloads a binary first.")
+@click.option("--pipeline_option", multiple=True, help="Another option of Beam, such as --pipeline_option=--region=us-central1.")
+def cache(registration, output: str, max_documents, workers: int, runner: str, pipeline_option) -> None:
+    """Tokenizes the corpus once, for all denoisers.
+
+    It is a Beam job, here or on a cluster. A job that was interrupted goes on where it stopped when it is started again.
+    """
+    try:
+        from ul2_tasks.build_cache import build
+    except ImportError as error:
+        raise ImportError(f"caching needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
+
+    options = [f"--runner={runner}", *pipeline_option]
+    if workers > 1:
+        options += [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
+    registration.apply()
+    build(
+        f"{registration.name}_corpus",
+        output,
+        max_documents=max_documents,
+        prepare=registration.apply,
+        pipeline_options=options,
+    )
+
+
+@main.command()
+@click.argument("cache_dir")
+def verify(cache_dir: str) -> None:
+    """Checks that a cache is as it was written.
+
+    It reads CACHE_DIR (such as OUTPUT/ul2_corpus) again, and names each file that differs; exit status 1 if there is one.
+    """
+    from ul2_tasks import cache as caches
+
+    wrong = list(caches.verify(cache_dir))
+    for sentence in wrong:
+        click.echo(sentence)
+    if wrong:
+        sys.exit(PROBLEMS_FOUND)
+    totals = caches.read_manifest(cache_dir)["totals"]
+    click.echo(f"{cache_dir} is as it was written: " + ", ".join(f"{count:,} {what}" for what, count in totals.items()))
+
+
+@main.command(cls=click.Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Completion of commands and options in a shell.
+
+    \b
+    bash:  eval "$(ul2 completion bash)"           in ~/.bashrc
+    zsh:   eval "$(ul2 completion zsh)"            in ~/.zshrc
+    fish:  ul2 completion fish | source            in ~/.config/fish/config.fish
+    """
+    click.echo(get_completion_class(shell)(main, {}, "ul2", "_UL2_COMPLETE").source())
+
+
+def _samples(mixture: str, sequence_length, options, count: int = SAMPLES):
+    from ul2_tasks.samples import draw
+
+    return draw(mixture, sequence_length, count, seed=options["seed"], split=options["split"])
+
+
+def _exit_if_broken(statistics) -> None:
+    if not statistics.holds:
+        sys.exit(PROBLEMS_FOUND)

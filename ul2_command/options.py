@@ -1,0 +1,110 @@
+"""The options that commands share: what a corpus is, what a mixture is, how long examples are."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+
+import click
+from click.shell_completion import CompletionItem
+
+PRESETS = ("T5GEMMA2", "UL2", "UL2R")
+
+
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes the names of files, for options that also take other words."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+_SOURCE = [
+    click.option(
+        "--corpus", "spec", multiple=True, shell_complete=files, help="Files, folders, globs; or hf:NAME, tfds:NAME, embedded."
+    ),
+    click.option("--text_key", help="Field, column or feature of the text.  [default: text]"),
+    click.option("--id_key", help="Field, column or feature of the document's id, for --validation.  [default: the text]"),
+    click.option("--validation", type=float, help="Fraction of the documents that are split off, by a hash of their ids."),
+    click.option("--format", help="Of the files: text, jsonl, parquet, arrow, tfrecord.  [default: as their names say]"),
+    click.option("--documents", help="What a document is in text files: a line, a file or a paragraph.  [default: line]"),
+]
+_REGISTER = [
+    click.option(
+        "--vocabulary", shell_complete=files, help="A SentencePiece .model, a tokenizer.json, a folder with one, bytes or default."
+    ),
+    click.option("--preset", type=click.Choice(PRESETS), help="The denoisers.  [default: T5GEMMA2]"),
+    click.option("--sentinels", help="Their pieces' name, such as '<unused{}>'.  [default: <extra_id_{}>]"),
+    click.option("--on_error", type=click.Choice(["raise", "skip"]), help="What becomes of bad records.  [default: raise]"),
+    click.option("--chunk_tokens", type=int, help="An upper bound for the chunks."),
+    click.option("--separate_documents", is_flag=True, default=None, help="An EOS after each document."),
+]
+
+
+def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what a corpus is, as the command's argument `source`: arguments of `open_source`."""
+
+    @functools.wraps(command)
+    def wrapped(spec, **options) -> None:
+        source = {"spec": list(spec) if len(spec) > 1 else spec[0]} if spec else {}
+        command(source=source | _given(options, "text_key", "id_key", "validation", "format", "documents"), **options)
+
+    return _with(_SOURCE, wrapped)
+
+
+def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument NAME, and the options that say what it is, as the command's argument `registration`."""
+
+    @functools.wraps(command)
+    def wrapped(name: str | None, module, source, **options) -> None:
+        from ul2_tasks.registration import Registration
+
+        sys.path.insert(0, os.getcwd())  # as `python -m` has it; the script `ul2` has its own folder there
+        arguments = _given(options, "vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
+        name = name or ("own" if source or arguments else "ul2")
+        command(registration=Registration(name, module, source, arguments), **options)
+
+    wrapped = _with(_REGISTER, of_a_corpus(wrapped))
+    wrapped = click.option("--module", multiple=True, help="Module that registers NAME, instead of all these options.")(wrapped)
+    return click.argument("name", required=False)(wrapped)
+
+
+def with_lengths(default: str) -> Callable:
+    """The option --lengths, as a dictionary."""
+    return click.option(
+        "--lengths",
+        "sequence_length",
+        type=_lengths,
+        metavar="INPUTS,TARGETS",
+        default=default,
+        show_default=True,
+        help="Budgets of inputs and targets, in tokens.",
+    )
+
+
+def of_examples(command: Callable[..., None]) -> Callable[..., None]:
+    """Which examples are drawn: --split and --seed."""
+    return _with(
+        [
+            click.option("--split", default="train", show_default=True, help="The split whose documents are read."),
+            click.option("--seed", type=int, default=0, show_default=True, help="Other seeds draw other examples."),
+        ],
+        command,
+    )
+
+
+def _with(options: list[Callable], command: Callable[..., None]) -> Callable[..., None]:
+    return functools.reduce(lambda function, option: option(function), reversed(options), command)
+
+
+def _given(options: dict[str, object], *names: str) -> dict[str, object]:
+    """Takes the options of these names out, and gives those that were set."""
+    taken = {name: options.pop(name, None) for name in names}
+    return {name: value for name, value in taken.items() if value is not None}
+
+
+def _lengths(value: str) -> dict[str, int]:
+    """ "512,512" as {"inputs": 512, "targets": 512}."""
+    if not re.fullmatch(r"\d+,\d+", value):
+        raise click.BadParameter(f"got {value!r}, expected the tokens of inputs and of targets, such as 512,512")
+    return dict(zip(("inputs", "targets"), map(int, value.split(","))))

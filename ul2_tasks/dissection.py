@@ -1,0 +1,80 @@
+"""The way back: from an example to its chunk, its noise and its spans, checking on the way that each special id is in its place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ul2_tasks.denoisers import Denoiser
+from ul2_tasks.vocabularies import SpecialTokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Dissection:
+    """What an example was made of.
+
+    Attributes:
+        chunk: [L] int64, the tokens in their order in the corpus.
+        is_noise: [L] bool, whether the targets ask for the token.
+        spans: [k] int64, the lengths of the noise spans.
+    """
+
+    chunk: np.ndarray
+    is_noise: np.ndarray
+    spans: np.ndarray
+
+
+def dissect(example: Mapping[str, Sequence[int]], denoiser: Denoiser, special: SpecialTokens) -> Dissection:
+    """Puts an example together again.
+
+    Args:
+        example: {"inputs": [tokens] int, "targets": [tokens] int}, ending with EOS.
+        denoiser: that made it.
+        special: its special ids.
+
+    Raises:
+        ValueError: the mode, an EOS or a sentinel is not where it belongs, or a span is empty; the message says which.
+    """
+    inputs = _without_eos(np.asarray(example["inputs"], np.int64), "inputs", special)
+    targets = _without_eos(np.asarray(example["targets"], np.int64), "targets", special)
+    mode = inputs[: len(special.mode)]
+    if tuple(mode) != special.mode:
+        raise ValueError(f"inputs start with {mode.tolist()}, expected the mode {list(special.mode)}")
+    inputs = inputs[len(special.mode) :]
+    in_inputs, in_targets = (np.flatnonzero(np.isin(ids, special.sentinels)) for ids in (inputs, targets))
+    if not getattr(denoiser, "sentinel", True):
+        if in_inputs.size or in_targets.size:
+            raise ValueError("there are sentinels, expected none")
+        if not targets.size:
+            raise ValueError("a noise span is empty, expected at least one token in the targets")
+        return _join([inputs], [targets])
+    if not in_inputs.size:
+        raise ValueError("there is no sentinel in the inputs, expected one for each noise span")
+    wanted = special.sentinels[: len(in_inputs)]
+    for key, found in (("inputs", inputs[in_inputs]), ("targets", targets[in_targets])):
+        if tuple(found) != wanted:
+            raise ValueError(f"the sentinels of {key} are {found.tolist()}, expected {list(wanted)}, each once, in order, in both")
+    if in_targets[0] != 0:
+        raise ValueError(f"targets start with {targets[0]}, expected the sentinel {wanted[0]}")
+    kept = [np.delete(run, 0) if number else run for number, run in enumerate(np.split(inputs, in_inputs))]
+    noise = [run[1:] for run in np.split(targets, in_targets)[1:]]
+    if not all(run.size for run in noise):
+        raise ValueError("a noise span is empty, expected at least one token behind each sentinel of the targets")
+    return _join(kept, noise)
+
+
+def _without_eos(ids: np.ndarray, key: str, special: SpecialTokens) -> np.ndarray:
+    if special.eos is None:
+        return ids
+    if not ids.size or ids[-1] != special.eos:
+        raise ValueError(f"{key} end with {ids[-1:].tolist()}, expected EOS {special.eos}")
+    return ids[:-1]
+
+
+def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray]) -> Dissection:
+    """Kept runs and noise spans in turn, beginning with a kept run, which may be empty, as the last one."""
+    runs = [run for pair in zip(kept, [*noise, np.array([], np.int64)]) for run in pair]
+    is_noise = np.repeat(np.arange(len(runs)) % 2 == 1, [run.size for run in runs])
+    return Dissection(np.concatenate(runs), is_noise, np.array([run.size for run in noise], np.int64))

@@ -1,0 +1,151 @@
+"""Ids as text that people read: every token adds its bytes, and what of them is whole characters is text.
+
+`vocabulary.decode` is for whole texts. Of a part of one it drops the leading space, and of half a character it makes
+U+FFFD or nothing. So here each token is decoded on its own, behind a letter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import seqio
+
+from ul2_tasks.vocabularies import SpecialTokens, piece_names
+
+_BYT5_BYTES = range(3, 259)
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A part of an example's inputs or targets.
+
+    Attributes:
+        kind: "text"; "bytes", a part of a character, or a token that is no text at all; "sentinel"; "mode"; "eos".
+        text: of text what its tokens add to the text, spaces at its ends included; of bytes "<0xE6><0x97>", or the
+            tokens' names; of special tokens their names.
+        tokens: how many there are. A token with a whole character and a part of one counts where it begins.
+        span: the number of the noise span that it is, or is the sentinel of; None for kept text, mode and EOS.
+    """
+
+    kind: str
+    text: str
+    tokens: int
+    span: int | None
+
+
+def segments(vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialTokens, feature: str) -> list[Segment]:
+    """The inputs or the targets of an example, in parts that people can read.
+
+    All parts' texts, but for the special tokens', are the text that all the ids make, byte for byte.
+
+    Args:
+        vocabulary: of the ids.
+        ids: [tokens] of an integer type.
+        special: the special ids of the example's denoiser.
+        feature: "inputs", where the text is kept, or "targets", where each text is the span of the sentinel before it;
+            without sentinels it is span 0.
+
+    Raises:
+        ValueError: there is no such feature.
+    """
+    if feature not in ("inputs", "targets"):
+        raise ValueError(f"feature is {feature!r}, expected 'inputs' or 'targets'")
+    ids = [int(id) for id in ids]
+    found = []
+    if feature == "inputs" and special.mode and tuple(ids[: len(special.mode)]) == special.mode:
+        found.append(Segment("mode", _mode_name(vocabulary, special), len(special.mode), None))
+        ids = ids[len(special.mode) :]
+    number = {id: span for span, id in enumerate(special.sentinels)}
+    text_bytes = _text_bytes(vocabulary, {*ids} - {*number, special.eos})
+
+    span = None if feature == "inputs" else 0
+    for is_text, run in itertools.groupby(ids, key=text_bytes.__contains__):
+        if is_text:
+            found += _text(vocabulary, list(run), text_bytes, span)
+            continue
+        for id in run:
+            name = _name(vocabulary, id)
+            if id in number:
+                found.append(Segment("sentinel", name, 1, number[id]))
+                span = None if feature == "inputs" else number[id]
+            else:
+                found.append(Segment("eos", name, 1, None))
+    return found
+
+
+def _text(
+    vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes | None], span: int | None
+) -> Iterator[Segment]:
+    for has_bytes, run in itertools.groupby(ids, key=lambda id: text_bytes[id] is not None):
+        if has_bytes:
+            yield from _characters([text_bytes[id] for id in run], span)
+        else:
+            yield from (Segment("bytes", _name(vocabulary, id), 1, span) for id in run)
+
+
+def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Segment]:
+    """Text and bytes in turn."""
+    starts = list(itertools.accumulate(map(len, tokens), initial=0))[:-1]
+    # Bytes that are no character become lone surrogates, which no UTF-8 text has.
+    decoded = b"".join(tokens).decode(errors="surrogateescape")
+    end = 0
+    for is_broken, part in itertools.groupby(decoded, key=lambda character: "\udc80" <= character <= "\udcff"):
+        text = "".join(part)
+        data = text.encode(errors="surrogateescape")
+        begin, end = end, end + len(data)
+        count = sum(begin <= start < end for start in starts)
+        if is_broken:
+            yield Segment("bytes", "".join(f"<0x{byte:02X}>" for byte in data), count, span)
+        else:
+            yield Segment("text", text, count, span)
+
+
+def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes | None]:
+    """The bytes that each id adds to a text; None for one that adds none, or of which they cannot be known."""
+    if isinstance(vocabulary, seqio.ByteVocabulary):  # its decode drops what is no whole character
+        return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else None for id in ids}
+    letter = vocabulary.encode("a")
+    before = vocabulary.decode(letter)
+
+    def added(id: int) -> bytes | None:
+        text = vocabulary.decode([*letter, id])
+        text = text[len(before) :] if text.startswith(before) else vocabulary.decode([id])
+        (name,) = piece_names(vocabulary, [id])
+        if _REPLACEMENT not in text or _REPLACEMENT in name:
+            return text.encode() or None
+        spelled = (_spelled_in_hexadecimal(name), _spelled_in_letters(name))
+        return next((data for data in spelled if data and data.decode(errors="replace") == text), None)
+
+    return {id: added(id) for id in ids}
+
+
+def _spelled_in_hexadecimal(name: str) -> bytes | None:
+    """The byte of a piece such as "<0xE6>", as models with byte fallback have it."""
+    found = re.fullmatch("<0x([0-9A-F]{2})>", name)
+    return bytes.fromhex(found[1]) if found else None
+
+
+def _spelled_in_letters(name: str) -> bytes | None:
+    """The bytes of a piece of a byte-level tokenizer, where each byte is a letter: itself, or one from U+0100 on (GPT-2)."""
+    return bytes(map(_LETTERS.get, name)) if _LETTERS.keys() >= {*name} else None
+
+
+_SEEN = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
+_UNSEEN = [byte for byte in range(256) if byte not in _SEEN]
+_LETTERS = {chr(byte): byte for byte in _SEEN} | {chr(256 + number): byte for number, byte in enumerate(_UNSEEN)}
+
+
+def _mode_name(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> str:
+    if special.reserved.issuperset(special.mode):
+        return "".join(_name(vocabulary, id) for id in special.mode)
+    return vocabulary.decode(special.mode).strip()  # a mode that is a text
+
+
+def _name(vocabulary: seqio.Vocabulary, id: int) -> str:
+    (name,) = piece_names(vocabulary, [id])
+    return name.removeprefix(_WORD_BOUNDARY) or name  # SeqIO's own extra ids start with one

@@ -1,0 +1,290 @@
+"""What a mixture's examples are like, measured on a sample of it, beside what the objective says they must be.
+
+The sample comes from the mixture's own `get_dataset`, and each example is put together again (`dissection`). What must
+hold whatever the corpus is a law; all else is a number to look at.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from rich.console import Console
+from rich.progress import track
+
+import ul2_tasks
+from ul2_tasks.corpora import describe_source
+from ul2_tasks.laws import check_laws
+from ul2_tasks.measurements import Statistics, Summary, TaskStatistics
+from ul2_tasks.packing import assign_rows
+from ul2_tasks.providers import TASK, DenoisingMixture, DenoisingTask
+from ul2_tasks.shared_text import pairs_that_share
+from ul2_tasks.tally import COLUMNS, FEATURES, Tally
+from ul2_tasks.theory import binomial_interval, chi_square_p_value, span_probabilities
+from ul2_tasks.vocabularies import vocabulary_identity
+
+QUANTILES = (5, 25, 50, 75, 95)
+DOCUMENTS = 1000  # of each corpus that are looked at
+POOL = 4096  # examples that are packed together
+BINS = 50  # of the positions in a chunk
+MAX_LENGTHS = 60  # of spans that are told apart; more are put into bins
+LEAST_CHUNKS = 50  # for a test of span lengths
+FINGERPRINTS_A_CHUNK = 64
+
+Progress = Callable[[Iterable[Mapping[str, np.ndarray]], int], Iterable[Mapping[str, np.ndarray]]]
+
+
+def track_on_terminal(examples: Iterable[Mapping[str, np.ndarray]], total: int) -> Iterable[Mapping[str, np.ndarray]]:
+    """The same examples; a bar on stderr shows how many were taken, if that is a terminal."""
+    console = Console(stderr=True)
+    return track(examples, "drawing examples", total, console=console, transient=True, disable=not console.is_terminal)
+
+
+def measure(
+    mixture: str,
+    sequence_length: Mapping[str, int],
+    examples: int = 4000,
+    seed: int | None = 0,
+    split: str = "train",
+    progress: Progress = track_on_terminal,
+) -> Statistics:
+    """Draws examples of a registered mixture, and measures them.
+
+    Args:
+        mixture: its name, such as "ul2_mix".
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        examples: how many, at least 1.
+        seed: of the sample.
+        split: of the corpus.
+        progress: is given the examples and their number, and gives the examples on, one by one.
+
+    Raises:
+        ValueError: no example is asked for; there is no such mixture; the corpus has no text; see `lengths.chunk_length` and
+            `vocabularies.special_tokens`.
+    """
+    if examples < 1:
+        raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
+    provider = seqio.MixtureRegistry.get(mixture)
+    documents = document_lengths(provider.tasks, split)  # first: a corpus without text would be repeated without end
+    dataset = provider.get_dataset(sequence_length, split=split, seed=seed, num_epochs=None, passthrough_features=[TASK])
+    drawn = progress(dataset.take(examples).as_numpy_iterator(), examples)
+    return measure_examples(provider, sequence_length, drawn, documents, seed, split)
+
+
+def measure_examples(
+    mixture: DenoisingMixture,
+    sequence_length: Mapping[str, int],
+    examples: Iterable[Mapping[str, np.ndarray]],
+    documents: Mapping[str, np.ndarray],
+    seed: int | None = 0,
+    split: str = "train",
+) -> Statistics:
+    """As `measure`, of examples that are there.
+
+    Args:
+        mixture, sequence_length, seed, split: what they are of.
+        examples: at least one of {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes}, from an endless dataset.
+            Memory grows by some 30 bytes for each.
+        documents: see `document_lengths`.
+    """
+    tasks = {task.name: task for task in mixture.tasks}
+    every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // FINGERPRINTS_A_CHUNK)
+    tallies = {name: Tally(task, sequence_length, every) for name, task in tasks.items()}
+    numbers = {name: number for number, name in enumerate(tasks)}
+    table = array.array("i")
+    for example in examples:
+        name = example[TASK].decode()
+        table.extend((numbers[name], *tallies[name].add(example)))
+    which, *columns = np.frombuffer(table, np.int32).reshape(-1, 1 + len(COLUMNS)).T
+    drawn = dict(zip(COLUMNS, columns))
+
+    rates = {name: mixture.get_rate(task) / mixture.total_rate for name, task in tasks.items()}
+    measured = [
+        _task_statistics(
+            tallies[name],
+            {key: values[which == number] for key, values in drawn.items()},
+            drawn,
+            rates[name],
+            documents[tasks[name].source.corpus.name].mean(),
+        )
+        for name, number in numbers.items()
+    ]
+    shared_text = [_shared_text(tallies[a], tallies[b]) for a, b in itertools.combinations(tasks, 2)]
+    corpora = {task.source.corpus.name: task.source.corpus for task in tasks.values()}
+    vocabularies = dict.fromkeys(vocabulary_identity(task.output_features["targets"].vocabulary) for task in tasks.values())
+    lengths = np.concatenate(list(documents.values()))
+    return Statistics(
+        mixture=mixture.name,
+        version=ul2_tasks.__version__,
+        split=split,
+        seed=seed,
+        examples=len(which),
+        sequence_length={key: int(sequence_length[key]) for key in FEATURES},
+        corpus="; ".join(describe_source(corpus.source) for corpus in corpora.values()),
+        vocabulary="; ".join(vocabularies),
+        documents={"looked_at": len(lengths), "tokens": _summary(lengths)},
+        tasks=measured,
+        share_sentence=_share_sentence(measured),
+        lengths=_summaries(drawn),
+        compression=_ratio(drawn["inputs"][drawn["chunk"] > 0].sum(), drawn["chunk"].sum()),
+        fill=_fill(drawn, sequence_length),
+        truncated=sum(tally.faults["truncated"] for tally in tallies.values()),
+        shared_text=shared_text,
+        laws=check_laws(list(tallies.values()), measured, shared_text, len(which)),
+    )
+
+
+def document_lengths(tasks: Iterable[DenoisingTask], split: str) -> dict[str, np.ndarray]:
+    """Tokens of the first documents of each corpus that the tasks read: [documents] int, by the name of the corpus's task.
+
+    Raises:
+        ValueError: there is no token in a whole corpus.
+    """
+    lengths = {}
+    for corpus in dict.fromkeys(task.source.corpus for task in tasks):
+        documents = corpus.get_dataset(None, split, shuffle=False, trim_output_features=False, try_in_mem_cache=False)
+        sizes = [document["targets"].size for document in documents.take(DOCUMENTS).as_numpy_iterator()]
+        if len(sizes) < DOCUMENTS and not any(sizes):
+            raise ValueError(f"{corpus.name!r} has {len(sizes)} documents in split {split!r}, and no token; name another")
+        lengths[corpus.name] = np.array(sizes, np.int64)
+    return lengths
+
+
+def _task_statistics(
+    tally: Tally, own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float, tokens_a_document: float
+) -> TaskStatistics:
+    """`own` and `all_`: `COLUMNS` of the task's examples and of all, [examples] int32 each."""
+    full, examples, drawn = tally.full, len(own["inputs"]), len(all_["inputs"])
+    full_examples = int(own["is_full"].sum())
+    low, high = binomial_interval(drawn, rate)
+    bounds = {"wanted": rate, "low": low / drawn, "high": high / drawn}
+    is_whole = own["chunk"] > 0
+    documents_per_chunk = full.length / tokens_a_document if tokens_a_document else None
+    if documents_per_chunk and not tally.joins_documents:
+        documents_per_chunk = min(1.0, documents_per_chunk)
+    return TaskStatistics(
+        task=tally.task.name,
+        denoiser=dataclasses.asdict(tally.task.denoiser),
+        full_chunk=dataclasses.asdict(full),
+        examples=examples,
+        full_examples=full_examples,
+        share={**bounds, "examples": examples / drawn, **{key: _ratio(own[key].sum(), all_[key].sum()) for key in FEATURES}},
+        corruption_rate={"wanted": full.noise / full.length, "measured": _ratio(own["noise"].sum(), own["chunk"].sum())},
+        spans=_spans(tally, own, full_examples),
+        lengths=_summaries(own),
+        compression=_ratio(own["inputs"][is_whole].sum(), own["chunk"].sum()),
+        fill={key: _ratio(own[key].sum(), examples * tally.sequence_length[key]) for key in FEATURES},
+        masked=_in_bins(tally.noise_at / full_examples) if full_examples else None,
+        documents_per_chunk=documents_per_chunk,
+    )
+
+
+def _spans(tally: Tally, own: Mapping[str, np.ndarray], full_examples: int) -> dict[str, object]:
+    full, counts = tally.full, tally.span_lengths
+    law = span_probabilities(tally.task.denoiser, full.length)
+    law = np.pad(law, [0, counts.size - law.size])
+    is_full = own["is_full"] > 0
+    p_value = None
+    if full_examples >= LEAST_CHUNKS and law.max() < 1:
+        # One span of each chunk: the lengths of one chunk's spans are bound by their sum.
+        p_value = chi_square_p_value(np.bincount(own["first_span"][is_full], minlength=law.size), law)
+
+    likely = np.flatnonzero((law > law.max() / 1000) | (counts > 0))
+    first, end = likely[0], likely[-1] + 1
+    width = -(-(end - first) // MAX_LENGTHS)
+    values = np.arange(first, end, width)
+    measured, theory = (np.add.reduceat(values_[first:end], values - first) for values_ in (counts, law))
+    return {
+        "wanted": full.spans,
+        "measured": _ratio(own["spans"][is_full].sum(), full_examples),
+        "mean_length": {
+            "wanted": full.noise / full.spans,
+            "measured": _ratio(own["noise"][is_full].sum(), own["spans"][is_full].sum()),
+        },
+        "lengths": {
+            "values": values.tolist(),
+            "width": int(width),
+            "measured": (measured / counts.sum()).tolist() if counts.sum() else None,
+            "theory": theory.tolist(),
+        },
+        "p_value": p_value,
+    }
+
+
+def _in_bins(values: np.ndarray) -> list[float]:
+    """[L] to [BINS] means; where L is not a multiple, a position counts in two bins, by its parts."""
+    edges = np.linspace(0, values.size, BINS + 1)
+    sums = np.interp(edges, np.arange(values.size + 1), np.append(0.0, np.cumsum(values)))
+    return (np.diff(sums) * BINS / values.size).tolist()
+
+
+def _summaries(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
+    chunks = columns["chunk"][columns["chunk"] > 0]
+    return {"inputs": _summary(columns["inputs"]), "targets": _summary(columns["targets"]), "chunk": _summary(chunks)}
+
+
+def _summary(values: np.ndarray) -> Summary | None:
+    if not values.size:
+        return None
+    quantiles = {str(percent): float(value) for percent, value in zip(QUANTILES, np.percentile(values, QUANTILES))}
+    return Summary(float(values.mean()), float(values.std()), int(values.min()), int(values.max()), quantiles)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return float(part / whole) if whole else None
+
+
+def _fill(columns: Mapping[str, np.ndarray], sequence_length: Mapping[str, int]) -> dict[str, dict[str, float | None]]:
+    budgets = tuple(int(sequence_length[key]) for key in FEATURES)
+    lengths = np.stack([columns[key] for key in FEATURES], axis=1)
+    lengths = lengths[((lengths > 0) & (lengths <= budgets)).all(axis=1)]  # the others are told of as truncated
+    if not lengths.size:
+        return {kind: dict.fromkeys(FEATURES) for kind in ("unpacked", "packed", "bound")}
+    packer = tf.function(
+        functools.partial(assign_rows, budgets=budgets), input_signature=[tf.TensorSpec([None, len(budgets)], tf.int32)]
+    )
+    pools = np.split(lengths, range(POOL, len(lengths), POOL))
+    rows = sum(int(packer(tf.constant(pool)).numpy().max()) + 1 for pool in pools)
+    demand = lengths.mean(axis=0) / budgets
+    fills = {"unpacked": demand, "packed": lengths.sum(axis=0) / (rows * np.array(budgets)), "bound": demand / demand.max()}
+    return {kind: dict(zip(FEATURES, fill.tolist())) for kind, fill in fills.items()}
+
+
+def _share_sentence(tasks: Sequence[TaskStatistics]) -> str:
+    """Weights count examples, the loss counts target tokens."""
+    drawn = [task for task in tasks if task.examples]
+    greatest = max(drawn, key=lambda task: (task.share["wanted"], task.share["targets"]))
+    shares = {key: f"{greatest.share[key]:.1%}" for key in ("examples", "inputs", "targets")}
+    sentence = (
+        f"{greatest.task} is {shares['examples']} of the examples, with {shares['inputs']} of the input tokens and"
+        f" {shares['targets']} of the target tokens, over which the loss is summed: weights count examples, not tokens."
+    )
+    others = sorted((task for task in drawn if task is not greatest), key=lambda task: task.share["targets"] / task.share["wanted"])
+    compared = []
+    for other in dict.fromkeys((others or [None])[index].task for index in (-1, 0) if others):
+        (share,) = (task.share for task in others if task.task == other)
+        weight, tokens = (greatest.share[key] / share[key] for key in ("wanted", "targets"))
+        by_weight = "the same weight as" if round(weight, 2) == 1 else f"{weight:.3g} times the weight of"
+        compared.append(f"for {by_weight} {other} it has {tokens:.3g} times its target tokens")
+    return f"{sentence} {', and '.join(compared).capitalize()}." if compared else sentence
+
+
+def _shared_text(a: Tally, b: Tally) -> dict[str, object]:
+    count = min(len(a.first_texts), len(b.first_texts))
+    same = pairs_that_share(a.first_texts[:count], b.first_texts[:count], 0)
+    different = [
+        pairs_that_share(a.first_texts[:count], b.first_texts[:count], count * part // 4) for part in (1, 2, 3) if count >= 4
+    ]
+    return {
+        "tasks": [a.task.name, b.task.name],
+        "anywhere": a.text.part_shared(b.text),
+        "at_once": _ratio(*same),
+        "by_chance": _ratio(sum(shared for shared, _ in different), sum(pairs for _, pairs in different)),
+        "examples": same[1],
+    }
