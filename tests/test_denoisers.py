@@ -49,7 +49,7 @@ def test_duplicate_names_no_denoisers_and_other_types_are_refused():
         check_denoisers([SpanDenoiser(**GOOD), SpanDenoiser(**GOOD)])
     with pytest.raises(ValueError, match="got none"):
         check_denoisers([])
-    with pytest.raises(ValueError, match=r"got \(3, 0.15\), expected a SpanDenoiser or a SequentialDenoiser"):
+    with pytest.raises(ValueError, match=r"got \(3, 0.15\), expected a SpanDenoiser, a SequentialDenoiser or a CausalDenoiser"):
         check_denoisers([(3, 0.15)])
 
 

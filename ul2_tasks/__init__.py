@@ -2,7 +2,7 @@
 
 from ul2_tasks.advice import best_chunk_tokens
 from ul2_tasks.converters import EncDecFeatureConverter
-from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.downstream import with_mode
 from ul2_tasks.lengths import chunk_length
 from ul2_tasks.named_vocabularies import open_vocabulary
@@ -15,6 +15,7 @@ __all__ = [
     "T5GEMMA2",
     "UL2",
     "UL2R",
+    "CausalDenoiser",
     "EncDecFeatureConverter",
     "SequentialDenoiser",
     "SpanDenoiser",

@@ -108,7 +108,7 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
             fills.append((lesser_fill(candidate), candidate))
             best = max(best, fills[-1][0])
     good = [candidate for fill, candidate in fills if fill >= best - TOLERANCE]
-    return _refine(max(good, key=average_chunk), full, lesser_fill)
+    return _refine(denoisers, max(good, key=average_chunk), full, lesser_fill)
 
 
 def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
@@ -150,7 +150,7 @@ def _candidates(denoisers: Sequence[Denoiser], full: Mapping[str, int]) -> list[
         dict(full),
         *(
             {
-                denoiser.name: min(full[denoiser.name], max(2, round(size * ratio if is_sequential else size)))
+                denoiser.name: _within(denoiser, size * ratio if is_sequential else size, full)
                 for denoiser, is_sequential in zip(denoisers, sequential)
             }
             for size in sizes
@@ -159,16 +159,26 @@ def _candidates(denoisers: Sequence[Denoiser], full: Mapping[str, int]) -> list[
     ]
 
 
-def _refine(chunk_tokens: dict[str, int], full: Mapping[str, int], fill: Callable[[Mapping[str, int]], float]) -> dict[str, int]:
+def _refine(
+    denoisers: Sequence[Denoiser],
+    chunk_tokens: dict[str, int],
+    full: Mapping[str, int],
+    fill: Callable[[Mapping[str, int]], float],
+) -> dict[str, int]:
     best = fill(chunk_tokens)
     for step in (0.06, 0.03, 0.01, 0.01):
-        for name in chunk_tokens:
+        for denoiser in denoisers:
             for factor in (1 + step, 1 - step):
-                moved = {**chunk_tokens, name: min(full[name], max(2, round(chunk_tokens[name] * factor)))}
+                moved = {**chunk_tokens, denoiser.name: _within(denoiser, chunk_tokens[denoiser.name] * factor, full)}
                 moved_fill = fill(moved)
                 if moved_fill > best:
                     best, chunk_tokens = moved_fill, moved
     return chunk_tokens
+
+
+def _within(denoiser: Denoiser, size: float, full: Mapping[str, int]) -> int:
+    """The chunk of about this size that a denoiser can have: at least its stride, if it has one, and at most a full chunk."""
+    return min(full[denoiser.name], max(getattr(denoiser, "stride", None) or 2, round(size)))
 
 
 def _draw(denoisers: Sequence[Denoiser], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

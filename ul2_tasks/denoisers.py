@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 PLACEMENTS = ("t5", "uniform")
 SPLITS = ("fixed", "uniform")
@@ -35,9 +36,12 @@ class SpanDenoiser:
     mode: str | None = None
     weight: float = 1
     placement: str = "t5"
+    sentinel: ClassVar[bool] = True
+    targets_end_in_eos: ClassVar[bool] = True
 
     def __post_init__(self):
         _check_common(self)
+        _check_noise_density(self)
         _check(
             self,
             "mean_span_length",
@@ -64,24 +68,59 @@ class SequentialDenoiser:
     weight: float = 1
     split: str = "fixed"
     sentinel: bool = True
+    targets_end_in_eos: ClassVar[bool] = True
 
     def __post_init__(self):
         _check_common(self)
+        _check_noise_density(self)
         _check(self, "split", f"one of {SPLITS}", self.split in SPLITS)
         _check(self, "sentinel", "True or False", isinstance(self.sentinel, bool))
 
 
-Denoiser = SpanDenoiser | SequentialDenoiser
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CausalDenoiser:
+    """Causal language modelling: all of a chunk is asked for, and nothing is given but the mode.
+
+    The inputs are the mode and an EOS; the targets are a window of the corpus as it stands, without an EOS of their own, and
+    as long as their budget. A decoder converter shifts them by one place. Documents end with an EOS each.
+
+    Attributes:
+        name, mode, weight: as for `SpanDenoiser`. The mode `[C]` is appended to a vocabulary opened by `register` that lacks it.
+        stride: tokens from the start of a window to that of the next, at least 1 and at most a window's length; None for that
+            length. Windows of a smaller stride overlap, and all but the first begin with tokens that were asked for before.
+        keep_partial: whether the last window, where it is shorter, is an example, too; False drops it, and with it the tokens
+            of the corpus that no full window holds.
+        bos: whether each document begins with the vocabulary's BOS.
+    """
+
+    name: str = "lm"
+    mode: str | None = "[C]"
+    weight: float = 1
+    stride: int | None = None
+    keep_partial: bool = True
+    bos: bool = False
+    sentinel: ClassVar[bool] = False
+    targets_end_in_eos: ClassVar[bool] = False
+
+    def __post_init__(self):
+        _check_common(self)
+        valid_stride = isinstance(self.stride, int) and not isinstance(self.stride, bool) and self.stride >= 1
+        _check(self, "stride", "an integer of at least 1, or None for the window's length", self.stride is None or valid_stride)
+        _check(self, "keep_partial", "True or False", isinstance(self.keep_partial, bool))
+        _check(self, "bos", "True or False", isinstance(self.bos, bool))
+
+
+Denoiser = SpanDenoiser | SequentialDenoiser | CausalDenoiser
 
 
 def check_denoisers(denoisers: Sequence[Denoiser]) -> tuple[Denoiser, ...]:
     """Returns the denoisers of one mixture as a tuple, or raises a ValueError: none at all, a wrong type, two of one name."""
     denoisers = tuple(denoisers)
     if not denoisers:
-        raise ValueError("denoisers: got none, expected at least one SpanDenoiser or SequentialDenoiser")
+        raise ValueError("denoisers: got none, expected at least one SpanDenoiser, SequentialDenoiser or CausalDenoiser")
     for denoiser in denoisers:
         if not isinstance(denoiser, Denoiser):
-            raise ValueError(f"denoisers: got {denoiser!r}, expected a SpanDenoiser or a SequentialDenoiser")
+            raise ValueError(f"denoisers: got {denoiser!r}, expected a SpanDenoiser, a SequentialDenoiser or a CausalDenoiser")
     names = [denoiser.name for denoiser in denoisers]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
@@ -94,17 +133,16 @@ def _check_common(denoiser: Denoiser) -> None:
     _check(denoiser, "name", "lower-case letters, digits and underscores", valid_name)
     _check(
         denoiser,
-        "noise_density",
-        "a number in the open range (0, 1)",
-        _is_number(denoiser.noise_density) and 0 < denoiser.noise_density < 1,
-    )
-    _check(
-        denoiser,
         "mode",
         "None or a non-empty string",
         denoiser.mode is None or (isinstance(denoiser.mode, str) and denoiser.mode),
     )
     _check(denoiser, "weight", "a finite number above 0", _is_number(denoiser.weight) and denoiser.weight > 0)
+
+
+def _check_noise_density(denoiser: SpanDenoiser | SequentialDenoiser) -> None:
+    valid = _is_number(denoiser.noise_density) and 0 < denoiser.noise_density < 1
+    _check(denoiser, "noise_density", "a number in the open range (0, 1)", valid)
 
 
 def _check(denoiser: Denoiser, field: str, expected: str, valid: object) -> None:

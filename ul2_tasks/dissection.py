@@ -30,7 +30,7 @@ def dissect(example: Mapping[str, Sequence[int]], denoiser: Denoiser, special: S
     """Puts an example together again.
 
     Args:
-        example: {"inputs": [tokens] int, "targets": [tokens] int}, ending with EOS.
+        example: {"inputs": [tokens] int, "targets": [tokens] int}, EOS included.
         denoiser: that made it.
         special: its special ids.
 
@@ -38,13 +38,15 @@ def dissect(example: Mapping[str, Sequence[int]], denoiser: Denoiser, special: S
         ValueError: the mode, an EOS or a sentinel is not where it belongs, or a span is empty; the message says which.
     """
     inputs = _without_eos(np.asarray(example["inputs"], np.int64), "inputs", special)
-    targets = _without_eos(np.asarray(example["targets"], np.int64), "targets", special)
+    targets = np.asarray(example["targets"], np.int64)
+    if denoiser.targets_end_in_eos:
+        targets = _without_eos(targets, "targets", special)
     mode = inputs[: len(special.mode)]
     if tuple(mode) != special.mode:
         raise ValueError(f"inputs start with {mode.tolist()}, expected the mode {list(special.mode)}")
     inputs = inputs[len(special.mode) :]
     in_inputs, in_targets = (np.flatnonzero(np.isin(ids, special.sentinels)) for ids in (inputs, targets))
-    if not getattr(denoiser, "sentinel", True):
+    if not denoiser.sentinel:
         if in_inputs.size or in_targets.size:
             raise ValueError("there are sentinels, expected none")
         if not targets.size:

@@ -6,7 +6,8 @@
     targets = for each span its sentinel, then its tokens, + EOS              -> n + k + 1
 
 `round` is Python's, half to even. A chunk of one token, which only the very end of a corpus or a one-token document
-gives, is all noise: n = k = 1. Everything here is plain integers, known before any graph is built.
+gives, is all noise: n = k = 1. A causal denoiser's chunk, its window, is all noise whatever its length: n = L, k = 1, without
+a sentinel and without an EOS in the targets. Everything here is plain integers, known before any graph is built.
 
 Where `t5.data.preprocessors.random_spans_helper` applies (no mode token, targets large enough) the chunk is the same
 but for three of its habits: it looks at the inputs alone, and leaves `span_corruption` to fail on the targets; at
@@ -21,7 +22,9 @@ import bisect
 import dataclasses
 from collections.abc import Mapping
 
-from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
+from ul2_tasks.denoisers import CausalDenoiser, Denoiser, SequentialDenoiser
+
+_UNBOUNDED = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +90,7 @@ def chunk_length(
             " raise the lengths"
         )
     length = min(length, chunk_tokens or length)
+    _check_stride(denoiser, length)
     noise, spans = noise_counts(denoiser, length)
     if num_sentinels is not None:
         _check_sentinels(denoiser, length, num_sentinels)
@@ -95,8 +99,8 @@ def chunk_length(
 
 def noise_counts(denoiser: Denoiser, length: int) -> tuple[int, int]:
     """(n, k): noise tokens and noise spans of a chunk of `length` tokens; n is the mean where the split is uniform."""
-    if length < 2:
-        return length, length
+    if length < 2 or isinstance(denoiser, CausalDenoiser):
+        return length, min(length, 1)
     noise = min(max(round(length * denoiser.noise_density), 1), length - 1)
     if isinstance(denoiser, SequentialDenoiser):
         return noise, 1
@@ -118,14 +122,13 @@ def example_lengths(
     """The longest inputs and targets, in tokens, that a chunk of `length` tokens can make."""
     fewest, most = noise_range(denoiser, length)
     sentinels = sentinels_needed(denoiser, length)
-    return mode_tokens + length - fewest + sentinels + add_eos[0], most + sentinels + add_eos[1]
+    targets_eos = add_eos[1] and denoiser.targets_end_in_eos
+    return mode_tokens + length - fewest + sentinels + add_eos[0], most + sentinels + targets_eos
 
 
 def sentinels_needed(denoiser: Denoiser, length: int) -> int:
-    """Sentinels that a chunk of `length` tokens uses: one a span, none for a sequential denoiser without its sentinel."""
-    if isinstance(denoiser, SequentialDenoiser) and not denoiser.sentinel:
-        return 0
-    return noise_counts(denoiser, length)[1]
+    """Sentinels that a chunk of `length` tokens uses: one a span, or none at all."""
+    return noise_counts(denoiser, length)[1] if denoiser.sentinel else 0
 
 
 def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int) -> None:
@@ -142,10 +145,21 @@ def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int) -> Non
     )
 
 
+def _check_stride(denoiser: Denoiser, length: int) -> None:
+    stride = getattr(denoiser, "stride", None)
+    if stride is not None and stride > length:
+        raise ValueError(
+            f"denoiser {denoiser.name!r} has a stride of {stride}, but its windows have {length} tokens: those between two windows"
+            f" would be lost; set the stride to {length} at most, or raise the targets' length or chunk_tokens"
+        )
+
+
 def _budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> tuple[int, int]:
     expected = 'expected {"inputs": tokens, "targets": tokens}, as in get_dataset(sequence_length={"inputs": 512, "targets": 512})'
     if sequence_length is None:
         raise ValueError(f"denoiser {denoiser.name!r}: sequence_length is None, {expected}")
+    if isinstance(denoiser, CausalDenoiser):  # a decoder's converter may ask for targets alone
+        sequence_length = {"inputs": _UNBOUNDED, **sequence_length}
     for feature in ("inputs", "targets"):
         if feature not in sequence_length:
             raise ValueError(f"denoiser {denoiser.name!r}: sequence_length {dict(sequence_length)} has no {feature!r}, {expected}")

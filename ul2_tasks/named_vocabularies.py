@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ul2_tasks.controlled_vocabulary import ControlledVocabulary
 from ul2_tasks.hugging_face_vocabulary import TOKENIZER, HuggingFaceVocabulary
-from ul2_tasks.vocabularies import default_vocabulary, special_names
+from ul2_tasks.vocabularies import DEFAULT_MODEL, default_vocabulary, special_names
 
 PRESET_MODES = ("[R]", "[S]", "[X]")
 _BYTES = range(3, 259)  # the ids of ByT5's bytes
@@ -30,7 +30,7 @@ def open_vocabulary(spec: str, *, sentinels: int = 256, modes: Sequence[str] = P
     for `register(sentinels="<unused{}>")` to say, with sentinels=0 here.
 
     Args:
-        spec: "default", the vocabulary that ships with this package, which has its own sentinels and modes;
+        spec: "default", the vocabulary that ships with this package, which has its own sentinels, and the modes of the presets;
             "bytes", ByT5's: the modes from id 259 on, and then the sentinels, the last id first;
             a SentencePiece model, "my.model"; a Hugging Face tokenizer, "tokenizer.json";
             or a folder that has tokenizer.json, or else tokenizer.model. Local or remote (gs://..).
@@ -42,7 +42,7 @@ def open_vocabulary(spec: str, *, sentinels: int = 256, modes: Sequence[str] = P
     """
     names = special_names(sentinels, modes)
     if spec == "default":
-        return default_vocabulary()
+        return default_vocabulary() if {*modes} <= {*PRESET_MODES} else _sentencepiece(str(DEFAULT_MODEL), modes)
     if spec == "bytes":
         return NamedByteVocabulary(sentinels, modes)
     if re.search(r"\.model(\.\w+)?$", spec):

@@ -9,15 +9,15 @@ tasks, those that a model with modes is fine-tuned on.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks import cache
+from ul2_tasks.chunking import cut, joined, slide, split_apart
 from ul2_tasks.corruption import corrupt_rows
-from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
+from ul2_tasks.denoisers import CausalDenoiser, Denoiser
 from ul2_tasks.graphs import as_written
 from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
 from ul2_tasks.spans import random_spans
@@ -41,7 +41,8 @@ def chunk(
 ) -> tf.data.Dataset:
     """Cuts tokenized documents into blocks of chunks as long as the budgets allow.
 
-    Every token of every document is in exactly one chunk. Documents that are joined make chunks of full length across
+    Every token of every document is in exactly one chunk, but where a causal denoiser's stride or `keep_partial` say
+    otherwise. Documents that are joined make chunks of full length across
     their borders, and one shorter chunk at the very end of a dataset that ends. Documents that are kept apart make
     full chunks and one shorter one each. A document without tokens adds nothing.
 
@@ -64,6 +65,7 @@ def chunk(
         tf.errors.InvalidArgumentError: while iterating, on an id that no text may have: padding, a sentinel, a mode.
     """
     special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
+    starts, ends = _document_borders(denoiser, special, output_features["targets"].vocabulary)
     if separate_documents and (not merge_examples or special.eos is None):
         raise ValueError(
             f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
@@ -74,11 +76,15 @@ def chunk(
     def checked(tokens: tf.Tensor) -> tf.Tensor:
         return _check_text_ids(tf.cast(tokens, tf.int32), is_text, denoiser)
 
-    ends = [special.eos] if separate_documents else []
+    stride = getattr(denoiser, "stride", None) or full.length
+    keep_partial = getattr(denoiser, "keep_partial", True)
     rows = max(1, TOKENS_PER_BLOCK // full.length)
-    if merge_examples:
-        return _join(_tokens(dataset, ends), full.length, rows, checked)
-    return _split_apart(_batches(dataset), full.length, rows, checked)
+    if not merge_examples:
+        return split_apart(dataset, full.length, stride, rows, keep_partial, checked, starts, ends)
+    tokens = joined(dataset, starts, ends or ([special.eos] if separate_documents else []))
+    if stride < full.length:
+        return slide(tokens, full.length, stride, rows, keep_partial, checked)
+    return cut(tokens, full.length, rows, keep_partial, checked)
 
 
 @as_written
@@ -108,8 +114,8 @@ def corrupt(
         A dataset of examples {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
     """
     special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
-    ends_in_eos = [[special.eos] if output_features[key].add_eos else [] for key in ("inputs", "targets")]
-    uses_sentinels = not (isinstance(denoiser, SequentialDenoiser) and not denoiser.sentinel)
+    add_eos = {"inputs": True, "targets": denoiser.targets_end_in_eos}
+    ends_in_eos = [[special.eos] if output_features[key].add_eos and wanted else [] for key, wanted in add_eos.items()]
     fewest, most = noise_range(denoiser, full.length)
     equal_lengths = merge_examples and fewest == most  # then all rows of a block are, and there is no padding to cut
 
@@ -122,7 +128,7 @@ def corrupt(
             tokens,
             kept,
             noise,
-            sentinels=special.sentinels if uses_sentinels else (),
+            sentinels=special.sentinels if denoiser.sentinel else (),
             mode=special.mode,
             eos=ends_in_eos,
         )
@@ -223,65 +229,20 @@ def plan(
     return special, full
 
 
-def _tokens(dataset: tf.data.Dataset, ends: Sequence[int]) -> tf.data.Dataset:
-    """{"targets": [tokens]} of documents, one or several at a time, each document with `ends` after it.
-
-    An empty document has none: there is nothing to separate.
-    """
-    if not ends and dataset.element_spec.keys() == {"targets"} and isinstance(dataset.element_spec["targets"], tf.TensorSpec):
-        return dataset  # a map that does nothing would cost as much as all that comes after
-
-    def end(documents: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        if not isinstance(documents, tf.RaggedTensor):
-            return tf.concat([documents, tf.constant(ends, documents.dtype)[: tf.size(documents)]], axis=0)
-        if not ends:
-            return documents.flat_values
-        has_tokens = tf.cast(documents.row_lengths() > 0, tf.int64)
-        after = tf.fill([tf.reduce_sum(has_tokens)], tf.constant(ends[0], documents.dtype))
-        return tf.concat([documents, tf.RaggedTensor.from_row_lengths(after, has_tokens)], axis=1).flat_values
-
-    return dataset.map(lambda element: {"targets": end(element["targets"])}, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Documents as batches of them; those that are batches already stay so."""
-    if isinstance(dataset.element_spec["targets"], tf.RaggedTensorSpec):
-        return dataset.map(lambda batch: batch["targets"])
-    return dataset.map(lambda document: document["targets"]).ragged_batch(cache.DOCUMENTS_PER_BATCH)
-
-
-def _join(dataset: tf.data.Dataset, length: int, rows: int, checked: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
-    """Cuts the stream of all tokens every `length` tokens; what is left at its end is a block of its own."""
-
-    def block(tokens: tf.Tensor) -> tf.data.Dataset:
-        height, width = tf.unstack(tf.shape(tokens))
-        return tf.data.Dataset.from_tensors({"tokens": tokens, "length": tf.fill([height], width)})
-
-    def cut(tokens: tf.Tensor) -> tf.data.Dataset:
-        whole = tf.size(tokens) // length * length
-        return block(tf.reshape(tokens[:whole], [-1, length])).concatenate(block(tokens[tf.newaxis, whole:]))
-
-    stream = dataset.rebatch(rows * length)
-    tokens = stream.map(lambda element: checked(element["targets"]), num_parallel_calls=tf.data.AUTOTUNE)
-    return tokens.flat_map(cut).filter(lambda block: tf.size(block["tokens"]) > 0)
-
-
-def _split_apart(dataset: tf.data.Dataset, length: int, rows: int, checked: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
-    """Cuts each document every `length` tokens, on its own."""
-
-    def cut(documents: tf.RaggedTensor | tf.Tensor) -> dict[str, tf.Tensor]:
-        if isinstance(documents, tf.Tensor):  # what ragged_batch makes of documents of one static length
-            documents = tf.RaggedTensor.from_tensor(documents)
-        sizes = tf.cast(documents.row_lengths(), tf.int32)
-        chunks = -(-sizes // length)
-        document = tf.repeat(tf.range(tf.size(sizes)), chunks)
-        offset = (tf.range(tf.size(document)) - tf.gather(tf.cumsum(chunks, exclusive=True), document)) * length
-        lengths = tf.minimum(tf.gather(sizes, document) - offset, length)
-        tokens = tf.RaggedTensor.from_row_lengths(checked(documents.flat_values), lengths, validate=False).to_tensor()
-        return {"tokens": tokens, "length": lengths}
-
-    batches = dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE)
-    return batches.flat_map(lambda block: tf.data.Dataset.from_tensor_slices(block).batch(rows))
+def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
+    """The ids before and after each document that the denoiser itself asks for."""
+    if not isinstance(denoiser, CausalDenoiser):
+        return [], []
+    if special.eos is None:
+        raise ValueError(f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none")
+    if not denoiser.bos:
+        return [], [special.eos]
+    bos = vocabulary.bos_id
+    if bos is None or bos < 0 or bos in special.reserved:
+        raise ValueError(
+            f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {bos}; set bos=False"
+        )
+    return [bos], [special.eos]
 
 
 def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) -> tf.Tensor:

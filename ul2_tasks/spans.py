@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ul2_tasks.denoisers import Denoiser, SequentialDenoiser
+from ul2_tasks.denoisers import CausalDenoiser, Denoiser, SequentialDenoiser
 from ul2_tasks.graphs import as_written
 from ul2_tasks.lengths import noise_counts, noise_range
 
@@ -37,8 +37,8 @@ def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: 
     noise, spans, fewest, most = tf.unstack(tf.gather(tf.constant(table, tf.int32), lengths), axis=1)
 
     seed_noise, seed_kept = tf.unstack(tf.random.split(seed, 2, alg="philox"))
-    if isinstance(denoiser, SequentialDenoiser):
-        if denoiser.split == "uniform":
+    if isinstance(denoiser, SequentialDenoiser | CausalDenoiser):
+        if getattr(denoiser, "split", None) == "uniform":
             noise = fewest + random_below(most - fewest + 1, seed_noise)
         return tf.stack([lengths - noise, tf.zeros_like(noise)], axis=1), noise[:, tf.newaxis]
 
