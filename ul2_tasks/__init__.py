@@ -1,9 +1,11 @@
 """UL2 pre-training data for SeqIO and t5x: importing this registers `ul2_corpus`, `ul2_r1` .. `ul2_s` and `ul2_mix`."""
 
 from ul2_tasks.advice import best_chunk_tokens
+from ul2_tasks.collator import UL2DataCollator
 from ul2_tasks.converters import EncDecFeatureConverter
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.downstream import with_mode
+from ul2_tasks.hugging_face_features import HuggingFaceFeatureConverter
 from ul2_tasks.lengths import chunk_length
 from ul2_tasks.named_vocabularies import open_vocabulary
 from ul2_tasks.registry import mix, register
@@ -17,8 +19,10 @@ __all__ = [
     "UL2R",
     "CausalDenoiser",
     "EncDecFeatureConverter",
+    "HuggingFaceFeatureConverter",
     "SequentialDenoiser",
     "SpanDenoiser",
+    "UL2DataCollator",
     "best_chunk_tokens",
     "chunk_length",
     "default_vocabulary",

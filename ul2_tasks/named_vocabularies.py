@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import seqio
 import tensorflow as tf
 
 from ul2_tasks.controlled_vocabulary import ControlledVocabulary
+from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.hugging_face_vocabulary import TOKENIZER, HuggingFaceVocabulary
-from ul2_tasks.vocabularies import DEFAULT_MODEL, default_vocabulary, special_names
+from ul2_tasks.vocabularies import DEFAULT_MODEL, Mode, default_vocabulary, special_names
 
 PRESET_MODES = ("[R]", "[S]", "[X]")
 _BYTES = range(3, 259)  # the ids of ByT5's bytes
@@ -58,6 +59,18 @@ def open_vocabulary(spec: str, *, sentinels: int = 256, modes: Sequence[str] = P
     if "tokenizer.model" in files:
         return _sentencepiece(f"{spec.rstrip('/')}/tokenizer.model", names)
     raise ValueError(f"the folder {spec!r} has no tokenizer.json and no tokenizer.model, only {sorted(files)[:20]}; {expected}")
+
+
+def open_for_denoisers(
+    spec: str, denoisers: Sequence[Denoiser], sentinels: Sequence[int] | str | None, modes: Mapping[str, Mode] | None
+) -> seqio.Vocabulary:
+    """`open_vocabulary` with names for what `sentinels` and `modes`, as `register` has them, leave open.
+
+    The modes of the presets are always among them, so that ids do not depend on the denoisers.
+    """
+    others = sorted({denoiser.mode for denoiser in denoisers if denoiser.mode} - set(PRESET_MODES))
+    names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
+    return open_vocabulary(spec, modes=names, **({} if sentinels is None else {"sentinels": 0}))
 
 
 class NamedByteVocabulary(seqio.ByteVocabulary):

@@ -114,8 +114,7 @@ def corrupt(
         A dataset of examples {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
     """
     special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
-    add_eos = {"inputs": True, "targets": denoiser.targets_end_in_eos}
-    ends_in_eos = [[special.eos] if output_features[key].add_eos and wanted else [] for key, wanted in add_eos.items()]
+    add_eos = output_features["inputs"].add_eos, output_features["targets"].add_eos
     fewest, most = noise_range(denoiser, full.length)
     equal_lengths = merge_examples and fewest == most  # then all rows of a block are, and there is no padding to cut
 
@@ -123,14 +122,14 @@ def corrupt(
     def corrupt_block(block: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
         block = dict(block)
         tokens, lengths = block.pop("tokens"), block.pop("length")
-        kept, noise = random_spans(denoiser, lengths, full.length, _noise_seed(seed, denoiser, tokens))
-        features = corrupt_rows(
+        features = corrupt_chunks(
             tokens,
-            kept,
-            noise,
-            sentinels=special.sentinels if denoiser.sentinel else (),
-            mode=special.mode,
-            eos=ends_in_eos,
+            lengths,
+            _noise_seed(seed, denoiser, tokens),
+            denoiser=denoiser,
+            special=special,
+            max_length=full.length,
+            add_eos=add_eos,
         )
         for key, ragged in features.items():
             if equal_lengths:
@@ -148,6 +147,42 @@ def corrupt(
 
     examples = corrupt_block(dataset).unbatch()
     return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+@as_written
+def corrupt_chunks(
+    tokens: tf.Tensor,
+    lengths: tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    denoiser: Denoiser,
+    special: SpecialTokens,
+    max_length: int,
+    add_eos: tuple[bool, bool] = (True, True),
+) -> dict[str, tf.RaggedTensor]:
+    """Draws the noise of a block of chunks, and makes their inputs and targets.
+
+    Args:
+        tokens: [R, L] int32, each row's chunk, padded at its end.
+        lengths: [R] int32, the chunks' tokens, at most `max_length`.
+        seed: [2] int32 or int64.
+        denoiser, special: the denoiser, and its special ids.
+        max_length: the longest chunk there can be.
+        add_eos: whether inputs and targets end with an EOS; the targets of a causal denoiser do not.
+
+    Returns:
+        {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
+    """
+    kept, noise = random_spans(denoiser, lengths, max_length, seed)
+    ends = add_eos[0], add_eos[1] and denoiser.targets_end_in_eos
+    return corrupt_rows(
+        tokens,
+        kept,
+        noise,
+        sentinels=special.sentinels if denoiser.sentinel else (),
+        mode=special.mode,
+        eos=tuple([special.eos] if end else [] for end in ends),
+    )
 
 
 @as_written

@@ -11,7 +11,7 @@ import seqio
 from ul2_tasks.corpora import CorpusView, describe_source
 from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, Denoiser, check_denoisers
 from ul2_tasks.mixing import sample_examples
-from ul2_tasks.named_vocabularies import PRESET_MODES, open_vocabulary
+from ul2_tasks.named_vocabularies import open_for_denoisers
 from ul2_tasks.preprocessors import chunk, corrupt
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.sources import Files, open_source
@@ -68,7 +68,7 @@ def register(
     source = open_source(source, text_key=text_key or "text")
     settings = {
         "source": source,
-        "vocabulary": _open_vocabulary(vocabulary, denoisers, sentinels, modes) if isinstance(vocabulary, str) else vocabulary,
+        "vocabulary": open_for_denoisers(vocabulary, denoisers, sentinels, modes) if isinstance(vocabulary, str) else vocabulary,
         "denoisers": check_denoisers(denoisers),
         "text_key": text_key or getattr(source, "text_key", "text"),
         "on_error": on_error,
@@ -151,15 +151,6 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
     if not _is_registered(mixture, {"mixtures": weights}):
         _add_mixture(mixture, list(weights.items()), {"mixtures": weights})
     return mixture
-
-
-def _open_vocabulary(
-    spec: str, denoisers: Sequence[Denoiser], sentinels: Sequence[int] | str | None, modes: Mapping[str, Mode] | None
-) -> seqio.Vocabulary:
-    """With names for what `sentinels` and `modes` leave open; those of the presets always, so that ids do not depend on these."""
-    others = sorted({denoiser.mode for denoiser in denoisers if denoiser.mode} - set(PRESET_MODES))
-    names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
-    return open_vocabulary(spec, modes=names, **({} if sentinels is None else {"sentinels": 0}))
 
 
 def _add_mixture(name: str, rates: Sequence[tuple[str, float]], settings: Mapping[str, object]) -> None:

@@ -1,0 +1,246 @@
+"""The tutorial runs from top to bottom, and what its ten steps print and leave behind is true."""
+
+import ast
+import dataclasses
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, open_vocabulary
+from ul2_tasks.advice import packed_fill
+from ul2_tasks.memory import embedded_documents
+
+REPOSITORY = pathlib.Path(__file__).parent.parent
+TUTORIAL = REPOSITORY / "docs" / "tutorial.py"
+HEADING = r"^{}## (\d+)\. (.+)$"
+
+R1, R2, X1, X2, S = T5GEMMA2
+X8 = SpanDenoiser(name="x8", mode="[X]", mean_span_length=8, noise_density=0.5, weight=1)
+DENOISERS = {denoiser.name: denoiser for denoiser in (R1, R2, X8, X2, S)}
+LENGTHS = {"inputs": 128, "targets": 128}
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """What a run printed, in all and in each of its steps, and where it left its files."""
+
+    printed: str
+    folder: pathlib.Path
+
+    def step(self, number: int) -> str:
+        parts = re.split(r"^## (\d+)\. .*\n", self.printed, flags=re.MULTILINE)
+        return dict(zip(map(int, parts[1::2]), parts[2::2]))[number]
+
+
+def start(cwd, *arguments, path=()) -> subprocess.CompletedProcess:
+    """Runs Python in an environment like that of Jupyter, which asks for colours."""
+    environment = {**os.environ, "FORCE_COLOR": "1", "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *path])}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A run without t5x, in the folder that it takes by itself."""
+    cwd = tmp_path_factory.mktemp("new")
+    ran = start(cwd, TUTORIAL)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    return Done(ran.stdout, cwd / "tutorial")
+
+
+def cells() -> list[tuple[str, str]]:
+    """The kind, "markdown" or "code", and the content of each."""
+    before, *parts = re.split(r"^# %%(.*)\n", TUTORIAL.read_text(), flags=re.MULTILINE)
+    assert not before, "nothing stands before the first cell"
+    assert set(parts[::2]) == {"", " [markdown]"}
+    return [("markdown" if mark else "code", content) for mark, content in zip(parts[::2], parts[1::2])]
+
+
+def table(text: str) -> list[list[str]]:
+    """The rows of a table with a line between any two, without white space: long cells are folded."""
+    blocks = re.split(r"^[├┡└].*\n?", text, flags=re.MULTILINE)
+    lines = [[line.strip("│").split("│") for line in block.splitlines() if line.startswith("│")] for block in blocks]
+    return [[re.sub(r"\s", "", "".join(column)) for column in zip(*block)] for block in lines if block]
+
+
+def test_ten_numbered_steps_each_say_what_they_do_and_then_do_it():
+    steps = [
+        (*re.search(HEADING.format("# "), content, re.MULTILINE).groups(), code)
+        for (kind, content), (next_kind, code) in zip(cells(), cells()[1:])
+        if kind == "markdown" and next_kind == "code" and re.search(HEADING.format("# "), content, re.MULTILINE)
+    ]
+    assert [int(number) for number, _, _ in steps] == list(range(1, 11))
+    for number, title, code in steps:
+        assert code.startswith(f'print("\\n## {number}. {title}")\n'), "what is printed is the heading"
+
+
+def test_the_script_is_its_cells():
+    """A notebook would run what the script runs: all code is in cells that stand alone, and all text in comments."""
+    assert len(cells()) > 20
+    for kind, content in cells():
+        if kind == "markdown":
+            assert all(line.startswith("#") for line in content.strip().splitlines())
+            assert len(content) > 100
+        else:
+            statements = ast.parse(content).body
+            assert statements
+            assert "__name__" not in content
+            assert "__file__" not in content
+
+
+def test_all_of_it_runs(done):
+    headings = re.findall(HEADING.format(""), done.printed, re.MULTILINE)
+    assert headings == re.findall(HEADING.format("# "), TUTORIAL.read_text(), re.MULTILINE)
+    assert done.printed.startswith(f"in {done.folder}\n")
+    assert done.printed.endswith(f"all of it is in {done.folder}\n"), "the last cell's"
+    commands = re.findall(r"^\$ ul2 (vocab train|\w+)", done.printed, re.MULTILINE)
+    assert commands == ["doctor", "vocab train", "lengths", "doctor", "show", "stats", "report", "cache", "verify"]
+
+
+def test_the_text_files_hold_the_documents(done):
+    read = [json.loads(line)["text"] for path in (done.folder / "texts").iterdir() for line in path.open()]
+    assert sorted(read) == sorted(embedded_documents())
+    assert f"{len(read)} documents, {sum(map(len, read)):,} characters" in done.step(1)
+    assert len(list((done.folder / "texts").iterdir())) == 8
+
+
+def test_the_doctor_finds_the_bad_line_and_nothing_after_it_is_gone(done):
+    good = len(embedded_documents()[7::8])
+    (problem,) = (row for row in table(done.step(2)) if row[:2] == ["problem", "corpus"])
+    assert problem[2].endswith(f"texts/7.jsonl,line{good + 1}:hasnofield'text',ithas['title']")
+    assert f"texts/7.jsonl has {good} documents now" in done.step(2)
+
+    rows = table(done.step(5))
+    assert {about for _, about, *_ in rows} >= {f"{about},mine_{name}" for about in ("vocabulary", "lengths") for name in DENOISERS}
+    assert not [row for row in rows if row[0] == "problem" and row[1] != "installation"]
+
+
+def test_the_vocabulary_is_trained_on_them(done):
+    made = json.loads((done.folder / "my.json").read_text())
+    assert (made["size"], made["documents"]) == (3000, len(embedded_documents()))
+    vocabulary = open_vocabulary(str(done.folder / "my.model"))
+    assert vocabulary.vocab_size == 3000, "all special tokens are in it already"
+    text = embedded_documents()[0]
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+def test_what_it_says_of_lengths_is_so(done):
+    text = " ".join(line.removeprefix("# ") for line in TUTORIAL.read_text().splitlines())
+    x1 = chunk_length(X1, LENGTHS)
+    assert x1.spans == 1
+    assert f"spans of {X1.mean_span_length} tokens, but its chunk of {x1.length} tokens has {x1.noise} tokens of noise" in text
+    assert f"a full chunk of X8: {chunk_length(X8, LENGTHS)}" in done.step(4)
+    assert 0.3 < 1 - packed_fill(T5GEMMA2, LENGTHS)["inputs"] < 0.36
+    assert "leave a third of the inputs empty" in text
+
+
+def test_an_example_of_each_mode_is_shown(done):
+    shown = re.findall(r"^mine_(\w+) ──", done.step(6), re.MULTILINE)
+    assert sorted(DENOISERS[name].mode for name in shown) == ["[R]", "[S]", "[X]"]
+    assert len(re.findall(r"\b(the|of|is|a|to)\b", done.step(6))) > 20, "English"
+    for name in shown:
+        full = chunk_length(DENOISERS[name], LENGTHS)
+        example = done.step(6).split(f"mine_{name} ──")[1].split("mine_")[0]
+        assert f"full chunks: {full.length} tokens, {full.noise} noise" in example
+        assert DENOISERS[name].mode in example.split("inputs, ")[1]
+
+
+def test_what_is_measured_is_what_was_asked_for(done):
+    statistics = json.loads((done.folder / "stats" / "statistics.json").read_text())
+    assert (statistics["mixture"], statistics["examples"], statistics["sequence_length"]) == ("mine_mix", 500, LENGTHS)
+    assert len(statistics["laws"]) > 5
+    assert all(law["holds"] for law in statistics["laws"])
+    assert f"{len(statistics['laws'])} of {len(statistics['laws'])} laws hold" in done.step(7)
+    assert statistics["truncated"] == 0
+
+    tasks = {task["task"].removeprefix("mine_"): task for task in statistics["tasks"]}
+    assert tasks.keys() == DENOISERS.keys()
+    assert sum(task["examples"] for task in tasks.values()) == 500
+    for name, task in tasks.items():
+        full, share = chunk_length(DENOISERS[name], LENGTHS), task["share"]
+        assert task["full_chunk"] == dataclasses.asdict(full)
+        assert task["corruption_rate"]["wanted"] == pytest.approx(full.noise / full.length)
+        assert task["corruption_rate"]["measured"] == pytest.approx(full.noise / full.length, abs=0.005)
+        assert share["wanted"] == DENOISERS[name].weight / 8
+        assert share["low"] <= share["examples"] <= share["high"]
+        line = f"mine_{name}: {share['examples']:.1%} of the examples (wanted {share['wanted']:.1%}), "
+        assert f"{line}{full.noise / full.length:.1%} of their tokens are noise" in done.step(7)
+
+    samples = [json.loads(line) for line in (done.folder / "stats" / "samples.jsonl").open()]
+    assert {sample["denoiser"] for sample in samples} == DENOISERS.keys()
+
+
+def test_the_page_has_the_same_numbers(done):
+    page = done.folder / "report.html"
+    assert f"open {page.as_uri()}" in done.step(8)
+    (statistics,) = re.findall(r'<script[^>]*id="statistics"[^>]*>(.*?)</script>', page.read_text(), re.DOTALL)
+    assert json.loads(statistics) == json.loads((done.folder / "stats" / "statistics.json").read_text())
+
+
+def test_the_cache_holds_every_token_and_its_batches_resume(done):
+    vocabulary = open_vocabulary(str(done.folder / "my.model"))
+    totals = json.loads((done.folder / "cache" / "mine_corpus" / "manifest.json").read_text())["totals"]
+    documents = embedded_documents()
+    assert (totals["documents"], totals["skipped"]) == (len(documents), 0)
+    assert totals["tokens"] == sum(len(vocabulary.encode(text)) for text in documents)
+
+    printed = done.step(9)
+    assert f"cache/mine_corpus is as it was written: {len(documents):,} documents, {totals['tokens']:,} tokens" in printed
+    assert len(re.findall(r"^(?:en|de)coder_\w+ \(8, 128\)$", printed, re.MULTILINE)) == 8
+    fill = re.findall(r"^\w+coder_\w+: ([\d.]+)% of the places hold a token$", printed, re.MULTILINE)
+    assert [float(part) / 100 for part in fill] == pytest.approx(
+        list(packed_fill(list(DENOISERS.values()), LENGTHS).values()), abs=0.15
+    )
+    assert "the resumed batches are equal" in printed
+
+
+@pytest.mark.parametrize(("package", "step"), [("jinja2", 8), ("matplotlib", 8), ("apache_beam", 9)])
+def test_a_missing_extra_is_named_before_anything_is_done(tmp_path, package, step):
+    program = f"import runpy, sys; sys.modules[{package!r}] = None; sys.argv[0] = 'tutorial.py'; runpy.run_path({str(TUTORIAL)!r})"
+    ran = start(tmp_path, "-c", program)
+    assert ran.returncode == 1
+    assert re.search(rf"^step {step} .*needs {package}.* pip install '\.\[cache,report\]'$", ran.stderr, re.MULTILINE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_t5x_the_last_step_says_what_to_do(done):
+    printed = done.step(10)
+    assert "needs t5x, airio, jestimator" in printed
+    assert 'see "Train with t5x" in README.md' in printed
+    assert "\n## Train with t5x\n" in (REPOSITORY / "README.md").read_text()
+    for steps in (10, 20):
+        assert re.search(rf"^\$ python -m t5x.train .*--gin_file=train.gin .*--gin.TRAIN_STEPS={steps} ", printed, re.MULTILINE)
+    assert not (done.folder / "run").exists()
+
+
+@pytest.mark.t5x
+@pytest.mark.skipif(
+    importlib.util.find_spec("t5x") is None,
+    reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (README, Train)",
+)
+def test_with_t5x_it_trains_and_goes_on_from_the_checkpoint(done, tmp_path):
+    """In a copy of the folder that the first run left: a tutorial that is run again does not stumble over itself."""
+    folder = tmp_path / "again"
+    shutil.copytree(done.folder, folder)
+    ran = start(tmp_path, TUTORIAL, folder, path=[os.environ["PYTHONPATH"]])
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert "cache/mine_corpus is complete already" in ran.stdout
+
+    printed = Done(ran.stdout, folder).step(10)
+    assert re.findall(r"there are now (.*)", printed) == ["checkpoint_0 checkpoint_10", "checkpoint_0 checkpoint_10 checkpoint_20"]
+    first, second = ((folder / f"run-{steps}.log").read_text() for steps in (10, 20))
+    assert "Restoring checkpoint" not in first
+    assert f"Restoring checkpoint from {folder}/run/checkpoint_10" in second
+
+    losses = re.findall(r"^  (\S+) +step 10: (\S+)  step 20: (\S+)$", printed, re.MULTILINE)
+    assert [name for name, *_ in losses] == ["train", *(f"training_eval/mine_{name}" for name in DENOISERS)]
+    for name, before, after in losses:
+        assert math.isfinite(float(before)), name
+        assert 0 < float(after) < float(before) < math.log(3000) + 1, name

@@ -1,0 +1,327 @@
+"""`UL2DataCollator`: lists of texts or tokens to the model inputs of Hugging Face's models, corrupted as in the pipelines."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.denoisers import T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.forks import check_process
+from ul2_tasks.graphs import as_written
+from ul2_tasks.hugging_face_features import RowFormat, is_integer, model_inputs
+from ul2_tasks.named_vocabularies import open_for_denoisers
+from ul2_tasks.preprocessors import corrupt_chunks, plan
+from ul2_tasks.vocabularies import Mode, SpecialTokens, special_ids, text_vocabulary
+
+if TYPE_CHECKING:
+    import torch
+
+TOKENS, TEXT = "input_ids", "text"
+# TensorFlow would copy a batch to a GPU and back, for less work than that.
+_DEVICE = "CPU:0"
+_RAGGED = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)  # tokens and lengths of rows
+
+
+class UL2DataCollator:
+    """A collate function: examples in, a batch of corrupted examples out, as a model of `transformers` takes it.
+
+        collator = UL2DataCollator("my.model", {"inputs": 512, "targets": 512})
+        for batch in torch.utils.data.DataLoader(texts, batch_size=32, collate_fn=collator):
+            loss = model(**batch).loss
+
+    An example is a text; or its ids, a list or an array; or a dictionary with `input_ids` or, where there are none, `text`, as a
+    stream of `datasets` gives them. (`transformers.Trainer` drops a column that its model does not know, such as `text`, unless
+    `remove_unused_columns=False`.) Each is one chunk: all of its tokens are corrupted by one denoiser, which is drawn by weight.
+    The graph is that of the pipelines, and so are the laws: n and k are exact for the length, no token is lost, no text
+    becomes a special token. What differs is that examples are neither joined nor cut. One of more than `max_tokens`
+    tokens is an error; `chunks` cuts a document:
+
+        stream = documents.map(
+            lambda batch: {"input_ids": [chunk for text in batch["text"] for chunk in collator.chunks(text)]},
+            batched=True, remove_columns=documents.column_names,
+        )
+
+    **Randomness** has no state but the number of batches made. The noise of a batch is a function of `seed`, of that number, of
+    the batch's own tokens, and, in a worker of a DataLoader, of the worker's seed (`torch.utils.data.get_worker_info().seed`).
+    PyTorch draws that one for each worker, and anew for each pass over a DataLoader, from `DataLoader(generator=..)` or
+    `torch.manual_seed`. So:
+
+    * Batches, passes and workers have different noise, even of the same tokens.
+    * The same seed, and with workers also the same seed of PyTorch, give the same batches in the same order.
+    * Processes that train together read different data, and so have different noise; those that read the same have the same.
+    * To go on where a run was, load `state_dict()`: exact without workers. A worker has a copy of the collator that was made
+      when the worker started, and counts its batches itself: a run that goes on with workers draws new noise.
+
+    **Workers.** A forked process hangs in TensorFlow if that ran in the process it was forked from; here it is an error instead,
+    which says what to do. Where TensorFlow was only imported, as by this package, fork is right. The collator can be
+    pickled. It computes on the CPU alone; but a TensorFlow that finds a GPU reserves memory there when it first
+    runs: `tf.config.set_visible_devices([], "GPU")`, before that, keeps it away, and is the program's to decide.
+
+    Attributes:
+        max_tokens: the longest example, in tokens, that each of the denoisers can take.
+    """
+
+    def __init__(
+        self,
+        vocabulary: seqio.Vocabulary | str,
+        sequence_length: Mapping[str, int],
+        denoisers: Sequence[Denoiser] = T5GEMMA2,
+        *,
+        sentinels: Sequence[int] | str | None = None,
+        modes: Mapping[str, Mode] | None = None,
+        chunk_tokens: int | None = None,
+        seed: int = 0,
+        padding: str = "longest",
+        pad_to_multiple_of: int = 8,
+        decoder_start_token_id: int = 0,
+        decoder_only: bool = False,
+        return_tensors: str = "pt",
+    ):
+        """Opens the vocabulary; runs no TensorFlow.
+
+        Args:
+            vocabulary, denoisers, sentinels, modes: as for `register`.
+            sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+            chunk_tokens: an upper bound for an example, where the budgets ask for more sentinels than there are.
+            seed: 0 or more.
+            padding, pad_to_multiple_of, decoder_start_token_id, decoder_only: as for `HuggingFaceFeatureConverter`; padding
+                "max_length" is to `sequence_length`, for a decoder-only model to the sum.
+            return_tensors: "pt", PyTorch's, or "np", NumPy's.
+
+        Raises:
+            ValueError: an argument is none of these; see `preprocessors.plan` for vocabularies without the sentinels or modes,
+                and budgets that do not fit.
+        """
+        self._row_format = RowFormat(
+            padding=padding,
+            pad_to_multiple_of=pad_to_multiple_of,
+            decoder_start_token_id=decoder_start_token_id,
+            decoder_only=decoder_only,
+        )
+        if return_tensors not in ("pt", "np"):
+            raise ValueError(f"return_tensors is {return_tensors!r}, expected 'pt' or 'np'")
+        if not is_integer(seed, at_least=0):
+            raise ValueError(f"seed is {seed!r}, expected an integer of 0 or more")
+        self._return_tensors = return_tensors
+        self._seed = int(seed)
+        self._denoisers = check_denoisers(denoisers)
+        if isinstance(vocabulary, str):
+            vocabulary = open_for_denoisers(vocabulary, self._denoisers, sentinels, modes)
+        features = {key: seqio.Feature(vocabulary, add_eos=True) for key in ("inputs", "targets")}
+        plans = [plan(sequence_length, features, denoiser, sentinels, modes, chunk_tokens) for denoiser in self._denoisers]
+        self._special = [special for special, _ in plans]
+        self._sequence_length = dict(sequence_length)
+        self.max_tokens = min(full.length for _, full in plans)
+        reserved = special_ids(vocabulary, [denoiser.mode for denoiser in self._denoisers], sentinels, modes)
+        self._text_vocabulary = text_vocabulary(vocabulary, reserved)
+        self._is_text = np.ones(vocabulary.vocab_size, bool)
+        self._is_text[[0, *reserved]] = False
+        self._batches = 0
+        self._functions: tuple[list[Callable], Callable] | None = None
+
+    def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor | np.ndarray]:
+        """Makes a batch.
+
+        Args:
+            examples: texts, ids [tokens], or dictionaries of these; not necessarily all alike.
+
+        Returns:
+            [B, length] int64 each, as `hugging_face_features.model_inputs` has them, in the order of the examples.
+
+        Raises:
+            ValueError: there are no examples; one is empty, too long or no example at all, or has a special id. It tells which.
+            RuntimeError: this process was forked from one in which TensorFlow had run.
+            ImportError: PyTorch's tensors are asked for, and there is no torch.
+        """
+        check_process()
+        chunks = self._read(examples)
+        tokens, lengths = np.concatenate(chunks), np.array([len(chunk) for chunk in chunks])
+        self._check_ids(tokens, lengths)
+        chosen, seeds = self._draw(tokens, lengths)
+        with tf.device(_DEVICE):
+            inputs, targets = self._corrupted(chunks, chosen, seeds)
+            _, pad = self._graphs()
+            rows = pad(*_flat(inputs), *_flat(targets))
+        batch = {name: rows[name].numpy().astype(np.int64) for name in self._row_format.names}
+        self._batches += 1
+        if self._return_tensors == "np":
+            return batch
+        from_numpy = _torch().from_numpy
+        return {name: from_numpy(rows) for name, rows in batch.items()}
+
+    def chunks(self, document: str | Sequence[int]) -> list[np.ndarray]:
+        """Cuts a document into examples: all of its tokens, every `max_tokens` of them.
+
+        Args:
+            document: a text, or ids [tokens].
+
+        Returns:
+            Arrays [tokens] int32, none of them empty, of which only the last can be shorter; of an empty document none.
+        """
+        tokens = self._tokens(document, "the document")
+        return [tokens[start : start + self.max_tokens].astype(np.int32) for start in range(0, len(tokens), self.max_tokens)]
+
+    def state_dict(self) -> dict[str, int]:
+        """{"batches": int}, how many were made."""
+        return {"batches": self._batches}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Goes on where the state was taken.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        if not isinstance(state, Mapping) or not is_integer(state.get("batches"), at_least=0):
+            raise ValueError(f'the state is {state!r}, expected {{"batches": how many were made}}, as state_dict() returns it')
+        self._batches = int(state["batches"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_functions": None}  # graphs cannot be pickled, and are made again where they are used
+
+    def _read(self, examples: Sequence[Any]) -> list[np.ndarray]:
+        if isinstance(examples, str | Mapping) or not len(examples):
+            raise ValueError(f"the examples are {examples!r:.100}, expected a list of at least one")
+        chunks = []
+        for number, example in enumerate(examples):
+            name = _name(number)
+            if isinstance(example, Mapping):
+                key = next((key for key in (TOKENS, TEXT) if key in example), None)
+                if key is None:
+                    raise ValueError(
+                        f"{name} has the fields {sorted(example)}, expected {TOKENS!r} or {TEXT!r}; rename a column, and give"
+                        " transformers.TrainingArguments remove_unused_columns=False"
+                    )
+                example = example[key]
+            tokens = self._tokens(example, name)
+            if not tokens.size:
+                raise ValueError(f"{name} is empty, expected at least one token; leave it out, as dataset.filter does")
+            if len(tokens) > self.max_tokens:
+                raise ValueError(
+                    f"{name} has {len(tokens)} tokens, expected {self.max_tokens} at most: all that each denoiser can make into"
+                    f" {self._sequence_length}. Nothing is cut here: cut documents before with collator.chunks(..), or raise"
+                    " sequence_length"
+                )
+            chunks.append(tokens)
+        return chunks
+
+    def _tokens(self, example: Any, name: str) -> np.ndarray:
+        """Its ids, [tokens] int64."""
+        try:
+            tokens = np.asarray(self._text_vocabulary.encode(example) if isinstance(example, str) else example)
+        except ValueError:  # lists of different lengths
+            tokens = np.array(None)
+        if tokens.shape != (0,) and (tokens.ndim != 1 or tokens.dtype.kind not in "iu"):
+            raise ValueError(f"{name} is {example!r:.100}, expected a text, or integer ids [tokens]")
+        return tokens.astype(np.int64)
+
+    def _check_ids(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
+        in_range = (tokens >= 0) & (tokens < len(self._is_text))
+        valid = in_range & self._is_text[np.where(in_range, tokens, 0)]
+        if valid.all():
+            return
+        place = int(np.argmin(valid))
+        number = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+        raise ValueError(
+            f"{_name(number)} holds the id {tokens[place]}, which no text may have: padding (0), a sentinel, a mode, or"
+            f" beyond the {len(self._is_text)} ids of the vocabulary. Another vocabulary tokenized it, or it was padded or"
+            " corrupted before: give the text itself, or ids of this vocabulary without special ones"
+        )
+
+    def _draw(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The number of each example's denoiser, [B], and a seed for each denoiser, [D, 2] int64."""
+        source = hashlib.blake2b(repr((self._seed, self._batches, _worker_seed())).encode(), digest_size=16)
+        source.update(lengths.astype("<i8").tobytes())
+        source.update(tokens.astype("<i4").tobytes())
+        # Of NumPy's randomness the one thing that never changes from version to version.
+        words = np.random.SeedSequence(int.from_bytes(source.digest(), "little")).generate_state(
+            2 * len(self._denoisers) + len(lengths), np.uint64
+        )
+        seeds, draws = np.split(words, [2 * len(self._denoisers)])
+        ends = np.cumsum([denoiser.weight for denoiser in self._denoisers], dtype=float)
+        chosen = np.searchsorted(ends[:-1], draws / 2.0**64 * ends[-1], side="right")
+        return chosen, seeds.view(np.int64).reshape(-1, 2)
+
+    def _corrupted(self, chunks: Sequence[np.ndarray], chosen: np.ndarray, seeds: np.ndarray) -> list[list[np.ndarray]]:
+        """The inputs of all examples, and their targets, [tokens] int32 each."""
+        corrupt, _ = self._graphs()
+        inputs, targets = [None] * len(chunks), [None] * len(chunks)
+        for index in np.unique(chosen):
+            numbers = np.flatnonzero(chosen == index)
+            made = corrupt[index](*_flat([chunks[number] for number in numbers]), tf.constant(seeds[index]))
+            for rows, (tokens, lengths) in zip((inputs, targets), made):
+                for number, row in zip(numbers, np.split(tokens.numpy(), np.cumsum(lengths)[:-1])):
+                    rows[number] = row
+        return [inputs, targets]
+
+    def _graphs(self) -> tuple[list[Callable], Callable]:
+        """For each denoiser a function from chunks to examples, and one from examples to model inputs; traced once."""
+        if self._functions is None:
+            corrupt = [_corruption(denoiser, special, self.max_tokens) for denoiser, special in zip(self._denoisers, self._special)]
+            self._functions = corrupt, _padding(self._sequence_length, self._row_format)
+        return self._functions
+
+
+def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> Callable:
+    """A graph: tokens [N] int32 and lengths [R] int64 of chunks, and a seed [2] int64, to those of inputs and of targets."""
+
+    @as_written
+    def corrupt(tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        chunks = tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False).to_tensor()
+        features = corrupt_chunks(
+            chunks, tf.cast(lengths, tf.int32), seed, denoiser=denoiser, special=special, max_length=max_tokens
+        )
+        return [(features[key].flat_values, features[key].row_lengths()) for key in ("inputs", "targets")]
+
+    return _graph(corrupt, *_RAGGED, tf.TensorSpec([2], tf.int64))
+
+
+def _padding(lengths: Mapping[str, int], row_format: RowFormat) -> Callable:
+    """A graph: tokens and lengths of inputs and of targets to model inputs."""
+
+    @as_written
+    def pad(inputs: tf.Tensor, inputs_lengths: tf.Tensor, targets: tf.Tensor, targets_lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+        rows = (
+            tf.RaggedTensor.from_row_lengths(*feature, validate=False)
+            for feature in ((inputs, inputs_lengths), (targets, targets_lengths))
+        )
+        return model_inputs(*rows, lengths, row_format)
+
+    return _graph(pad, *_RAGGED, *_RAGGED)
+
+
+def _graph(function: Callable, *specs: tf.TensorSpec) -> Callable:
+    """Traced here, once and for all shapes, for the CPU."""
+    with tf.device(_DEVICE):
+        return tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+
+
+def _name(number: int) -> str:
+    return f"example {number} of the batch, counted from 0,"
+
+
+def _flat(rows: Sequence[np.ndarray]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows as their tokens [N] int32 and lengths [R] int64."""
+    return tf.constant(np.concatenate(rows), tf.int32), tf.constant([len(row) for row in rows], tf.int64)
+
+
+def _worker_seed() -> int | None:
+    """That of this worker of a DataLoader, in which torch is there anyway."""
+    data = sys.modules.get("torch.utils.data")
+    worker = data and data.get_worker_info()
+    return worker.seed if worker else None
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"return_tensors is 'pt', but there is no torch ({error}); pip install 'ul2_tasks[torch]', or return_tensors='np'"
+        ) from error
+    return torch
