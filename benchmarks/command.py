@@ -17,12 +17,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-COMMAND = "from ul2_command import main; main(prog_name='ul2')"
 SIDES = {
     "python -c pass": ["-c", "pass"],
-    "ul2 --help": ["-c", COMMAND, "--help"],
-    "ul2 stats --help": ["-c", COMMAND, "stats", "--help"],
-    "ul2 completion bash": ["-c", COMMAND, "completion", "bash"],
+    "ul2 --help": ["-m", "ul2_command", "--help"],
+    "ul2 stats --help": ["-m", "ul2_command", "stats", "--help"],
+    "ul2 completion bash": ["-m", "ul2_command", "completion", "bash"],
     "import seqio": ["-c", "import seqio"],
     "python -m ul2_tasks --help": ["-m", "ul2_tasks", "--help"],
 }

@@ -41,7 +41,7 @@ print(f"in {FOLDER}")
 def ul2(*arguments, statuses=(0,)):
     """Runs the command `ul2`, also where that is not on the PATH, after printing it."""
     print("\n$", shlex.join(["ul2", *arguments]), flush=True)
-    command = [sys.executable, "-c", "from ul2_command import main; main(prog_name='ul2')", *arguments]
+    command = [sys.executable, "-m", "ul2_command", *arguments]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in process.stdout:
         print(line, end="", flush=True)

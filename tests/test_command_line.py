@@ -98,7 +98,7 @@ def test_the_doctor_names_each_problem_with_what_mends_it(tmp_path, content, opt
     row = next(line for line in done.stdout.splitlines() if re.search(found, line))
     assert "problem" in row
     assert remedy in row
-    assert re.search(r"^\d+ problems", done.stdout, re.MULTILINE)
+    assert re.search(r"^(1 problem|\d+ problems)$", done.stdout, re.MULTILINE)
 
 
 def test_what_is_skipped_on_purpose_is_no_problem(tmp_path):
@@ -153,6 +153,10 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["vocab", "train", "--output", "a.txt"], "the output is 'a.txt', expected a file that ends in .model"),
         (["show", "--lengths", "512"], "got '512', expected the tokens of inputs and of targets, such as 512,512"),
         (["cache", "nothing", "--output", "out"], "there is no mixture 'nothing_mix', only ["),
+        (["verify", "/nowhere"], "there is no folder '/nowhere'; expected that of one corpus, such as OUTPUT/ul2_corpus"),
+        (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file are instead of --corpus; give one of them"),
+        (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
+        (["stats", "--examples", "0"], "0 is not in the range x>=1"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(arguments, message):
@@ -214,7 +218,7 @@ def test_what_a_corpus_and_a_mixture_are_is_said_alike_everywhere(command):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands_and_options(shell):
     assert "_UL2_COMPLETE" in ul2("completion", shell).stdout
-    program = [sys.executable, "-c", "from ul2_command import main; main(prog_name='ul2')"]
+    program = [sys.executable, "-m", "ul2_command"]
     for words, number, expected in (("ul2 re", 1, {"report"}), ("ul2 stats --pre", 2, {"--preset"})):
         asked = {"_UL2_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
         asked["COMP_CWORD"] = words.split()[number] if shell == "fish" else asked["COMP_CWORD"]

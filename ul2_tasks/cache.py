@@ -179,6 +179,8 @@ def identity(cache_dir: str, split: str) -> str:
 
 def verify(cache_dir: str) -> Iterator[str]:
     """Reads a cache again, and gives a sentence for each file that is missing, truncated, altered or too many."""
+    if not tf.io.gfile.isdir(cache_dir):
+        raise ValueError(f"there is no folder {cache_dir!r}; expected that of one corpus, such as OUTPUT/ul2_corpus")
     manifest = read_manifest(cache_dir)
     if manifest is None:
         raise ValueError(f"{cache_dir} has no {MANIFEST}; the first use of the cache makes it")

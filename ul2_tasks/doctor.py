@@ -194,7 +194,7 @@ def report(findings: Iterable[Finding], console: Console) -> int:
         problems += finding.kind == "problem"
         table.add_row(_MARKS[finding.kind], Text(finding.about), Text(finding.what), Text(finding.remedy))
     console.print(table)
-    console.print(f"{problems} problems" if problems else "no problem", style="bold")
+    console.print({0: "no problem", 1: "1 problem"}.get(problems, f"{problems} problems"), style="bold")
     return problems
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ul2_tasks.advice import best_chunk_tokens, best_lengths, packed_fill
 from ul2_tasks.denoisers import Denoiser
-from ul2_tasks.lengths import sentinels_needed
+from ul2_tasks.lengths import chunk_length, sentinels_needed
 from ul2_tasks.providers import DenoisingTask
 
 
@@ -64,18 +64,20 @@ def _print_advice(
 ) -> None:
     """A column for each way to use as many tokens in all."""
     with console.status("packing examples of many sizes"):
-        ways = [("these lengths", sequence_length, chunk_tokens)]
-        ways += [("and advised chunks", sequence_length, best_chunk_tokens(denoisers, sequence_length))]
+        advised = best_chunk_tokens(denoisers, sequence_length)
+        ways = [("as above", sequence_length, chunk_tokens), ("advised chunks", sequence_length, advised)]
         if (balanced := best_lengths(denoisers, sequence_length)) != dict(sequence_length):
-            ways += [("advised lengths", balanced, {}), ("and advised chunks", balanced, best_chunk_tokens(denoisers, balanced))]
+            full = {denoiser.name: chunk_length(denoiser, balanced).length for denoiser in denoisers}
+            ways += [("advised lengths", balanced, full), ("advised both", balanced, best_chunk_tokens(denoisers, balanced))]
         fills = [packed_fill(denoisers, lengths, chunks) for _, lengths, chunks in ways]
     table = _columns("packed rows, and the part of them that holds tokens", "", [name for name, _, _ in ways])
     table.add_row("--lengths", *("{inputs},{targets}".format_map(lengths) for _, lengths, _ in ways))
     for feature in ("inputs", "targets"):
         table.add_row(f"{feature} filled", *(f"{fill[feature]:.1%}" for fill in fills))
     for denoiser in denoisers:
-        table.add_row(f"chunk_tokens {denoiser.name}", *(f"{chunks.get(denoiser.name, 'full')}" for _, _, chunks in ways))
+        table.add_row(f"chunk_tokens {denoiser.name}", *(f"{chunks[denoiser.name]}" for _, _, chunks in ways))
     console.print(table, highlight=False)
+    console.print(f"advised chunks: register(.., chunk_tokens={advised})", highlight=False, soft_wrap=True)
 
 
 def _columns(title: str, first: str, names: Sequence[str]) -> Table:

@@ -1,0 +1,5 @@
+"""`python -m ul2_command` is the command `ul2`, where that is not on the path."""
+
+from ul2_command import main
+
+main(prog_name="ul2")
