@@ -18,6 +18,8 @@ T5X = ["cached_property", "chex", "fiddle>=0.2.5", "grain", "jaxtyping", "tensor
 
 HUGGING_FACE = ["datasets>=3.2", "tokenizers>=0.21"]  # hf: corpora, tokenizer.json
 
+TORCH = ["torch>=2.2", "transformers>=4.50", "accelerate"]  # PyTorch datasets, Transformers' models and Trainer
+
 REPORT = ["jinja2>=3", "matplotlib>=3.8"]  # `ul2 report`
 
 CACHE = ["apache-beam[tfrecord]>=2.77"]  # seqio_cache_tasks, `ul2 cache`
@@ -41,6 +43,7 @@ setuptools.setup(
         "tensorflow>=2.21,<2.22",
         "tensorflow-text>=2.21,<2.22",
         "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
+        "array_record",  # which tensorflow-datasets, and so seqio, bring anyway
         "backports.zstd",
         "click>=8",
         "fsspec>=2023.1",
@@ -57,6 +60,7 @@ setuptools.setup(
         "dask": DASK,
         "huggingface": HUGGING_FACE,
         "report": REPORT,
+        "torch": TORCH,
         "t5": T5,  # t5.data, for downstream tasks and as the benchmarks' peer
         "t5x": T5X,
         "test": [
@@ -66,6 +70,7 @@ setuptools.setup(
             *HUGGING_FACE,
             *REPORT,
             "selenium>=4.20",  # drives the report's page in Chromium
+            # Tests that need PyTorch skip without it: `pip install .[test]` would bring gigabytes of CUDA. .ci/run adds a CPU build.
             "pytest>=8",
             "pytest-xdist>=3",
             "hypothesis>=6",

@@ -27,7 +27,7 @@ def corpus(tmp_path_factory):
     return folder
 
 
-COMMANDS = ["show", "stats", "report", "lengths", "doctor", "vocab train", "cache", "verify", "completion"]
+COMMANDS = ["show", "stats", "report", "lengths", "doctor", "vocab train", "cache", "export", "verify", "completion"]
 
 
 def ul2(*arguments, stdin=None):
@@ -210,7 +210,7 @@ def test_what_a_corpus_and_a_mixture_are_is_said_alike_everywhere(command):
     if command in ("verify", "completion"):
         assert options <= {"--debug", "--help"}
         return
-    assert options >= {"--corpus", "--text_key", "--validation", "--format", "--documents", "--debug", "--help"}
+    assert options >= {"--corpus", "--text_key", "--validation", "--corpus_format", "--documents", "--debug", "--help"}
     if command != "vocab train":
         assert options >= {"--module", "--vocabulary", "--preset", "--sentinels", "--on_error", "--chunk_tokens"}
 
@@ -286,6 +286,22 @@ def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
     for command in (["stats"], ["report", "--output", tmp_path / "page.html"]):
         done = ul2(*command, *asked)
         assert done.exit_code == 1, done.stderr
+
+
+def test_examples_are_exported_and_verified(tmp_path):
+    folder = tmp_path / "out"
+    asked = ["export", "--lengths", "64,64", "--format", "jsonl", "--shards", 2, "--output", folder]
+    assert ul2(*asked).exit_code == 0
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["manifest.json", "train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl"]
+    lines = sum(len((folder / name).read_text().splitlines()) for name in names[1:])
+    assert f"{folder} is as it was written: " in ul2("verify", folder).stdout
+    assert f"{lines:,} examples" in ul2("verify", folder).stdout
+    assert "is complete already" in ul2(*asked).stderr
+    (folder / names[1]).write_text("")
+    done = ul2("verify", folder)
+    assert done.exit_code == 1
+    assert names[1] in done.stdout
 
 
 def test_lengths_and_advice_are_shown():

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from ul2_command.errors import PROBLEMS_FOUND, Group
-from ul2_command.options import files, of_a_corpus, of_a_mixture, of_examples, with_lengths
+from ul2_command.options import files, of_a_corpus, of_a_job, of_a_mixture, of_examples, with_lengths
 
 EXAMPLES, SAMPLES = 4000, 8
 SHOWN = "96,96"
@@ -35,6 +35,7 @@ def main(context: click.Context) -> None:
     Choose its lengths:  ul2 lengths --lengths 2048,512
     Prepare it:          ul2 vocab train --corpus texts --output my.model
                          ul2 cache mine --corpus texts --vocabulary my.model --output cache
+    Take it elsewhere:   ul2 export mine --module my_corpora --format parquet --output examples
     """
     if context.invoked_subcommand is None:
         for command in (show, stats):
@@ -201,10 +202,8 @@ def train(source: dict[str, object], output: str, split: str, mode, **options) -
     "--output", required=True, shell_complete=files, help="Folder for the caches of several corpora, local or remote (gs://..)."
 )
 @click.option("--max_documents", type=click.IntRange(1), help="At most so many documents of each split: a smoke build.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes of the local runner.")
-@click.option("--runner", default="FnApiRunner", show_default=True, help="Beam's runner; DirectRunner downloads a binary first.")
-@click.option("--pipeline_option", multiple=True, help="Another option of Beam, such as --pipeline_option=--region=us-central1.")
-def cache(registration, output: str, max_documents, workers: int, runner: str, pipeline_option) -> None:
+@of_a_job
+def cache(registration, output: str, max_documents: int | None, pipeline_options: list[str] | None) -> None:
     """Tokenizes the corpus once, for all denoisers.
 
     It is a Beam job, here or on a cluster. A job that was interrupted goes on where it stopped when it is started again.
@@ -214,35 +213,73 @@ def cache(registration, output: str, max_documents, workers: int, runner: str, p
     except ImportError as error:
         raise ImportError(f"caching needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
 
-    options = [f"--runner={runner}", *pipeline_option]
-    if workers > 1:
-        options += [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
     registration.apply()
     build(
         f"{registration.name}_corpus",
         output,
         max_documents=max_documents,
         prepare=registration.apply,
-        pipeline_options=options,
+        pipeline_options=pipeline_options or ["--runner=FnApiRunner"],
     )
 
 
 @main.command()
-@click.argument("cache_dir")
-def verify(cache_dir: str) -> None:
-    """Checks that a cache is as it was written.
+@of_a_mixture
+@with_lengths("512,512")
+@of_examples
+@click.option(
+    "--format",
+    "written_as",
+    type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord"]),
+    required=True,
+    help="Of the files that are written.",
+)
+@click.option("--output", required=True, shell_complete=files, help="A new folder for them, local or remote (gs://..).")
+@click.option(
+    "--epochs", type=click.IntRange(1), default=1, show_default=True, help="Each ends when its first denoiser has read all."
+)
+@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Files; each reads a share of the corpus.")
+@click.option("--cache", "cache_dir", shell_complete=files, help="The --output of `ul2 cache`, to read the corpus from.")
+@of_a_job
+def export(registration, written_as: str, output: str, cache_dir: str | None, **options) -> None:
+    """Writes corrupted examples to files, for other trainers.
 
-    It reads CACHE_DIR (such as OUTPUT/ul2_corpus) again, and names each file that differs; exit status 1 if there is one.
+    The ids of inputs and targets, and the denoiser's name: what training would read, in its order. With --workers, --runner or
+    --pipeline_option it is a Beam job. An export that was interrupted goes on where it stopped when it is started again.
+
+    \b
+    ul2 export --format parquet --output examples
+    ul2 export mine --module my_corpora --cache cache --format tfrecord --shards 64 --workers 8 --output examples
+    """
+    from ul2_tasks.export import write_examples
+
+    mixture = registration.apply()
+    if cache_dir:
+        import seqio
+
+        seqio.add_global_cache_dirs([cache_dir])
+    write_examples(mixture, output, format=written_as, use_cached=bool(cache_dir), prepare=registration.apply, **options)
+
+
+@main.command()
+@click.argument("folder")
+def verify(folder: str) -> None:
+    """Checks that a cache, or an export, is as it was written.
+
+    It reads FOLDER (such as OUTPUT/ul2_corpus) again, and names each file that differs; exit status 1 if there is one.
     """
     from ul2_tasks import cache as caches
+    from ul2_tasks import export as exports
 
-    wrong = list(caches.verify(cache_dir))
+    written = exports if exports.is_export(folder) else caches
+    wrong = list(written.verify(folder))
     for sentence in wrong:
         click.echo(sentence)
     if wrong:
         sys.exit(PROBLEMS_FOUND)
-    totals = caches.read_manifest(cache_dir)["totals"]
-    click.echo(f"{cache_dir} is as it was written: " + ", ".join(f"{count:,} {what}" for what, count in totals.items()))
+    totals = written.read_manifest(folder)["totals"]
+    counts = (f"{count:,} {what.replace('_', ' ')}" for what, count in totals.items() if isinstance(count, int))
+    click.echo(f"{folder} is as it was written: " + ", ".join(counts))
 
 
 @main.command(cls=click.Command)

@@ -26,7 +26,7 @@ _SOURCE = [
     click.option("--text_key", help="Field, column or feature of the text.  [default: text]"),
     click.option("--id_key", help="Field, column or feature of the document's id, for --validation.  [default: the text]"),
     click.option("--validation", type=float, help="Fraction of the documents that are split off, by a hash of their ids."),
-    click.option("--format", help="Of the files: text, jsonl, parquet, arrow, tfrecord.  [default: as their names say]"),
+    click.option("--corpus_format", "format", help="text, jsonl, parquet, arrow or tfrecord.  [default: as the files' names say]"),
     click.option("--documents", help="What a document is in text files: a line, a file or a paragraph.  [default: line]"),
 ]
 _REGISTER = [
@@ -38,6 +38,15 @@ _REGISTER = [
     click.option("--on_error", type=click.Choice(["raise", "skip"]), help="What becomes of bad records.  [default: raise]"),
     click.option("--chunk_tokens", type=int, help="An upper bound for the chunks."),
     click.option("--separate_documents", is_flag=True, default=None, help="An EOS after each document."),
+]
+
+
+_JOB = [
+    click.option("--workers", type=click.IntRange(1), help="Processes of Beam's local runner."),
+    click.option("--runner", help="Beam's runner, such as FnApiRunner; DirectRunner downloads a binary first."),
+    click.option(
+        "--pipeline_option", multiple=True, help="Another option of Beam, such as --pipeline_option=--region=us-central1."
+    ),
 ]
 
 
@@ -67,6 +76,19 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
     wrapped = _with(_REGISTER, of_a_corpus(wrapped))
     wrapped = click.option("--module", multiple=True, help="Module that registers NAME, instead of all these options.")(wrapped)
     return click.argument("name", required=False)(wrapped)
+
+
+def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
+    """How a Beam job runs, as the command's argument `pipeline_options`; None where none of these options is given."""
+
+    @functools.wraps(command)
+    def wrapped(workers: int | None, runner: str | None, pipeline_option, **options) -> None:
+        pipeline_options = [f"--runner={runner or 'FnApiRunner'}", *pipeline_option]
+        if (workers or 1) > 1:
+            pipeline_options += [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
+        command(pipeline_options=pipeline_options if workers or runner or pipeline_option else None, **options)
+
+    return _with(_JOB, wrapped)
 
 
 def with_lengths(default: str) -> Callable:

@@ -84,6 +84,10 @@ class NamedByteVocabulary(seqio.ByteVocabulary):
     def __init__(self, sentinels: int, modes: Sequence[str]):
         super().__init__(extra_ids=sentinels + len(modes))
         self._modes = tuple(modes)
+        self._special = {f"<extra_id_{number}>": self.vocab_size - 1 - number for number in range(sentinels)} | {
+            mode: _BYTES.stop + number for number, mode in enumerate(self._modes)
+        }
+        self._names = {0: "<pad>", 1: "</s>", 2: "<unk>", **{id: name for name, id in self._special.items()}}
 
     @property
     def identity(self) -> str:
@@ -91,12 +95,12 @@ class NamedByteVocabulary(seqio.ByteVocabulary):
         return f"modes {' '.join(self._modes)}"
 
     def piece_id(self, name: str) -> int | None:
-        return self._special().get(name)
+        return self._special.get(name)
 
     def id_to_piece(self, id: int) -> str:
         if id in _BYTES:
             return f"<0x{id - _BYTES.start:02X}>"
-        return {0: "<pad>", 1: "</s>", 2: "<unk>", **{special: name for name, special in self._special().items()}}[id]
+        return self._names[id]
 
     def is_ordinary(self, id: int) -> bool:
         return id in _BYTES
@@ -106,12 +110,6 @@ class NamedByteVocabulary(seqio.ByteVocabulary):
 
     def barring(self, ids: Iterable[int]) -> NamedByteVocabulary:
         return self
-
-    def _special(self) -> dict[str, int]:
-        sentinels = self.extra_ids - len(self._modes)
-        return {f"<extra_id_{number}>": self.vocab_size - 1 - number for number in range(sentinels)} | {
-            mode: _BYTES.stop + number for number, mode in enumerate(self._modes)
-        }
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamedByteVocabulary) and (self.extra_ids, self._modes) == (other.extra_ids, other._modes)

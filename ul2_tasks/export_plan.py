@@ -1,0 +1,136 @@
+"""What an export is: its arguments, the pipeline that they name, and the files that come of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpora import CorpusView, corpus_settings
+from ul2_tasks.export_folder import place
+from ul2_tasks.export_formats import open_format
+from ul2_tasks.providers import DENOISER, STREAM_VERSION, DenoisingTask
+from ul2_tasks.samples import denoising_tasks
+
+PARTS = "parts"
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """An export that is asked for.
+
+    Attributes:
+        folder: where it goes; absolute, or of a remote file system.
+        arguments: those of `write_examples` that decide what is written, by name.
+        pipeline: what makes the examples; see `describe`.
+        cache_dirs: SeqIO's, for workers.
+    """
+
+    folder: str
+    arguments: Mapping[str, object]
+    pipeline: Mapping[str, object]
+    cache_dirs: Sequence[str]
+
+    @property
+    def parts(self) -> str:
+        """The folder of what is known of an unfinished export."""
+        return place(self.folder, PARTS)
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the shards' files, in order."""
+        name = "{split}-{shard:05d}-of-{shards:05d}.{format}"
+        return [name.format(shard=shard, **self.arguments) for shard in range(self.arguments["shards"])]
+
+    def note(self, name: str) -> str:
+        """The path of the file that says that a shard's file of this name is written, and what is in it."""
+        return place(self.parts, f"{name}.json")
+
+    def dataset(self, shard: int) -> tf.data.Dataset:
+        """The examples of a shard, with the names of their denoisers."""
+        arguments = self.arguments
+        return seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
+            arguments["sequence_length"],
+            arguments["split"],
+            use_cached=arguments["use_cached"],
+            shuffle=True,
+            seed=arguments["seed"],
+            shard_info=seqio.ShardInfo(shard, arguments["shards"]),
+            num_epochs=arguments["epochs"],
+            log_mixing_proportions=False,
+            passthrough_features=[DENOISER],
+        )
+
+
+def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
+    """What `write_examples` is asked for.
+
+    Args:
+        output: the folder.
+        arguments: those of `write_examples` that decide what is written, by name.
+
+    Raises:
+        ValueError: an argument is wrong; see `write_examples`.
+        ImportError: the format needs a package that is not installed.
+    """
+    open_format(arguments["format"])
+    for name, least in {"seed": None, "epochs": 1, "shards": 1}.items():
+        value = arguments[name]
+        if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+            raise ValueError(f"{name} is {value!r}, expected an integer{'' if least is None else f' of at least {least}'}")
+    if arguments["mixture"] not in seqio.MixtureRegistry.names():
+        raise ValueError(f"there is no mixture {arguments['mixture']!r}, only {sorted(seqio.MixtureRegistry.names())}")
+    cache_dirs = seqio.get_global_cache_dirs() if arguments["use_cached"] else []
+    return Export(_absolute(output).rstrip("/"), arguments, describe(arguments), tuple(map(_absolute, cache_dirs)))
+
+
+def describe(arguments: Mapping[str, object]) -> dict[str, object]:
+    """What makes the examples that these arguments name, as JSON has it: where it is the same, so are the examples."""
+    mixture, split = seqio.MixtureRegistry.get(arguments["mixture"]), arguments["split"]
+    tasks = [task for task in denoising_tasks(mixture.name) if split in task.splits]
+    if not tasks:
+        present = sorted({name for task in mixture.tasks for name in task.splits})
+        raise ValueError(f"{mixture.name!r} has no split {split!r}, only {present}")
+
+    sources = {task.source.corpus.name: task.source for task in tasks}
+
+    def describe_corpus(source: CorpusView) -> dict[str, object]:
+        if arguments["use_cached"]:
+            read = f"cache: {source.cached().cache_identity(split)}"
+        else:
+            pieces = source.list_shards(split)
+            read = f"{len(pieces)} pieces, {_crc32(pieces)}"
+        return {**corpus_settings(source.corpus), "read": read}
+
+    def describe_task(task: DenoisingTask) -> dict[str, object]:
+        special, settings = task.special_tokens(), task.preprocessors[0].keywords
+        return {
+            "corpus": task.source.corpus.name,
+            "rate": mixture.get_rate(task),
+            "denoiser": {"class": type(task.denoiser).__name__, **dataclasses.asdict(task.denoiser)},
+            "mode_ids": list(map(int, special.mode)),
+            "eos_id": special.eos,
+            "sentinels": f"{len(special.sentinels)} ids, {_crc32(map(int, special.sentinels))}",
+            "chunk": dataclasses.asdict(task.full_chunk(arguments["sequence_length"])),
+            **{key: value for key, value in settings.items() if key not in ("denoiser", "sentinels", "modes")},
+        }
+
+    description = {
+        "stream_version": STREAM_VERSION,
+        "corpora": {name: describe_corpus(source) for name, source in sources.items()},
+        "tasks": {task.name: describe_task(task) for task in tasks},
+    }
+    return json.loads(json.dumps(description))
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)  # workers may be in other folders
+
+
+def _crc32(values: Iterable) -> str:
+    return f"crc32 {zlib.crc32(repr(list(values)).encode())}"
