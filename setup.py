@@ -70,7 +70,7 @@ setuptools.setup(
             *HUGGING_FACE,
             *REPORT,
             "selenium>=4.20",  # drives the report's page in Chromium
-            # Tests that need PyTorch skip without it: `pip install .[test]` would bring gigabytes of CUDA. .ci/run adds a CPU build.
+            # No torch, which would bring gigabytes of CUDA: the tests that need it skip, and .ci/run adds a CPU build.
             "pytest>=8",
             "pytest-xdist>=3",
             "hypothesis>=6",

@@ -21,8 +21,8 @@ from click.testing import CliRunner
 from rich.console import Console
 from support import byte_vocabulary, long_documents, t5_model
 
+from ul2_command import main
 from ul2_tasks import T5GEMMA2, cache, default_vocabulary, register
-from ul2_tasks.__main__ import main
 from ul2_tasks.build_cache import build
 from ul2_tasks.corpora import CorpusView
 from ul2_tasks.memory import MemoryDataSource
@@ -451,7 +451,7 @@ def test_the_command_says_what_it_wrote_and_how_to_use_it(tmp_path):
     assert (spoilt.exit_code, spoilt.stdout[:50]) == (1, "train.tfrecord-00000-of-00064 is altered: SHA-256 ")
 
 
-AS_A_SCRIPT = "import sys; sys.path.remove(''); from ul2_tasks.__main__ import main; main()"
+AS_A_SCRIPT = "import sys; sys.path.remove(''); from ul2_command import main; main()"
 
 
 def test_the_script_finds_a_module_in_the_current_folder(tmp_path):

@@ -31,7 +31,7 @@ def test_the_python_of_the_readme_runs(tmp_path):
         minloglevel=2,
     )
     blocks = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     program = "\n".join(
         [
             *blocks,
@@ -39,16 +39,20 @@ def test_the_python_of_the_readme_runs(tmp_path):
             "both = seqio.get_mixture_or_task(name).get_dataset({'inputs': 256, 'targets': 256}, split='train', seed=0)",
             "print(*(len(seqio.get_mixture_or_task(n).tasks) for n in (web, own)))",
             "print(len(next(both.as_numpy_iterator())['inputs']))",
+            "print(*row, *row['labels'].shape[:1])",
+            "print(half, seqio.get_mixture_or_task(half).total_rate)",
         ]
     )
     paths = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=paths, check=True, capture_output=True, text=True)
-    solved, advice, default, tasks, own = done.stdout.splitlines()
+    solved, advice, default, tasks, own, row, half = done.stdout.splitlines()
     assert f"# {solved}" in README
     assert f"# {advice}" in README
     assert default.startswith("['inputs', 'targets'] ['decoder_input_tokens'")
     assert tasks == "5 6"
     assert 0 < int(own) <= 256
+    assert row == "input_ids attention_mask decoder_input_ids decoder_attention_mask labels 8"
+    assert half == "half_mix 16.0"
 
 
 def test_the_gin_of_the_readme_mixes_two_corpora(tmp_path):

@@ -2,4 +2,5 @@
 
 from ul2_command import main
 
-main(prog_name="ul2")
+if __name__ == "__main__":
+    main(prog_name="ul2")

@@ -1,0 +1,307 @@
+"""Mixtures as a PyTorch dataset: sharded over processes and workers, reproducible, resumable."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.forks import check_process, tensorflow_has_run
+from ul2_tasks.registration import Registration
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError(f"ul2_tasks.torch_dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
+
+STATE_VERSION = 1
+# A snapshot of the pipeline is written when the time since the last one is so many times what that one took. What was read
+# since then is read again on a resume.
+SECONDS_PER_SECOND_OF_WRITING = 20.0
+
+_SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels"}
+_CHECKPOINT = "iterator"
+_ADVICE = "each DataLoader worker of each process reads a shard of its own; use fewer workers, or more documents"
+
+
+class UL2IterableDataset(torch.utils.data.IterableDataset):
+    """The examples of a mixture, or of one task, shuffled and mixed as SeqIO has them.
+
+        dataset = UL2IterableDataset(
+            "ul2_mix", {"inputs": 512, "targets": 512}, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=8)
+        )
+        for batch in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2):
+            loss = model(**batch).loss
+
+    Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64},
+    both with their EOS, for a DataLoader with a batch size and a function that pads, `transformers.DataCollatorForSeq2Seq` or
+    one's own. With one it gives what that makes, whole batches or padded examples. Integers become int64, strings str or lists
+    of str, all else keeps its type.
+
+    **Shards.** Worker w of W in process r of R reads shard r * W + w of R * W: each document is used by one of them. Where files
+    have fewer pieces than there are shards, each shard reads all of them for its documents. The stream of a shard depends on the
+    arguments, the corpus and the shard alone; other numbers of workers or processes make other batches. `num_epochs=None` repeats
+    the corpus, with other noise each time; with a number, each pass over the dataset is the same one.
+
+    **Resume.** `state_dict()` tells where the last iterator is, and the next iterator after `load_state_dict(state)` gives what
+    an uninterrupted one would have given from there, in a new process too. A state is a snapshot of the pipeline, buffers and all
+    (25 MB and 0.2 seconds for the default mixture at 512; the first one takes 2 or 3), and how much was given since. A snapshot
+    at every training step would cost more than the step, and a number alone would have a resume read everything again, a
+    thousand examples in 0.6 seconds. So a snapshot is written only when a state is asked for, and twenty times as long after
+    the last one as that took: no more than 5 % of the time goes there, and a resume reads again what was read meanwhile. A state
+    is only loaded into the pipeline and the shard that saved it; else a ValueError tells what differs.
+
+    * `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers, or of the dataset if it has none: save its
+      `state_dict()`, and load it with as many workers.
+    * A plain DataLoader with `num_workers=0`: the dataset's `state_dict()` is right after each batch. Workers have their own
+      copies of the dataset, of whose places the one that the DataLoader was made of knows nothing.
+    * `transformers.Trainer` does not ask for it: it resumes by reading the stream again from its start, which is exact too.
+
+    **Several processes.** A plain DataLoader in each needs nothing more. `accelerate`, and so `transformers.Trainer`, shares out
+    iterable datasets itself: give `rank=0, world_size=1` there, or shards are lost. With `accelerator_config={"dispatch_batches":
+    False}` every process then reads everything and keeps its part. With accelerate's default the first process reads for all, and
+    joins batches, so these must have one shape (`padding="max_length"`).
+
+    **TensorFlow** reads the data, where the dataset is iterated, and is told there not to see GPUs, unless it ran before: it would
+    take all of their memory. In a worker that was forked from a process in which TensorFlow had run it would hang or
+    crash, which is an error here: such a DataLoader needs multiprocessing_context="spawn". If it had not run, fork works, and
+    starts faster.
+    """
+
+    def __init__(
+        self,
+        mixture: str | Registration,
+        sequence_length: Mapping[str, int],
+        *,
+        split: str = "train",
+        seed: int = 0,
+        use_cached: bool = False,
+        num_epochs: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        feature_converter: seqio.FeatureConverter | None = None,
+    ):
+        """Opens no file.
+
+        Args:
+            mixture: the name of a registered mixture or task; or a `Registration`, which is applied where the dataset is
+                iterated: workers that are spawned have nothing else registered than `import ul2_tasks` does.
+            sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+            split, seed, use_cached, num_epochs: see `seqio.Task.get_dataset`.
+            rank, world_size: this process and how many there are; by default those of `torch.distributed`, if it is initialised,
+                else of the environment's RANK and WORLD_SIZE, else 0 and 1.
+            feature_converter: what examples go through.
+
+        Raises:
+            ValueError: one of rank and world_size without the other, or a rank that is not below world_size.
+        """
+        if (rank is None) != (world_size is None) or (rank is not None and not 0 <= rank < world_size):
+            raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
+        self._mixture = mixture
+        self._sequence_length = dict(sequence_length)
+        self._settings = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
+        self._process = None if rank is None else (rank, world_size)
+        self._feature_converter = feature_converter
+        self._loaded: Mapping[str, Any] | None = None
+        self._stream: _Stream | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is spawned: it does not know torch.distributed, and starts an iterator of its own."""
+        return {**self.__dict__, "_process": self._process or _process(), "_stream": None}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """
+        Raises:
+            RuntimeError: this process was forked from one in which TensorFlow ran.
+            ValueError: there are fewer documents than shards; the state that was loaded is of another pipeline; and what
+                `get_dataset` of the mixture raises. The first is sometimes only found when the iterator ends, which it may not.
+        """
+        check_process()
+        if not tensorflow_has_run():
+            tf.config.set_visible_devices([], "GPU")
+        pipeline = self._describe()
+        if self._loaded is not None:
+            _check_same(self._loaded["pipeline"], pipeline)
+        self._stream = _Stream(self._dataset(), pipeline, self._loaded)
+        self._loaded = None
+        return self._stream
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the last iterator is; before there is one, what was loaded, or the start.
+
+        Returns:
+            {"version": int, "pipeline": what the state is checked for, "given": how many examples or batches were given,
+            "snapshot": {"given": int, "files": the checkpoint's files, {name: bytes}} or None}.
+        """
+        if self._stream is not None:
+            return self._stream.state()
+        return dict(self._loaded or _state(self._describe(), 0, None))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Has the next iterator go on where the state was taken.
+
+        Raises:
+            ValueError: the state is not one of this version.
+        """
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"the state has version {state.get('version')!r}, expected {STATE_VERSION}; start anew")
+        self._loaded, self._stream = dict(state), None
+
+    def _shard(self) -> seqio.ShardInfo:
+        rank, world_size = self._process or _process()
+        worker = torch.utils.data.get_worker_info()
+        index, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        return seqio.ShardInfo(rank * workers + index, world_size * workers)
+
+    def _describe(self) -> dict[str, Any]:
+        """What a state is checked for, beside what the checkpoint's own fingerprint has."""
+        mixture, shard = self._mixture, self._shard()
+        return {
+            "mixture": mixture.name if isinstance(mixture, Registration) else mixture,
+            "sequence_length": repr(sorted(self._sequence_length.items())),
+            **self._settings,
+            "shard": f"{shard.index} of {shard.num_shards}",
+            "feature_converter": _describe_converter(self._feature_converter),
+        }
+
+    def _dataset(self) -> tf.data.Dataset:
+        shard = self._shard()
+        name = self._mixture.apply() if isinstance(self._mixture, Registration) else self._mixture
+        registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
+        if name not in registered:
+            raise ValueError(
+                f"no mixture or task {name!r} is registered in this process, only {sorted(registered)}; register it first, or give"
+                f" ul2_tasks.registration.Registration({name!r}, modules=[..]), which spawned workers need, with a module that does"
+            )
+        options = {**self._settings, "shuffle": True, "shard_info": shard}
+        try:
+            if self._feature_converter is None:
+                return seqio.get_mixture_or_task(name).get_dataset(self._sequence_length, **options)
+            options["dataset_split"] = options.pop("split")
+            return seqio.get_dataset(name, self._sequence_length, self._feature_converter, verbose=False, **options)
+        except ValueError as error:
+            if shard.num_shards == 1:
+                raise
+            raise ValueError(f"shard {shard.index} of {shard.num_shards}: {error} ({_ADVICE})") from error
+
+
+class _Stream:
+    """An iterator over a dataset that knows how to be saved."""
+
+    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any], state: Mapping[str, Any] | None):
+        self._iterator = iter(dataset)
+        self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
+        self._pipeline = pipeline
+        self._snapshot = state and state["snapshot"]
+        self._given = 0
+        started = time.monotonic()
+        if self._snapshot:
+            _read(self._checkpoint, self._snapshot["files"])
+            self._given = self._snapshot["given"]
+        self._written = time.monotonic()
+        self._seconds_to_write = self._written - started
+        while state and self._given < state["given"]:
+            try:
+                self._next()
+            except StopIteration as error:
+                ended = f"the data ends after {self._given}, but {state['given']} were given when it was saved"
+                raise ValueError(f"{_ANOTHER}: {ended}; {_REMEDY}") from error
+
+    def __iter__(self) -> _Stream:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        return {_SINGLE_EXAMPLE.get(key, key): _to_torch(value) for key, value in self._next().items()}
+
+    def _next(self) -> Mapping[str, tf.Tensor]:
+        try:
+            element = next(self._iterator)
+        except StopIteration:
+            if self._pipeline["num_epochs"] is None:
+                raise ValueError(f"shard {self._pipeline['shard']} has no documents ({_ADVICE})") from None
+            raise
+        self._given += 1
+        return element
+
+    def state(self) -> dict[str, Any]:
+        now = time.monotonic()
+        due = now - self._written >= SECONDS_PER_SECOND_OF_WRITING * self._seconds_to_write
+        # The first one at once: it has the pipeline's fingerprint.
+        if self._given and (self._snapshot is None or (due and self._given > self._snapshot["given"])):
+            self._snapshot = {"given": self._given, "files": _write(self._checkpoint)}
+            self._written = time.monotonic()
+            self._seconds_to_write = self._written - now
+        return _state(self._pipeline, self._given, self._snapshot)
+
+
+def _state(pipeline: Mapping[str, Any], given: int, snapshot: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"version": STATE_VERSION, "pipeline": dict(pipeline), "given": given, "snapshot": snapshot}
+
+
+def _write(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.write(f"{folder}/{_CHECKPOINT}")
+        files = {}
+        for name in sorted(os.listdir(folder)):
+            with open(f"{folder}/{name}", "rb") as file:
+                files[name] = file.read()
+        return files
+
+
+def _read(checkpoint: tf.train.Checkpoint, files: Mapping[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            with open(f"{folder}/{name}", "wb") as file:
+                file.write(content)
+        try:
+            checkpoint.read(f"{folder}/{_CHECKPOINT}").assert_consumed()
+        except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+            raise ValueError(f"{_ANOTHER}: {_differences(error.message)}; {_REMEDY}") from error
+
+
+_ANOTHER = "the state was saved by another pipeline"
+_REMEDY = "load it into one with the settings of the saved one, or start anew"
+
+
+def _check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    different = [f"{key} was {saved.get(key)!r}, is {present[key]!r}" for key in present if saved.get(key) != present[key]]
+    if different:
+        raise ValueError(f"{_ANOTHER}: {'; '.join(different)}; {_REMEDY}")
+
+
+def _differences(message: str) -> str:
+    """What is not the same in both fingerprints of `providers` that TensorFlow's message has; without any, the message."""
+    found = re.search(r"Saved:\] \[(\{.*\})\] \[this one:\] \[(\{.*?\})\]\s", message)
+    if not found:
+        return message
+    saved, present = (re.split(r", (?=\w+: )", fingerprint.replace("{", "").replace("}", "")) for fingerprint in found.groups())
+    return "; ".join(
+        f"{whose} {', '.join(item for item in items if item not in others)}"
+        for whose, items, others in (("saved:", saved, present), ("this one:", present, saved))
+    )
+
+
+def _describe_converter(converter: seqio.FeatureConverter | None) -> str | None:
+    if converter is None:
+        return None
+    return re.sub(r" at 0x[0-9a-f]+", "", f"{type(converter).__name__} {sorted(vars(converter).items())}")
+
+
+def _process() -> tuple[int, int]:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def _to_torch(value: tf.Tensor) -> torch.Tensor | list[str]:
+    array = value.numpy()
+    if value.dtype == tf.string:
+        return [text.decode() for text in array] if value.shape.rank else array.decode()
+    tensor = torch.from_numpy(array)
+    return tensor.long() if value.dtype.is_integer else tensor
