@@ -195,9 +195,7 @@ def _array_record():
     try:
         from array_record.python import array_record_module
     except ImportError as error:
-        raise ImportError(
-            f"the format 'arrayrecord' needs the package array_record ({error}); pip install 'ul2_tasks[arrayrecord]'"
-        ) from error
+        raise ImportError(f"the format 'arrayrecord' needs the package array_record ({error}); pip install array_record") from error
     return array_record_module
 
 
