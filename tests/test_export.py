@@ -393,8 +393,8 @@ def test_a_corpus_that_cannot_be_read_is_named(write, tmp_path):
     with pytest.raises(ValueError, match="'missing_corpus' has no document in split 'train'"):
         write(tmp_path / "new", mixture)
     (tmp_path / "texts.jsonl").write_text('{"text": "good"}\nbad\n')
-    mixture = register("bad", str(tmp_path / "texts.jsonl"), BYTES, T5GEMMA2[:1], modes=MODES)
-    with pytest.raises(RuntimeError, match=r"bad_mix, train-00000-of-00001\.jsonl: .*texts\.jsonl, line 2: is not JSON"):
+    mixture = register("not_json", str(tmp_path / "texts.jsonl"), BYTES, T5GEMMA2[:1], modes=MODES)
+    with pytest.raises(RuntimeError, match=r"not_json_mix, train-00000-of-00001\.jsonl: .*texts\.jsonl, line 2: is not JSON"):
         write(tmp_path / "new", mixture, shards=1)
     assert not list((tmp_path / "new").glob("*.jsonl*"))
 

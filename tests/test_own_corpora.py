@@ -166,7 +166,7 @@ def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_wi
 
 
 def test_a_mixture_of_mixtures_resumes(two_corpora, tmp_path):
-    mixture = seqio.get_mixture_or_task(mix("resumed", {two_corpora["a"]: 1, two_corpora["b"]: 2}))
+    mixture = seqio.get_mixture_or_task(mix("own_resumed", {two_corpora["a"]: 1, two_corpora["b"]: 2}))
     iterator = iter(mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=None))
     for _ in range(700):
         next(iterator)
