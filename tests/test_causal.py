@@ -195,6 +195,18 @@ def test_half_ul2_half_causal_lm():
     assert abs(drawn.count("lm") - 1000) < 4.5 * 2000**0.5 / 2
 
 
+def test_the_collator_asks_for_all_of_an_example():
+    lengths = {"inputs": 4, "targets": 16}
+    collate = ul2_tasks.UL2DataCollator(VOCABULARY, lengths, [CausalDenoiser()], modes=MODES, return_tensors="np")
+    batch = collate([STREAM[0], STREAM[1]])
+    np.testing.assert_array_equal(batch["input_ids"], [[LM, EOS, 0, 0, 0, 0, 0, 0]] * 2)
+    np.testing.assert_array_equal(batch["labels"], [STREAM[0], STREAM[1] + [-100] * 5])
+    collate = ul2_tasks.UL2DataCollator(
+        VOCABULARY, lengths, [CausalDenoiser()], modes=MODES, return_tensors="np", decoder_only=True, pad_to_multiple_of=1
+    )
+    np.testing.assert_array_equal(collate([STREAM[1]])["labels"], [[-100, -100, *STREAM[1]]])
+
+
 @pytest.mark.parametrize("stride", [None, 20])
 def test_it_is_measured_reported_and_advised_as_all_others(tmp_path, stride):
     denoisers = [T5GEMMA2[0], T5GEMMA2[4], CausalDenoiser(stride=stride, weight=5)]
