@@ -259,15 +259,17 @@ def test_shown_examples_are_chosen():
     assert ul2(*asked, "--seed", 1).stdout != ul2(*asked).stdout == ul2(*asked, "--seed", 0).stdout
 
 
-def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path):
-    asked = ["--lengths", "64,64", "--examples", 300, "--seed", 3]
+def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, monkeypatch):
+    (tmp_path / "two_denoisers.py").write_text("import ul2_tasks\nul2_tasks.register('two', denoisers=ul2_tasks.T5GEMMA2[3:])\n")
+    monkeypatch.chdir(tmp_path)
+    asked = ["two", "--module", "two_denoisers", "--lengths", "64,64", "--examples", 300, "--seed", 3]
     done = ul2("stats", *asked, "--output", tmp_path / "stats")
     assert done.exit_code == 0, done.stdout
     assert f"wrote {tmp_path / 'stats' / 'statistics.json'}" in done.stdout
     statistics = json.loads((tmp_path / "stats" / "statistics.json").read_text())
     assert statistics["examples"] == sum(task["examples"] for task in statistics["tasks"]) == 300
     samples = [json.loads(line) for line in (tmp_path / "stats" / "samples.jsonl").read_text().splitlines()]
-    assert len(samples) == 8 * len(T5GEMMA2)
+    assert [sample["denoiser"] for sample in samples] == ["s"] * 8 + ["x2"] * 8
     done = ul2("report", *asked, "--output", tmp_path / "page.html")
     assert done.exit_code == 0, done.stderr
     embedded = re.search(r'<script[^>]* id="statistics"[^>]*>(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
@@ -278,7 +280,7 @@ def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
     (tmp_path / "unequal_corpora.py").write_text(
         "import seqio, ul2_tasks\n"
         "from ul2_tasks.mixing import sample_examples\n"
-        "mixture = seqio.MixtureRegistry.get(ul2_tasks.register('unequal'))\n"
+        "mixture = seqio.MixtureRegistry.get(ul2_tasks.register('unequal', denoisers=ul2_tasks.T5GEMMA2[3:]))\n"
         "mixture._sample_fn = lambda datasets, rates, seed: sample_examples(datasets, [1] * len(datasets), seed)\n"
     )
     monkeypatch.chdir(tmp_path)
