@@ -11,15 +11,13 @@ UL2 is meant to teach long contexts, so the advice is not the smallest chunks bu
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from ul2_tasks.denoisers import Denoiser, SequentialDenoiser, check_denoisers
 from ul2_tasks.lengths import Chunk, chunk_length, noise_range
-from ul2_tasks.packing import assign_rows
+from ul2_tasks.packing import count_rows
 
 FEATURES = ("inputs", "targets")
 POOL = 1024  # examples that are packed together to measure a fill
@@ -204,16 +202,9 @@ def _measure(
     for which, uniform in drawn:
         noise = (fewest[which] + uniform * (most - fewest + 1)[which]).astype(int)
         lengths = longest[which] - np.stack([noise - fewest[which], most[which] - noise], axis=1)
-        rows += int(_packer(tuple(budgets.tolist()))(tf.constant(lengths, tf.int32)).numpy().max()) + 1
+        rows += count_rows(lengths, tuple(budgets.tolist()))
         tokens += lengths.sum(axis=0)
     return tokens / (rows * budgets)
-
-
-@functools.lru_cache(maxsize=8)
-def _packer(budgets: tuple[int, ...]) -> Callable[[tf.Tensor], tf.Tensor]:
-    return tf.function(
-        functools.partial(assign_rows, budgets=budgets), input_signature=[tf.TensorSpec([None, len(budgets)], tf.int32)]
-    )
 
 
 def _chunks(

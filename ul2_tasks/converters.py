@@ -7,7 +7,7 @@ else in SeqIO and t5x is as ever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import seqio
 import tensorflow as tf
@@ -59,8 +59,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         if self._passthrough_features:
             return super()._convert_features(ds, task_feature_lengths)
-        if ds.element_spec.keys() != self.TASK_FEATURES.keys():
-            ds = ds.map(lambda example: {key: example[key] for key in self.TASK_FEATURES}, num_parallel_calls=tf.data.AUTOTUNE)
+        ds = with_features_alone(ds, self.TASK_FEATURES)
         examples_at_a_time = pool_size(task_feature_lengths) if self.pack else EXAMPLES_PER_BATCH
 
         def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -71,9 +70,20 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
         # Batches of ragged tensors would need a step of tf.data for each example.
         batches = ds.padded_batch(examples_at_a_time, padding_values=_NO_TOKEN if self.pack else 0)
         rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
-        # As long as what came in, where that is known: t5x asks for it when it predicts.
-        is_known = not self.pack and ds.cardinality() != tf.data.UNKNOWN_CARDINALITY
-        return rows.apply(tf.data.experimental.assert_cardinality(ds.cardinality())) if is_known else rows
+        return rows if self.pack else as_long_as(ds, rows)
+
+
+def with_features_alone(ds: tf.data.Dataset, features: Collection[str]) -> tf.data.Dataset:
+    """The examples with these features and no others."""
+    if ds.element_spec.keys() == set(features):
+        return ds
+    return ds.map(lambda example: {key: example[key] for key in features}, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def as_long_as(ds: tf.data.Dataset, rows: tf.data.Dataset) -> tf.data.Dataset:
+    """The rows, a row for each example of `ds`, which know their number where that of `ds` is known: t5x asks when it predicts."""
+    is_known = ds.cardinality() != tf.data.UNKNOWN_CARDINALITY
+    return rows.apply(tf.data.experimental.assert_cardinality(ds.cardinality())) if is_known else rows
 
 
 def pool_size(lengths: Mapping[str, int]) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.converters import EXAMPLES_PER_BATCH
+from ul2_tasks.converters import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
 from ul2_tasks.graphs import as_written
 
 IGNORED = -100  # the label of a place without loss, of PyTorch's cross entropy and of Transformers
@@ -195,8 +195,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
 
     @as_written
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        if ds.element_spec.keys() != self.TASK_FEATURES.keys():
-            ds = ds.map(lambda example: {key: example[key] for key in self.TASK_FEATURES}, num_parallel_calls=tf.data.AUTOTUNE)
+        ds = with_features_alone(ds, self.TASK_FEATURES)
         batch_size = self._batch_size or EXAMPLES_PER_BATCH
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -209,9 +208,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         rows = batches.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE)
         if self._row_format.padding == "longest":
             return rows
-        rows = rows.unbatch()
-        is_known = ds.cardinality() != tf.data.UNKNOWN_CARDINALITY
-        return rows.apply(tf.data.experimental.assert_cardinality(ds.cardinality())) if is_known else rows
+        return as_long_as(ds, rows.unbatch())
 
 
 def is_integer(value: object, at_least: int) -> bool:

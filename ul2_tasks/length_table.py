@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ul2_tasks.advice import best_chunk_tokens, best_lengths, packed_fill
 from ul2_tasks.denoisers import Denoiser
-from ul2_tasks.lengths import chunk_length, sentinels_needed
+from ul2_tasks.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.providers import DenoisingTask
 
 
@@ -23,39 +23,34 @@ def print_lengths(mixture: str, sequence_length: Mapping[str, int], console: Con
         console: where to.
     """
     provider = seqio.MixtureRegistry.get(mixture)
-    problems = {task.name: problem for task in provider.tasks if (problem := _problem(task, sequence_length))}
-    fitting = [task for task in provider.tasks if task.name not in problems]
-    if fitting:
-        console.print(_table(mixture, fitting, sequence_length), highlight=False)
+    chunks, problems = {}, {}
+    for task in provider.tasks:
+        try:
+            chunks[task] = task.full_chunk(sequence_length)
+        except ValueError as error:
+            problems[task.name] = error
+    if chunks:
+        console.print(_table(mixture, chunks, sequence_length), highlight=False)
     for name, problem in problems.items():
         console.print(f"[bold red]{name} does not fit:[/] {problem}", highlight=False, soft_wrap=True)
     denoisers = provider.settings.get("denoisers")  # a mixture of several corpora has none of its own
     if denoisers and not problems:
-        chunk_tokens = {task.denoiser.name: task.full_chunk(sequence_length).length for task in provider.tasks}
-        _print_advice(denoisers, chunk_tokens, sequence_length, console)
+        _print_advice(denoisers, {task.denoiser.name: chunk.length for task, chunk in chunks.items()}, sequence_length, console)
     return not problems
 
 
-def _problem(task: DenoisingTask, sequence_length: Mapping[str, int]) -> str | None:
-    try:
-        task.full_chunk(sequence_length)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _table(mixture: str, tasks: Sequence[DenoisingTask], sequence_length: Mapping[str, int]) -> Table:
+def _table(mixture: str, chunk_of: Mapping[DenoisingTask, Chunk], sequence_length: Mapping[str, int]) -> Table:
     """A column for each task."""
     budgets = f"inputs of at most {sequence_length['inputs']:,} tokens, targets of at most {sequence_length['targets']:,}"
-    table = _columns(f"{mixture}: {budgets}", "a full chunk, in tokens", [task.name for task in tasks])
-    chunks = [task.full_chunk(sequence_length) for task in tasks]
+    table = _columns(f"{mixture}: {budgets}", "a full chunk, in tokens", [task.name for task in chunk_of])
+    chunks = chunk_of.values()
     for name in ("length", "noise", "spans"):
         table.add_row(name, *(f"{getattr(chunk, name):,}" for chunk in chunks))
     for name in ("inputs", "targets"):
         table.add_row(name, *(f"{getattr(chunk, name):,}" for chunk in chunks))
         table.add_row("  of the budget", *(f"{getattr(chunk, name) / sequence_length[name]:.0%}" for chunk in chunks))
-    table.add_row("sentinels needed", *(f"{sentinels_needed(task.denoiser, c.length):,}" for task, c in zip(tasks, chunks)))
-    table.add_row("  of the vocabulary's", *(f"{len(task.special_tokens().sentinels):,}" for task in tasks))
+    table.add_row("sentinels needed", *(f"{sentinels_needed(task.denoiser, c.length):,}" for task, c in chunk_of.items()))
+    table.add_row("  of the vocabulary's", *(f"{len(task.special_tokens().sentinels):,}" for task in chunk_of))
     return table
 
 

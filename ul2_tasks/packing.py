@@ -17,6 +17,9 @@ Nothing is random: the same pool gives the same rows.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
@@ -57,6 +60,18 @@ def assign_rows(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
         lambda: _assign_groups(lengths, budgets),
     )
     return tf.unique(rows).idx
+
+
+def count_rows(lengths: np.ndarray, budgets: tuple[int, ...]) -> int:
+    """How many rows `assign_rows` fills with a pool, [N, F] int and not empty."""
+    return int(_packer(budgets)(tf.constant(lengths, tf.int32)).numpy().max()) + 1
+
+
+@functools.lru_cache(maxsize=8)
+def _packer(budgets: tuple[int, ...]) -> Callable[[tf.Tensor], tf.Tensor]:
+    return tf.function(
+        functools.partial(assign_rows, budgets=budgets), input_signature=[tf.TensorSpec([None, len(budgets)], tf.int32)]
+    )
 
 
 def _assign_kinds(kinds: tf.Tensor, kind: tf.Tensor, counts: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:

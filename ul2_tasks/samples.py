@@ -10,6 +10,7 @@ import seqio
 from ul2_tasks.dissection import dissect
 from ul2_tasks.providers import DenoisingTask
 from ul2_tasks.readable import Segment, segments
+from ul2_tasks.vocabularies import SpecialTokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +77,9 @@ def draw(
     for corpus in {task.source.corpus.name: task for task in tasks}.values():
         _check_has_tokens(corpus, split)
     return (
-        _sample(task, number, example)
+        _sample(task, special, number, example)
         for task in tasks
+        for special in [task.special_tokens()]  # once a task: it looks at all ids
         for number, example in enumerate(
             task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs).take(count).as_numpy_iterator()
         )
@@ -108,8 +110,8 @@ def _check_has_tokens(task: DenoisingTask, split: str) -> None:
         raise ValueError(f"{task.source.corpus.name!r} has no text in split {split!r}: there is nothing to draw examples from")
 
 
-def _sample(task: DenoisingTask, number: int, example: Mapping[str, Sequence[int]]) -> Sample:
-    special, vocabulary = task.special_tokens(), task.output_features["targets"].vocabulary
+def _sample(task: DenoisingTask, special: SpecialTokens, number: int, example: Mapping[str, Sequence[int]]) -> Sample:
+    vocabulary = task.output_features["targets"].vocabulary
     whole = dissect(example, task.denoiser, special)
     noise, chunk = int(whole.is_noise.sum()), len(whole.chunk)
     return Sample(

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import seqio
-import tensorflow as tf
 from rich.console import Console
 from rich.progress import track
 
@@ -22,7 +20,7 @@ import ul2_tasks
 from ul2_tasks.corpora import describe_source
 from ul2_tasks.laws import check_laws
 from ul2_tasks.measurements import Statistics, Summary, TaskStatistics
-from ul2_tasks.packing import assign_rows
+from ul2_tasks.packing import count_rows
 from ul2_tasks.providers import TASK, DenoisingMixture, DenoisingTask
 from ul2_tasks.shared_text import pairs_that_share
 from ul2_tasks.tally import COLUMNS, FEATURES, Tally
@@ -246,11 +244,8 @@ def _fill(columns: Mapping[str, np.ndarray], sequence_length: Mapping[str, int])
     lengths = lengths[((lengths > 0) & (lengths <= budgets)).all(axis=1)]  # the others are told of as truncated
     if not lengths.size:
         return {kind: dict.fromkeys(FEATURES) for kind in ("unpacked", "packed", "bound")}
-    packer = tf.function(
-        functools.partial(assign_rows, budgets=budgets), input_signature=[tf.TensorSpec([None, len(budgets)], tf.int32)]
-    )
     pools = np.split(lengths, range(POOL, len(lengths), POOL))
-    rows = sum(int(packer(tf.constant(pool)).numpy().max()) + 1 for pool in pools)
+    rows = sum(count_rows(pool, budgets) for pool in pools)
     demand = lengths.mean(axis=0) / budgets
     fills = {"unpacked": demand, "packed": lengths.sum(axis=0) / (rows * np.array(budgets)), "bound": demand / demand.max()}
     return {kind: dict(zip(FEATURES, fill.tolist())) for kind, fill in fills.items()}
