@@ -70,6 +70,22 @@ def long_documents() -> list[str]:
     return ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz ", k=500)) for n in range(400)]
 
 
+def flip(path: pathlib.Path) -> None:
+    """Alters one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+# What can become of a file, and how the sentence begins that tells it, with its name for {}.
+SPOILT_FILES = {
+    "altered": (flip, "{} is altered: SHA-256 "),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-10]), "{} is truncated: "),
+    "longer": (lambda path: path.write_bytes(path.read_bytes() * 2), "{} is too long: "),
+    "missing": (lambda path: path.unlink(), "{} is missing"),
+}
+
+
 def token_dataset(documents) -> tf.data.Dataset:
     documents = [np.asarray(document, np.int32) for document in documents]
     return tf.data.Dataset.from_generator(

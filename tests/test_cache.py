@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 from click.testing import CliRunner
 from rich.console import Console
-from support import byte_vocabulary, long_documents, t5_model
+from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, t5_model
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, cache, default_vocabulary, register
@@ -273,17 +273,7 @@ def test_the_same_job_writes_the_same_bytes(built, tmp_path):
         assert (tmp_path / "ul2_corpus" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-SPOILT = {
-    "altered": (flip, "{} is altered: SHA-256 "),
-    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-10]), "{} is truncated: "),
-    "longer": (lambda path: path.write_bytes(path.read_bytes() * 2), "{} is too long: "),
-    "missing": (lambda path: path.unlink(), "{} is missing"),
+SPOILT = SPOILT_FILES | {
     "added": (
         lambda path: path.with_name("train.tfrecord-00000-of-00007").write_bytes(b""),
         "train.tfrecord-00000-of-00007 is not in",

@@ -19,7 +19,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import byte_vocabulary, long_documents
+from support import SPOILT_FILES, byte_vocabulary, long_documents
 
 from ul2_tasks import T5GEMMA2, export_formats, register
 from ul2_tasks.build_cache import build
@@ -263,17 +263,7 @@ def test_what_is_complete_is_not_written_again_and_what_is_missing_is(folders, w
     assert files(folder) == files(folders("parquet"))
 
 
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-SPOILT = {
-    "altered": (flip, "{} is altered: SHA-256 "),
-    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-10]), "{} is truncated: "),
-    "longer": (lambda path: path.write_bytes(path.read_bytes() * 2), "{} is too long: "),
-    "missing": (lambda path: path.unlink(), "{} is missing"),
+SPOILT = SPOILT_FILES | {
     "added": (lambda path: shutil.copy(path, f"{path}".replace("of-00002", "of-00003")), "train-00001-of-00003.{suffix} is not in"),
 }
 
