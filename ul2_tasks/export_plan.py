@@ -14,8 +14,7 @@ import tensorflow as tf
 from ul2_tasks.corpora import CorpusView, corpus_settings
 from ul2_tasks.export_folder import place
 from ul2_tasks.export_formats import open_format
-from ul2_tasks.providers import DENOISER, STREAM_VERSION, DenoisingTask
-from ul2_tasks.samples import denoising_tasks
+from ul2_tasks.providers import DENOISER, STREAM_VERSION, DenoisingTask, denoising_tasks
 
 PARTS = "parts"
 

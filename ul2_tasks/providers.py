@@ -148,6 +148,29 @@ class DenoisingMixture(seqio.Mixture):
         )
 
 
+def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
+    """The denoising tasks of a registered mixture, in its order: all, or those of the denoisers of these names.
+
+    Tasks of other kinds are left out; `other_tasks` has them.
+
+    Raises:
+        ValueError: there is no such mixture or task, it has no denoising task, or none of such a name.
+    """
+    tasks = [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if isinstance(task, DenoisingTask)]
+    if not tasks:
+        raise ValueError(f"{mixture!r} has no denoising task; expected a mixture that ul2_tasks.register or mix returned")
+    names = list(dict.fromkeys(task.denoiser.name for task in tasks))
+    unknown = sorted(set(denoisers or ()) - set(names))
+    if unknown:
+        raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
+    return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
+
+
+def other_tasks(mixture: str) -> list[seqio.Task]:
+    """The tasks of a registered mixture that are no denoising tasks, in its order."""
+    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
+
+
 @as_written
 def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Dataset:
     if not names:

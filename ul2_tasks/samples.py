@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-import seqio
-
 from ul2_tasks.dissection import dissect
-from ul2_tasks.providers import DenoisingTask
+from ul2_tasks.providers import DenoisingTask, denoising_tasks
 from ul2_tasks.readable import Segment, segments
 from ul2_tasks.vocabularies import SpecialTokens
 
@@ -84,23 +82,6 @@ def draw(
             task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs).take(count).as_numpy_iterator()
         )
     )
-
-
-def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
-    """The tasks of a registered mixture, in its order: all, or those of the denoisers of these names.
-
-    Raises:
-        ValueError: there is no denoiser of such a name, or a task that is none of `register`'s.
-    """
-    tasks = seqio.get_subtasks(seqio.get_mixture_or_task(mixture))
-    others = [task.name for task in tasks if not isinstance(task, DenoisingTask)]
-    if others:
-        raise ValueError(f"{mixture!r} has {others}, which denoise nothing; expected a mixture that ul2_tasks.register returned")
-    names = list(dict.fromkeys(task.denoiser.name for task in tasks))
-    unknown = sorted(set(denoisers or ()) - set(names))
-    if unknown:
-        raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
-    return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
 
 
 def _check_has_tokens(task: DenoisingTask, split: str) -> None:

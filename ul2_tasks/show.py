@@ -17,9 +17,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.providers import DenoisingTask
+from ul2_tasks.providers import DenoisingTask, denoising_tasks
 from ul2_tasks.readable import Segment
-from ul2_tasks.samples import Sample, denoising_tasks, draw
+from ul2_tasks.samples import Sample, draw
 
 # One for each noise span, in turn. Of the terminals' 256 colours, those that are about as far from black as from white.
 _COLOURS = ("#008700", "#d700af", "#0087af", "#af5f00", "#875fd7", "#ff0000")

@@ -181,6 +181,11 @@ def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
     return [f"<{id}>" if pieces is None else pieces.id_to_piece(int(id)) for id in ids]
 
 
+def id_shift(vocabulary: seqio.Vocabulary) -> int:
+    """How much higher a vocabulary's ids are than those of the tokenizer that it was opened from."""
+    return getattr(vocabulary, "id_shift", 0)
+
+
 def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
     """The names of sentinels and modes that a vocabulary is to have: `<extra_id_0>` .., then the modes.
 
