@@ -7,7 +7,7 @@ import pytest
 import seqio
 from support import byte_vocabulary
 
-from ul2_tasks import default_vocabulary, with_mode
+from ul2_tasks import default_vocabulary, downstream, with_mode
 from ul2_tasks.downstream import exact_match, topic_sections, topics_task
 from ul2_tasks.preprocessors import prepend_mode
 from ul2_tasks.vocabularies import special_tokens
@@ -73,13 +73,56 @@ def test_the_task_with_a_mode_is_the_task_with_the_mode_before_its_inputs(kind, 
     assert seqio.get_mixture_or_task(name).metric_fns == seqio.get_mixture_or_task(task).metric_fns
 
 
-def test_the_mode_counts_in_the_budget_and_the_end_stays():
-    """SeqIO trims what is too long for its task; the mode comes first and the EOS last all the same."""
-    found = examples(with_mode(topics_task("title"), "[R]"), sequence_length={"inputs": 16, "targets": 16})
+def test_the_mode_counts_in_the_budget_the_end_stays_and_what_is_trimmed_is_told(caplog):
+    """The mode comes first and the EOS last all the same."""
+    name = with_mode(topics_task("title"), "[R]")
+    before = downstream._trimmed[name]
+    whole, found = examples(name), examples(name, sequence_length={"inputs": 16, "targets": 16})
     (id,) = special_tokens(default_vocabulary(), "[R]").mode
-    lengths = [len(example["inputs"]) for example in found]
-    assert max(lengths) == 16
-    assert all(example["inputs"][0] == id and example["inputs"][-1] == 1 for example in found)
+    for full, short in zip(whole, found, strict=True):
+        tokens = full["inputs"].tolist()
+        assert short["inputs"].tolist() == (tokens if len(tokens) <= 16 else [*tokens[:15], 1])
+        assert short["inputs"][0] == id
+    too_long = sum(len(example[key]) > 16 for example in whole for key in ("inputs", "targets"))
+    assert downstream._trimmed[name] - before == too_long > 100
+    assert f"{name}: 100 features were trimmed until now, the last one from " in caplog.text
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        [seqio.preprocessors.append_eos],
+        [seqio.preprocessors.append_eos, seqio.CacheDatasetPlaceholder()],
+        [seqio.preprocessors.append_eos_after_trim],
+    ],
+)
+def test_whatever_appends_the_eos_it_is_not_trimmed_off(end):
+    """SeqIO itself trims off what `append_eos` has appended."""
+    feature = seqio.Feature(default_vocabulary(), add_eos=True)
+    task = f"with_eos_{len(end)}_{end[0].__name__}"
+    seqio.TaskRegistry.add(
+        task,
+        source=seqio.get_mixture_or_task(topics_task("opening")).source,
+        preprocessors=[
+            lambda dataset: dataset.map(lambda section: {"inputs": section["text"], "targets": section["text"]}),
+            seqio.preprocessors.tokenize,
+            *end,
+        ],
+        output_features={"inputs": feature, "targets": feature},
+    )
+    (id,) = special_tokens(default_vocabulary(), "[S]").mode
+    for example in examples(with_mode(task, "[S]"), sequence_length={"inputs": 12, "targets": 20})[:20]:
+        assert (example["inputs"][0], example["inputs"][-1], example["targets"][-1]) == (id, 1, 1)
+        assert len(example["inputs"]) == 12
+        assert len(example["targets"]) <= 20
+
+
+def test_a_second_mode_is_refused():
+    with pytest.raises(ValueError, match=r"'ul2_x1' is a denoising task, which has the mode of its denoiser, '\[X\]'; give that"):
+        with_mode("ul2_x1", "[R]")
+    name = with_mode(topics_task("opening"), "[S]")
+    with pytest.raises(ValueError, match=r"'topics_opening_s' has a mode before its inputs already; name the task without one"):
+        with_mode(name, "[S]")
 
 
 def test_a_mode_in_a_task_of_ones_own():

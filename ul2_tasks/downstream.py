@@ -6,26 +6,37 @@ the opening of a section to its title, from the title to the opening, and from a
 
 from __future__ import annotations
 
+import collections
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
 import seqio
 import tensorflow as tf
+from absl import logging
 
 from ul2_tasks.memory import MemoryDataSource, is_prose
 from ul2_tasks.preprocessors import prepend_mode
+from ul2_tasks.providers import DenoisingTask
+from ul2_tasks.python_ops import python_op
 from ul2_tasks.vocabularies import Mode, default_vocabulary
 
 TOPICS_VALIDATION = 0.1
 _TITLE_END = "\n"
+
+_trimmed: collections.Counter[str] = collections.Counter()  # features that this process trimmed, by task
+_counting = threading.Lock()  # TensorFlow calls from several threads
 
 
 def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> str:
     """Registers a copy of a task with a mode before its inputs.
 
     The mode goes in before the EOS, where `seqio.preprocessors.append_eos` or `append_eos_after_trim` adds one, and
-    otherwise last. All else is the task's own; but for its cache, which goes by the name. Called again with the same
-    arguments it changes nothing.
+    otherwise last. Examples that are longer than `sequence_length` are trimmed, as SeqIO does, but they keep their EOS, and the
+    log says how many there were and how long the last one was: at the 1st, 10th, 100th .. of them. All else is the task's own,
+    but for its cache, which goes by the name. Called again with the same arguments it changes nothing.
 
     Args:
         task: the name of a registered task with the feature `inputs`.
@@ -36,15 +47,26 @@ def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> 
         The copy's name, such as "TASK_r".
 
     Raises:
-        ValueError: there is no such task; the copy's name is taken by something else.
+        ValueError: there is no such task; it is a denoising task, or has a mode already; the copy's name is taken by something
+            else.
     """
     if task not in seqio.TaskRegistry.names():
         raise ValueError(f"there is no task {task!r}; import the module that registers it first, from gin with `import MODULE`")
     original = seqio.TaskRegistry.get(task)
+    if isinstance(original, DenoisingTask):
+        raise ValueError(
+            f"{task!r} is a denoising task, which has the mode of its denoiser, {original.denoiser.mode!r}; give that another one,"
+            " SpanDenoiser(mode=..), or name a task of another kind"
+        )
     steps = list(original.preprocessors)
-    ends = [at for at, step in enumerate(steps) if _is_append_eos(step)]
+    if any(_function(step) is prepend_mode for step in steps):
+        raise ValueError(f"{task!r} has a mode before its inputs already; name the task without one")
+    ends = [at for at, step in enumerate(steps) if _function(step) in _APPEND_EOS]
+    if ends:
+        steps[ends[0]] = seqio.preprocessors.append_eos  # the last step trims, and tells of it
     steps.insert(ends[0] if ends else len(steps), functools.partial(prepend_mode, mode=mode, modes=modes))
     name = f"{task}_{''.join(filter(str.isalnum, mode)).lower()}"
+    steps.append(functools.partial(_trim, task=name))
     return _add_once(original.replace(name=name, preprocessors=steps), [original, mode, modes])
 
 
@@ -128,9 +150,60 @@ def _second_half(section: tf.Tensor) -> tf.Tensor:
     return tf.strings.reduce_join(words[tf.size(words) // 2 :], separator=" ")
 
 
-def _is_append_eos(step: object) -> bool:
-    function = step.func if isinstance(step, functools.partial) else step
-    return function in (seqio.preprocessors.append_eos, seqio.preprocessors.append_eos_after_trim)
+_APPEND_EOS = (seqio.preprocessors.append_eos, seqio.preprocessors.append_eos_after_trim)
+
+
+def _function(step: Callable) -> Callable:
+    return step.func if isinstance(step, functools.partial) else step
+
+
+def _trim(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    sequence_length: Mapping[str, int] | None = None,
+    *,
+    task: str,
+) -> tf.data.Dataset:
+    """Trims features of [tokens] to their lengths, an EOS at the end excepted, and reports each that it trims."""
+    spec = dataset.element_spec
+    limits = {
+        key: sequence_length[key]
+        for key in output_features
+        if sequence_length and sequence_length.get(key) and key in spec and spec[key].shape.rank == 1
+    }
+
+    def trimmed(key: str, tokens: tf.Tensor) -> tf.Tensor:
+        feature = output_features[key]
+        report = functools.partial(_report_trimmed, task, key, limits[key])
+        limit = tf.ensure_shape(python_op(report, [tf.size(tokens)], tf.int64), [])
+        last = tokens[limit - 1 : limit]
+        if feature.add_eos:
+            last = tf.where(tokens[-1:] == tf.cast(feature.vocabulary.eos_id, tokens.dtype), tokens[-1:], last)
+        return tf.concat([tokens[: limit - 1], last], axis=0)
+
+    def trim(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        short = {
+            key: tf.cond(
+                tf.size(example[key]) > limit,
+                functools.partial(trimmed, key, example[key]),
+                functools.partial(tf.identity, example[key]),
+            )
+            for key, limit in limits.items()
+        }
+        return {**example, **short}
+
+    return dataset.map(trim, num_parallel_calls=tf.data.AUTOTUNE) if limits else dataset
+
+
+def _report_trimmed(task: str, key: str, limit: int, size: int) -> np.int64:
+    """Counts a feature that is trimmed, and tells the 1st, 10th, 100th .. of a task; returns the limit."""
+    with _counting:
+        _trimmed[task] += 1
+        number = _trimmed[task]
+    if re.fullmatch("10*", str(number)):
+        told = f"{task}: {number} features were trimmed until now, the last one from {size} tokens of {key} to {limit}"
+        logging.warning("%s; raise sequence_length, or leave such examples out before this task", told)
+    return np.int64(limit)
 
 
 def _add_once(task: seqio.Task, made_of: list[object]) -> str:
