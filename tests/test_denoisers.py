@@ -1,8 +1,12 @@
 """The table: validation, and the presets' values as their papers give them."""
 
+import dataclasses
+import json
+
+import numpy as np
 import pytest
 
-from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
+from ul2_tasks import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoisers import check_denoisers
 
 GOOD = {"name": "d", "mean_span_length": 3, "noise_density": 0.15}
@@ -47,10 +51,31 @@ def test_a_bad_field_of_a_sequential_denoiser_is_named(field, value):
 def test_duplicate_names_no_denoisers_and_other_types_are_refused():
     with pytest.raises(ValueError, match=r"name \['d'\] is given more than once"):
         check_denoisers([SpanDenoiser(**GOOD), SpanDenoiser(**GOOD)])
-    with pytest.raises(ValueError, match="got none"):
-        check_denoisers([])
-    with pytest.raises(ValueError, match=r"got \(3, 0.15\), expected a SpanDenoiser, a SequentialDenoiser or a CausalDenoiser"):
-        check_denoisers([(3, 0.15)])
+    expected = r"expected SpanDenoiser, .* objects, or a preset, one of \['T5GEMMA2', 'UL2', 'UL2R'\]"
+    for given, told in (
+        ([], "got none"),
+        ([(3, 0.15)], r"one of them is \(3, 0.15\)"),
+        ([*T5GEMMA2, UL2], r"one of them is \(SpanDenoiser"),
+        ("t5", "got 't5'"),
+        (3, "got 3"),
+    ):
+        with pytest.raises(ValueError, match=f"^denoisers: {told}.*, {expected}$"):
+            check_denoisers(given)
+
+
+def test_a_presets_name_one_denoiser_and_a_generator_are_denoisers():
+    assert [check_denoisers(name) for name in ("T5GEMMA2", "ul2", "Ul2R")] == [T5GEMMA2, UL2, UL2R]
+    assert check_denoisers(T5GEMMA2[0]) == T5GEMMA2[:1]
+    assert check_denoisers(denoiser for denoiser in T5GEMMA2) == T5GEMMA2
+
+
+def test_numbers_of_numpy_are_numbers():
+    given = SpanDenoiser(name="d", mean_span_length=np.int64(3), noise_density=np.float64(0.5), weight=np.float32(2))
+    assert given == SpanDenoiser(name="d", mean_span_length=3, noise_density=0.5, weight=2)
+    assert json.loads(json.dumps(dataclasses.asdict(given))) == dataclasses.asdict(given)
+    assert CausalDenoiser(stride=np.int32(7)) == CausalDenoiser(stride=7)
+    with pytest.raises(ValueError, match=r"weight is True, expected a finite number above 0"):
+        SpanDenoiser(**{**GOOD, "weight": np.True_})
 
 
 def rows(preset):

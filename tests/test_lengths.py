@@ -1,5 +1,6 @@
 """The solver against brute force, against t5's, and in its errors."""
 
+import dataclasses
 import doctest
 import itertools
 
@@ -131,6 +132,13 @@ def test_the_smallest_budgets_that_fit():
 def test_a_bad_cap_is_refused(chunk_tokens):
     with pytest.raises(ValueError, match=f"chunk_tokens is {chunk_tokens!r}, expected an integer of at least 2"):
         chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512}, chunk_tokens=chunk_tokens)
+
+
+def test_integers_of_numpy_are_integers():
+    budgets = {"inputs": np.int64(512), "targets": np.uint16(512)}
+    chunk = chunk_length(T5GEMMA2[0], budgets, chunk_tokens=np.int32(100))
+    assert chunk == chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512}, chunk_tokens=100)
+    assert {type(value) for value in dataclasses.astuple(chunk)} == {int}
 
 
 def test_too_few_sentinels_say_the_number_and_the_choices():

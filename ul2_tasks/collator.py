@@ -14,9 +14,10 @@ import tensorflow as tf
 from ul2_tasks.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.forks import check_process
 from ul2_tasks.graphs import as_written
-from ul2_tasks.hugging_face_features import RowFormat, is_integer, model_inputs
+from ul2_tasks.hugging_face_features import RowFormat, model_inputs
 from ul2_tasks.named_vocabularies import open_for_denoisers
 from ul2_tasks.preprocessors import corrupt_chunks, plan
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabularies import Mode, SpecialTokens, special_ids, text_vocabulary
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ Nothing here touches TensorFlow. `lengths` turns a row into integers, `spans` an
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import ClassVar
+
+from ul2_tasks.scalars import as_python, is_finite, is_integer
 
 PLACEMENTS = ("t5", "uniform")
 SPLITS = ("fixed", "uniform")
@@ -46,7 +47,7 @@ class SpanDenoiser:
             self,
             "mean_span_length",
             "a number of at least 1",
-            _is_number(self.mean_span_length) and self.mean_span_length >= 1,
+            is_finite(self.mean_span_length) and self.mean_span_length >= 1,
         )
         _check(self, "placement", f"one of {PLACEMENTS}", self.placement in PLACEMENTS)
 
@@ -104,8 +105,8 @@ class CausalDenoiser:
 
     def __post_init__(self):
         _check_common(self)
-        valid_stride = isinstance(self.stride, int) and not isinstance(self.stride, bool) and self.stride >= 1
-        _check(self, "stride", "an integer of at least 1, or None for the window's length", self.stride is None or valid_stride)
+        expected = "an integer of at least 1, or None for the window's length"
+        _check(self, "stride", expected, self.stride is None or is_integer(self.stride, at_least=1))
         _check(self, "keep_partial", "True or False", isinstance(self.keep_partial, bool))
         _check(self, "bos", "True or False", isinstance(self.bos, bool))
 
@@ -113,14 +114,30 @@ class CausalDenoiser:
 Denoiser = SpanDenoiser | SequentialDenoiser | CausalDenoiser
 
 
-def check_denoisers(denoisers: Sequence[Denoiser]) -> tuple[Denoiser, ...]:
-    """Returns the denoisers of one mixture as a tuple, or raises a ValueError: none at all, a wrong type, two of one name."""
+def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Denoiser, ...]:
+    """The denoisers of one mixture as a tuple.
+
+    Args:
+        denoisers: any number of them, one alone, or a preset's name, in capital or small letters.
+
+    Raises:
+        ValueError: none at all, a wrong type, two of one name; there is no such preset.
+    """
+    expected = f"expected SpanDenoiser, SequentialDenoiser or CausalDenoiser objects, or a preset, one of {sorted(PRESETS)}"
+    if isinstance(denoisers, str):
+        if denoisers.upper() not in PRESETS:
+            raise ValueError(f"denoisers: got {denoisers!r}, {expected}")
+        return PRESETS[denoisers.upper()]
+    if isinstance(denoisers, Denoiser):
+        return (denoisers,)
+    if not isinstance(denoisers, Iterable):
+        raise ValueError(f"denoisers: got {denoisers!r}, {expected}")
     denoisers = tuple(denoisers)
     if not denoisers:
-        raise ValueError("denoisers: got none, expected at least one SpanDenoiser, SequentialDenoiser or CausalDenoiser")
+        raise ValueError(f"denoisers: got none, {expected}")
     for denoiser in denoisers:
         if not isinstance(denoiser, Denoiser):
-            raise ValueError(f"denoisers: got {denoiser!r}, expected a SpanDenoiser, a SequentialDenoiser or a CausalDenoiser")
+            raise ValueError(f"denoisers: one of them is {denoiser!r}, {expected}")
     names = [denoiser.name for denoiser in denoisers]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
@@ -129,6 +146,8 @@ def check_denoisers(denoisers: Sequence[Denoiser]) -> tuple[Denoiser, ...]:
 
 
 def _check_common(denoiser: Denoiser) -> None:
+    for field in dataclasses.fields(denoiser):
+        object.__setattr__(denoiser, field.name, as_python(getattr(denoiser, field.name)))  # a frozen dataclass has no other way
     valid_name = isinstance(denoiser.name, str) and re.fullmatch(r"[a-z0-9_]+", denoiser.name)
     _check(denoiser, "name", "lower-case letters, digits and underscores", valid_name)
     _check(
@@ -137,11 +156,11 @@ def _check_common(denoiser: Denoiser) -> None:
         "None or a non-empty string",
         denoiser.mode is None or (isinstance(denoiser.mode, str) and denoiser.mode),
     )
-    _check(denoiser, "weight", "a finite number above 0", _is_number(denoiser.weight) and denoiser.weight > 0)
+    _check(denoiser, "weight", "a finite number above 0", is_finite(denoiser.weight) and denoiser.weight > 0)
 
 
 def _check_noise_density(denoiser: SpanDenoiser | SequentialDenoiser) -> None:
-    valid = _is_number(denoiser.noise_density) and 0 < denoiser.noise_density < 1
+    valid = is_finite(denoiser.noise_density) and 0 < denoiser.noise_density < 1
     _check(denoiser, "noise_density", "a number in the open range (0, 1)", valid)
 
 
@@ -150,10 +169,6 @@ def _check(denoiser: Denoiser, field: str, expected: str, valid: object) -> None
         raise ValueError(
             f"{type(denoiser).__name__} {denoiser.name!r}: {field} is {getattr(denoiser, field)!r}, expected {expected}"
         )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 # T5Gemma 2 (arXiv 2512.14856, section 3.1): (3, .15, n), (12, .5, n), (32, .15, n), (32, .5, n), (3/4 L, .75, 1), mixed 1:1:1:1:4.
@@ -188,3 +203,5 @@ UL2R = (
     SpanDenoiser(name="x2", mode="[X]", mean_span_length=3, noise_density=0.50, weight=1),
     SequentialDenoiser(name="s", mode="[S]", noise_density=0.50, weight=4, split="uniform", sentinel=False),
 )
+
+PRESETS = {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from ul2_tasks.converters import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
 from ul2_tasks.graphs import as_written
+from ul2_tasks.scalars import is_integer
 
 IGNORED = -100  # the label of a place without loss, of PyTorch's cross entropy and of Transformers
 PADDINGS = ("longest", "max_length")
@@ -209,11 +210,6 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         if self._row_format.padding == "longest":
             return rows
         return as_long_as(ds, rows.unbatch())
-
-
-def is_integer(value: object, at_least: int) -> bool:
-    """Whether it is an integer, of Python or NumPy but no bool, and large enough."""
-    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= at_least
 
 
 def _checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.RaggedTensor:

@@ -23,6 +23,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from ul2_tasks.denoisers import CausalDenoiser, Denoiser, SequentialDenoiser
+from ul2_tasks.scalars import is_integer
 
 _UNBOUNDED = 1 << 20
 
@@ -66,7 +67,7 @@ def chunk_length(
     Chunk(length=13, noise=4, spans=2, inputs=12, targets=7)
     """
     inputs_budget, targets_budget = _budgets(denoiser, sequence_length)
-    if chunk_tokens is not None and (not _is_int(chunk_tokens) or chunk_tokens < 2):
+    if chunk_tokens is not None and not is_integer(chunk_tokens, at_least=2):
         raise ValueError(f"chunk_tokens is {chunk_tokens!r}, expected an integer of at least 2, or None for no upper bound")
     if mode_tokens is None:
         mode_tokens = 0 if denoiser.mode is None else 1
@@ -89,7 +90,7 @@ def chunk_length(
             f" of 2 tokens already makes inputs of {inputs} ({mode_tokens} of them the mode) and targets of {targets};"
             " raise the lengths"
         )
-    length = min(length, chunk_tokens or length)
+    length = min(length, int(chunk_tokens or length))
     _check_stride(denoiser, length)
     noise, spans = noise_counts(denoiser, length)
     if num_sentinels is not None:
@@ -163,13 +164,9 @@ def _budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> t
     for feature in ("inputs", "targets"):
         if feature not in sequence_length:
             raise ValueError(f"denoiser {denoiser.name!r}: sequence_length {dict(sequence_length)} has no {feature!r}, {expected}")
-        if not _is_int(sequence_length[feature]) or sequence_length[feature] < 1:
+        if not is_integer(sequence_length[feature], at_least=1):
             raise ValueError(
                 f"denoiser {denoiser.name!r}: sequence_length[{feature!r}] is {sequence_length[feature]!r}, expected a"
                 " positive integer"
             )
-    return sequence_length["inputs"], sequence_length["targets"]
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return int(sequence_length["inputs"]), int(sequence_length["targets"])

@@ -8,12 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import seqio
 
-from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R
 from ul2_tasks.memory import texts_in_memory
 from ul2_tasks.registry import register
 from ul2_tasks.sources import open_source
-
-PRESETS = {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Registration:
             return _registered(self.name)
         arguments = dict(self.arguments)
         if "preset" in arguments:
-            arguments["denoisers"] = PRESETS[arguments.pop("preset")]
+            arguments["denoisers"] = arguments.pop("preset")
         return register(self.name, open_source(**{"spec": "embedded", **self.source}), **arguments)
 
 
