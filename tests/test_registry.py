@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import seqio
+import tensorflow as tf
 from support import byte_vocabulary, flat, restore_all, special_for
 
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, default_vocabulary, register
 from ul2_tasks.memory import MemoryDataSource
+from ul2_tasks.vocabularies import DEFAULT_MODEL
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}
@@ -91,6 +94,35 @@ def test_other_arguments_under_the_same_name_are_refused_and_named(change, messa
     register("fixed", **arguments)
     with pytest.raises(ValueError, match=f"'fixed_mix' is already registered with other arguments: {message}.*; give another name"):
         register("fixed", **{**arguments, **change})
+
+
+def test_what_can_only_mean_one_thing_is_taken(tmp_path):
+    """Numbers of NumPy, a generator of denoisers, a vocabulary's path: the same registration as the plain ones."""
+    plain = {"vocabulary": str(DEFAULT_MODEL), "modes": {"[R]": 259, "[X]": (260, 261)}, "chunk_tokens": {"r1": 30, "s": 20}}
+    of_numpy = {
+        "vocabulary": DEFAULT_MODEL,
+        "modes": {"[R]": np.int64(259), "[X]": np.array([260, 261])},
+        "chunk_tokens": {"r1": np.int32(30), "s": np.int64(20)},
+    }
+    kept = source()
+    name = register("of_numpy", kept, denoisers=(denoiser for denoiser in T5GEMMA2), **of_numpy)
+    assert register("of_numpy", kept, denoisers="t5gemma2", **plain) == name
+
+    datasets = (
+        seqio.get_mixture_or_task(name).get_dataset(lengths, seed=0, num_epochs=None)
+        for lengths in (LENGTHS, {key: np.int64(length) for key, length in LENGTHS.items()})
+    )
+    saved, restored = map(iter, datasets)
+    next(saved)
+    path = tf.train.Checkpoint(iterator=saved).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
+    assert next(restored)["inputs"].numpy().tolist() == next(saved)["inputs"].numpy().tolist()
+
+
+@pytest.mark.parametrize("mode", [259.0, True, [259, 1.5], {"id": 259}])
+def test_a_mode_that_is_no_id_is_refused(mode):
+    with pytest.raises(ValueError, match=r"mode '\[R\]' is given as .*, expected an id, ids, or a text to tokenize"):
+        register("no_id", source(), BYTES, modes={**MODES, "[R]": mode})
 
 
 def test_names_that_others_hold_are_refused_and_nothing_is_registered():

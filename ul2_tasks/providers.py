@@ -20,6 +20,7 @@ from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.graphs import as_written
 from ul2_tasks.lengths import Chunk
 from ul2_tasks.preprocessors import plan
+from ul2_tasks.scalars import as_python
 from ul2_tasks.vocabularies import SpecialTokens, special_tokens, vocabulary_identity
 
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
@@ -89,7 +90,7 @@ class DenoisingTask(seqio.Task):
                 "rates": rates,
                 "settings": _describe(self._settings),
                 "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
-                "sequence_length": sequence_length and dict(sequence_length),
+                "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
                 "split": split,
                 "cache": source.cache_identity(split) if use_cached else None,
                 "shuffle": shuffle_buffer_size if shuffle else False,

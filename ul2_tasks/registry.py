@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
 import gin
 import seqio
 
 from ul2_tasks.corpora import CorpusView, describe_source
-from ul2_tasks.denoisers import T5GEMMA2, UL2, UL2R, Denoiser, check_denoisers
+from ul2_tasks.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.mixing import sample_examples
 from ul2_tasks.named_vocabularies import open_for_denoisers
 from ul2_tasks.preprocessors import chunk, corrupt
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
+from ul2_tasks.scalars import as_python
 from ul2_tasks.sources import Files, open_source
 from ul2_tasks.tokenization import read_text, tokenize
-from ul2_tasks.vocabularies import Mode
+from ul2_tasks.vocabularies import Mode, plain_modes
 
 # The presets by name in gin files: `ul2_tasks.register.denoisers = %ul2_tasks.UL2R`.
-for _name, _preset in {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}.items():
+for _name, _preset in PRESETS.items():
     gin.constant(f"ul2_tasks.{_name}", _preset)
 
 
 def register(
     name: str = "ul2",
     source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
-    vocabulary: seqio.Vocabulary | str = "default",
-    denoisers: Sequence[Denoiser] = T5GEMMA2,
+    vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+    denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     text_key: str | None = None,
     on_error: str = "raise",
@@ -47,7 +49,8 @@ def register(
             "hf:NAME"; "tfds:NAME"; a `seqio.DataSource`. `open_source` has all kinds, and more arguments.
         vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or a folder with one;
             "bytes"; "default"; or a `seqio.Vocabulary`. See `open_vocabulary`.
-        denoisers: a preset, or denoisers of one's own. Their weights are the mixture's rates, in examples.
+        denoisers: a preset, also by its name ("UL2"), or denoisers of one's own. Their weights are the mixture's rates, in
+            examples.
         text_key: the source's field, column or feature that holds the text; by default "text", or what the source was opened with.
         on_error: what becomes of a record that cannot be read, or is not UTF-8: "raise", or "skip", which is counted, in a
             cache and in the log.
@@ -66,15 +69,21 @@ def register(
         ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are named.
     """
     source = open_source(source, text_key=text_key or "text")
+    denoisers = check_denoisers(denoisers)
+    if isinstance(vocabulary, str | os.PathLike):
+        vocabulary = open_for_denoisers(os.fspath(vocabulary), denoisers, sentinels, modes)
+    if isinstance(chunk_tokens, Mapping):
+        chunk_tokens = {name: as_python(tokens) for name, tokens in chunk_tokens.items()}
+    chunk_tokens = as_python(chunk_tokens)
     settings = {
         "source": source,
-        "vocabulary": open_for_denoisers(vocabulary, denoisers, sentinels, modes) if isinstance(vocabulary, str) else vocabulary,
-        "denoisers": check_denoisers(denoisers),
+        "vocabulary": vocabulary,
+        "denoisers": denoisers,
         "text_key": text_key or getattr(source, "text_key", "text"),
         "on_error": on_error,
         "sentinels": sentinels if sentinels is None or isinstance(sentinels, str) else tuple(sentinels),
-        "modes": None if modes is None else dict(modes),
-        "chunk_tokens": dict(chunk_tokens) if isinstance(chunk_tokens, Mapping) else chunk_tokens,
+        "modes": plain_modes(modes),
+        "chunk_tokens": chunk_tokens,
         "merge_examples": merge_examples,
         "separate_documents": separate_documents,
     }

@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import operator
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
 import seqio
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
@@ -91,7 +93,7 @@ def special_tokens(
             unknown; a mode is not in the vocabulary.
     """
     check_padding(vocabulary)
-    modes = dict(modes or {})
+    modes = plain_modes(modes) or {}
     mode_ids = () if mode is None else _mode_ids(vocabulary, mode, modes)
     # A mode given by id is no sentinel, this denoiser's mode or not: one mixture, one set of sentinels.
     reserved = {id for value in modes.values() if not isinstance(value, str) for id in _as_ids(value)}
@@ -181,6 +183,15 @@ def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
     return [f"<{id}>" if pieces is None else pieces.id_to_piece(int(id)) for id in ids]
 
 
+def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, int | tuple[int, ...] | str] | None:
+    """Modes with Python's own integers, which JSON knows.
+
+    Raises:
+        ValueError: a mode is neither an id, nor ids, nor a text.
+    """
+    return None if modes is None else {name: _plain_mode(name, mode) for name, mode in modes.items()}
+
+
 def id_shift(vocabulary: seqio.Vocabulary) -> int:
     """How much higher a vocabulary's ids are than those of the tokenizer that it was opened from."""
     return getattr(vocabulary, "id_shift", 0)
@@ -250,7 +261,17 @@ def _piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
 
 
 def _as_ids(value: int | Sequence[int]) -> tuple[int, ...]:
-    return (int(value),) if hasattr(value, "__index__") else tuple(int(id) for id in value)
+    return tuple(operator.index(id) for id in np.atleast_1d(value))
+
+
+def _plain_mode(name: str, mode: Mode) -> int | tuple[int, ...] | str:
+    if isinstance(mode, str):
+        return mode
+    try:
+        ids = _as_ids(mode)
+    except TypeError as error:
+        raise ValueError(f"mode {name!r} is given as {mode!r}, expected an id, ids, or a text to tokenize") from error
+    return ids[0] if np.ndim(mode) == 0 else ids
 
 
 def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, Mode]) -> tuple[int, ...]:
