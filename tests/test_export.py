@@ -91,7 +91,7 @@ def wanted(registration):
                 seed=SEED,
                 num_epochs=EPOCHS,
                 shard_info=seqio.ShardInfo(shard, SHARDS),
-                passthrough_features=["denoiser"],
+                passthrough_features=["denoiser", "task"],
             )
             .as_numpy_iterator()
         )
@@ -109,7 +109,8 @@ def same_examples(found, wanted) -> None:
     for example, other in zip(found, wanted):
         for key in ("inputs", "targets"):
             np.testing.assert_array_equal(example[key], other[key])
-        assert example["denoiser"] == other["denoiser"].decode()
+        for key in ("denoiser", "task"):
+            assert example[key] == other[key].decode()
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -119,28 +120,29 @@ def test_reading_gives_the_examples_that_training_reads_in_their_order(folders, 
     assert {(example[key].dtype, example[key].flags.writeable) for example in found for key in ("inputs", "targets")} == {
         (np.dtype(np.int32), True)
     }
-    assert {type(example["denoiser"]) for example in found} == {str}
+    assert {type(example[key]) for example in found for key in ("denoiser", "task")} == {str}
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_manifest_counts_what_each_shard_and_denoiser_has(folders, wanted, format):
+def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted, format):
     folder = folders(format)
     manifest = read_manifest(str(folder))
-    assert sorted(files(folder)) == ["manifest.json", *(shard["file"] for shard in manifest["shards"])]
+    assert sorted(files(folder)) == ["_manifest.json", *(shard["file"] for shard in manifest["shards"])]
     assert [shard["file"] for shard in manifest["shards"]] == [f"train-0000{shard}-of-00002.{format}" for shard in range(SHARDS)]
     for shard, examples in zip(manifest["shards"], wanted):
         counts = collections.defaultdict(lambda: {"examples": 0, "inputs_tokens": 0, "targets_tokens": 0})
         for example in examples:
-            for own in (counts[example["denoiser"].decode()], counts["all"]):
+            for own in (counts[example["task"].decode()], counts["all"]):
                 own["examples"] += 1
                 own["inputs_tokens"] += len(example["inputs"])
                 own["targets_tokens"] += len(example["targets"])
         assert {key: shard[key] for key in counts["all"]} == counts.pop("all")
-        assert shard["denoisers"] == counts
-        assert set(counts) == {"r1", "s"}
+        assert shard["tasks"] == counts
+        assert set(counts) == {"exported_r1", "exported_s"}
         assert shard["bytes"] == (folder / shard["file"]).stat().st_size
     assert manifest["totals"]["examples"] == sum(map(len, wanted))
-    assert manifest["totals"]["denoisers"]["s"]["examples"] > 2 * manifest["totals"]["denoisers"]["r1"]["examples"] > 0
+    totals = manifest["totals"]["tasks"]
+    assert totals["exported_s"]["examples"] > 2 * totals["exported_r1"]["examples"] > 0
     assert manifest["arguments"]["sequence_length"] == LENGTHS
     assert "ByteVocabulary" in manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"]
     assert manifest["pipeline"]["tasks"]["exported_s"]["denoiser"]["noise_density"] == 0.75
@@ -228,20 +230,20 @@ def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders, write, re
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 120
-    while len(list(folder.glob("parts/*.tfrecord.json"))) < 1:
+    while len(list(folder.glob("_parts/*.tfrecord.json"))) < 1:
         assert process.poll() is None, "it ended before it was killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert [path.name for path in folder.glob("parts/*.tfrecord.json")] == ["train-00000-of-00002.tfrecord.json"]
-    with pytest.raises(ValueError, match=r"killed has no manifest\.json: no export wrote it, or one that was interrupted"):
+    assert [path.name for path in folder.glob("_parts/*.tfrecord.json")] == ["train-00000-of-00002.tfrecord.json"]
+    with pytest.raises(ValueError, match="killed is an unfinished export, 1 of 2 shards are there: run the line that began it again"):
         read_examples(str(folder))
     first, second = (folder / shard["file"] for shard in read_manifest(str(folders("tfrecord")))["shards"])
     written = first.stat().st_mtime_ns
     # What a kill can leave at other moments: a file without its note, and a part of a file.
     second.write_bytes(b"whole, or not")
-    second.with_name(f"{second.name}.0.tmp").write_bytes(b"half")
+    (folder / "_parts" / f"{second.name}.0.tmp").write_bytes(b"half")
 
     write(folder, format="tfrecord")
     assert first.stat().st_mtime_ns == written
@@ -287,12 +289,12 @@ def test_a_spoilt_shard_is_named(folders, tmp_path, format, spoil):
 def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path, format):
     folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
     manifest = read_manifest(str(folder))
-    manifest["shards"][1]["denoisers"]["s"]["targets_tokens"] += 1
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    manifest["shards"][1]["tasks"]["exported_s"]["targets_tokens"] += 1
+    (folder / "_manifest.json").write_text(json.dumps(manifest))
     found = read_examples(str(folder), verify=False)
     whole = [next(found) for _ in range(manifest["shards"][0]["examples"])]
     assert {example["denoiser"] for example in whole} == {"r1", "s"}
-    wrong = r"train-00001-of-00002\.\w+ has other counts than the manifest: s\.targets_tokens is \d+ there, and \d+ here; delete"
+    wrong = r"train-00001-of-00002\.\w+ has other counts than the manifest: exported_s\.targets_tokens is \d+ there, and \d+ here; delete"
     with pytest.raises(ValueError, match=wrong):
         list(found)
 
@@ -340,7 +342,7 @@ def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tm
     manifest = read_manifest(str(folder))
     manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"] = "ByteVocabulary, 3 ids"
     manifest["pipeline"]["tasks"]["exported_r1"]["denoiser"]["noise_density"] = 0.2
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "_manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="has an export with other arguments") as raised:
         write(folder)
     assert "vocabulary is 'ByteVocabulary, 3 ids' there, and 'ByteVocabulary, 362 ids" in str(raised.value)
@@ -401,10 +403,10 @@ def test_a_folder_of_something_else_is_left_alone(write, tmp_path):
 def test_what_is_no_export_is_not_read(tmp_path, folders):
     with pytest.raises(ValueError, match=r"there is no folder '.*nowhere'; expected one that `ul2 export` wrote"):
         read_examples(str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match=r"has no manifest\.json: no export wrote it"):
+    with pytest.raises(ValueError, match=r"has no _manifest\.json: no export wrote it"):
         read_examples(str(tmp_path))
-    (tmp_path / "manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ValueError, match="has schema_version 99, expected 1; export again"):
+    (tmp_path / "_manifest.json").write_text('{"schema_version": 99}')
+    with pytest.raises(ValueError, match=r"has schema_version 99, expected one of \(1, 2\); export again"):
         read_examples(str(tmp_path))
 
 
@@ -430,10 +432,10 @@ def test_hugging_faces_datasets_reads_it(folders, wanted, tmp_path, format, buil
 
 def test_seqio_reads_it(folders, wanted):
     ids = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
-    features = {"inputs": ids, "targets": ids, "denoiser": tf.io.FixedLenFeature([], tf.string)}
+    features = {"inputs": ids, "targets": ids, **dict.fromkeys(("denoiser", "task"), tf.io.FixedLenFeature([], tf.string))}
     source = seqio.TFExampleDataSource({"train": f"{folders('tfrecord')}/train-*"}, features)
     found = [
-        {**example, "denoiser": example["denoiser"].decode()}
+        {**example, **{key: example[key].decode() for key in ("denoiser", "task")}}
         for shard in range(SHARDS)
         for example in source.get_dataset("train", shuffle=False, shard_info=seqio.ShardInfo(shard, SHARDS)).as_numpy_iterator()
     ]
