@@ -68,9 +68,14 @@ class Part:
     cache_dir: str
 
     @property
+    def notes(self) -> str:
+        """The folder of such files as `done`, and of temporary ones."""
+        return place(self.cache_dir, _PARTS)
+
+    @property
     def done(self) -> str:
         """The file that says that this part is written, and what is in it."""
-        return f"{self.cache_dir}/{_PARTS}/{self.split}-{self.shard:05d}-of-{self.num_shards:05d}.json"
+        return f"{self.notes}/{self.split}-{self.shard:05d}-of-{self.num_shards:05d}.json"
 
 
 def build(
@@ -120,9 +125,9 @@ def build(
     }
     waiting = _begin(cache_dir, begun, parts)
     started = time.monotonic()
-    notes = [os.path.basename(part.done) for part in waiting]
-    with progress(corpus, len(parts), place(cache_dir, _PARTS), notes, console):
-        run_on_beam(pipeline_options, functools.partial(write_part, prepare=prepare), waiting)
+    notes, to_come = place(cache_dir, _PARTS), [os.path.basename(part.done) for part in waiting]
+    with progress(corpus, len(parts), notes, to_come, console):
+        run_on_beam(pipeline_options, functools.partial(write_part, prepare=prepare), waiting, notes)
     manifest = _finish(cache_dir, corpus, begun, parts)
     _summarize(manifest, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
@@ -167,9 +172,8 @@ def _read(part: Part) -> Iterator[dict[str, np.ndarray | bytes]]:
 
 def _write(part: Part, documents: Iterator[dict[str, np.ndarray | bytes]]) -> list[cache.Shard]:
     """Deals the documents out to the part's files, which then move to their places."""
-    paths = [place(part.cache_dir, name) for name in part.files]
-    temporary = [f"{path}.{uuid.uuid4().hex}.tmp" for path in paths]
-    counts = [cache.no_counts() for _ in paths]
+    temporary = [place(part.notes, f"{name}.{uuid.uuid4().hex}.tmp") for name in part.files]
+    counts = [cache.no_counts() for _ in part.files]
     with removed_on_failure(*temporary):
         with contextlib.ExitStack() as open_files:
             writers = [open_files.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
@@ -180,8 +184,8 @@ def _write(part: Part, documents: Iterator[dict[str, np.ndarray | bytes]]) -> li
             cache.Shard(file=name, bytes=size(path), sha256=sha256(path), **count)
             for name, path, count in zip(part.files, temporary, counts)
         ]
-        for path, destination in zip(temporary, paths):
-            tf.io.gfile.rename(path, destination, overwrite=True)
+        for path, name in zip(temporary, part.files):
+            tf.io.gfile.rename(path, place(part.cache_dir, name), overwrite=True)
     return shards
 
 
@@ -238,11 +242,12 @@ def _begin(cache_dir: str, begun: dict[str, object], parts: Sequence[Part]) -> l
 
 def _remove_files(cache_dir: str, but: set[str]) -> None:
     """Removes what an interrupted job has left, but for finished files."""
-    for name in names_in(cache_dir):
-        if name.startswith("beam-temp-"):
-            tf.io.gfile.rmtree(place(cache_dir, name))
-        elif name.endswith(".tmp") or (".tfrecord-" in name and name not in but):
-            tf.io.gfile.remove(place(cache_dir, name))
+    for folder in (cache_dir, place(cache_dir, _PARTS)):
+        for name in names_in(folder):
+            if name.startswith("beam-temp-"):
+                tf.io.gfile.rmtree(place(folder, name))
+            elif name.endswith(".tmp") or (".tfrecord-" in name and name not in but):
+                tf.io.gfile.remove(place(folder, name))
 
 
 def _forget(cache_dir: str) -> None:

@@ -141,7 +141,7 @@ def write_examples(
             for shard in waiting:
                 write(shard, advance=advance)
         else:
-            run_on_beam(pipeline_options, write, waiting)
+            run_on_beam(pipeline_options, write, waiting, export.parts)
     manifest = _finish(export)
     _summarize(manifest, export.folder, console)
     return manifest

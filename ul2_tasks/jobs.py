@@ -154,11 +154,22 @@ def import_beam():
     return apache_beam
 
 
-def run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object]) -> None:
-    """Calls a function with each value, on Beam's workers."""
+def run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object], folder: str) -> None:
+    """Calls a function with each value, on Beam's workers, which have their temporary files in a folder."""
     beam = import_beam()
-    with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline:
-        _ = pipeline | beam.Create(list(values)) | beam.Reshuffle() | beam.Map(function)
+    try:
+        with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline:
+            _ = pipeline | beam.Create(list(values)) | beam.Reshuffle() | beam.Map(function)
+    except RuntimeError as error:
+        if str(error).startswith(KeyboardInterrupt.__name__):  # as Beam raises an interrupt of the function
+            raise KeyboardInterrupt from error
+        raise
+    except KeyboardInterrupt:
+        if "--direct_running_mode=multi_processing" in options:  # its processes die of the same interrupt, and remove nothing
+            for name in names_in(folder):
+                if name.endswith(".tmp"):
+                    tf.io.gfile.remove(place(folder, name))
+        raise
 
 
 @contextlib.contextmanager
