@@ -245,7 +245,7 @@ def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, c
     documents()
     folder = cached / "ul2_corpus"
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["schema_version"] == 1
+    assert manifest["schema_version"] == 2
     assert manifest["versions"]["seqio"] == seqio.__version__
     assert manifest["settings"]["vocabulary"].startswith("SentencePieceVocabulary, 4096 ids, 0 of them extra, eos 1, sha256 ")
     assert manifest["settings"]["source"] == "MemoryDataSource(embedded_documents, validation=0.05)"
@@ -509,7 +509,7 @@ def test_a_document_that_is_not_utf8_fails_or_is_skipped_and_counted(tmp_path):
     program(tmp_path, f"register('own', {source}, on_error='skip')")
     assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
     totals = cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]
-    assert (totals["documents"], totals["skipped"]) == (40, 20)
+    assert (totals["documents"], totals["skipped"], totals["empty"]) == (20, 20, 0)
 
 
 def test_an_input_file_that_cannot_be_read_fails_with_its_reason(tmp_path):

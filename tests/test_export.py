@@ -1,6 +1,8 @@
 """Exports: read back they are the stream that training reads; their bytes depend on the arguments alone, whoever wrote them."""
 
 import collections
+import functools
+import hashlib
 import io
 import itertools
 import json
@@ -21,7 +23,7 @@ import tensorflow as tf
 from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, long_documents
 
-from ul2_tasks import T5GEMMA2, export_formats, register
+from ul2_tasks import T5GEMMA2, export_formats, mix, register
 from ul2_tasks.build_cache import build
 from ul2_tasks.export import read_examples, read_manifest, verify, write_examples
 from ul2_tasks.memory import MemoryDataSource
@@ -91,7 +93,7 @@ def wanted(registration):
                 seed=SEED,
                 num_epochs=EPOCHS,
                 shard_info=seqio.ShardInfo(shard, SHARDS),
-                passthrough_features=["denoiser"],
+                passthrough_features=["denoiser", "task"],
             )
             .as_numpy_iterator()
         )
@@ -109,7 +111,8 @@ def same_examples(found, wanted) -> None:
     for example, other in zip(found, wanted):
         for key in ("inputs", "targets"):
             np.testing.assert_array_equal(example[key], other[key])
-        assert example["denoiser"] == other["denoiser"].decode()
+        for key in ("denoiser", "task"):
+            assert example[key] == other[key].decode()
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -119,31 +122,180 @@ def test_reading_gives_the_examples_that_training_reads_in_their_order(folders, 
     assert {(example[key].dtype, example[key].flags.writeable) for example in found for key in ("inputs", "targets")} == {
         (np.dtype(np.int32), True)
     }
-    assert {type(example["denoiser"]) for example in found} == {str}
+    assert {type(example[key]) for example in found for key in ("denoiser", "task")} == {str}
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_manifest_counts_what_each_shard_and_denoiser_has(folders, wanted, format):
+def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted, format):
     folder = folders(format)
     manifest = read_manifest(str(folder))
-    assert sorted(files(folder)) == ["manifest.json", *(shard["file"] for shard in manifest["shards"])]
+    assert sorted(files(folder)) == ["_manifest.json", *(shard["file"] for shard in manifest["shards"])]
     assert [shard["file"] for shard in manifest["shards"]] == [f"train-0000{shard}-of-00002.{format}" for shard in range(SHARDS)]
     for shard, examples in zip(manifest["shards"], wanted):
         counts = collections.defaultdict(lambda: {"examples": 0, "inputs_tokens": 0, "targets_tokens": 0})
         for example in examples:
-            for own in (counts[example["denoiser"].decode()], counts["all"]):
+            for own in (counts[example["task"].decode()], counts["all"]):
                 own["examples"] += 1
                 own["inputs_tokens"] += len(example["inputs"])
                 own["targets_tokens"] += len(example["targets"])
         assert {key: shard[key] for key in counts["all"]} == counts.pop("all")
-        assert shard["denoisers"] == counts
-        assert set(counts) == {"r1", "s"}
+        assert shard["tasks"] == counts
+        assert set(counts) == {"exported_r1", "exported_s"}
         assert shard["bytes"] == (folder / shard["file"]).stat().st_size
     assert manifest["totals"]["examples"] == sum(map(len, wanted))
-    assert manifest["totals"]["denoisers"]["s"]["examples"] > 2 * manifest["totals"]["denoisers"]["r1"]["examples"] > 0
+    totals = manifest["totals"]["tasks"]
+    assert totals["exported_s"]["examples"] > 2 * totals["exported_r1"]["examples"] > 0
     assert manifest["arguments"]["sequence_length"] == LENGTHS
     assert "ByteVocabulary" in manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"]
     assert manifest["pipeline"]["tasks"]["exported_s"]["denoiser"]["noise_density"] == 0.75
+
+
+class Shifted(seqio.ByteVocabulary):
+    """A vocabulary whose ids are one higher than its tokenizer's, in which 0 is a token."""
+
+    id_shift = 1
+
+
+def test_ids_are_the_tokenizers_own_and_the_manifest_says_what_they_mean(write, tmp_path):
+    source = MemoryDataSource(long_documents, 0.1)
+    plain = register("export_unshifted", source, BYTES, T5GEMMA2[:1], modes=MODES)
+    shifted = register("export_shifted", source, Shifted(extra_ids=103), T5GEMMA2[:1], modes=MODES)
+    one, two = (write(tmp_path / name, name, shards=1, epochs=1) for name in (plain, shifted))
+    for example, other in itertools.zip_longest(read_examples(str(tmp_path / plain)), read_examples(str(tmp_path / shifted))):
+        for key in ("inputs", "targets"):
+            np.testing.assert_array_equal(example[key] - 1, other[key])
+    ids, other = one["ids"], two["ids"]
+    assert {key: ids[key] for key in ("vocabulary_size", "id_shift", "pad_id", "eos_id")} == {
+        "vocabulary_size": 362,
+        "id_shift": 0,
+        "pad_id": 0,
+        "eos_id": 1,
+    }
+    assert (other["vocabulary_size"], other["id_shift"], other["pad_id"], other["eos_id"]) == (361, 1, None, 0)
+    assert other["tasks"]["export_shifted_r1"]["mode_ids"] == [258]
+    example = next(read_examples(str(tmp_path / shifted)))
+    assert example["inputs"][0] == 258
+    used = [int(id) for id in example["inputs"] if id > 258]
+    assert used
+    assert used == other["tasks"]["export_shifted_r1"]["sentinel_ids"][: len(used)]
+    assert example["inputs"][-1] == example["targets"][-1] == other["eos_id"]
+    assert "null, where each id is a token's" in " ".join(other["meaning"])
+
+
+def test_padding_in_an_example_is_no_id_of_a_tokenizer_whose_0_is_a_token():
+    batch = {
+        "inputs": np.array([[5, 0, 6], [5, -1, -1]], np.int32),
+        "targets": np.array([[1, -1], [1, 1]], np.int32),
+        "denoiser": np.array([b"", b""]),
+        "task": np.array([b"other", b"another"]),
+    }
+    kept = export_formats.Examples.from_padded(batch)
+    assert kept.ids["inputs"].tolist() == [5, 0, 6, 5]
+    with pytest.raises(ValueError, match=r"inputs of \['other'\] have SeqIO's padding, id 0, among their tokens; leave it out"):
+        export_formats.Examples.from_padded(batch, id_shift=1)
+
+
+def test_an_example_of_a_mix_tells_its_task(write, tmp_path):
+    denoisers = (T5GEMMA2[0], T5GEMMA2[-1])
+    parts = {
+        register(f"export_{name}", MemoryDataSource(long_documents, 0.1), BYTES, denoisers, modes=MODES): weight
+        for name, weight in (("one", 3), ("two", 1))
+    }
+    console = Console(record=True, width=300, file=io.StringIO())
+    manifest = write(tmp_path / "both", mix("export_both", parts), format="parquet", console=console)
+    found = collections.Counter((example["task"], example["denoiser"]) for example in read_examples(str(tmp_path / "both")))
+    assert {task: counts["examples"] for task, counts in manifest["totals"]["tasks"].items()} == {
+        task: count for (task, _), count in found.items()
+    }
+    wanted = {(f"export_{name}_{denoiser}", denoiser) for name in ("one", "two") for denoiser in ("r1", "s")}
+    assert set(found) == wanted
+    assert found["export_one_s", "s"] > 2 * found["export_two_s", "s"]
+    assert pq.read_schema(tmp_path / "both" / "train-00000-of-00002.parquet").names == ["inputs", "targets", "denoiser", "task"]
+    assert all(f" {task} " in console.export_text(clear=False) for task, _ in wanted)
+    line = next(line for line in console.export_text().splitlines() if "read_examples" in line)
+    space: dict = {}
+    exec(line.strip(), space)
+    assert next(space["examples"])["task"].startswith("export_")
+
+
+def test_examples_of_tasks_that_are_not_ours_are_exported_too(write, tmp_path):
+    """They have a task and no denoiser, and are as SeqIO gives them."""
+    feature = seqio.Feature(BYTES, add_eos=True)
+    texts = [f"question {number}" for number in range(300)]
+    seqio.TaskRegistry.add(
+        "export_questions",
+        source=MemoryDataSource(lambda: texts, 0),
+        preprocessors=[
+            functools.partial(seqio.preprocessors.rekey, key_map={"inputs": "text", "targets": "text"}),
+            seqio.preprocessors.tokenize,
+            seqio.preprocessors.append_eos,
+        ],
+        output_features={"inputs": feature, "targets": feature},
+    )
+    ours = register("export_ours", MemoryDataSource(long_documents, 0), BYTES, T5GEMMA2[:1], modes=MODES)
+    seqio.MixtureRegistry.add("export_questions_mix", ["export_questions"], default_rate=1)
+    mixture = mix("export_supervised", {ours: 1, "export_questions_mix": 1})
+    manifest = write(tmp_path / "new", mixture, shards=1, epochs=1)
+    examples = list(read_examples(str(tmp_path / "new")))
+    assert {(example["task"], example["denoiser"]) for example in examples} == {("export_questions", ""), ("export_ours_r1", "r1")}
+    counts = {task: counts["examples"] for task, counts in manifest["totals"]["tasks"].items()}
+    assert counts == collections.Counter(example["task"] for example in examples)
+    questions = [example for example in examples if example["task"] == "export_questions"]
+    assert {BYTES.decode(example["inputs"].tolist()) for example in questions} <= set(texts)
+    assert all(example["inputs"][-1] == 1 for example in questions)
+    assert manifest["pipeline"]["tasks"]["export_questions"]["denoiser"] is None
+    assert set(manifest["ids"]["tasks"]) == {"export_ours_r1"}
+
+
+def open_with_pandas(folder):
+    return pytest.importorskip("pandas").read_parquet(folder)
+
+
+def open_with_pyarrow(folder):
+    return pytest.importorskip("pyarrow.dataset").dataset(folder).to_table().to_pandas()
+
+
+def open_with_dask(folder):
+    return pytest.importorskip("dask.dataframe").read_parquet(folder).compute()
+
+
+@pytest.mark.parametrize("open_folder", [open_with_pandas, open_with_pyarrow, open_with_dask])
+def test_other_tools_open_a_folder_of_parquet_files(folders, wanted, open_folder):
+    same_examples(open_folder(str(folders("parquet"))).to_dict("records"), list(itertools.chain(*wanted)))
+
+
+def without_task(path: pathlib.Path, format: str) -> None:
+    """Makes of a file what schema 1 had."""
+    if format == "parquet":
+        pq.write_table(pq.read_table(path).drop_columns(["task"]), path)
+    elif format == "jsonl":
+        rows = [{key: value for key, value in json.loads(line).items() if key != "task"} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        examples = [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
+        for example in examples:
+            del example.features.feature["task"]
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for example in examples:
+                writer.write(example.SerializeToString())
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "parquet", "jsonl"])
+def test_an_export_of_schema_1_is_read_and_verified_and_not_gone_on_with(folders, write, wanted, tmp_path, format):
+    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "old"))
+    manifest = read_manifest(str(folder)) | {"schema_version": 1}
+    for shard in manifest["shards"]:
+        without_task(folder / shard["file"], format)
+        shard["bytes"] = (folder / shard["file"]).stat().st_size
+        shard["sha256"] = hashlib.sha256((folder / shard["file"]).read_bytes()).hexdigest()
+        shard["denoisers"] = {task.removeprefix("exported_"): counts for task, counts in shard.pop("tasks").items()}
+    (folder / "_manifest.json").unlink()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    same_examples(read_examples(str(folder)), [example | {"task": b""} for example in itertools.chain(*wanted)])
+    assert list(verify(str(folder))) == []
+    with pytest.raises(ValueError, match="has an export of another version of this package; delete it, or name another folder"):
+        write(folder, format=format)
 
 
 def test_shards_hold_different_text(folders):
@@ -228,20 +380,22 @@ def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders, write, re
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 120
-    while len(list(folder.glob("parts/*.tfrecord.json"))) < 1:
+    while len(list(folder.glob("_parts/*.tfrecord.json"))) < 1:
         assert process.poll() is None, "it ended before it was killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert [path.name for path in folder.glob("parts/*.tfrecord.json")] == ["train-00000-of-00002.tfrecord.json"]
-    with pytest.raises(ValueError, match=r"killed has no manifest\.json: no export wrote it, or one that was interrupted"):
+    assert [path.name for path in folder.glob("_parts/*.tfrecord.json")] == ["train-00000-of-00002.tfrecord.json"]
+    with pytest.raises(
+        ValueError, match="killed is an unfinished export, 1 of 2 shards are there: run the line that began it again"
+    ):
         read_examples(str(folder))
     first, second = (folder / shard["file"] for shard in read_manifest(str(folders("tfrecord")))["shards"])
     written = first.stat().st_mtime_ns
     # What a kill can leave at other moments: a file without its note, and a part of a file.
     second.write_bytes(b"whole, or not")
-    second.with_name(f"{second.name}.0.tmp").write_bytes(b"half")
+    (folder / "_parts" / f"{second.name}.0.tmp").write_bytes(b"half")
 
     write(folder, format="tfrecord")
     assert first.stat().st_mtime_ns == written
@@ -287,12 +441,12 @@ def test_a_spoilt_shard_is_named(folders, tmp_path, format, spoil):
 def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path, format):
     folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
     manifest = read_manifest(str(folder))
-    manifest["shards"][1]["denoisers"]["s"]["targets_tokens"] += 1
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    manifest["shards"][1]["tasks"]["exported_s"]["targets_tokens"] += 1
+    (folder / "_manifest.json").write_text(json.dumps(manifest))
     found = read_examples(str(folder), verify=False)
     whole = [next(found) for _ in range(manifest["shards"][0]["examples"])]
     assert {example["denoiser"] for example in whole} == {"r1", "s"}
-    wrong = r"train-00001-of-00002\.\w+ has other counts than the manifest: s\.targets_tokens is \d+ there, and \d+ here; delete"
+    wrong = r"train-00001-of-00002\.\w+ has other counts than the manifest: exported_s\.targets_tokens is \d+ there, and \d+ here;"
     with pytest.raises(ValueError, match=wrong):
         list(found)
 
@@ -340,7 +494,7 @@ def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tm
     manifest = read_manifest(str(folder))
     manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"] = "ByteVocabulary, 3 ids"
     manifest["pipeline"]["tasks"]["exported_r1"]["denoiser"]["noise_density"] = 0.2
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "_manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="has an export with other arguments") as raised:
         write(folder)
     assert "vocabulary is 'ByteVocabulary, 3 ids' there, and 'ByteVocabulary, 362 ids" in str(raised.value)
@@ -401,10 +555,10 @@ def test_a_folder_of_something_else_is_left_alone(write, tmp_path):
 def test_what_is_no_export_is_not_read(tmp_path, folders):
     with pytest.raises(ValueError, match=r"there is no folder '.*nowhere'; expected one that `ul2 export` wrote"):
         read_examples(str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match=r"has no manifest\.json: no export wrote it"):
+    with pytest.raises(ValueError, match=r"has no _manifest\.json: no export wrote it"):
         read_examples(str(tmp_path))
-    (tmp_path / "manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ValueError, match="has schema_version 99, expected 1; export again"):
+    (tmp_path / "_manifest.json").write_text('{"schema_version": 99}')
+    with pytest.raises(ValueError, match=r"has schema_version 99, expected one of \(1, 2\); export again"):
         read_examples(str(tmp_path))
 
 
@@ -430,10 +584,10 @@ def test_hugging_faces_datasets_reads_it(folders, wanted, tmp_path, format, buil
 
 def test_seqio_reads_it(folders, wanted):
     ids = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
-    features = {"inputs": ids, "targets": ids, "denoiser": tf.io.FixedLenFeature([], tf.string)}
+    features = {"inputs": ids, "targets": ids, **dict.fromkeys(("denoiser", "task"), tf.io.FixedLenFeature([], tf.string))}
     source = seqio.TFExampleDataSource({"train": f"{folders('tfrecord')}/train-*"}, features)
     found = [
-        {**example, "denoiser": example["denoiser"].decode()}
+        {**example, **{key: example[key].decode() for key in ("denoiser", "task")}}
         for shard in range(SHARDS)
         for example in source.get_dataset("train", shuffle=False, shard_info=seqio.ShardInfo(shard, SHARDS)).as_numpy_iterator()
     ]

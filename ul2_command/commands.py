@@ -119,10 +119,11 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
     """
-    from ul2_tasks.report import packages, write_report
+    from ul2_tasks.report import check_path, packages, write_report
     from ul2_tasks.statistics import measure
 
     packages()  # what is missing is to be told before all is measured
+    check_path(output)
     mixture = registration.apply()
     statistics = measure(mixture, sequence_length, **options)
     click.echo(f"wrote {write_report(statistics, _samples(mixture, sequence_length, options, count), output)}")
@@ -206,21 +207,23 @@ def train(source: dict[str, object], output: str, split: str, mode, **options) -
 def cache(registration, output: str, max_documents: int | None, pipeline_options: list[str] | None) -> None:
     """Tokenizes the corpus once, for all denoisers.
 
-    It is a Beam job, here or on a cluster. A job that was interrupted goes on where it stopped when it is started again.
+    Of a mixture of several corpora each, one after the other. It is a Beam job, here or on a cluster. A job that was interrupted
+    goes on where it stopped when it is started again.
     """
-    try:
-        from ul2_tasks.build_cache import build
-    except ImportError as error:
-        raise ImportError(f"caching needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
+    from ul2_tasks.build_cache import build
+    from ul2_tasks.providers import denoising_tasks, other_tasks
 
-    registration.apply()
-    build(
-        f"{registration.name}_corpus",
-        output,
-        max_documents=max_documents,
-        prepare=registration.apply,
-        pipeline_options=pipeline_options or ["--runner=FnApiRunner"],
-    )
+    mixture = registration.apply()
+    if others := [task.name for task in other_tasks(mixture)]:
+        click.echo(f"left out, as they are no denoising tasks: {', '.join(others)}; `seqio_cache_tasks` caches them", err=True)
+    for corpus in dict.fromkeys(task.source.corpus.name for task in denoising_tasks(mixture)):
+        build(
+            corpus,
+            output,
+            max_documents=max_documents,
+            prepare=registration.apply,
+            pipeline_options=pipeline_options or ["--runner=FnApiRunner"],
+        )
 
 
 @main.command()
@@ -244,8 +247,9 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
 def export(registration, written_as: str, output: str, cache_dir: str | None, **options) -> None:
     """Writes corrupted examples to files, for other trainers.
 
-    The ids of inputs and targets, and the denoiser's name: what training would read, in its order. With --workers, --runner or
-    --pipeline_option it is a Beam job. An export that was interrupted goes on where it stopped when it is started again.
+    The ids of inputs and targets, the tokenizer's own, and the names of denoiser and task: what training would read, in its
+    order. With --workers, --runner or --pipeline_option it is a Beam job. An export that was interrupted goes on where it
+    stopped when it is started again.
 
     \b
     ul2 export --format parquet --output examples
@@ -266,20 +270,21 @@ def export(registration, written_as: str, output: str, cache_dir: str | None, **
 def verify(folder: str) -> None:
     """Checks that a cache, or an export, is as it was written.
 
-    It reads FOLDER (such as OUTPUT/ul2_corpus) again, and names each file that differs; exit status 1 if there is one.
+    It reads FOLDER (such as OUTPUT/ul2_corpus; or OUTPUT, for all that is in it) again, and names each file that differs, or says
+    that it is not finished; exit status 1 if there is one.
     """
-    from ul2_tasks import cache as caches
-    from ul2_tasks import export as exports
+    from ul2_tasks.verification import examine
 
-    written = exports if exports.is_export(folder) else caches
-    wrong = list(written.verify(folder))
-    for sentence in wrong:
-        click.echo(sentence)
-    if wrong:
+    all_wrong = []
+    for where, wrong, counts in examine(folder):
+        for sentence in wrong:
+            click.echo(sentence if where == folder or where in sentence else f"{where}: {sentence}")
+        if not wrong:
+            told = (f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
+            click.echo(f"{where} is as it was written: " + ", ".join(told))
+        all_wrong += wrong
+    if all_wrong:
         sys.exit(PROBLEMS_FOUND)
-    totals = written.read_manifest(folder)["totals"]
-    counts = (f"{count:,} {what.replace('_', ' ')}" for what, count in totals.items() if isinstance(count, int))
-    click.echo(f"{folder} is as it was written: " + ", ".join(counts))
 
 
 @main.command(cls=click.Command)

@@ -17,23 +17,37 @@ import importlib
 import itertools
 import json
 import os
-import threading
+import shlex
 import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
-import apache_beam as beam
 import numpy as np
 import seqio
 import tensorflow as tf
-from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from ul2_tasks import cache
 from ul2_tasks.corpora import corpus_settings
+from ul2_tasks.jobs import (
+    BEGUN,
+    FAILURES,
+    differences,
+    import_beam,
+    in_words,
+    load,
+    names_in,
+    place,
+    progress,
+    removed_on_failure,
+    run_on_beam,
+    sha256,
+    size,
+    write_atomically,
+)
 
 MIN_FILES = 64  # of each split, as in seqio_cache_tasks: hosts share out files
 SHUFFLE_BUFFER = 10_000
@@ -54,9 +68,14 @@ class Part:
     cache_dir: str
 
     @property
+    def notes(self) -> str:
+        """The folder of such files as `done`, and of temporary ones."""
+        return place(self.cache_dir, _PARTS)
+
+    @property
     def done(self) -> str:
         """The file that says that this part is written, and what is in it."""
-        return f"{self.cache_dir}/{_PARTS}/{self.split}-{self.shard:05d}-of-{self.num_shards:05d}.json"
+        return f"{self.notes}/{self.split}-{self.shard:05d}-of-{self.num_shards:05d}.json"
 
 
 def build(
@@ -83,22 +102,32 @@ def build(
         The manifest.
 
     Raises:
-        ValueError: there is no such corpus; the cache exists already, or what was begun has other settings.
+        ValueError: there is no such corpus; the cache exists already, or what was begun has other settings, which are named; the
+            corpus has no token.
+        ImportError: Apache Beam is not installed.
+        RuntimeError: a source cannot be read or a file not written; says which, and why.
     """
     console = console or Console(stderr=True)
+    import_beam()
     task = _corpus_task(corpus)
     absolute = output_dir if "://" in output_dir else os.path.abspath(output_dir)  # workers may be in other folders
     cache_dir = os.path.join(absolute, seqio.get_task_dir_from_name(corpus))
     settings = corpus_settings(task)
-    if tf.io.gfile.exists(f"{cache_dir}/{cache.COMPLETED}"):
+    if cache.is_cache(cache_dir):
         return _existing(cache_dir, corpus, settings, max_documents, console)
 
     parts = list(_plan(task, cache_dir, max_documents))
-    begun = {"settings": settings, "max_documents": max_documents, "parts": len(parts)}
-    _begin(cache_dir, begun, parts)
+    begun = {
+        "schema_version": cache.SCHEMA_VERSION,
+        "settings": settings,
+        "max_documents": max_documents,
+        "parts": len(parts),
+    }
+    waiting = _begin(cache_dir, begun, parts)
     started = time.monotonic()
-    with _progress(parts, console), beam.Pipeline(options=PipelineOptions(list(pipeline_options))) as pipeline:
-        _ = pipeline | beam.Create(parts) | beam.Reshuffle() | beam.Map(write_part, prepare=prepare)
+    notes, to_come = place(cache_dir, _PARTS), [os.path.basename(part.done) for part in waiting]
+    with progress(corpus, len(parts), notes, to_come, console):
+        run_on_beam(pipeline_options, functools.partial(write_part, prepare=prepare), waiting, notes)
     manifest = _finish(cache_dir, corpus, begun, parts)
     _summarize(manifest, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
@@ -115,12 +144,11 @@ def write_part(part: Part, prepare: Callable[[], object]) -> str:
     prepare()
     try:
         shards = _write(part, _read(part))
-    except (OSError, tf.errors.OpError) as error:
+        write_atomically(part.done, json.dumps([dataclasses.asdict(shard) for shard in shards]))
+    except FAILURES as error:
         name = seqio.TaskRegistry.get(part.corpus).source.list_shards(part.split)[part.shard]
         where = f"{part.corpus}, split {part.split}, shard {part.shard + 1} of {part.num_shards} ({name})"
-        reason = error.message if isinstance(error, tf.errors.OpError) else error
-        raise RuntimeError(f"{where}: {type(error).__name__}: {reason}") from error
-    cache.write_atomically(part.done, json.dumps([dataclasses.asdict(shard) for shard in shards]))
+        raise RuntimeError(f"{where}: {in_words(error)}") from error
     return part.done
 
 
@@ -144,27 +172,20 @@ def _read(part: Part) -> Iterator[dict[str, np.ndarray | bytes]]:
 
 def _write(part: Part, documents: Iterator[dict[str, np.ndarray | bytes]]) -> list[cache.Shard]:
     """Deals the documents out to the part's files, which then move to their places."""
-    paths = [f"{part.cache_dir}/{name}" for name in part.files]
-    temporary = [f"{path}.{uuid.uuid4().hex}.tmp" for path in paths]
-    counts = [dict.fromkeys(("documents", "tokens", "skipped"), 0) for _ in paths]
-    try:
+    temporary = [place(part.notes, f"{name}.{uuid.uuid4().hex}.tmp") for name in part.files]
+    counts = [cache.no_counts() for _ in part.files]
+    with removed_on_failure(*temporary):
         with contextlib.ExitStack() as open_files:
             writers = [open_files.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
             for document, (writer, count) in zip(documents, itertools.cycle(zip(writers, counts))):
                 writer.write(_serialize(document))
-                count["documents"] += 1
-                count["tokens"] += len(document["targets"])
-                count["skipped"] += document["document"].startswith(cache.SKIPPED.encode())
+                cache.count(count, document["document"].decode(), len(document["targets"]))
         shards = [
-            cache.Shard(file=name, bytes=tf.io.gfile.stat(path).length, sha256=cache.sha256(path), **count)
+            cache.Shard(file=name, bytes=size(path), sha256=sha256(path), **count)
             for name, path, count in zip(part.files, temporary, counts)
         ]
-        for path, destination in zip(temporary, paths):
-            tf.io.gfile.rename(path, destination, overwrite=True)
-    except BaseException:
-        for path in filter(tf.io.gfile.exists, temporary):
-            tf.io.gfile.remove(path)
-        raise
+        for path, name in zip(temporary, part.files):
+            tf.io.gfile.rename(path, place(part.cache_dir, name), overwrite=True)
     return shards
 
 
@@ -202,84 +223,83 @@ def _existing(cache_dir: str, corpus: str, settings: dict[str, str], max_documen
             f"{cache_dir} is complete, with max_documents {manifest['max_documents']}, not {max_documents}; delete it, or name"
             " another folder"
         )
-    console.print(f"{cache_dir} is complete already, and was made with these settings")
+    _forget(cache_dir)
+    console.print(f"{cache_dir} is complete already, and was made with these settings", markup=False, soft_wrap=True)
     return manifest
 
 
-def _begin(cache_dir: str, begun: dict[str, object], parts: Sequence[Part]) -> None:
-    """Makes the folder; of an interrupted job's files keeps the finished parts and removes the rest."""
+def _begin(cache_dir: str, begun: dict[str, object], parts: Sequence[Part]) -> list[Part]:
+    """Makes the folder, and returns the parts that are to be written; of an interrupted job it keeps the finished ones."""
+    path = f"{cache_dir}/{_PARTS}/{BEGUN}"
+    if tf.io.gfile.exists(path) and (changes := "; ".join(differences(load(path), begun))):
+        raise ValueError(f"{cache_dir} was begun with other settings: {changes}; delete it, or name another folder")
     tf.io.gfile.makedirs(f"{cache_dir}/{_PARTS}")
-    path = f"{cache_dir}/{_PARTS}/begun.json"
-    if tf.io.gfile.exists(path):
-        with tf.io.gfile.GFile(path) as file:
-            before = json.load(file)
-        if before != begun:
-            raise ValueError(
-                f"{cache_dir} was begun with {before}, and is asked for with {begun}; delete it, or name another folder"
-            )
-    finished = {name for part in parts if tf.io.gfile.exists(part.done) for name in part.files}
-    for name in tf.io.gfile.listdir(cache_dir):
-        if name.startswith("beam-temp-"):
-            tf.io.gfile.rmtree(f"{cache_dir}/{name}")
-        elif ".tfrecord-" in name and name not in finished:
-            tf.io.gfile.remove(f"{cache_dir}/{name}")
-    cache.write_atomically(path, json.dumps(begun))
+    waiting = [part for part in parts if not tf.io.gfile.exists(part.done)]
+    _remove_files(cache_dir, but={name for part in parts if part not in waiting for name in part.files})
+    write_atomically(path, json.dumps(begun))
+    return waiting
+
+
+def _remove_files(cache_dir: str, but: set[str]) -> None:
+    """Removes what an interrupted job has left, but for finished files."""
+    for folder in (cache_dir, place(cache_dir, _PARTS)):
+        for name in names_in(folder):
+            if name.startswith("beam-temp-"):
+                tf.io.gfile.rmtree(place(folder, name))
+            elif name.endswith(".tmp") or (".tfrecord-" in name and name not in but):
+                tf.io.gfile.remove(place(folder, name))
+
+
+def _forget(cache_dir: str) -> None:
+    """Removes what is known of the parts; a job that was killed after `COMPLETED` has left that, too."""
+    if _PARTS in names_in(cache_dir):
+        tf.io.gfile.rmtree(place(cache_dir, _PARTS))
 
 
 def _finish(cache_dir: str, corpus: str, begun: dict[str, object], parts: Sequence[Part]) -> dict:
     """Writes what SeqIO wants to read beside the files, then the manifest, and `COMPLETED` last."""
     splits: dict[str, list[cache.Shard]] = {}
     for part in parts:
-        with tf.io.gfile.GFile(part.done) as file:
-            splits.setdefault(part.split, []).extend(cache.Shard(**shard) for shard in json.load(file))
+        splits.setdefault(part.split, []).extend(cache.Shard(**shard) for shard in load(part.done))
+    shards = [shard for in_split in splits.values() for shard in in_split]
+    if not any(shard.tokens for shard in shards):
+        _remove_files(cache_dir, but=set())
+        _forget(cache_dir)
+        kinds = {kind: sum(getattr(shard, kind) for shard in shards) for kind in ("records", "skipped", "empty")}
+        raise ValueError(
+            f"{corpus!r} has no token, so there is nothing to cache: of its {kinds['records']} records {kinds['skipped']} were"
+            f" skipped, and {kinds['empty']} are empty; `ul2 doctor` says more"
+        )
     for split, shards in splits.items():
         shards.sort(key=lambda shard: shard.file)
         features = {"targets": {"shape": [None], "dtype": "int32"}, "document": {"shape": [], "dtype": "string"}}
         info = {"num_shards": len(shards), "features": features, "seqio_version": seqio.__version__}
-        stats = {"examples": sum(shard.documents for shard in shards), "targets_tokens": sum(shard.tokens for shard in shards)}
-        cache.write_atomically(seqio.get_cached_info_path(cache_dir, split), json.dumps(info, indent=2))
-        cache.write_atomically(seqio.get_cached_stats_path(cache_dir, split), json.dumps(stats, indent=2))
+        stats = {"examples": sum(shard.records for shard in shards), "targets_tokens": sum(shard.tokens for shard in shards)}
+        write_atomically(seqio.get_cached_info_path(cache_dir, split), json.dumps(info, indent=2))
+        write_atomically(seqio.get_cached_stats_path(cache_dir, split), json.dumps(stats, indent=2))
     manifest = cache.manifest_of(corpus, begun["settings"], splits, begun["max_documents"])
     cache.write_manifest(cache_dir, manifest)
-    cache.write_atomically(f"{cache_dir}/{cache.COMPLETED}", "")
-    tf.io.gfile.rmtree(f"{cache_dir}/{_PARTS}")
+    write_atomically(place(cache_dir, cache.COMPLETED), "")
+    _forget(cache_dir)
     return manifest
 
 
-@contextlib.contextmanager
-def _progress(parts: Sequence[Part], console: Console) -> Iterator[None]:
-    """Shows how many parts are written, wherever the workers are: each leaves a file."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    stop = threading.Event()
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(f"{parts[0].corpus}: shards", total=len(parts))
-
-        def watch() -> None:
-            folder = f"{parts[0].cache_dir}/{_PARTS}"
-            names = {os.path.basename(part.done) for part in parts}
-            while not stop.wait(0.5):
-                progress.update(bar, completed=len(names & set(tf.io.gfile.listdir(folder))))
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-            progress.update(bar, completed=len(parts))
-        finally:
-            stop.set()
-            watcher.join()
-
-
 def _summarize(manifest: dict, cache_dir: str, output_dir: str, seconds: float, console: Console) -> None:
-    table = Table(title=f"{cache_dir}, {seconds:.1f} s")
-    for column in ("split", "documents", "tokens", "tokens a document", "skipped", "bytes", "files"):
+    table = Table(title=Text(f"{cache_dir}, {seconds:.1f} s"))
+    for column in ("split", "documents", "tokens", "tokens a document", "empty", "skipped", "bytes", "files"):
         table.add_column(column, justify="left" if column == "split" else "right")
     for name, split in manifest["splits"].items():
         each = split["tokens"] / split["documents"] if split["documents"] else 0
-        numbers = (split["documents"], split["tokens"], round(each, 1), split["skipped"], split["bytes"], len(split["shards"]))
+        counts = (split[key] for key in ("empty", "skipped", "bytes"))
+        numbers = (split["documents"], split["tokens"], round(each, 1), *counts, len(split["shards"]))
         table.add_row(name, *(f"{number:,}" for number in numbers))
     console.print(table)
-    console.print(
-        f"To use it: seqio.add_global_cache_dirs([{output_dir!r}]), and get_dataset(..., use_cached=True)", soft_wrap=True
-    )
-    console.print(f"with t5x:  --seqio_additional_cache_dirs={output_dir} --gin.USE_CACHED_TASKS=True", soft_wrap=True)
+    mixture = f"{manifest['corpus'].removesuffix('_corpus')}_mix"
+    for line in (
+        f"To use it, in Python, where {mixture} is registered:",
+        f"    import seqio, ul2_tasks; seqio.add_global_cache_dirs([{output_dir!r}])",
+        f"    dataset = seqio.get_mixture_or_task({mixture!r}).get_dataset({{'inputs': 512, 'targets': 512}}, use_cached=True)",
+        "With t5x:",
+        f"    {shlex.quote(f'--seqio_additional_cache_dirs={output_dir}')} --gin.USE_CACHED_TASKS=True",
+    ):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)

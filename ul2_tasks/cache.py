@@ -17,7 +17,6 @@ import json
 import pathlib
 import re
 import subprocess
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -28,12 +27,15 @@ from absl import logging
 
 from ul2_tasks.files import parallel_map
 from ul2_tasks.graphs import as_written
+from ul2_tasks.jobs import load, missing_or_resized, names_in, place, sha256, size, spoilt, unfinished, write_atomically
 from ul2_tasks.vocabularies import Mode, literal_ids, special_ids, vocabulary_identity
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_READABLE = (1, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too
 MANIFEST = "manifest.json"
 COMPLETED = "COMPLETED"
 SKIPPED = "skipped"  # the id of a record that is no document
+COUNTED = ("documents", "tokens", "empty", "skipped")
 DOCUMENTS_PER_BATCH = 128
 _FILES_AT_A_TIME = 16  # as SeqIO's cached source
 _SHUFFLE_BUFFER = seqio.dataset_providers.SHUFFLE_BUFFER_SIZE
@@ -41,14 +43,19 @@ _SHUFFLE_BUFFER = seqio.dataset_providers.SHUFFLE_BUFFER_SIZE
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """What one file holds. `documents` counts those with tokens or without; `skipped` those that were none."""
+    """What one file holds. Its records are documents, which have tokens; empty ones, which have none; and skipped ones."""
 
     file: str
     bytes: int
     sha256: str
     documents: int
     tokens: int
+    empty: int
     skipped: int
+
+    @property
+    def records(self) -> int:
+        return self.documents + self.empty + self.skipped
 
 
 def settings(
@@ -164,7 +171,7 @@ def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bo
         raise _other_settings(cache_dir, manifest["settings"], expected)
     if manifest["max_documents"] is not None:
         logging.warning("%s is a smoke build: at most %d documents of each split", cache_dir, manifest["max_documents"])
-    wrong = list(_missing_or_resized(cache_dir, manifest))
+    wrong = list(missing_or_resized(cache_dir, *_listed_and_present(cache_dir, manifest)))
     if wrong:
         raise ValueError(f"the cache {cache_dir} is not as its {MANIFEST} has it: {'; '.join(wrong)}; write it again")
     return manifest
@@ -173,30 +180,38 @@ def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bo
 def identity(cache_dir: str, split: str) -> str:
     """A split's files in few words, the same on every host, and other ones for a cache that was written anew."""
     names = _expected_files(cache_dir, split)
-    sizes = parallel_map(lambda name: _size(_path(cache_dir, name)), names)
+    sizes = parallel_map(lambda name: size(place(cache_dir, name)), names)
     return f"{len(names)} files, {sum(sizes)} bytes, crc32 {zlib.crc32(repr(sizes).encode())}"
 
 
 def verify(cache_dir: str) -> Iterator[str]:
-    """Reads a cache again, and gives a sentence for each file that is missing, truncated, altered or too many."""
+    """Reads a cache again, and gives a sentence for each file that is missing, truncated, altered or too many.
+
+    Raises:
+        ValueError: there is no such folder, no cache in it, an unfinished one, or one without a manifest.
+    """
     if not tf.io.gfile.isdir(cache_dir):
         raise ValueError(f"there is no folder {cache_dir!r}; expected that of one corpus, such as OUTPUT/ul2_corpus")
+    if sentence := unfinished(cache_dir):
+        raise ValueError(sentence)
+    if not is_cache(cache_dir):
+        raise ValueError(
+            f"{cache_dir} has no {COMPLETED}: no cache is in it, or one that a job has not finished, which the same line finishes"
+        )
     manifest = read_manifest(cache_dir)
     if manifest is None:
         raise ValueError(f"{cache_dir} has no {MANIFEST}; the first use of the cache makes it")
-    wrong = list(_missing_or_resized(cache_dir, manifest))
-    yield from wrong
-    rest = [
-        shard for split in manifest["splits"].values() for shard in split["shards"] if not any(shard["file"] in it for it in wrong)
-    ]
-    for shard, found in zip(rest, parallel_map(lambda shard: sha256(_path(cache_dir, shard["file"])), rest)):
-        if found != shard["sha256"]:
-            yield f"{shard['file']} is altered: SHA-256 {found}, the manifest says {shard['sha256']}"
+    yield from spoilt(cache_dir, *_listed_and_present(cache_dir, manifest))
+
+
+def is_cache(folder: str) -> bool:
+    """Whether a folder is that of a complete cache."""
+    return tf.io.gfile.exists(place(folder, COMPLETED))
 
 
 def splits(cache_dir: str) -> list[str]:
-    """The names of a cache's splits."""
-    return sorted(re.fullmatch(r"info\.(.*)\.json", name).group(1) for name in tf.io.gfile.listdir(cache_dir) if "info." in name)
+    """The names of a cache's splits. Other files, such as an editor's copy `info.train.json~`, are passed over."""
+    return sorted(found.group(1) for name in tf.io.gfile.listdir(cache_dir) if (found := re.fullmatch(r"info\.(.+)\.json", name)))
 
 
 def read_manifest(cache_dir: str) -> dict | None:
@@ -205,39 +220,42 @@ def read_manifest(cache_dir: str) -> dict | None:
     Raises:
         ValueError: it has another schema than this version of the package reads.
     """
-    path = _path(cache_dir, MANIFEST)
+    path = place(cache_dir, MANIFEST)
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path) as file:
-        manifest = json.load(file)
-    if manifest["schema_version"] != SCHEMA_VERSION:
+    manifest = load(path)
+    if manifest["schema_version"] not in _READABLE:
         raise ValueError(
-            f"{path} has schema_version {manifest['schema_version']}, expected {SCHEMA_VERSION}; write the cache again"
+            f"{path} has schema_version {manifest['schema_version']}, expected one of {_READABLE}; write the cache again"
         )
     return manifest
 
 
 def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
-    """Writes the manifest in one step: it is there, whole, or not at all."""
-    write_atomically(_path(cache_dir, MANIFEST), json.dumps(manifest, indent=1) + "\n")
-
-
-def write_atomically(path: str, text: str) -> None:
-    """Writes a file beside its place, then moves it there."""
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    """Writes the manifest, see `jobs.write_atomically`."""
+    write_atomically(place(cache_dir, MANIFEST), json.dumps(manifest, indent=1) + "\n")
 
 
 def make_manifest(cache_dir: str, corpus: str) -> dict:
     """Reads a cache that has no manifest, all of it, and makes one."""
     shards, settings = {}, None
     for split in splits(cache_dir):
-        found = parallel_map(_read_shard, [_path(cache_dir, name) for name in _expected_files(cache_dir, split)])
+        found = parallel_map(_read_shard, [place(cache_dir, name) for name in _expected_files(cache_dir, split)])
         shards[split] = [shard for shard, _ in found]
         settings = next((told for _, told in found if told), settings)
     return manifest_of(corpus, settings, shards, max_documents=None)
+
+
+def no_counts() -> dict[str, int]:
+    """Counts to begin with."""
+    return dict.fromkeys(COUNTED, 0)
+
+
+def count(counts: dict[str, int], name: str, tokens: int) -> None:
+    """Adds a record, of which `name` is the feature `document`, to counts."""
+    kind = "skipped" if name.startswith(f"{SKIPPED}/") else "documents" if tokens else "empty"
+    counts[kind] += 1
+    counts["tokens"] += tokens
 
 
 def manifest_of(
@@ -274,26 +292,16 @@ def manifest_of(
     }
 
 
-def sha256(path: str) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    found = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(1 << 22):
-            found.update(block)
-    return found.hexdigest()
-
-
 def _files_and_documents(cache_dir: str, split: str, manifest: Mapping | None) -> tuple[list[str], int]:
     """The split's files that are not empty, and how many documents are in them."""
     _check_split(cache_dir, split)
     if manifest is not None:
         shards = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
-        files, documents = [_path(cache_dir, shard["file"]) for shard in shards], sum(shard["documents"] for shard in shards)
+        files, documents = [place(cache_dir, shard["file"]) for shard in shards], sum(shard["documents"] for shard in shards)
     else:
-        paths = [_path(cache_dir, name) for name in _expected_files(cache_dir, split)]
-        files = [path for path, size in zip(paths, parallel_map(_size, paths)) if size]
-        with tf.io.gfile.GFile(seqio.get_cached_stats_path(cache_dir, split)) as file:
-            documents = json.load(file)["examples"]
+        paths = [place(cache_dir, name) for name in _expected_files(cache_dir, split)]
+        files = [path for path, size in zip(paths, parallel_map(size, paths)) if size]
+        documents = load(seqio.get_cached_stats_path(cache_dir, split))["examples"]
     if not files:
         raise ValueError(f"the cache {cache_dir} has no document in split {split!r}")
     return files, documents
@@ -308,8 +316,7 @@ def _expected_files(cache_dir: str, split: str) -> list[str]:
     """The names of a split's files. Raises a ValueError where some are missing, or others lie there too."""
     present = {name for name in tf.io.gfile.listdir(cache_dir) if name.startswith(f"{split}.tfrecord-")}
     _check_split(cache_dir, split)
-    with tf.io.gfile.GFile(seqio.get_cached_info_path(cache_dir, split)) as file:
-        count = json.load(file).get("num_shards", len(present))
+    count = load(seqio.get_cached_info_path(cache_dir, split)).get("num_shards", len(present))
     names = [f"{split}.tfrecord-{shard:05d}-of-{count:05d}" for shard in range(count)]
     wrong = [f"{name} is missing" for name in names if name not in present] + [
         f"{name} is none of it" for name in present - set(names)
@@ -321,20 +328,15 @@ def _expected_files(cache_dir: str, split: str) -> list[str]:
     return names
 
 
-def _missing_or_resized(cache_dir: str, manifest: Mapping) -> Iterator[str]:
-    listed = {shard["file"]: shard["bytes"] for split in manifest["splits"].values() for shard in split["shards"]}
-    present = {name for name in tf.io.gfile.listdir(cache_dir) if ".tfrecord-" in name}
-    yield from (f"{name} is missing" for name in sorted(listed.keys() - present))
-    yield from (f"{name} is not in the manifest" for name in sorted(present - listed.keys()))
-    both = sorted(listed.keys() & present)
-    for name, size in zip(both, parallel_map(lambda name: _size(_path(cache_dir, name)), both)):
-        if size != listed[name]:
-            yield f"{name} is {'truncated' if size < listed[name] else 'too long'}: {size} bytes, the manifest says {listed[name]}"
+def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping], set[str]]:
+    """The shards of the manifest, and the names of the files that are there."""
+    listed = [shard for split in manifest["splits"].values() for shard in split["shards"]]
+    return listed, {name for name in names_in(cache_dir) if ".tfrecord-" in name}
 
 
 def _check_records(cache_dir: str, split: str, expected: Mapping[str, str]) -> None:
     """Looks at the first record of each file; on another digest than expected, finds out what it stands for."""
-    paths = [_path(cache_dir, name) for name in _expected_files(cache_dir, split)]
+    paths = [place(cache_dir, name) for name in _expected_files(cache_dir, split)]
     for found in parallel_map(_first_digest, paths):
         if found not in (None, digest(expected)):
             told = (told for _, told in parallel_map(_read_shard, paths) if told and digest(told) == found)
@@ -369,20 +371,18 @@ def _document_names(records: list[bytes]) -> list[str]:
 
 def _read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
     """Reads one file; also returns the settings, if one of its records tells them."""
-    documents = tokens = skipped = 0
-    settings = None
+    counts, settings = no_counts(), None
     for records in tf.data.TFRecordDataset(path).batch(1024):
-        tokens += int(_parse_tokens(records)["targets"].flat_values.shape[0])
-        for name in _document_names(records):
-            id, _, *told = name.split("/", 2)
-            documents += 1
-            skipped += id == SKIPPED
+        sizes = _parse_tokens(records)["targets"].row_lengths().numpy()
+        for name, tokens in zip(_document_names(records), sizes.tolist()):
+            count(counts, name, tokens)
+            _, _, *told = name.split("/", 2)
             settings = json.loads(told[0]) if told else settings
-    return Shard(path.rsplit("/", 1)[-1], _size(path), sha256(path), documents, tokens, skipped), settings
+    return Shard(path.rsplit("/", 1)[-1], size(path), sha256(path), **counts), settings
 
 
 def _totals(shards: list[Shard]) -> dict[str, int]:
-    return {key: sum(getattr(shard, key) for shard in shards) for key in ("documents", "tokens", "skipped", "bytes")}
+    return {key: sum(getattr(shard, key) for shard in shards) for key in (*COUNTED, "bytes")}
 
 
 def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | None:
@@ -392,14 +392,6 @@ def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | Non
 
 def _json(settings: Mapping[str, str]) -> str:
     return json.dumps(dict(settings), sort_keys=True)
-
-
-def _path(cache_dir: str, name: str) -> str:
-    return f"{cache_dir.rstrip('/')}/{name}"
-
-
-def _size(path: str) -> int:
-    return tf.io.gfile.stat(path).length
 
 
 def _git_revision() -> str | None:

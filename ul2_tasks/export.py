@@ -7,18 +7,16 @@ Shard i of n has the examples that host i of n would train on, in their order:
 So it ends where that ends: when the first denoiser has read its documents `epochs` times. (Rates count examples, so the others
 have read fewer of theirs by then.) The same arguments give the same bytes, whoever writes them, in whatever order.
 
-What a killed export has finished stays: a shard that is whole moves to its place, and then leaves a note in the folder `parts`,
+What a killed export has finished stays: a shard that is whole moves to its place, and then leaves a note in the folder `_parts`,
 which goes when the manifest, the last to come, is there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import json
 import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -26,34 +24,44 @@ import numpy as np
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-from ul2_tasks import cache
 from ul2_tasks.export_folder import (
     COUNTED,
+    MANIFEST,
     SCHEMA_VERSION,
     count,
-    differences,
     is_export,
-    load,
-    names,
+    manifest_path,
     no_counts,
-    place,
     read_examples,
     read_manifest,
-    size,
     total,
     verify,
 )
-from ul2_tasks.export_formats import IDS, NO_TOKEN, Examples, open_format
-from ul2_tasks.export_plan import PARTS, Export, describe, plan_export
+from ul2_tasks.export_formats import IDS, NAMES, NO_TOKEN, Examples, open_format
+from ul2_tasks.export_plan import PARTS, Export, describe, describe_ids, plan_export
 from ul2_tasks.files import parallel_map
-from ul2_tasks.providers import DENOISER
+from ul2_tasks.jobs import (
+    BEGUN,
+    FAILURES,
+    differences,
+    import_beam,
+    in_words,
+    load,
+    names_in,
+    place,
+    progress,
+    removed_on_failure,
+    run_on_beam,
+    sha256,
+    size,
+    write_atomically,
+)
 
 __all__ = ["is_export", "read_examples", "read_manifest", "verify", "write_examples"]
 
-_BEGUN = "begun.json"
 _EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME = 256, 1 << 20
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
@@ -104,7 +112,8 @@ def write_examples(
         RuntimeError: the corpus cannot be read or a file not written; says which, and why.
     """
     console = console or Console(stderr=True)
-    run = _run_here if pipeline_options is None else functools.partial(_run_on_beam, _import_beam(), pipeline_options)
+    if pipeline_options is not None:
+        import_beam()  # before anything is written
     arguments = {
         "mixture": mixture,
         "sequence_length": dict(sequence_length),
@@ -118,14 +127,21 @@ def write_examples(
     export = plan_export(output, arguments)
     _check_folder(export)
     notes = _notes(export)
-    if len(notes) == shards and cache.MANIFEST in names(export.folder):
+    if len(notes) == shards and is_export(export.folder):
         _forget(export)
-        console.print(f"{export.folder} is complete already, and was made with these arguments")
+        console.print(f"{export.folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
         return read_manifest(export.folder)
     export.dataset(shards - 1)  # which raises what is wrong with it before anything is written
     _begin(export, notes)
-    with _progress(export, len(notes), console) as advance:
-        run(export, [shard for shard in range(shards) if shard not in notes], prepare, advance)
+    waiting = [shard for shard in range(shards) if shard not in notes]
+    to_come = [f"{export.files[shard]}.json" for shard in waiting]
+    with progress(mixture, shards, export.parts, to_come, console) as advance:
+        write = functools.partial(_write_shard, export=export, prepare=prepare)
+        if pipeline_options is None:
+            for shard in waiting:
+                write(shard, advance=advance)
+        else:
+            run_on_beam(pipeline_options, write, waiting, export.parts)
     manifest = _finish(export)
     _summarize(manifest, export.folder, console)
     return manifest
@@ -133,23 +149,29 @@ def write_examples(
 
 def _check_folder(export: Export) -> None:
     """Raises a ValueError unless the folder is empty, or has this export, whole or in part."""
-    wanted = {"arguments": export.arguments, "pipeline": export.pipeline}
-    paths = [place(export.folder, cache.MANIFEST), place(export.parts, _BEGUN)]
-    known = [load(path) for path in paths if tf.io.gfile.exists(path)]
-    others = sorted(names(export.folder) - {PARTS})
+    paths = [manifest_path(export.folder), place(export.parts, BEGUN), place(place(export.folder, "parts"), BEGUN)]
+    known = [load(path) for path in paths if path and tf.io.gfile.exists(path)]
+    others = sorted(names_in(export.folder) - {PARTS})
     if others and not known:
         raise ValueError(f"{export.folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
     for before in known:
-        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in wanted.items())
+        if before.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(f"{export.folder} has an export of another version of this package; delete it, or name another folder")
+        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in _begun(export).items())
         changes = next(filter(None, by_key), "")  # other arguments make another pipeline, of which nothing need be said
         if changes:
             raise ValueError(f"{export.folder} has an export with other arguments: {changes}; delete it, or name another folder")
 
 
+def _begun(export: Export) -> dict[str, object]:
+    """What tells an export from another one."""
+    return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline}
+
+
 def _notes(export: Export) -> dict[int, dict]:
     """Of each shard that is there, and of the size that it was written with, what the manifest has or will have."""
-    written, parts = names(export.folder), names(export.parts)
-    manifest = read_manifest(export.folder) if cache.MANIFEST in written else {"shards": []}
+    written, parts = names_in(export.folder), names_in(export.parts)
+    manifest = read_manifest(export.folder) if is_export(export.folder) else {"shards": []}
     notes = {note["file"]: note for note in manifest["shards"]}
     there = [name for name in export.files if f"{name}.json" in parts]
     notes |= dict(zip(there, parallel_map(lambda name: load(export.note(name)), there)))
@@ -163,31 +185,12 @@ def _notes(export: Export) -> dict[int, dict]:
 def _begin(export: Export, notes: Mapping[int, dict]) -> None:
     """Makes the folder; of an interrupted export keeps the whole shards and removes the rest."""
     tf.io.gfile.makedirs(export.parts)
-    begun = {"arguments": export.arguments, "pipeline": export.pipeline}
-    cache.write_atomically(place(export.parts, _BEGUN), json.dumps(begun))
+    write_atomically(place(export.parts, BEGUN), json.dumps(_begun(export)))
     unfinished = {name for shard, name in enumerate(export.files) if shard not in notes}
     for folder, wrong in ((export.folder, unfinished), (export.parts, {f"{name}.json" for name in unfinished})):
-        for name in names(folder):
+        for name in names_in(folder):
             if name in wrong or name.endswith(".tmp"):
                 tf.io.gfile.remove(place(folder, name))
-
-
-def _run_here(export: Export, shards: Iterable[int], prepare: Callable, advance: Callable[[int], None]) -> None:
-    for shard in shards:
-        _write_shard(shard, export, prepare, advance)
-
-
-def _run_on_beam(beam, options: Sequence[str], export: Export, shards: Iterable[int], prepare: Callable, advance: Callable) -> None:
-    with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline:
-        _ = pipeline | beam.Create(list(shards)) | beam.Reshuffle() | beam.Map(_write_shard, export=export, prepare=prepare)
-
-
-def _import_beam():
-    try:
-        import apache_beam
-    except ImportError as error:
-        raise ImportError(f"a Beam job needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
-    return apache_beam
 
 
 def _write_shard(
@@ -204,48 +207,40 @@ def _write_shard(
     if changes:
         raise RuntimeError(f"a worker would write other examples: {changes}; give all workers the same corpus and package")
     try:
-        written = _write(shard, export, advance)
-    except (OSError, tf.errors.OpError) as error:
-        reason = error.message if isinstance(error, tf.errors.OpError) else error
-        raise RuntimeError(f"{export.arguments['mixture']}, {name}: {type(error).__name__}: {reason}") from error
-    cache.write_atomically(note, json.dumps(written))
+        write_atomically(note, json.dumps(_write(shard, export, advance)))
+    except FAILURES as error:
+        raise RuntimeError(f"{export.arguments['mixture']}, {name}: {in_words(error)}") from error
     return name
 
 
 def _write(shard: int, export: Export, advance: Callable[[int], None]) -> dict:
     """Writes a shard's file, which then moves to its place; returns what the manifest has of it."""
     name = export.files[shard]
-    counts = no_counts(task["denoiser"]["name"] for task in export.pipeline["tasks"].values())
-    temporary = place(export.folder, f"{name}.{uuid.uuid4().hex}.tmp")
-    with tempfile.TemporaryDirectory() as spool:  # not all formats can be written to a remote file system
+    counts = no_counts(export.pipeline["tasks"])
+    temporary = place(export.parts, f"{name}.{uuid.uuid4().hex}.tmp")
+    # Not all formats can be written to a remote file system.
+    with tempfile.TemporaryDirectory() as spool, removed_on_failure(temporary):
         local = place(spool, name) if "://" in temporary else temporary
-        try:
-            open_format(export.arguments["format"]).write(local, _counted(_batches(shard, export), counts, advance))
-            sums = total(counts.values())
-            if not sums["examples"]:
-                raise ValueError(f"{name} would have no example: the corpus is too small for so many shards; write fewer")
-            written = {"file": name, "bytes": size(local), "sha256": cache.sha256(local), **sums, "denoisers": counts}
-            if local != temporary:
-                tf.io.gfile.copy(local, temporary)
-            tf.io.gfile.rename(temporary, place(export.folder, name), overwrite=True)
-        except BaseException:
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.remove(temporary)
-            raise
+        open_format(export.arguments["format"]).write(local, _counted(_batches(shard, export), counts, advance))
+        sums = total(counts.values())
+        if not sums["examples"]:
+            raise ValueError(f"{name} would have no example: the corpus is too small for so many shards; write fewer")
+        written = {"file": name, "bytes": size(local), "sha256": sha256(local), **sums, "tasks": counts}
+        if local != temporary:
+            tf.io.gfile.copy(local, temporary)
+        tf.io.gfile.rename(temporary, place(export.folder, name), overwrite=True)
     return written
 
 
 def _batches(shard: int, export: Export) -> Iterator[Examples]:
     at_a_time = max(1, min(_EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME // sum(export.arguments["sequence_length"].values())))
-    padding = {**dict.fromkeys(IDS, np.int32(NO_TOKEN)), DENOISER: ""}
+    padding = {**dict.fromkeys(IDS, np.int32(NO_TOKEN)), **dict.fromkeys(NAMES, "")}
     # Single examples would cost tf.data more than all that is done to them, and so would ragged batches.
     batches = export.dataset(shard).padded_batch(at_a_time, padding_values=padding).prefetch(tf.data.AUTOTUNE)
-    return map(Examples.from_padded, batches.as_numpy_iterator())
+    return map(functools.partial(Examples.from_padded, id_shift=export.id_shift), batches.as_numpy_iterator())
 
 
-def _counted(
-    batches: Iterable[Examples], counts: Mapping[str, dict[str, int]], advance: Callable[[int], None]
-) -> Iterator[Examples]:
+def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], advance: Callable[[int], None]) -> Iterator[Examples]:
     for batch in batches:
         count(batch, counts)
         advance(len(batch))
@@ -262,62 +257,33 @@ def _finish(export: Export) -> dict:
         raise RuntimeError(f"{export.folder} lacks {missing}, which workers have written: let all of them see this folder")
     shards = list(notes.values())
     manifest = {
-        "schema_version": SCHEMA_VERSION,
+        **_begun(export),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__, "tensorflow": tf.__version__},
-        "arguments": export.arguments,
-        "pipeline": export.pipeline,
+        "ids": describe_ids(export.arguments),
         "totals": {
             **total(shards, ("bytes", *COUNTED)),
-            "denoisers": {name: total(shard["denoisers"][name] for shard in shards) for name in shards[0]["denoisers"]},
+            "tasks": {name: total(shard["tasks"][name] for shard in shards) for name in shards[0]["tasks"]},
         },
         "shards": shards,
     }
-    cache.write_manifest(export.folder, manifest)
+    write_atomically(place(export.folder, MANIFEST), json.dumps(manifest, indent=1) + "\n")
     _forget(export)
     return manifest
 
 
 def _forget(export: Export) -> None:
     """Removes what is known of the parts; a job that was killed after it wrote the manifest has left that, too."""
-    if PARTS in names(export.folder):
+    if PARTS in names_in(export.folder):
         tf.io.gfile.rmtree(export.parts)
-
-
-@contextlib.contextmanager
-def _progress(export: Export, finished: int, console: Console) -> Iterator[Callable[[int], None]]:
-    """Shows how many shards are written, wherever the workers are: each leaves a note. Gives a function that counts examples."""
-    examples = TextColumn("{task.fields[examples]}")
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), examples, TimeElapsedColumn()
-    shards, written, stop = len(export.files), 0, threading.Event()
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(f"{export.arguments['mixture']}: shards", total=shards, completed=finished, examples="")
-        before = names(export.parts)
-
-        def advance(examples: int) -> None:
-            nonlocal written
-            written += examples
-            progress.update(bar, examples=f"{written:,} examples")
-
-        def watch() -> None:
-            while not stop.wait(0.5):
-                new = names(export.parts) - before
-                progress.update(bar, completed=finished + sum(name.endswith(".json") for name in new))
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield advance
-            progress.update(bar, completed=shards)
-        finally:
-            stop.set()
-            watcher.join()
 
 
 def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     totals = manifest["totals"]
-    table = Table(title=f"{folder}: {len(manifest['shards'])} shards, {totals['bytes']:,} bytes")
-    for column in ("denoiser", *COUNTED):
-        table.add_column(column.replace("_", " "), justify="left" if column == "denoiser" else "right")
-    for name, counts in {**totals["denoisers"], "all": totals}.items():
+    table = Table(title=Text(f"{folder}: {len(manifest['shards'])} shards, {totals['bytes']:,} bytes"))
+    for column in ("task", *COUNTED):
+        table.add_column(column.replace("_", " "), justify="left" if column == "task" else "right")
+    for name, counts in {**totals["tasks"], "all": totals}.items():
         table.add_row(name, *(f"{counts[key]:,}" for key in COUNTED))
     console.print(table)
+    read = f"from ul2_tasks.export import read_examples; examples = read_examples({folder!r})"
+    console.print(f"To read it, in Python:\n    {read}", soft_wrap=True, markup=False, highlight=False)

@@ -1,7 +1,8 @@
 """Files of examples: TFRecord, Parquet, JSON Lines, ArrayRecord. Each is written and read some examples at a time.
 
-In all of them an example is its ids, `inputs` and `targets`, and the name of its `denoiser`: in TFRecord and ArrayRecord as a
-serialized tf.train.Example, in Parquet as a row, in JSON Lines as an object. The same examples give the same bytes.
+In all of them an example is its ids, `inputs` and `targets`, and two names, that of its `denoiser` and that of its `task`: in
+TFRecord and ArrayRecord as a serialized tf.train.Example, in Parquet as a row, in JSON Lines as an object. None pads. The same
+examples give the same bytes. (Exports of schema 1 have no task; it is read as "".)
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from ul2_tasks.files import open_file
-from ul2_tasks.providers import DENOISER
+from ul2_tasks.providers import DENOISER, TASK
 
 IDS = ("inputs", "targets")
+NAMES = (DENOISER, TASK)
 NO_TOKEN = -1  # what examples of a batch are padded with; no id is negative
 TOKENS_PER_ROW_GROUP = 1 << 22  # of a Parquet file: 16 MB before compression, the most that is held of it
 _EXAMPLES_AT_A_TIME = 128  # that are read
@@ -34,31 +36,44 @@ class Examples:
     Attributes:
         ids: of `inputs` and of `targets` all tokens, [tokens] int32.
         lengths: of both, those of each example, [N] int.
-        denoisers: [N] str.
+        names: of `denoiser` and of `task`, [N] str; of a task that is no denoiser's the denoiser is "".
     """
 
     ids: Mapping[str, np.ndarray]
     lengths: Mapping[str, np.ndarray]
-    denoisers: np.ndarray
+    names: Mapping[str, np.ndarray]
 
     @classmethod
-    def from_padded(cls, batch: Mapping[str, np.ndarray]) -> Examples:
-        """Of a batch: of both features [N, T] int32, padded with `NO_TOKEN`, and the denoisers, [N] bytes."""
+    def from_padded(cls, batch: Mapping[str, np.ndarray], id_shift: int = 0) -> Examples:
+        """Of a batch that SeqIO's pipelines made.
+
+        Args:
+            batch: of both features [N, T] int32, padded with `NO_TOKEN`, and the names, [N] bytes.
+            id_shift: how much higher its ids are than the tokenizer's, see `vocabularies.id_shift`.
+
+        Raises:
+            ValueError: there is padding within an example, of which the tokenizer has no id.
+        """
         is_token = {key: batch[key] != NO_TOKEN for key in IDS}
+        ids = {key: batch[key][is_token[key]] - np.int32(id_shift) for key in IDS}
+        for key in IDS:
+            if (ids[key] < 0).any():
+                tasks = sorted({name.decode() for name in batch[TASK][((batch[key] < id_shift) & is_token[key]).any(axis=1)]})
+                raise ValueError(f"{key} of {tasks} have SeqIO's padding, id 0, among their tokens; leave it out of the examples")
         return cls(
-            ids={key: batch[key][is_token[key]] for key in IDS},
+            ids=ids,
             lengths={key: is_token[key].sum(axis=1) for key in IDS},
-            denoisers=np.char.decode(batch[DENOISER].astype(bytes), "utf-8"),
+            names={key: np.char.decode(batch[key].astype(bytes), "utf-8") for key in NAMES},
         )
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray | str]]:
-        """Each example: {"inputs": [T] int32, "targets": [T] int32, "denoiser": str}."""
+        """Each example: {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}."""
         rows = (np.split(self.ids[key], np.cumsum(self.lengths[key])[:-1]) for key in IDS)
-        for inputs, targets, denoiser in zip(*rows, self.denoisers.tolist()):
-            yield {"inputs": inputs, "targets": targets, DENOISER: denoiser}
+        for example in zip(*rows, *(self.names[key].tolist() for key in NAMES)):
+            yield dict(zip((*IDS, *NAMES), example))
 
     def __len__(self) -> int:
-        return len(self.denoisers)
+        return len(self.names[TASK])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +126,7 @@ def _read_array_record(path: str) -> Iterator[Examples]:
 
 
 def _write_parquet(path: str, batches: Iterable[Examples]) -> None:
-    schema = pa.schema([*((key, pa.list_(pa.int32())) for key in IDS), (DENOISER, pa.string())])
+    schema = pa.schema([*((key, pa.list_(pa.int32())) for key in IDS), *((key, pa.string()) for key in NAMES)])
     with pq.ParquetWriter(path, schema) as writer:
         held: list[pa.RecordBatch] = []
         tokens = 0
@@ -121,7 +136,8 @@ def _write_parquet(path: str, batches: Iterable[Examples]) -> None:
             writer.write_table(table, row_group_size=max(1, len(table)))
 
         for batch in batches:
-            held.append(pa.record_batch([*(_list_array(batch, key) for key in IDS), pa.array(batch.denoisers)], schema=schema))
+            columns = [*(_list_array(batch, key) for key in IDS), *(pa.array(batch.names[key]) for key in NAMES)]
+            held.append(pa.record_batch(columns, schema=schema))
             tokens += sum(len(batch.ids[key]) for key in IDS)
             if tokens >= TOKENS_PER_ROW_GROUP:
                 write_row_group()
@@ -134,11 +150,14 @@ def _read_parquet(path: str) -> Iterator[Examples]:
     with open_file(path) as file:
         for batch in pq.ParquetFile(file).iter_batches(batch_size=_EXAMPLES_AT_A_TIME):
             columns = {key: batch.column(key) for key in IDS}
+            none = [""] * len(batch)
             yield Examples(
                 # A copy can be written to, as those that read arrays expect.
                 ids={key: np.array(column.flatten(), np.int32) for key, column in columns.items()},
                 lengths={key: np.array(column.value_lengths(), np.int64) for key, column in columns.items()},
-                denoisers=np.array(batch.column(DENOISER).to_pylist(), np.str_),
+                names={
+                    key: np.array(batch.column(key).to_pylist() if key in batch.schema.names else none, np.str_) for key in NAMES
+                },
             )
 
 
@@ -146,7 +165,7 @@ def _write_jsonl(path: str, batches: Iterable[Examples]) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for batch in batches:
             for example in batch:
-                row = {key: example[key].tolist() for key in IDS} | {DENOISER: example[DENOISER]}
+                row = {key: example[key].tolist() for key in IDS} | {key: example[key] for key in NAMES}
                 file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
@@ -155,7 +174,8 @@ def _read_jsonl(path: str) -> Iterator[Examples]:
         for line in file:
             row = json.loads(line)
             ids = {key: np.array(row[key], np.int32) for key in IDS}
-            yield Examples(ids, {key: np.array([len(ids[key])]) for key in IDS}, np.array([row[DENOISER]]))
+            names = {key: np.array([row.get(key, "")]) for key in NAMES}
+            yield Examples(ids, {key: np.array([len(ids[key])]) for key in IDS}, names)
 
 
 def _list_array(batch: Examples, key: str) -> pa.ListArray:
@@ -165,18 +185,18 @@ def _list_array(batch: Examples, key: str) -> pa.ListArray:
 
 def _serialize(example: Mapping[str, np.ndarray | str]) -> bytes:
     features = {key: tf.train.Feature(int64_list=tf.train.Int64List(value=example[key].tolist())) for key in IDS}
-    features[DENOISER] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[example[DENOISER].encode()]))
+    features |= {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[example[key].encode()])) for key in NAMES}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
 
 
 def _parse(records: tf.Tensor) -> Examples:
     """Of serialized tf.Examples, [N] string."""
     ragged = {key: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for key in IDS}
-    parsed = tf.io.parse_example(records, ragged | {DENOISER: tf.io.FixedLenFeature([], tf.string)})
+    parsed = tf.io.parse_example(records, ragged | {key: tf.io.FixedLenFeature([], tf.string, "") for key in NAMES})
     return Examples(
         ids={key: parsed[key].flat_values.numpy().astype(np.int32) for key in IDS},
         lengths={key: parsed[key].row_lengths().numpy() for key in IDS},
-        denoisers=np.array([name.decode() for name in parsed[DENOISER].numpy()], np.str_),
+        names={key: np.array([name.decode() for name in parsed[key].numpy()], np.str_) for key in NAMES},
     )
 
 

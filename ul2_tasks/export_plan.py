@@ -11,12 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpora import CorpusView, corpus_settings
-from ul2_tasks.export_folder import place
-from ul2_tasks.export_formats import open_format
-from ul2_tasks.providers import DENOISER, STREAM_VERSION, DenoisingTask, denoising_tasks
+from ul2_tasks.corpora import CorpusView, corpus_settings, describe_source
+from ul2_tasks.export_formats import NAMES, open_format
+from ul2_tasks.jobs import place
+from ul2_tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.vocabularies import id_shift
 
-PARTS = "parts"
+PARTS = "_parts"
+_MEANING = (
+    "All ids in the files and here are the tokenizer's own, from 0 to vocabulary_size - 1. SeqIO's ids of this vocabulary are"
+    " id_shift higher; the descriptions under pipeline count in those.",
+    "Inputs are the ids of the task's mode, then the text, in which a sentinel stands for each noise span. Targets are each span's"
+    " sentinel and then its tokens. Sentinels are used in the order of sentinel_ids. What else a denoiser does, its fields say.",
+    "Both end with eos_id, where there is one. The examples of a task that has no denoiser are as that task makes them.",
+    "No example is padded. pad_id is what SeqIO would pad with; null, where each id is a token's: then pad with any id, and mask"
+    " by the example's length.",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +60,13 @@ class Export:
         """The path of the file that says that a shard's file of this name is written, and what is in it."""
         return place(self.parts, f"{name}.json")
 
+    @property
+    def id_shift(self) -> int:
+        """How much higher the ids of `dataset` are than those that are written."""
+        return id_shift(_vocabulary(self.arguments["mixture"]))
+
     def dataset(self, shard: int) -> tf.data.Dataset:
-        """The examples of a shard, with the names of their denoisers."""
+        """The examples of a shard, with the names of their denoisers and tasks."""
         arguments = self.arguments
         return seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
             arguments["sequence_length"],
@@ -62,7 +77,7 @@ class Export:
             shard_info=seqio.ShardInfo(shard, arguments["shards"]),
             num_epochs=arguments["epochs"],
             log_mixing_proportions=False,
-            passthrough_features=[DENOISER],
+            passthrough_features=list(NAMES),
         )
 
 
@@ -91,8 +106,8 @@ def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
 def describe(arguments: Mapping[str, object]) -> dict[str, object]:
     """What makes the examples that these arguments name, as JSON has it: where it is the same, so are the examples."""
     mixture, split = seqio.MixtureRegistry.get(arguments["mixture"]), arguments["split"]
-    tasks = [task for task in denoising_tasks(mixture.name) if split in task.splits]
-    if not tasks:
+    tasks, others = ([task for task in of(mixture.name) if split in task.splits] for of in (denoising_tasks, other_tasks))
+    if not tasks and not others:
         present = sorted({name for task in mixture.tasks for name in task.splits})
         raise ValueError(f"{mixture.name!r} has no split {split!r}, only {present}")
 
@@ -112,19 +127,47 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
             "corpus": task.source.corpus.name,
             "rate": mixture.get_rate(task),
             "denoiser": {"class": type(task.denoiser).__name__, **dataclasses.asdict(task.denoiser)},
-            "mode_ids": list(map(int, special.mode)),
-            "eos_id": special.eos,
+            "mode": f"{len(special.mode)} ids, {_crc32(map(int, special.mode))}",
             "sentinels": f"{len(special.sentinels)} ids, {_crc32(map(int, special.sentinels))}",
             "chunk": dataclasses.asdict(task.full_chunk(arguments["sequence_length"])),
             **{key: value for key, value in settings.items() if key not in ("denoiser", "sentinels", "modes")},
         }
 
+    def describe_other(task: seqio.Task) -> dict[str, object]:
+        return {"source": describe_source(task.source), "rate": mixture.get_rate(task), "denoiser": None}
+
     description = {
         "stream_version": STREAM_VERSION,
         "corpora": {name: describe_corpus(source) for name, source in sources.items()},
-        "tasks": {task.name: describe_task(task) for task in tasks},
+        "tasks": {task.name: describe_task(task) for task in tasks} | {task.name: describe_other(task) for task in others},
     }
     return json.loads(json.dumps(description))
+
+
+def describe_ids(arguments: Mapping[str, object]) -> dict[str, object]:
+    """What the ids mean in an export of these arguments, as JSON has it: all that a trainer needs beside the examples."""
+    vocabulary, special = _vocabulary(arguments["mixture"]), {}
+    shift = id_shift(vocabulary)
+    for task in denoising_tasks(arguments["mixture"]):
+        if arguments["split"] in task.splits:
+            special[task.name] = task.special_tokens()
+    return {
+        "meaning": list(_MEANING),
+        "vocabulary_size": vocabulary.vocab_size - shift,
+        "id_shift": shift,
+        "pad_id": None if shift else vocabulary.pad_id,
+        "eos_id": None if vocabulary.eos_id is None else vocabulary.eos_id - shift,
+        "unk_id": None if vocabulary.unk_id is None else vocabulary.unk_id - shift,
+        "tasks": {
+            name: {"mode_ids": [int(id) - shift for id in ids.mode], "sentinel_ids": [int(id) - shift for id in ids.sentinels]}
+            for name, ids in special.items()
+        },
+    }
+
+
+def _vocabulary(mixture: str) -> seqio.Vocabulary:
+    """That of inputs and of targets: SeqIO lets no task of a mixture have another one."""
+    return seqio.MixtureRegistry.get(mixture).output_features["targets"].vocabulary
 
 
 def _absolute(path: str) -> str:

@@ -50,9 +50,10 @@ def assign_rows(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
         tf.errors.InvalidArgumentError: when run, on a length below 1 or above its budget.
     """
     lengths = tf.ensure_shape(lengths, [None, len(budgets)])
-    valid = tf.reduce_all((lengths >= 1) & (lengths <= tf.constant(budgets, tf.int32)))
-    message = f"lengths to pack must be at least 1 and within the budgets {tuple(budgets)}, got up to"
-    with tf.control_dependencies([tf.debugging.Assert(valid, [message, tf.reduce_max(lengths, axis=0)])]):
+    wrong = tf.reduce_any((lengths < 1) | (lengths > tf.constant(budgets, tf.int32)), axis=1)
+    message = f"lengths to pack must be at least 1 and within the budgets {tuple(budgets)}, the first example with others has"
+    is_valid = tf.logical_not(tf.reduce_any(wrong))
+    with tf.control_dependencies([tf.debugging.Assert(is_valid, [message, tf.boolean_mask(lengths, wrong)[:1]])]):
         kinds, kind, counts = tf.raw_ops.UniqueWithCountsV2(x=lengths, axis=[0])
     rows = tf.cond(
         tf.size(counts) <= MAX_KINDS,

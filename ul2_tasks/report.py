@@ -29,12 +29,22 @@ def write_report(statistics: Any, samples: Iterable[Any], path: str | os.PathLik
 
     Raises:
         ImportError: see `packages`.
-        ValueError: a number is NaN or infinite, which JSON has not.
+        ValueError: see `check_path`; a number is NaN or infinite, which JSON has not.
     """
+    check_path(path)
     statistics, samples = _plain(statistics), [_plain(sample) for sample in samples]
     path = pathlib.Path(path)
     path.write_text(_render(statistics, samples), encoding="utf-8")
     return path
+
+
+def check_path(path: str | os.PathLike) -> None:
+    """Raises a ValueError unless a page can have this path; a command calls this before it measures for minutes."""
+    path = pathlib.Path(path)
+    if path.is_dir():
+        raise ValueError(f"the page's file is {str(path)!r}, which is a folder; name a file in it, such as {path / 'report.html'}")
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no folder {str(path.parent)!r} for the page {path.name!r}; make it, or name another")
 
 
 def packages() -> tuple[ModuleType, ModuleType, ModuleType]:

@@ -1,0 +1,48 @@
+"""`ul2 verify`: which caches and exports are in a folder, and whether each is as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from ul2_tasks import cache, export_folder
+from ul2_tasks.jobs import names_in, place, unfinished
+
+
+def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
+    """Reads again the cache or export that is in a folder; or, of a folder that is none, those in the folders right in it.
+
+    Returns:
+        Of each its folder; a sentence for all that is wrong with it, which may be that it is not finished; and, where nothing is
+        wrong, how much of what is in it, such as {"documents": 525, ..}.
+
+    Raises:
+        ValueError: there is no such folder, or none of all this in it.
+    """
+    if not tf.io.gfile.isdir(folder):
+        raise ValueError(f"there is no folder {folder!r}; expected the --output of `ul2 cache` or of `ul2 export`")
+    found = [folder] if _holds(folder) else [each for name in sorted(names_in(folder)) if _holds(each := place(folder, name))]
+    if not found:
+        raise ValueError(
+            f"{folder} has neither a cache nor an export in it, nor has a folder in it; expected the --output of `ul2 cache` or of"
+            " `ul2 export`"
+        )
+    return map(_examine, found)
+
+
+def _holds(folder: str) -> bool:
+    """Whether a folder has a cache or an export, whole or in part."""
+    if cache.is_cache(folder) or export_folder.is_export(folder) or unfinished(folder):
+        return True
+    return any(".tfrecord-" in name for name in names_in(folder))  # a cache that SeqIO's own job has not finished
+
+
+def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
+    written = export_folder if export_folder.is_export(folder) else cache
+    try:
+        wrong = list(written.verify(folder))
+    except ValueError as error:
+        wrong = [str(error)]
+    totals = {} if wrong else written.read_manifest(folder)["totals"]
+    return folder, wrong, {what: count for what, count in totals.items() if isinstance(count, int)}
