@@ -1,9 +1,13 @@
 """Every kind of source gives the documents that were put into it, each once, and says what it could not read."""
 
 import bz2
+import collections
+import gc
 import gzip
+import itertools
 import json
 import lzma
+import os
 import pathlib
 import re
 
@@ -168,7 +172,7 @@ def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name)
         next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
     rest = [document["text"].numpy() for document in iterator]
-    streams._streams.clear()  # as in another process: no stream is open
+    streams._open.clear()  # as in another process: no stream is open
     again = iter(opened(folder, name).get_dataset(seed=3))
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert [document["text"].numpy() for document in again] == rest
@@ -185,11 +189,60 @@ def test_iterators_that_read_the_same_pieces_do_not_mix(folder):
     assert [pair[1].decode() for pair in pairs] == TEXTS[300:1800]
 
 
-def test_few_streams_stay_open(folder, monkeypatch):
+def test_of_too_many_streams_some_are_closed_and_opened_again(folder, monkeypatch):
     monkeypatch.setattr(streams, "_MAX_OPEN", 4)
     source = opened(folder, "a.jsonl")
-    assert sorted(texts(source.get_dataset(seed=0))) == sorted(TEXTS), "what was closed is opened again"
-    assert len(streams._streams) <= 4
+    assert sorted(texts(source.get_dataset(seed=0))) == sorted(TEXTS)
+    assert len(streams._open) <= 4
+
+
+def open_files(path):
+    return sum(os.path.realpath(f"/proc/self/fd/{number}") == str(path) for number in os.listdir("/proc/self/fd"))
+
+
+def test_the_files_of_iterators_that_are_gone_are_closed_and_of_those_that_are_read_on_stay_open(folder):
+    kept = opened(folder, "a.jsonl.xz").get_dataset(shuffle=False).as_numpy_iterator()
+    assert next(kept)["text"].decode() == TEXTS[0]
+    source, left = opened(folder, "a.jsonl.gz"), []
+    for seed in range(40):
+        left.append(iter(source.get_dataset(seed=seed)))
+        next(left[-1])
+    assert open_files(folder / "a.jsonl.gz") == 40
+    left.clear()
+    gc.collect()
+    assert open_files(folder / "a.jsonl.gz") == 0
+    assert open_files(folder / "a.jsonl.xz") == 1
+    assert [document["text"].decode() for document in kept] == TEXTS[1:]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "hf:hub"])
+def test_a_file_is_opened_once_and_stays_open_until_it_is_read(folder, monkeypatch, name):
+    """TensorFlow must take the array that holds a stream as it is; where it copies it, each block opens the file again."""
+    opens = collections.Counter()
+    source = opened(folder, name)
+    read = source.records
+
+    def counted(split, piece):
+        opens[piece] += 1
+        return read(split, piece)
+
+    monkeypatch.setattr(source, "records", counted)
+    assert sorted(texts(source.get_dataset(seed=0))) == sorted(CASES[name][2])
+    assert set(opens.values()) == {1}
+
+
+def test_a_stream_is_never_taken_for_that_of_another_source(tmp_path, monkeypatch):
+    """As where an iterator is restored in another process, in which its stream's number is that of another's, at the same block."""
+    iterators = {}
+    for name in "ab":
+        write_json(tmp_path / f"{name}.jsonl", [f"{name} {line}" for line in range(2000)])
+        monkeypatch.setattr(streams, "_numbers", itertools.count(1))
+        streams._open.clear()
+        iterators[name] = iter(open_source(tmp_path / f"{name}.jsonl").get_dataset(shuffle=False))
+        assert next(iterators[name])["text"].numpy().decode() == f"{name} 0"
+    for name in "ab":
+        rest = [document["text"].numpy().decode() for document in iterators[name]]
+        assert rest == [f"{name} {line}" for line in range(1, 2000)]
 
 
 LINE = st.sampled_from([b"", b"a", b"bc", b"a longer line", b"\xef\xbb\xbf"])
