@@ -98,7 +98,7 @@ def write_hub_layout(path):
 
 
 CASES = {
-    "lines.txt": (write_lines, {}, LINES),
+    "lines.txt": (write_lines, {"documents": "line"}, LINES),
     "paragraphs.txt": (
         lambda path: path.write_bytes("\n \n\n".join(PARAGRAPHS).encode()),
         {"documents": "paragraph"},
@@ -255,7 +255,7 @@ def test_cut_anywhere_every_line_is_in_exactly_one_piece(tmp_path_factory, lines
     content = b"\n".join(lines) + (b"\n" if ends else b"")
     path.write_bytes(content)
     pieces = files._ranges(str(path), len(content), length)
-    layout = Layout("text")
+    layout = Layout("text", "line")
     whole = list(records.read(Piece(str(path)), layout))
     assert [record for piece in pieces for record in records.read(piece, layout)] == whole
     expected = content.split(b"\n")
@@ -337,8 +337,14 @@ def test_tfds_is_read_by_its_name(tmp_path, request):
 
 
 def test_nothing_is_opened_before_it_is_asked_for():
-    for spec in ("nowhere/*.jsonl", "hf:nobody/nothing:config", "tfds:nothing:1.0.0", {"train": "gs://nowhere/a"}):
-        source = open_source(spec)
+    for spec in (
+        "nowhere/*.jsonl",
+        "hf:nobody/nothing:config",
+        "tfds:nothing:1.0.0",
+        {"train": "gs://nowhere/a"},
+        "nowhere.txt.gz",
+    ):
+        source = open_source(spec, documents="line" if ".txt" in spec else None)
         assert isinstance(source, seqio.DataSource)
         assert "nowhere" in repr(source) or "nothing" in repr(source)
 
@@ -362,9 +368,9 @@ def test_a_bad_argument_is_named(spec, arguments, message):
 
 
 def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
-    def fails(spec, message):
+    def fails(spec, message, **arguments):
         with pytest.raises(ValueError, match=message):
-            open_source(spec).get_dataset()
+            open_source(spec, **arguments).get_dataset()
 
     fails(f"{tmp_path}/*.jsonl", r"no file matches '.*/\*\.jsonl'; expected a file, a folder or a glob")
     fails("nothing-here-*.txt", "no file matches 'nothing-here-.*' in the folder /")
@@ -462,7 +468,9 @@ def test_a_corrupt_parquet_file_is_named_with_its_row_group(folder, tmp_path):
 
 def test_nulls_and_columns_of_another_type_are_named(tmp_path):
     pq.write_table(pa.table({"text": ["a", None]}), tmp_path / "null.parquet")
-    assert "null.parquet, row group 0: 'text' is null, expected a text" in problems(open_source(tmp_path / "null.parquet"))[0]
+    assert (
+        "null.parquet, row group 0, row 2: 'text' is null, expected a text" in problems(open_source(tmp_path / "null.parquet"))[0]
+    )
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "number.parquet")
     assert problems(open_source(tmp_path / "number.parquet")) == [
         f"{tmp_path}/number.parquet: column 'text' is of type int64, expected a text"
@@ -471,7 +479,7 @@ def test_nulls_and_columns_of_another_type_are_named(tmp_path):
 
 def test_text_that_is_not_utf8_is_named_where_it_is(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"good\nna\xefve\ngood")
-    assert problems(open_source(tmp_path / "a.txt")) == [
+    assert problems(open_source(tmp_path / "a.txt", documents="line")) == [
         f"{tmp_path}/a.txt, line 2: is not UTF-8, invalid continuation byte at byte 2"
     ]
 
@@ -480,7 +488,9 @@ def test_a_tfrecord_that_lacks_the_feature_is_a_problem(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
         for example in (tf_example(text=b"good"), tf_example(other=b"x")):
             file.write(example)
-    assert problems(open_source(tmp_path / "a.tfrecord")) == ["a record has not exactly one text in each of its features ['text']"]
+    assert problems(open_source(tmp_path / "a.tfrecord")) == [
+        f"{tmp_path}/a.tfrecord, record 2: has not exactly one text in each of its features ['text']"
+    ]
     (tmp_path / "b.tfrecord.zst").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"TensorFlow reads TFRecords as they are or compressed as .gz, got \['.zst'\]"):
         open_source(tmp_path / "b.tfrecord.zst").get_dataset()
@@ -497,14 +507,17 @@ def test_a_file_that_is_gone_is_an_error_and_no_bad_record(folder, tmp_path):
 
 def test_windows_line_ends_and_a_byte_order_mark_are_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
-    assert texts(open_source(tmp_path / "a.txt").get_dataset()) == ["one", "two"]
+    assert texts(open_source(tmp_path / "a.txt", documents="line").get_dataset()) == ["one", "two"]
 
 
 def test_the_ids_of_hugging_face_rows_and_a_missing_column(folder):
     source = HuggingFaceSource(str(folder / "hub"), id_key="id")
     assert {int(d["id"]) for d in source.get_dataset().as_numpy_iterator()} == set(range(len(TEXTS[::4])))
-    wrong = HuggingFaceSource(str(folder / "saved"), text_key="content")
-    assert "row 1: has no field 'content', it has ['text']" in problems(wrong)[0]
+    for name, present in (("saved", ["text"]), ("hub", ["id", "text"])):
+        with pytest.raises(
+            ValueError, match=rf"{name}, split train, has no field 'content', it has {re.escape(str(present))}; give"
+        ):
+            HuggingFaceSource(folder / name, text_key="content").get_dataset()
 
 
 def test_a_source_says_what_it_is(folder):
