@@ -10,6 +10,7 @@ import lzma
 import os
 import pathlib
 import re
+import sys
 
 import datasets
 import fsspec
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 
 from ul2_tasks import files, open_source, records, streams
 from ul2_tasks.files import Layout, Piece
+from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.sources import FileSource, HuggingFaceSource
 
 TEXTS = [
@@ -294,6 +296,77 @@ def test_files_are_named_by_path_glob_folder_list_and_split(tmp_path):
     assert (names(by_split), names(by_split, "validation")) == (["b/2.jsonl", "b/c/3.jsonl"], ["1.jsonl"])
 
 
+HIDDEN = (".ipynb_checkpoints/a.jsonl", ".git/b/c.jsonl", "sub/_temporary/0/d.jsonl", "_SUCCESS", ".e.jsonl", "sub/.cache/f.jsonl")
+
+
+def test_what_is_hidden_is_read_only_where_it_is_spelled(tmp_path, monkeypatch):
+    at = tmp_path / ".hidden" / "corpus"  # what is above the folder does not count
+    for name in ("1.jsonl", "sub/2.jsonl", *HIDDEN):
+        (at / name).parent.mkdir(parents=True, exist_ok=True)
+        write_json(at / name, [name])
+    monkeypatch.chdir(at.parent)
+
+    def names(spec):
+        return sorted(path.partition("/corpus/")[2] for path in open_source(spec, format="jsonl").files("train"))
+
+    visible = ["1.jsonl", "sub/2.jsonl"]
+    assert names(at) == names("corpus") == names(f"{at}/") == names(f"file://{at}") == visible
+    assert names(f"{at}/**/*.jsonl") == names("corpus/**/*.jsonl") == visible
+    assert names("corpus/*") == ["1.jsonl"]
+    assert names("corpus/*/*.jsonl") == ["sub/2.jsonl"]
+    for name in HIDDEN:
+        assert names(f"corpus/{name}") == [name]
+    assert names("corpus/.git") == names("corpus/.git/**") == names("corpus/.g*/*/*") == [".git/b/c.jsonl"]
+    assert names("corpus/.*/*.jsonl") == [".ipynb_checkpoints/a.jsonl"]
+    assert names(["corpus", "corpus/.e.jsonl"]) == [".e.jsonl", *visible]
+
+
+def test_what_is_hidden_is_not_read_by_tensorflow_either():
+    for name in ("1.jsonl", "sub/2.jsonl", *HIDDEN):
+        with tf.io.gfile.GFile(f"ram://hiding/{name}", "wb") as file:
+            file.write(b'{"text": "x"}')
+    for spec in ("ram://hiding", "ram://hiding/"):
+        assert files.list_files(spec) == ["ram://hiding/1.jsonl", "ram://hiding/sub/2.jsonl"]
+    assert files.list_files("ram://hiding/*.jsonl") == ["ram://hiding/1.jsonl"]
+    assert files.list_files("ram://hiding/.git") == ["ram://hiding/.git/b/c.jsonl"]
+
+
+def test_where_all_is_hidden_it_is_told(tmp_path):
+    write_json(tmp_path / "_only.jsonl")
+    for spec in (tmp_path, f"{tmp_path}/*", f"{tmp_path}/*.jsonl"):
+        with pytest.raises(
+            ValueError, match=r"all files that match .* are hidden, such as '.*_only.jsonl': .* name these one by one"
+        ):
+            open_source(spec, format="jsonl").get_dataset()
+
+
+def test_paths_of_every_kind_are_paths_and_no_file_is_read_twice(tmp_path, monkeypatch):
+    write_json(tmp_path / "a.jsonl", ["a"])
+    write_json(tmp_path / "b.jsonl", ["b"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for spec in (a, [a], (a,), {"train": a}, {"train": [a]}, "~/a.jsonl", pathlib.Path("~/a.jsonl"), {"train": ("~/a.jsonl",)}):
+        assert texts(open_source(spec).get_dataset()) == ["a"]
+    for spec in (["a.jsonl", "./a.jsonl", a, "*.jsonl", f"{tmp_path}/../{tmp_path.name}/b.jsonl"], ["~", b]):
+        assert open_source(spec).files("train") == [str(a), str(b)]
+    assert texts(HuggingFaceSource(pathlib.Path("~"), text_key="text").get_dataset(shuffle=False)) == ["a", "b"]
+
+
+def test_a_link_to_a_file_is_followed_and_one_to_a_folder_is_named(tmp_path):
+    for folder in ("corpus", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        write_json(tmp_path / folder / f"{folder}.jsonl", [folder])
+    (tmp_path / "corpus" / "file.jsonl").symlink_to(tmp_path / "elsewhere" / "elsewhere.jsonl")
+    assert sorted(texts(open_source(tmp_path / "corpus").get_dataset())) == ["corpus", "elsewhere"]
+    (tmp_path / "corpus" / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        ValueError, match=r"'.*/corpus/link' is a link to a folder, which is not followed; name the folders, as a list"
+    ):
+        open_source(tmp_path / "corpus").get_dataset()
+    assert texts(open_source(tmp_path / "corpus" / "link").get_dataset()) == ["elsewhere"], "named, it is a folder"
+
+
 def test_a_name_with_brackets_is_a_name(tmp_path):
     write_json(tmp_path / "part[0].jsonl", ["here"])
     assert texts(open_source(str(tmp_path / "part[0].jsonl")).get_dataset()) == ["here"]
@@ -360,11 +433,100 @@ def test_nothing_is_opened_before_it_is_asked_for():
         ("a", {"format": "csv"}, "format is 'csv', expected one of .*'jsonl'"),
         ("a", {"documents": "page"}, "documents is 'page', expected one of .*'paragraph'"),
         ("a", {"validation": 1.5}, r"validation is 1.5, expected a fraction in \[0, 1\)"),
+        ("", {}, "the source is '', expected files"),
+        ({}, {}, r"the source is \{\}, expected files"),
+        (b"a.jsonl", {}, "the source is b'a.jsonl', expected files"),
+        ({"train": []}, {}, r"the files are \[\], expected a path, a glob, a folder, or a list of such with at least one"),
+        ({"train": None}, {}, "the files are None, expected a path"),
+        (["a", 3], {}, r"the files are \['a', 3\], expected a path"),
+        (["a", ""], {}, r"the files are \['a', ''\], expected a path"),
+        (["hf:a", "b"], {}, "'hf:a' is among files, but is a source of its own; register each such on its own, and mix them"),
+        ("tfds:c4/en", {}, "the source is 'tfds:c4/en', expected one with its version, such as 'tfds:c4/en:3.1.0'"),
     ],
 )
 def test_a_bad_argument_is_named(spec, arguments, message):
     with pytest.raises(ValueError, match=message):
         open_source(spec, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments", "message"),
+    [
+        ("embedded", {"format": "parquet"}, "format is 'parquet', and goes with files; the source is 'embedded'; leave it out"),
+        ("embedded", {"documents": "file"}, "documents is 'file', and goes with files; the source is 'embedded'"),
+        ("embedded", {"text_key": "body"}, "text_key is 'body', but the source is 'embedded', whose text is 'text'; leave it out"),
+        ("embedded", {"id_key": "url"}, "id_key is 'url', and goes with validation alone, which is not given; give it, or"),
+        ("hf:a", {"format": "jsonl"}, "format is 'jsonl', and goes with files; the source is 'hf:a'"),
+        ("tfds:a:1.0.0", {"documents": "line"}, "documents is 'line', and goes with files; the source is 'tfds:a:1.0.0'"),
+        (MemoryDataSource(lambda: ["a"], 0), {"format": "text"}, "format is 'text', and goes with files; the source is Memory"),
+        ("a.jsonl", {"id_key": "url"}, "id_key is 'url', and goes with validation alone"),
+        (
+            "a.jsonl.gz",
+            {"documents": "line"},
+            "documents is 'line', and goes with text files; 'a.jsonl.gz' are jsonl; leave it out",
+        ),
+        ("a", {"format": "parquet", "documents": "file"}, "documents is 'file', and goes with text files; 'a' are parquet"),
+        (
+            "a.txt",
+            {"documents": "line", "text_key": "body"},
+            "text_key is 'body', but text files have no fields, and 'a.txt' are such",
+        ),
+        (
+            "a.txt",
+            {"documents": "line", "id_key": "url", "validation": 0.1},
+            "id_key is 'url', but text files have no fields, and 'a.txt' are such; leave it out",
+        ),
+    ],
+)
+def test_an_option_that_means_nothing_for_the_source_is_refused(spec, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        open_source(spec, **arguments)
+
+
+def test_what_a_folder_holds_is_known_when_it_is_listed_and_so_is_what_an_option_means(tmp_path):
+    for name, write in (("json", write_json), ("text", write_lines)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / f"a.{name}l" if name == "json" else tmp_path / name / "a.txt")
+    with pytest.raises(ValueError, match=r"documents is 'line', and goes with text files; '.*/json' are jsonl"):
+        open_source(tmp_path / "json", documents="line").get_dataset()
+    with pytest.raises(ValueError, match="text_key is 'body', but text files have no fields"):
+        open_source(tmp_path / "text", documents="line", text_key="body").get_dataset()
+    both = open_source({"train": tmp_path / "text", "validation": tmp_path / "json"}, documents="line")
+    assert texts(both.get_dataset("train", shuffle=False)) == LINES
+    assert texts(both.get_dataset("validation", shuffle=False)) == TEXTS
+
+
+WRAPPED = "\n\n".join(
+    "Prose that is wrapped at\nsome column ends its lines\nanywhere. It is read by\nparagraphs." for _ in range(30)
+)
+
+
+@pytest.mark.parametrize("spec", ["*.txt", "{folder}/*.txt", "a.txt", ["a.txt", "b.txt"], {"train": "b.txt"}, ".", ("a.txt", "*")])
+def test_what_a_document_is_in_text_files_is_asked_and_what_each_choice_would_give_is_shown(tmp_path, monkeypatch, spec):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text(WRAPPED)
+    (tmp_path / "b.txt").write_text(WRAPPED)
+    spec = spec.format(folder=tmp_path) if isinstance(spec, str) else spec
+    count = 1 if spec == "a.txt" or isinstance(spec, dict) else 2
+    message = (
+        rf"are text files: what is a document in them, a line, a paragraph or a file\? in the first {count} of {count} files, .*"
+        rf"'line' gives {count * 149} documents of \d tokens in the median, {count * 29} blank; "
+        rf"'paragraph' gives {count * 30} documents of 2\d tokens in the median, 0 blank; 'file' gives {count} documents of"
+        r" \d{3} tokens in the median, 0 blank \(tokens of the default vocabulary\); give open_source\(.., documents=..\), or"
+    )
+    is_told_late = spec in (".", ("a.txt", "*"))  # their names do not tell that they are text
+    source = open_source(spec) if is_told_late else None
+    with pytest.raises(ValueError, match=message):
+        source.get_dataset() if is_told_late else open_source(spec)
+
+
+def test_what_a_document_is_is_asked_where_the_files_cannot_be_read_too(tmp_path):
+    with pytest.raises(ValueError, match=r"no file matches 'nowhere/\*.txt'"):
+        open_source("nowhere/*.txt")
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "a.txt").rename(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"'.*' are text files: what is a document in them"):
+        open_source(tmp_path / "a", format="text")
 
 
 def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
@@ -373,7 +535,14 @@ def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
             open_source(spec, **arguments).get_dataset()
 
     fails(f"{tmp_path}/*.jsonl", r"no file matches '.*/\*\.jsonl'; expected a file, a folder or a glob")
-    fails("nothing-here-*.txt", "no file matches 'nothing-here-.*' in the folder /")
+    fails("nothing-here-*.jsonl", "no file matches 'nothing-here-.*' in the folder /")
+    fails(
+        "HuggingFaceFW/fineweb-edu",
+        "no file matches 'Hugg.*; of a dataset of Hugging Face's hub give 'hf:HuggingFaceFW/fineweb-edu'",
+    )
+    fails("Owner/name:config", "of a dataset of Hugging Face's hub give 'hf:Owner/name:config'")
+    (tmp_path / "empty").mkdir()
+    fails(tmp_path / "empty", "there is no file in the folder '.*/empty', nor below it; expected a file, a folder or a glob")
     (tmp_path / "a.jsonl").touch()
     (tmp_path / "b.jsonl").touch()
     fails(str(tmp_path), "there is no document: each of the 2 files is empty, the first is '.*a.jsonl'")
@@ -382,6 +551,27 @@ def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
     (tmp_path / "what.bin").touch()
     fails(str(tmp_path / "what.bin"), r"the name of '.*what\.bin' does not tell its format, expected one of \.txt .*; give format")
     fails("s4://bucket/a.jsonl", "no file system for s4:// is installed")
+
+
+def test_a_dataset_of_tfds_that_is_not_prepared_is_told_in_one_sentence(tmp_path, request):
+    seqio.set_tfds_data_dir_override(str(tmp_path))
+    request.addfinalizer(lambda: seqio.set_tfds_data_dir_override(None))
+    for name in ("c4/en:3.1.0", "c4/en:0.0.1", "of_nobody:1.0.0"):
+        message = (
+            rf"'tfds:{name}' is not prepared in {tmp_path}( \(\w+\))?; prepare it \(`tfds build {name} --data_dir={tmp_path}`\), or"
+            " name the folder where it is prepared, in the environment as TFDS_DATA_DIR"
+        )
+        source = open_source(f"tfds:{name}")
+        with pytest.raises(ValueError, match=rf"^{message}$"):
+            _ = source.splits
+        with pytest.raises(ValueError, match=rf"^{message}$"):
+            source.num_input_examples("train")
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ImportError, match=r"'hf:' sources need the package datasets .*; pip install 'ul2_tasks\[huggingface\]'"):
+        open_source("hf:a").get_dataset()
 
 
 def test_a_split_that_is_not_there_and_too_many_hosts_are_named(folder):
@@ -396,6 +586,59 @@ def test_a_missing_column_is_named_with_those_present(folder, name):
     present = r"\['text'\]" if name == "a.tfrecord" else r"\['id', 'text'\]"
     with pytest.raises(ValueError, match=rf"{name} has no column 'content', it has {present}; give text_key or id_key"):
         open_source(str(folder / name), text_key="content").get_dataset()
+
+
+def test_a_field_that_no_record_has_is_told_at_once_and_one_that_some_lack_when_they_are_read(folder, tmp_path):
+    for suffix in ("", ".gz"):
+        with pytest.raises(
+            ValueError, match=rf"a.jsonl{suffix} has no field 'content', it has \['id', 'text'\]; give text_key, one"
+        ):
+            open_source(folder / f"a.jsonl{suffix}", text_key="content").get_dataset()
+    with pytest.raises(ValueError, match=r"a.jsonl has no field 'url', it has \['id', 'text'\]; give id_key, one of these"):
+        open_source(folder / "a.jsonl", id_key="url", validation=0.1).get_dataset()
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text('\n"no object"\n{"body": "x"}\n{"text": "good", "url": "u"}\n')
+    assert [problem.partition(".jsonl, ")[2] for problem in problems(open_source(mixed))] == [
+        "line 2: is of type str, expected an object with the field 'text'",
+        "line 3: has no field 'text', it has ['body']",
+    ]
+    (tmp_path / "none.jsonl").write_text("3\n")
+    assert len(problems(open_source(tmp_path / "none.jsonl"))) == 1, "no record at all has fields"
+
+
+def test_a_tfds_feature_that_is_not_there_is_told_at_once(tmp_path, request):
+    home = tmp_path / "lacking" / "1.0.0"
+    home.mkdir(parents=True)
+    write_tfrecord(home / "lacking-train.tfrecord-00000-of-00001", ["a"])
+    features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
+    tfds.folder_dataset.write_metadata(data_dir=home, features=features, split_infos=None)
+    seqio.set_tfds_data_dir_override(str(tmp_path))
+    request.addfinalizer(lambda: seqio.set_tfds_data_dir_override(None))
+    with pytest.raises(
+        ValueError, match=r"tfds:lacking:1.0.0 has no field 'content', it has \['text'\]; give text_key, one of these"
+    ):
+        open_source("tfds:lacking:1.0.0", text_key="content").get_dataset()
+    with pytest.raises(
+        ValueError, match=r"there is no split 'test' in TfdsSource\('lacking:1.0.0', text_key='text'\), only \['train'\]"
+    ):
+        open_source("tfds:lacking:1.0.0").get_dataset("test")
+
+
+def test_a_bad_line_is_told_by_its_number_in_the_file_wherever_the_file_is_cut(tmp_path, monkeypatch):
+    lines = ['{"text": "%s"}' % ("x" * (n % 700)) for n in range(5000)]
+    bad = [*range(0, 5000, 61), 4999]
+    for n in bad:
+        lines[n] = "bad"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    source = open_source(tmp_path / "a.jsonl")
+    assert len(source.list_shards("train")) > 20
+    assert [problem.split(":")[0] for problem in problems(source, shuffle=False)] == [
+        f"{tmp_path}/a.jsonl, line {n + 1}" for n in bad
+    ]
+    monkeypatch.setattr(records, "_MAX_COUNTED", 1 << 19)
+    content = (tmp_path / "a.jsonl").read_bytes()
+    (at,) = re.findall(r"a.jsonl, the line at byte (\d+): is not JSON", problems(source, shuffle=False)[-1])
+    assert content[int(at) :] == b"bad", "of what is too far from the beginning to count"
 
 
 def test_each_bad_line_of_json_is_named(tmp_path):

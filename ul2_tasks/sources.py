@@ -164,9 +164,9 @@ class FileSource(RecordSource):
         layout, patterns = self._layout, self._files[split]
         if self._formats[split] != "text":
             if layout.documents is not None and not {None, "text"} & set(self._formats.values()):
+                kind = self._formats[split]
                 raise ValueError(
-                    f"documents is {layout.documents!r}, and goes with text files; {patterns!r} are {self._formats[split]}; leave it"
-                    " out"
+                    f"documents is {layout.documents!r}, and goes with text files; {patterns!r} are {kind}; leave it out"
                 )
             return
         for name, value, default in (("text_key", layout.text_key, "text"), ("id_key", layout.id_key, None)):
