@@ -122,9 +122,13 @@ def test_ids_are_the_same_as_text_bytes_and_in_each_format(tmp_path):
     pq.write_table(pa.table(columns | {"url": [id.encode() for id in ids]}), tmp_path / "bytes.parquet")
     with pa.ipc.new_file(tmp_path / "a.arrow", pa.table(columns | {"url": [id.encode() for id in ids]}).schema) as file:
         file.write_table(pa.table(columns | {"url": [id.encode() for id in ids]}))
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
+        for row in rows:
+            values = {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()])) for key, value in row.items()}
+            file.write(tf.train.Example(features=tf.train.Features(feature=values)).SerializeToString())
     expected = [f"text {n}" for n, id in enumerate(ids) if hash_fraction(id.encode()) < 0.1]
     assert 20 < len(expected) < 100
-    for name in ("a.jsonl", "text.parquet", "bytes.parquet", "a.arrow"):
+    for name in ("a.jsonl", "text.parquet", "bytes.parquet", "a.arrow", "a.tfrecord"):
         source = open_source(tmp_path / name, id_key="url", validation=0.1)
         assert texts(source, "validation") == expected, name
 
@@ -147,6 +151,19 @@ def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_pa
     assert sorted(d["problem"].decode() for d in read if d["problem"]) == [
         f"{tmp_path}/a.parquet, row group 0, row {row}: 'id' is {what}, expected an id" for row, what in ((2, "null"), (3, "empty"))
     ]
+
+
+def test_integers_are_ids_in_digits(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"t{n}", "id": n}) + "\n" for n in range(300)))
+    pq.write_table(pa.table({"text": [f"t{n}" for n in range(300)], "id": list(range(300))}), tmp_path / "a.parquet")
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
+        for n in range(300):
+            text = tf.train.Feature(bytes_list=tf.train.BytesList(value=[f"t{n}".encode()]))
+            id = tf.train.Feature(int64_list=tf.train.Int64List(value=[n]))
+            file.write(tf.train.Example(features=tf.train.Features(feature={"text": text, "id": id})).SerializeToString())
+    expected = [f"t{n}" for n in range(300) if hash_fraction(str(n).encode()) < 0.1]
+    for name in ("a.jsonl", "a.parquet", "a.tfrecord"):
+        assert texts(open_source(tmp_path / name, id_key="id", validation=0.1), "validation") == expected, name
 
 
 def test_ids_of_any_source_are_looked_at(tmp_path):

@@ -74,6 +74,10 @@ def fields(piece: Piece, layout: Layout) -> list[str] | None:
         return sorted({key for row in rows if isinstance(row, dict) for key in row}) or None
     except CORRUPT:
         return None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        return None
 
 
 def _with_id(record: Record, row: Mapping[str, object], where: object, layout: Layout) -> Record:

@@ -137,18 +137,15 @@ class FileSource(RecordSource):
         """How the documents of a split lie in its files."""
         return self._list(split)[1]
 
-    def get_dataset(self, split: str = "train", *args, **kwargs) -> tf.data.Dataset:
-        """See `RecordSource.get_dataset`. Raises a ValueError, too, where the first file has no such field."""
-        if split in self.splits:
-            piece, layout = self._pieces(split)[0], self.layout(split)
-            if layout.format != "text":
-                fields = _tfrecord_features(piece) if layout.format == "tfrecord" else records.fields(piece, layout)
-                _check_fields(piece.path, fields, layout.text_key, layout.id_key)
-        return super().get_dataset(split, *args, **kwargs)
-
     def _pieces(self, split: str) -> list[Piece]:
+        """Raises a ValueError where the first file has no such field."""
         if split not in self._cut:
-            self._cut[split] = files.cut(*self._list(split))
+            paths, layout = self._list(split)
+            pieces = files.cut(paths, layout)
+            if layout.format != "text":
+                fields = _tfrecord_fields(pieces[0]) if layout.format == "tfrecord" else records.fields(pieces[0], layout)
+                _check_fields(pieces[0].path, fields, layout.text_key, layout.id_key)
+            self._cut[split] = pieces
         return self._cut[split]
 
     def _list(self, split: str) -> tuple[list[str], Layout]:
@@ -185,7 +182,11 @@ class FileSource(RecordSource):
         path = tf.gather([piece.path for piece in pieces], piece)
         examples = tf.data.TFRecordDataset(path, compression_type=_tfrecord_compression(pieces))
         batches = examples.enumerate(1).batch(_RECORDS_PER_BATCH)
-        return batches.map(functools.partial(_parse_examples, path, layout)).unbatch()
+        kinds = _tfrecord_kinds(pieces[0])
+        types = {layout.text_key: tf.string}
+        if layout.id_key:
+            types[layout.id_key] = tf.int64 if kinds.get(layout.id_key) == "int64_list" else tf.string
+        return batches.map(functools.partial(_parse_examples, path, types)).unbatch()
 
 
 class HuggingFaceSource(RecordSource):
@@ -221,14 +222,6 @@ class HuggingFaceSource(RecordSource):
         for number, row in enumerate(dataset.shard(num_shards=dataset.num_shards, index=piece), 1):
             yield records.document_of(row, f"{self._path}, split {split}, shard {piece}, row {number}", layout)
 
-    def get_dataset(self, split: str = "train", *args, **kwargs) -> tf.data.Dataset:
-        """See `RecordSource.get_dataset`. Raises a ValueError, too, where the dataset has no such column."""
-        if split in self.splits:
-            dataset = self._dataset(split)
-            columns = dataset.column_names or next(iter(dataset), None)
-            _check_fields(f"{self._path}, split {split},", columns and sorted(columns), self.text_key, self.id_key)
-        return super().get_dataset(split, *args, **kwargs)
-
     @functools.cached_property
     def _saved(self):
         if not any(os.path.exists(f"{self._path}/{name}") for name in ("state.json", "dataset_dict.json")):
@@ -238,10 +231,15 @@ class HuggingFaceSource(RecordSource):
 
     @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
     def _dataset(self, split: str):
+        """Raises a ValueError where it has no such column."""
         if self._saved is not None:
             saved = self._saved[split]
-            return saved.to_iterable_dataset(num_shards=max(1, min(files.MAX_PIECES, len(saved))))
-        return _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
+            dataset = saved.to_iterable_dataset(num_shards=max(1, min(files.MAX_PIECES, len(saved))))
+        else:
+            dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
+        columns = dataset.column_names or next(iter(dataset), None)
+        _check_fields(f"{self._path}, split {split},", columns and sorted(columns), self.text_key, self.id_key)
+        return dataset
 
 
 class TfdsSource(seqio.TfdsDataSource):
@@ -366,20 +364,25 @@ def _tfrecord_compression(pieces: Sequence[Piece]) -> str:
     return "GZIP" if suffixes else ""
 
 
-def _tfrecord_features(piece: Piece) -> list[str] | None:
-    """The features of the first record; None, if there is none."""
+def _tfrecord_fields(piece: Piece) -> list[str] | None:
+    return sorted(_tfrecord_kinds(piece)) or None
+
+
+def _tfrecord_kinds(piece: Piece) -> dict[str, str]:
+    """The features of the first record, if there is one, with their kinds, "bytes_list" and others."""
     dataset = tf.data.TFRecordDataset(piece.path, compression_type=_tfrecord_compression([piece]))
     for record in dataset.take(1).as_numpy_iterator():
-        return sorted(tf.train.Example.FromString(record).features.feature)
-    return None
+        return {name: value.WhichOneof("kind") for name, value in tf.train.Example.FromString(record).features.feature.items()}
+    return {}
 
 
-def _parse_examples(path: tf.Tensor, layout: Layout, numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    keys = list(filter(None, (layout.text_key, layout.id_key)))
-    parsed = tf.io.parse_example(serialized, {key: tf.io.RaggedFeature(tf.string) for key in keys})
-    whole = [parsed[key].row_lengths() == 1 for key in keys]
-    told = tf.strings.join(
-        [path, ", record ", tf.strings.as_string(numbers), f": has not exactly one text in each of its features {keys}"]
-    )
+def _parse_examples(
+    path: tf.Tensor, types: Mapping[str, tf.DType], numbers: tf.Tensor, serialized: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    parsed = tf.io.parse_example(serialized, {key: tf.io.RaggedFeature(type) for key, type in types.items()})
+    whole = [parsed[key].row_lengths() == 1 for key in types]
+    reason = f": has not exactly one value in each of its features {list(types)}"
+    told = tf.strings.join([path, ", record ", tf.strings.as_string(numbers), reason])
     problem = tf.where(tf.reduce_all(whole, axis=0), "", told)
-    return {PROBLEM: problem, **{key: tf.where(problem == "", tf.strings.reduce_join(parsed[key], axis=1), "") for key in keys}}
+    texts = {key: parsed[key] if type == tf.string else tf.strings.as_string(parsed[key]) for key, type in types.items()}
+    return {PROBLEM: problem, **{key: tf.where(problem == "", tf.strings.reduce_join(texts[key], axis=1), "") for key in types}}
