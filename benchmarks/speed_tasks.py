@@ -16,7 +16,7 @@ import tensorflow as tf
 from peers import add_mixture, add_t5_mixture, floor_task, name_text, numpy_corrupt
 from speed_vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
-from ul2_tasks import T5GEMMA2, register
+from ul2_tasks import T5GEMMA2, open_source, register
 
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
 TEXT_FILES = "corpus/*.txt"
@@ -36,7 +36,7 @@ def add_floor(length: int) -> str:
     return f"floor_{length}"
 
 
-register("ours", TEXT_FILES, VOCABULARY, sentinels=SENTINEL_IDS)
+register("ours", open_source(TEXT_FILES, documents="line"), VOCABULARY, sentinels=SENTINEL_IDS)
 
 _RECORDS = {"targets": tf.io.RaggedFeature(tf.int64)}
 for _name, _source, _reading in (

@@ -53,8 +53,9 @@ def ul2(*arguments, statuses=(0,)):
 # ## 1. Text files
 #
 # A corpus is files: text, JSON Lines, Parquet, Arrow or TFRecord, compressed or not. This cell writes eight files of JSON Lines,
-# some 500 documents of English prose that every Python has; put yours into `texts/` instead. Many files are better than one: the
-# denoisers, and the hosts of a large run, share them out.
+# some 500 documents of English prose that every Python has; put yours into `texts/` instead. (Of text files say, too, what a
+# document is in them: `--documents paragraph`, or line, or file.) Many files are better than one: the denoisers, and the hosts of a
+# large run, share them out.
 #
 # The last file ends with a line that is no document, as real corpora have them.
 

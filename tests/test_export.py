@@ -23,7 +23,7 @@ import tensorflow as tf
 from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, long_documents
 
-from ul2_tasks import T5GEMMA2, export_formats, mix, register
+from ul2_tasks import T5GEMMA2, export_formats, mix, open_source, register
 from ul2_tasks.build_cache import build
 from ul2_tasks.export import read_examples, read_manifest, verify, write_examples
 from ul2_tasks.memory import MemoryDataSource
@@ -525,7 +525,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, wrong
 
 def test_a_shard_without_text_is_an_error(write, tmp_path):
     (tmp_path / "texts.txt").write_text("one document\n")
-    mixture = register("one_document", str(tmp_path / "texts.txt"), BYTES, T5GEMMA2[:1], modes=MODES)
+    mixture = register("one_document", open_source(tmp_path / "texts.txt", documents="line"), BYTES, T5GEMMA2[:1], modes=MODES)
     with pytest.raises(
         ValueError, match=r"-00001-of-00002\.jsonl would have no example: the corpus is too small for so many shards; "
     ):

@@ -9,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
+from click.testing import CliRunner
 from scipy import stats
 from support import byte_vocabulary, flat, mistral_model, restore_all, t5_model
 
+from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, mix, open_source, open_vocabulary, register
 from ul2_tasks.corpora import text_tokenizer
 from ul2_tasks.providers import DENOISER
@@ -225,6 +227,63 @@ def test_register_takes_what_open_source_and_open_vocabulary_take(tmp_path):
 
 def test_the_default_is_what_it_always_was():
     assert register() == register("ul2", "embedded", default_vocabulary()) == "ul2_mix"
+
+
+def test_text_files_are_not_registered_before_it_is_said_what_a_document_is(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one line\nof prose\n\nand another\n")
+    with pytest.raises(
+        ValueError, match=r"text files: what is a document in them, .* 'paragraph' gives 2 documents .*; give open_source"
+    ):
+        register("own_unsaid", str(path), "bytes")
+    assert "own_unsaid_mix" not in seqio.MixtureRegistry.names()
+    told = {}
+    for documents, lines in {
+        "line": ["one line", "of prose", "and another"],
+        "paragraph": ["one line\nof prose", "and another"],
+    }.items():
+        name = register(f"own_{documents}", open_source(path, documents=documents), "bytes", TWO)
+        corpus = seqio.get_mixture_or_task(name).tasks[0].source.corpus
+        read = corpus.get_dataset(None, shuffle=False).as_numpy_iterator()
+        told[documents] = [
+            bytes(int(id) - 3 for id in document["targets"]).decode() for document in read if len(document["targets"])
+        ]
+        assert told[documents] == lines
+
+
+def test_a_wrong_field_is_one_problem_with_one_remedy_in_every_format(tmp_path):
+    documents = ["a document", "another"]
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
+        feature = {"body": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a document"]))}
+        file.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in documents))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    pq.write_table(pa.table({"body": documents}), tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", pa.schema([("body", pa.string())])) as file:
+        file.write_table(pa.table({"body": documents}))
+    for number, name in enumerate(("a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "a.tfrecord")):
+        for on_error in ("raise", "skip"):
+            mixture = register(f"own_field_{number}_{on_error}", str(tmp_path / name), "bytes", TWO, on_error=on_error)
+            with pytest.raises(
+                ValueError, match=rf"^\S+{name} has no field 'text', it has \['body'\]; give text_key, one of these$"
+            ):
+                seqio.get_mixture_or_task(mixture).get_dataset(LENGTHS, "train", seed=0)
+        done = CliRunner().invoke(main, ["show", f"own_field_{number}", "--corpus", str(tmp_path / name)])
+        assert done.exit_code == 2
+        assert done.stderr.strip() == f"Error: {tmp_path}/{name} has no field 'text', it has ['body']; give text_key, one of these"
+
+
+def test_a_bad_record_is_told_to_a_user_by_its_own_line_and_with_nothing_around_it(tmp_path):
+    lines = [json.dumps({"text": "a document " * 20}) for _ in range(5000)]
+    lines[4321] = "bad"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert len(open_source(tmp_path / "a.jsonl").list_shards("train")) > 5
+    done = CliRunner().invoke(main, ["show", "own_bad_line", "--corpus", str(tmp_path / "a.jsonl"), "--count", "300"])
+    assert done.exit_code == 2
+    assert done.stderr.strip() == (
+        f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Mend"
+        " the corpus, or register it with on_error='skip', which leaves out such records and counts them"
+    )
 
 
 def test_bad_records_end_the_reading_or_are_left_out(tmp_path):

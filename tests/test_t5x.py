@@ -376,11 +376,11 @@ def test_every_run_and_size_is_complete(file, tmp_path):
     """t5x reads it, builds its datasets, and draws a batch of each; only paths and the number of steps are left to give."""
     files = ["gin/ul2.gin", file] if "models" in file else RUNS.get(file, [])
     files = files if file in files else [file, *files]
-    (tmp_path / "documents.txt").write_text("\n".join(long_documents()))
+    (tmp_path / "documents.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in long_documents()))
     paths = {name: tmp_path for name in ("MODEL_DIR", "INITIAL_CHECKPOINT_PATH", "CHECKPOINT_PATH", "INFER_OUTPUT_DIR")}
     if file in OWN_FILES:
         paths["VOCABULARY_FILE"] = t5_model(tmp_path / "t5.model")
-        paths["TRAIN_FILES"] = paths["VALIDATION_FILES"] = tmp_path / "documents.txt"
+        paths["TRAIN_FILES"] = paths["VALIDATION_FILES"] = tmp_path / "documents.jsonl"
     bindings = [*(f'{name}="{path}"' for name, path in paths.items()), "TRAIN_STEPS=10", "USE_CACHED_TASKS=False"]
     arguments = [*(f"--gin_file={name}" for name in files), *(f"--gin={binding}" for binding in bindings)]
     drawing = python(tmp_path / "drawn", ["tests/draw_batches.py", *arguments])

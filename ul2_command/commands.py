@@ -60,7 +60,7 @@ def show(registration, text, texts, denoisers, as_json: bool, **options) -> None
 
     \b
     ul2 show --text "The quick brown fox jumps over the lazy dog." --denoiser r2 --seed 1
-    ul2 show mine --corpus 'texts/*.txt' --vocabulary my.model --lengths 512,512 --count 1
+    ul2 show mine --corpus 'texts/*.txt' --documents paragraph --vocabulary my.model --lengths 512,512 --count 1
     ul2 show --json --count 100 > examples.jsonl
     """
     from ul2_tasks import show as shows

@@ -27,7 +27,7 @@ _SOURCE = [
     click.option("--id_key", help="Field, column or feature of the document's id, for --validation.  [default: the text]"),
     click.option("--validation", type=float, help="Fraction of the documents that are split off, by a hash of their ids."),
     click.option("--corpus_format", "format", help="text, jsonl, parquet, arrow or tfrecord.  [default: as the files' names say]"),
-    click.option("--documents", help="What a document is in text files: a line, a file or a paragraph.  [default: line]"),
+    click.option("--documents", help="What a document is in text files, which must have it: a line, a paragraph or a file."),
 ]
 _REGISTER = [
     click.option(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import bz2
 import dataclasses
+import fnmatch
 import functools
 import gzip
 import io
 import itertools
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
@@ -36,13 +38,14 @@ FORMATS = {
     ".tfrecords": "tfrecord",
 }
 COMPRESSIONS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstd.open}
-DOCUMENTS = ("line", "file", "paragraph")
+DOCUMENTS = ("line", "paragraph", "file")
 # What a file raises that is not what its name says, as against one that cannot be reached. (bz2 raises a bare OSError.)
 CORRUPT = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException)
 
 MAX_PIECES = 64  # fewer files than this are cut, so that hosts, workers and denoisers find enough to share out
 _MIN_PIECE, _MAX_PIECE = 1 << 16, 1 << 30  # bytes
 _THREADS = 16
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(:[\w.-]+)?")  # OWNER/NAME, OWNER/NAME:CONFIG
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +54,13 @@ class Layout:
 
     Attributes:
         format: "text", "jsonl", "parquet", "arrow" or "tfrecord".
-        documents: what a document is in text files: a "line", a "file", or a "paragraph", which blank lines separate.
+        documents: what a document is in text files: a "line", a "file", or a "paragraph", which blank lines separate; else None.
         text_key: the field, column or feature of the text.
         id_key: that of the document's id, where it is wanted.
     """
 
     format: str | None
-    documents: str = "line"
+    documents: str | None = None
     text_key: str = "text"
     id_key: str | None = None
 
@@ -77,35 +80,38 @@ class Piece:
 def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     """The files that paths, globs and folders (all files in and below them) name, each once, those of a pattern sorted.
 
-    Files whose names begin with "." or "_" are left out, as other tools do, unless they are named.
+    Files and folders whose names begin with "." or "_" are left out, as other tools do, unless the pattern spells them.
 
     Raises:
-        ValueError: one of the patterns names no file; no file system for it is installed.
+        ValueError: one of the patterns names no file, or hidden ones alone; a link to a folder is below a folder; no file system
+            for it is installed.
     """
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}
     for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
-        names = _expand(os.fspath(pattern))
+        pattern = os.path.expanduser(os.fspath(pattern))
+        names = _expand(pattern)
         if not names:
-            where = "" if "://" in str(pattern) or os.path.isabs(pattern) else f" in the folder {os.getcwd()}"
-            raise ValueError(
-                f"no file matches {str(pattern)!r}{where}; expected a file, a folder or a glob, such as 'corpus/*.jsonl.gz'"
-            )
-        found.update(dict.fromkeys(sorted(names)))
-    return list(found)
+            raise ValueError(_no_match(pattern))
+        for name in sorted(names):
+            found.setdefault(name if "://" in name else os.path.normpath(name), name)
+    return list(found.values())
+
+
+def told_format(path: str) -> str | None:
+    """The format that the name of a file or a glob tells, before the ending of a compression; None where it tells none."""
+    name, suffix = os.path.splitext(path)
+    return FORMATS.get((os.path.splitext(name)[1] if suffix in COMPRESSIONS else suffix).lower())
 
 
 def format_of(paths: Iterable[str]) -> str:
-    """The format that the files' names tell, before the ending of a compression.
+    """The format that the files' names tell.
 
     Raises:
         ValueError: a name tells none, or they tell several.
     """
     formats: dict[str | None, str] = {}
     for path in paths:
-        name, suffix = os.path.splitext(path)
-        if suffix in COMPRESSIONS:
-            suffix = os.path.splitext(name)[1]
-        formats.setdefault(FORMATS.get(suffix.lower()), path)
+        formats.setdefault(told_format(path), path)
     if None in formats:
         raise ValueError(
             f"the name of {formats[None]!r} does not tell its format, expected one of {' '.join(FORMATS)}, also compressed"
@@ -153,19 +159,54 @@ def _expand(pattern: str) -> list[str]:
     if _by_tensorflow(pattern):
         gfile = tf.io.gfile
         if gfile.isdir(pattern):
-            return [f"{folder}/{name}" for folder, _, names in gfile.walk(pattern) for name in names if _is_visible(name)]
-        return [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
+            names = [f"{folder.rstrip('/')}/{name}" for folder, _, names in gfile.walk(pattern) for name in names]
+        else:
+            names = [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
+        return _visible(names, pattern)
     file_system, path = fsspec.core.url_to_fs(pattern)
     if file_system.isfile(path):  # first of all, because names may have [brackets]
         names = [path]
+    elif file_system.isdir(path):
+        found = file_system.find(path, detail=True)
+        names = _visible(list(found), path)
+        links = [name for name in names if found[name].get("islink") and file_system.isdir(name)]
+        if links:
+            raise ValueError(f"{links[0]!r} is a link to a folder, which is not followed; name the folders, as a list")
     else:
-        found = file_system.find(path) if file_system.isdir(path) else filter(file_system.isfile, file_system.glob(path))
-        names = [name for name in found if _is_visible(name) or not _is_visible(path)]
+        names = _visible(list(filter(file_system.isfile, file_system.glob(path))), path)
     return [file_system.unstrip_protocol(name) for name in names] if "://" in pattern else names
 
 
-def _is_visible(path: str) -> bool:
-    return not os.path.basename(path).startswith((".", "_"))
+def _visible(paths: Sequence[str], pattern: str) -> list[str]:
+    """Those in whose names, below what they share with the pattern, nothing begins with "." or "_", unless the pattern spells it.
+
+    Raises:
+        ValueError: there are paths, but none of these.
+    """
+    visible = [path for path in paths if _is_visible(path.split("/"), pattern.split("/"))]
+    if paths and not visible:
+        raise ValueError(
+            f"all files that match {pattern!r} are hidden, such as {min(paths)!r}: below it a name begins with '.' or '_'; expected"
+            " other files, or name these one by one"
+        )
+    return visible
+
+
+def _is_visible(names: list[str], spelled: list[str]) -> bool:
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(names, spelled)))
+    hidden, own = ([name for name in some[shared:] if name.startswith((".", "_"))] for some in (names, spelled))
+    return all(any(fnmatch.fnmatchcase(name, pattern) for pattern in own) for name in hidden)
+
+
+def _no_match(pattern: str) -> str:
+    if os.path.isdir(pattern):
+        return f"there is no file in the folder {pattern!r}, nor below it; expected a file, a folder or a glob"
+    where = "" if "://" in pattern or os.path.isabs(pattern) else f" in the folder {os.getcwd()}"
+    if _HUB_ID.fullmatch(pattern) and told_format(pattern) is None:
+        what = f"; of a dataset of Hugging Face's hub give 'hf:{pattern}'"
+    else:
+        what = ", such as 'corpus/*.jsonl.gz'"
+    return f"no file matches {pattern!r}{where}; expected a file, a folder or a glob{what}"
 
 
 def _by_tensorflow(path: str) -> bool:

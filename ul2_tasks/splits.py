@@ -47,12 +47,20 @@ class HashSplit(seqio.DataSource):
         """
         check_fraction(validation)
         super().__init__(splits=("train", "validation"), performs_internal_shuffling=source.performs_internal_shuffling)
-        self._source, self._validation = source, validation
+        self.source, self._validation = source, validation
         self.text_key, self._id_key = text_key, id_key
 
     def __repr__(self) -> str:
         key = "" if self._id_key is None else f", id_key={self._id_key!r}"
-        return f"HashSplit({self._source!r}, {self._validation}{key})"
+        return f"HashSplit({self.source!r}, {self._validation}{key})"
+
+    def check_splits(self) -> None:
+        """Raises a ValueError where the source has a `validation` of its own, which nobody would read. May open the source."""
+        if "validation" in self.source.splits:
+            raise ValueError(
+                f"validation={self._validation} splits documents off `train`, but {self.source!r} has a split 'validation' of its"
+                f" own (it has {sorted(self.source.splits)}); leave out validation, or give the documents of `train` alone"
+            )
 
     @property
     def split_rule(self) -> str:
@@ -61,10 +69,11 @@ class HashSplit(seqio.DataSource):
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
-        return self._source.supports_arbitrary_sharding
+        return self.source.supports_arbitrary_sharding
 
     def list_shards(self, split: str) -> Sequence[str]:
-        return self._source.list_shards("train")
+        self.check_splits()
+        return self.source.list_shards("train")
 
     def get_dataset(
         self,
@@ -74,17 +83,24 @@ class HashSplit(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused_kwargs,
     ) -> tf.data.Dataset:
-        """A dataset of the source's text and, where it has them, ids and problems; see `seqio.DataSource.get_dataset`."""
+        """A dataset of the source's text and, where it has them, ids and problems; see `seqio.DataSource.get_dataset`.
+
+        A document without an id is a problem, where ids are wanted.
+
+        Raises:
+            ValueError: there is no such split or feature; the source has a split `validation` of its own.
+        """
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
-        dataset = self._source.get_dataset("train", shuffle=shuffle, seed=seed, shard_info=shard_info)
+        self.check_splits()
+        dataset = self.source.get_dataset("train", shuffle=shuffle, seed=seed, shard_info=shard_info)
         if not isinstance(dataset.element_spec, Mapping):
             dataset = dataset.map(lambda text: {self.text_key: text})
         key = self._id_key or self.text_key
         kept = {self.text_key, key, PROBLEM} & set(dataset.element_spec)
         if key not in kept:
             raise ValueError(
-                f"{self._source!r} has no feature {key!r}, it has {sorted(dataset.element_spec)}; give text_key or id_key"
+                f"{self.source!r} has no feature {key!r}, it has {sorted(dataset.element_spec)}; give text_key or id_key"
             )
 
         def mask(ids: np.ndarray) -> np.ndarray:
@@ -92,6 +108,9 @@ class HashSplit(seqio.DataSource):
 
         def own(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             ids = batch[key] if batch[key].dtype == tf.string else tf.strings.as_string(batch[key])
+            if self._id_key:
+                problem = batch.get(PROBLEM, tf.zeros_like(ids))
+                batch = batch | {PROBLEM: tf.where((ids == "") & (problem == ""), f"a document has no {key!r}, its id", problem)}
             is_own = tf.ensure_shape(python_op(mask, [ids], tf.bool), [None])
             return {name: tf.boolean_mask(value, is_own) for name, value in batch.items()}
 

@@ -3,15 +3,20 @@
 tf.data cannot save an iterator over a Python generator. So a stream is read in blocks: a block is a function of the piece it
 is of and of its number alone, which tf.data may call again. The stream of each piece stays open between two blocks, so
 nothing is read twice, but when an iterator is restored in the middle of a piece, from the beginning of it.
+
+An open stream belongs to the iterator that reads it, and is closed with it. From block to block the iterator carries a
+tensor, the stream's number, whose memory is that of a Python object that holds the stream: TensorFlow takes an aligned
+NumPy array as it is, and lets go of it when the iterator is gone.
 """
 
 from __future__ import annotations
 
 import abc
-import collections
+import ctypes
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -84,29 +89,45 @@ class RecordSource(seqio.DataSource):
     def _stream(self, split: str, piece: tf.Tensor) -> tf.data.Dataset:
         read_block = functools.partial(_read_block, self, split)
 
-        def block(number: tf.Tensor) -> dict[str, tf.Tensor]:
-            arrays = python_op(read_block, [piece, number], [tf.string] * 3)
+        def block(stream: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+            stream, *arrays = python_op(read_block, [stream, piece, number], [tf.int64, *[tf.string] * 3])
             texts, ids, problems = (tf.ensure_shape(array, [None]) for array in arrays)
-            return {self.text_key: texts, PROBLEM: problems} | ({self.id_key: ids} if self.id_key else {})
+            record = {self.text_key: texts, PROBLEM: problems} | ({self.id_key: ids} if self.id_key else {})
+            return tf.ensure_shape(stream, []), record
 
-        blocks = tf.data.Dataset.range(np.iinfo(np.int64).max).map(block)
+        blocks = tf.data.Dataset.range(np.iinfo(np.int64).max).scan(np.int64(0), block)
         return blocks.take_while(lambda block: tf.size(block[PROBLEM]) > 0).unbatch()
 
 
-# The streams that are open, by source, split, piece and the number of the block that comes next in them.
-_streams: collections.OrderedDict[tuple[int, str, int, int], list[Iterator[list[Record]]]] = collections.OrderedDict()
+_Place = tuple[RecordSource, str, int, int]  # a source, its split, a piece of it, and the number of a block
+
+
+class _Stream:
+    """The blocks of a piece that are left to read, and the place of the next one."""
+
+    def __init__(self, blocks: Iterator[list[Record]], place: _Place):
+        self.blocks, self.place = blocks, place
+
+
+_open: weakref.WeakValueDictionary[int, _Stream] = weakref.WeakValueDictionary()  # the one that was read last at the end
+_numbers = itertools.count(1)
 _lock = threading.Lock()
 
 
-def _read_block(source: RecordSource, split: str, piece: int, number: int) -> tuple[np.ndarray, ...]:
-    """The texts, ids and problems of a block, each [records] of bytes; empty after the last block."""
-    place = id(source), split, int(piece), int(number)
-    stream = _take(place) or itertools.islice(_blocks(source.records(split, int(piece))), int(number), None)
-    block = next(stream, None)
+def _read_block(source: RecordSource, split: str, stream: int, piece: int, number: int) -> tuple[np.ndarray, ...]:
+    """The number of the stream that is open after it; and the block's texts, ids and problems, each [records] of bytes.
+
+    They are empty after the last block. `stream` is the number that came with the block before.
+    """
+    place = source, split, int(piece), int(number)
+    opened = _take(int(stream), place)
+    if opened is None:
+        opened = _Stream(itertools.islice(_blocks(source.records(split, int(piece))), int(number), None), place)
+    block = next(opened.blocks, None)
     if block is None:
-        return (np.array([], object),) * 3
-    _leave((*place[:-1], place[-1] + 1), stream)
-    return tuple(np.array([record[column] for record in block], object) for column in range(3))
+        return (np.array(0), *[np.array([], object)] * 3)
+    opened.place = (*place[:-1], place[-1] + 1)
+    return (_leave(opened), *(np.array([record[column] for record in block], object) for column in range(3)))
 
 
 def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
@@ -123,18 +144,32 @@ def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
         yield block
 
 
-def _take(place: tuple[int, str, int, int]) -> Iterator[list[Record]] | None:
+def _take(number: int, place: _Place) -> _Stream | None:
+    """The stream of this number, if it is open and at this place; an iterator that was restored may have the number of another."""
     with _lock:
-        waiting = _streams.pop(place, [])
-        stream = waiting.pop() if waiting else None
-        if waiting:
-            _streams[place] = waiting
-        return stream
+        found = _open.get(number)
+        return _open.pop(number) if found is not None and found.place == place else None
 
 
-def _leave(place: tuple[int, str, int, int], stream: Iterator[list[Record]]) -> None:
-    """Keeps a stream open; the one that was left the longest time ago is closed where there are too many."""
+def _leave(stream: _Stream) -> np.ndarray:
+    """A new number for a stream, which keeps it open; of too many the one that was read the longest time ago is closed."""
     with _lock:
-        _streams.setdefault(place, []).append(stream)
-        while len(_streams) > _MAX_OPEN:
-            _streams.popitem(last=False)
+        number = next(_numbers)
+        _open[number] = stream
+        for oldest in list(_open)[:-_MAX_OPEN]:
+            if closed := _open.pop(oldest, None):
+                closed.blocks = iter(())
+    return _holding(number, stream)
+
+
+def _holding(number: int, stream: _Stream) -> np.ndarray:
+    """A number as an int64 scalar whose memory holds the stream. TensorFlow copies what is not aligned to 64 bytes."""
+    memory = _Memory()
+    memory.stream = stream
+    scalar = np.frombuffer(memory, np.int64, 1, offset=-ctypes.addressof(memory) % 64).reshape(())
+    scalar[...] = number
+    return scalar
+
+
+class _Memory(ctypes.c_int64 * 16):
+    stream: _Stream
