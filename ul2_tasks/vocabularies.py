@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import seqio
-from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
-from ul2_tasks.controlled_vocabulary import ORDINARY, ControlledVocabulary, Piece
+from ul2_tasks.controlled_vocabulary import ORDINARY, ControlledVocabulary, Model, Piece, SentencePieceVocabulary, text_becomes_0
 
 DEFAULT_MODEL = pathlib.Path(__file__).parent / "data" / "default.model"
 
@@ -55,13 +54,13 @@ class SpecialTokens:
     reserved: frozenset[int]
 
 
-def default_vocabulary() -> seqio.SentencePieceVocabulary:
+def default_vocabulary() -> SentencePieceVocabulary:
     """The vocabulary that ships with this package: 4,096 pieces trained on the embedded corpus by `train_vocabulary.py`.
 
     Padding is 0, EOS 1, unknown 2; `<extra_id_0>` .. `<extra_id_255>`, `[R]`, `[S]` and `[X]` are control pieces, which
-    text can never produce. It is there so that everything runs offline; real work passes its own. Opens no file yet.
+    text can never produce, and decoding shows. It is there so that everything runs offline; real work passes its own. Opens no file yet.
     """
-    return seqio.SentencePieceVocabulary(str(DEFAULT_MODEL))
+    return SentencePieceVocabulary(str(DEFAULT_MODEL))
 
 
 def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
@@ -110,16 +109,14 @@ def check_padding(vocabulary: seqio.Vocabulary) -> None:
     """Raises a ValueError if id 0, which all of SeqIO takes for padding, can come out of a text."""
     if vocabulary.pad_id != 0:
         raise ValueError(f"{vocabulary} pads with {vocabulary.pad_id}, expected 0: SeqIO pads and packs with 0; shift the ids")
-    model = _sentencepiece(vocabulary)
-    if model is None or model.is_control(0) or model.is_unused(0):
+    if not isinstance(vocabulary, seqio.SentencePieceVocabulary):
         return
-    has_byte_fallback = any(model.is_byte(id) for id in range(model.get_piece_size()))
-    if model.is_unknown(0) and has_byte_fallback:
-        return  # Llama's layout: with bytes to fall back on, no text is unknown.
-    raise ValueError(
-        f"id 0 of {vocabulary} is the token {model.id_to_piece(0)!r}, but SeqIO takes 0 for padding: inside an example it would cut"
-        " it when packed. Shift the ids by one, or train the model with pad_id=0"
-    )
+    if vocabulary.eos_id == 0 or _text_becomes_0(vocabulary.sp_model):
+        raise ValueError(
+            f"id 0 of {vocabulary} is the token {vocabulary.tokenizer.id_to_piece(0)!r}, but SeqIO takes 0 for padding: inside an"
+            f" example it would cut it when packed. Open it by its path, ul2_tasks.open_vocabulary({vocabulary.sentencepiece_model_file!r}),"
+            " which shifts the ids by one, or train the model with pad_id=0"
+        )
 
 
 def special_ids(
@@ -240,10 +237,6 @@ class _SentencePieces:
         return ControlledVocabulary(self._vocabulary, barred=frozenset(ids))
 
 
-def _sentencepiece(vocabulary: seqio.Vocabulary) -> SentencePieceProcessor | None:
-    return vocabulary.tokenizer if isinstance(vocabulary, seqio.SentencePieceVocabulary) else None
-
-
 def _piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
     pieces = _pieces(vocabulary)
     return None if pieces is None else pieces.piece_id(name)
@@ -313,4 +306,9 @@ def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordi
 
 @functools.lru_cache(maxsize=8)
 def _piece_types(model: bytes) -> list[int]:
-    return [piece.type for piece in sentencepiece_model_pb2.ModelProto.FromString(model).pieces]
+    return [piece.type for piece in Model.FromString(model).pieces]
+
+
+@functools.lru_cache(maxsize=8)
+def _text_becomes_0(model: bytes) -> bool:
+    return text_becomes_0(Model.FromString(model))
