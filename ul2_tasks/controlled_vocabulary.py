@@ -26,7 +26,7 @@ def free_name(name: str, taken: Mapping[str, object]) -> str:
 
 
 def text_becomes_0(model: Model) -> bool:
-    """Whether piece 0 of a model stands for text: it is a piece of the text, or the unknown one where no bytes stand for characters."""
+    """Whether piece 0 of a model stands for text: as a piece of it, or as the unknown one where there are no bytes instead."""
     return model.pieces[0].type not in (Piece.CONTROL, Piece.UNUSED) and not (
         model.pieces[0].type == Piece.UNKNOWN and model.trainer_spec.byte_fallback
     )
