@@ -242,7 +242,7 @@ def test_every_id_of_a_collator_is_the_tokenizers_own(own_zero):
     folder, tokenizer = own_zero
     think, end = tokenizer.convert_tokens_to_ids(["<think>", "<|im_end|>"])
     denoiser = SpanDenoiser(name="own_ids", mean_span_length=9, noise_density=0.3, mode="[R]")
-    batch = collator([denoiser], folder, sentinels=[end], modes={"[R]": [think]}, chunk_tokens=20)(["so it goes, so it goes!"])
+    batch = collator([denoiser], folder, sentinels=[end], modes={"[R]": [think]}, chunk_tokens=20)(["so it goes, so!"])
     assert tokenizer.convert_ids_to_tokens(batch["input_ids"][0][:1]) == ["<think>"]
     assert tokenizer.convert_ids_to_tokens(batch["labels"][0][:1]) == ["<|im_end|>"]
     with pytest.raises(ValueError, match=f"holds the id {end}, which no text may have"):
