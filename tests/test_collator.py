@@ -10,7 +10,9 @@ import textwrap
 import numpy as np
 import pytest
 from support import DENOISERS, denoiser_id, mistral_model
-from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, llama, loss_alone, loss_of, pairs_of, t5
+from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, llama, loss_alone, loss_of, pairs_of, read_back, t5
+from test_hugging_face_vocabulary import exclamation_first
+from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, default_vocabulary, open_vocabulary
 from ul2_tasks.collator import UL2DataCollator
@@ -194,6 +196,65 @@ def test_no_text_becomes_a_special_token(vocabulary):
     example = dissect(pairs(collator(T5GEMMA2[:1], opened)([spelled]))[0], T5GEMMA2[0], special)
     assert not set(example.chunk.tolist()) & special.reserved
     assert opened.decode(example.chunk.tolist()).replace(" ", "") == spelled.replace(" ", "")
+
+
+@pytest.fixture(scope="module")
+def own_zero(tmp_path_factory):
+    """The folder of a byte-level BPE whose 0 is "!", as Qwen's, and its tokenizer with the sentinels and modes that are added."""
+    folder = tmp_path_factory.mktemp("own_zero")
+    exclamation_first().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<|endoftext|>")
+    tokenizer.add_special_tokens({"additional_special_tokens": [*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"]})
+    return str(folder), tokenizer
+
+
+@pytest.mark.parametrize("decoder_only", [False, True])
+def test_the_tokenizer_itself_reads_what_comes_out_and_writes_what_goes_in(own_zero, decoder_only):
+    folder, tokenizer = own_zero
+    text = "Stop! !important! naïve 日本\n\tand so on, and so on!"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert 0 in ids
+    denoiser = SpanDenoiser(name="own_zero", mean_span_length=3, noise_density=0.3, mode="[R]")
+    pad = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    settings = {"decoder_only": decoder_only, "pad_token_id": pad, "decoder_start_token_id": pad, "seed": 5}
+    collate = collator([denoiser], folder, **settings)
+    batch = collate([ids, text, "!"])
+    assert_same(batch, collator([denoiser], folder, **settings)([text, ids, [0]]))
+    np.testing.assert_array_equal(np.concatenate(collate.chunks(text)), ids)
+    np.testing.assert_array_equal(np.concatenate(collate.chunks(ids)), ids)
+    assert (batch["input_ids"][batch["attention_mask"] == 0] == pad).all()
+    assert (batch["attention_mask"] == 0).any()
+
+    for row in range(2):
+        targets = [id for id in batch["labels"][row] if id != -100]
+        inputs = [id for id, mask in zip(batch["input_ids"][row], batch["attention_mask"][row]) if mask]
+        if decoder_only:
+            assert inputs[-len(targets) :] == targets
+            inputs = inputs[: -len(targets)]
+        else:
+            decoded = [id for id, mask in zip(batch["decoder_input_ids"][row], batch["decoder_attention_mask"][row]) if mask]
+            assert decoded == [pad, *targets[:-1]]
+        assert read_back(tokenizer.backend_tokenizer, inputs, targets) == f"[R]{text}<|endoftext|>"
+
+
+def test_every_id_of_a_collator_is_the_tokenizers_own(own_zero):
+    folder, tokenizer = own_zero
+    think, end = tokenizer.convert_tokens_to_ids(["<think>", "<|im_end|>"])
+    denoiser = SpanDenoiser(name="own_ids", mean_span_length=9, noise_density=0.3, mode="[R]")
+    batch = collator([denoiser], folder, sentinels=[end], modes={"[R]": [think]}, chunk_tokens=20)(["so it goes, so!"])
+    assert tokenizer.convert_ids_to_tokens(batch["input_ids"][0][:1]) == ["<think>"]
+    assert tokenizer.convert_ids_to_tokens(batch["labels"][0][:1]) == ["<|im_end|>"]
+    with pytest.raises(ValueError, match=f"holds the id {end}, which no text may have"):
+        collator([denoiser], folder, sentinels=[end], modes={"[R]": think}, chunk_tokens=20)([[0, end, 0]])
+    with pytest.raises(ValueError, match="holds the id -1, which no text may have"):
+        collator([denoiser], folder, chunk_tokens=20)([[0, -1]])
+    last = len(tokenizer) - 1
+    assert tokenizer.convert_ids_to_tokens(last) == "[X]"
+    with pytest.raises(ValueError, match=f"holds the id {last + 1}, .* beyond the {last + 1} ids of the vocabulary"):
+        collator([denoiser], folder, chunk_tokens=20)([[0, last + 1]])
+    with pytest.raises(ValueError, match="sentinels: id 6, the tokenizer's own 5, is the ordinary token"):
+        collator([denoiser], folder, sentinels=[5])
 
 
 def test_documents_are_cut_into_chunks_that_fit():

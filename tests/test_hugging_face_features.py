@@ -1,14 +1,18 @@
 """The converter for Hugging Face's models: what is made by hand of the same examples, and what the models themselves compute."""
 
+import re
+
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_hugging_face_vocabulary import exclamation_first
 
-from ul2_tasks import default_vocabulary
+from ul2_tasks import default_vocabulary, open_vocabulary, register, with_mode
 from ul2_tasks.hugging_face_features import IGNORED, HuggingFaceFeatureConverter
+from ul2_tasks.memory import texts_in_memory
 
 LENGTHS = {"inputs": 24, "targets": 20}
 SMALL = {"inputs": 64, "targets": 64}
@@ -141,6 +145,81 @@ def test_a_mixture_through_seqio_is_its_examples_made_into_batches(padding, deco
     assert {key: spec.shape.as_list() for key, spec in dataset.element_spec.items()} == dict.fromkeys(batch, shape)
 
 
+@pytest.fixture(scope="module")
+def own_zero(tmp_path_factory):
+    """A byte-level BPE whose 0 is "!", and the folder with it."""
+    folder = tmp_path_factory.mktemp("own_zero")
+    tokenizer = exclamation_first()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    tokenizer.add_special_tokens([*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"])
+    return tokenizer, str(folder)
+
+
+def read_back(tokenizer, inputs, targets) -> str:
+    """The text of an example in the tokenizer's own ids, by the tokenizer itself: each span is put back where its sentinel is."""
+    sentinels, span, spans = {tokenizer.token_to_id(f"<extra_id_{n}>") for n in range(256)}, [], {}
+    for id in targets[:-1]:
+        if id in sentinels:
+            span = spans[id] = []
+        else:
+            span.append(id)
+    ids = [part for id in inputs for part in spans.get(id, [id])]
+    return tokenizer.decode(ids, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("padding", ["longest", "max_length"])
+def test_the_tokenizer_itself_reads_the_batches_of_a_mixture(own_zero, padding):
+    """Of one of ours, and of a stock one with it; SeqIO's own examples keep the shift."""
+    tokenizer, folder = own_zero
+    text = "Stop! !and so on! naïve 日本" * 2
+    name = register(f"hf_own_{padding}", texts_in_memory([text]), folder, merge_examples=False)
+    stock = seqio.MixtureRegistry.add(f"hf_own_stock_{padding}", [(name, 1)]).name
+    lengths = {"inputs": 128, "targets": 128}
+    (raw,) = seqio.get_mixture_or_task(name).get_dataset(lengths, seed=1).take(1).as_numpy_iterator()
+    for each in (name, stock, with_mode(vocabulary_task(f"hf_own_{padding}_task", folder, text), "[R]")):
+        converter = HuggingFaceFeatureConverter(padding, 2 if padding == "longest" else None, pad_token_id=7)
+        options = {"num_epochs": None, "seed": 1} | ({} if padding == "longest" else {"batch_size": 2})
+        batch = next(seqio.get_dataset(each, lengths, converter, **options).as_numpy_iterator())
+        assert (batch["input_ids"][batch["attention_mask"] == 0] == 7).all()
+        for inputs, targets in pairs_of(batch):
+            assert re.fullmatch(rf"\[[RSX]\]{re.escape(text)}<\|endoftext\|>", read_back(tokenizer, inputs, targets))
+        if each == name:
+            assert pairs_of(batch)[0] == tuple((raw[key] - 1).tolist() for key in ("inputs", "targets"))
+
+
+def vocabulary_task(name, folder, text):
+    """From a text to nothing, in SeqIO's own way."""
+    feature = seqio.Feature(open_vocabulary(folder), add_eos=True)
+    source = texts_in_memory([text])
+    seqio.TaskRegistry.add(
+        name,
+        source=source,
+        preprocessors=[
+            lambda ds: ds.map(lambda document: {"inputs": document["text"], "targets": ""}),
+            seqio.preprocessors.tokenize,
+            seqio.preprocessors.append_eos,
+        ],
+        output_features={"inputs": feature, "targets": feature},
+    )
+    return name
+
+
+def test_another_task_is_converted_by_the_vocabulary_that_is_given(own_zero):
+    tokenizer, folder = own_zero
+    name = vocabulary_task("hf_own_other", folder, "so! and so!")
+    vocabulary = open_vocabulary(folder)
+    converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary)
+    (batch,) = seqio.get_dataset(name, SMALL, converter).as_numpy_iterator()
+    assert read_back(tokenizer, *pairs_of(batch)[0]) == "so! and so!<|endoftext|>"
+    ours = register("hf_own_told", texts_in_memory(["so!"]), folder)
+    message = r"the tasks' ids are 1 higher than their tokenizer's, but those of vocabulary.* leave vocabulary out"
+    with pytest.raises(ValueError, match=message):
+        seqio.get_dataset(ours, SMALL, HuggingFaceFeatureConverter("longest", 1, vocabulary=default_vocabulary()))
+    (batch,) = seqio.get_dataset(ours, SMALL, converter, seed=1).take(1).as_numpy_iterator()
+    assert "so!" in read_back(tokenizer, *pairs_of(batch)[0])
+
+
 def stock_task(name, texts):
     if name not in seqio.TaskRegistry.names():
         feature = seqio.Feature(default_vocabulary(), add_eos=True)
@@ -235,6 +314,7 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
         ({"batch_size": 8}, r"batch_size is 8, expected None.* seqio.get_dataset\(batch_size=..\)"),
         ({"pad_to_multiple_of": 0}, "pad_to_multiple_of is 0, expected an integer of at least 1"),
         ({"pad_to_multiple_of": 8.0}, "pad_to_multiple_of is 8.0, expected an integer of at least 1"),
+        ({"pad_token_id": -1}, "pad_token_id is -1, expected an id, 0 or more"),
         ({"decoder_start_token_id": -1}, "decoder_start_token_id is -1, expected an id, 0 or more"),
         ({"decoder_only": 1}, "decoder_only is 1, expected True or False"),
     ],

@@ -97,6 +97,18 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
+def exclamation_first() -> Tokenizer:
+    """A byte-level BPE of a few merges, whose ids begin as GPT-2's and Qwen's: 0 is "!"."""
+    letters = sorted(byte_letters(), key=lambda letter: (letter != "!", letter))
+    ids = {token: id for id, token in enumerate([*letters, "an", "and", "Ġand", "so"])}
+    tokenizer = Tokenizer(models.BPE(ids, [("a", "n"), ("an", "d"), ("Ġ", "and"), ("s", "o")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_end|>"])
+    tokenizer.add_tokens(["<think>"])
+    return tokenizer
+
+
 def byte_fallback() -> Tokenizer:
     """Mistral's first vocabulary, of the layout of Llama's: id 0 is <unk>, and bytes stand for what is no piece."""
     pieces = sentencepiece_pieces(CARRIED / "tokenizer.model.v1")
@@ -268,9 +280,13 @@ def test_what_the_tokenizer_lacks_comes_after_its_last_id_and_gaps_stay(tmp_path
 
 def test_an_ordinary_token_is_no_sentinel(folders):
     vocabulary = HuggingFaceVocabulary(str(folders["byte_level"]))
-    with pytest.raises(ValueError, match="sentinels: id 101 is the ordinary token 'd', which text contains"):
+    with pytest.raises(
+        ValueError, match="sentinels: id 101, the tokenizer's own 100, is the ordinary token 'd', which text contains"
+    ):
         special_tokens(vocabulary, None, sentinels=[101])
-    with pytest.raises(ValueError, match=r"sentinels: id 33031 is not in the vocabulary, expected 0 < id < 33031"):
+    with pytest.raises(
+        ValueError, match="sentinels: id 33031, the tokenizer's own 33030, is not in the vocabulary, expected 0 < id < 33031"
+    ):
         special_tokens(vocabulary, None, sentinels=[33031])
 
 

@@ -10,10 +10,18 @@ import tensorflow as tf
 from support import denoise, flat, mistral_model, restore_all
 from tokenizers import Tokenizer, models
 
-from ul2_tasks import T5GEMMA2, default_vocabulary
+from ul2_tasks import T5GEMMA2, default_vocabulary, embedding_rows
 from ul2_tasks.hugging_face_vocabulary import HuggingFaceVocabulary
 from ul2_tasks.named_vocabularies import open_vocabulary
-from ul2_tasks.vocabularies import check_padding, piece_names, special_ids, special_tokens, text_vocabulary, vocabulary_identity
+from ul2_tasks.vocabularies import (
+    check_padding,
+    id_shift,
+    piece_names,
+    special_ids,
+    special_tokens,
+    text_vocabulary,
+    vocabulary_identity,
+)
 
 MODES = ("[R]", "[S]", "[X]")
 LAYOUTS = {
@@ -99,6 +107,74 @@ def test_a_real_model_of_llamas_layout():
     special = special_tokens(vocabulary, "[R]")
     assert (vocabulary.vocab_size, special.sentinels, special.mode) == (32768 + 259, tuple(range(32768, 33024)), (33024,))
     assert vocabulary.encode("naïve text") == seqio.SentencePieceVocabulary(mistral_model()).encode("naïve text")
+
+
+AT_0 = {
+    "unknown": {},  # spm_train's own layout: unknown 0, BOS 1, EOS 2
+    "unknown-bpe": {"model_type": "bpe"},
+    "end": {"eos_id": 0, "unk_id": 1, "bos_id": -1, "byte_fallback": True},
+    "mode": {"control_symbols": ["[R]"], "unk_id": 1, "eos_id": 2, "bos_id": -1, "byte_fallback": True},
+    "text": {"user_defined_symbols": ["one", "<s>"], "unk_id": 1, "bos_id": -1, "eos_id": 2, "byte_fallback": True},
+}
+
+
+@pytest.mark.parametrize("layout", AT_0)
+def test_where_0_is_no_padding_all_ids_are_one_higher(layout, tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"plain text of {number} <words>, naïve one _id_ extra" for number in range(60)]),
+        model_prefix=str(tmp_path / "own"),
+        vocab_size=300,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{"pad_id": -1, **AT_0[layout]},
+    )
+    model = str(tmp_path / "own.model")
+    own, vocabulary = sentencepiece.SentencePieceProcessor(model), open_vocabulary(model, sentinels=4)
+    check_padding(vocabulary)
+    assert id_shift(vocabulary) == vocabulary.id_shift == 1
+    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, own.eos_id() + 1, own.unk_id() + 1)
+    assert piece_names(vocabulary, range(1, own.get_piece_size() + 1)) == [
+        own.id_to_piece(id) for id in range(own.get_piece_size())
+    ]
+    special = special_tokens(vocabulary, "[R]")
+    ids_of_modes = {name: special_tokens(vocabulary, name).mode for name in MODES}
+    assert len({*special.sentinels, *flat(ids_of_modes.values()), 0, special.eos}) == 4 + 3 + 2
+    assert embedding_rows(vocabulary) >= vocabulary.vocab_size == max(*special.sentinels, *flat(ids_of_modes.values())) + 1
+    text = text_vocabulary(vocabulary, special_ids(vocabulary, MODES))
+    for each in (*TEXTS, "one one ☃ 日本"):
+        ids = text.encode(each)
+        assert ids == [id + 1 for id in own.encode(each)]
+        assert text.encode_tf(tf.constant(each)).numpy().tolist() == ids
+        assert 0 not in ids
+        assert vocabulary.decode([*ids, 0, 0]) == own.decode(own.encode(each))
+    words = vocabulary.encode("plain text")
+    shown = vocabulary.decode([*special.mode, *words, special.sentinels[3], vocabulary.eos_id, *words])
+    assert shown == "[R] plain text<extra_id_3>"
+    examples = denoise([vocabulary.encode(TEXTS[0] * 9)], {"inputs": 64, "targets": 64}, T5GEMMA2[0], vocabulary)
+    assert restore_all(examples, T5GEMMA2[0], special) == vocabulary.encode(TEXTS[0] * 9)
+
+    assert vocabulary == open_vocabulary(model, sentinels=4) == pickle.loads(pickle.dumps(vocabulary))
+    plain = seqio.SentencePieceVocabulary(model)
+    assert plain != vocabulary
+    assert vocabulary_identity(plain) != vocabulary_identity(vocabulary)
+    if layout == "mode":  # in the file itself that piece is any control piece, and no text becomes it
+        return
+    with pytest.raises(
+        ValueError, match=r"Open it by its path, ul2_tasks\.open_vocabulary\('.*own\.model'\), which shifts the ids by one"
+    ):
+        check_padding(plain)
+
+
+def test_special_pieces_of_every_layout_are_seen_when_decoded(model):
+    vocabulary = open_vocabulary(model, sentinels=8)
+    special = special_tokens(vocabulary, "[S]")
+    words = vocabulary.encode("plain text")
+    ids = [*special.mode, *words, special.sentinels[2], *words, special.eos, 0, 0]
+    assert vocabulary.decode(ids) == "[S] plain text<extra_id_2> plain text"
+    assert vocabulary.decode_tf(tf.constant([ids])).numpy()[0].decode() == "[S] plain text<extra_id_2> plain text"
+    barred = text_vocabulary(vocabulary, special_ids(vocabulary, MODES))
+    assert barred.decode(ids) == vocabulary.decode(ids)
+    assert id_shift(vocabulary) == 0
 
 
 def test_bytes_have_modes_by_name():

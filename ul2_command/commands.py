@@ -181,11 +181,19 @@ def vocab() -> None:
 @click.option("--model_type", type=click.Choice(["unigram", "bpe"]), default="unigram", show_default=True)
 @click.option("--sentinels", type=click.IntRange(0), default=256, show_default=True)
 @click.option("--mode", multiple=True, default=["[R]", "[S]", "[X]"], show_default=True, help="The name of a mode.")
+@click.option(
+    "--normalization",
+    type=click.Choice(["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"]),
+    default="identity",
+    show_default=True,
+    help="What text becomes first: identity keeps it, white space too; nmt_nfkc is T5's.",
+)
 @click.option("--max_characters", type=click.IntRange(1), default=100_000_000, show_default=True, help="Read at most so many.")
 def train(source: dict[str, object], output: str, split: str, mode, **options) -> None:
     """Trains a SentencePiece model on a corpus.
 
-    Sentinels and modes are single ids in it, which no text becomes.
+    Sentinels and modes are single ids in it, which no text becomes. Text comes back from its tokens as it was, line feeds, tabs and
+    runs of spaces too, unless --normalization says otherwise. A model that is there is not written over.
 
     \b
     ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model

@@ -18,7 +18,7 @@ from ul2_tasks.hugging_face_features import RowFormat, model_inputs
 from ul2_tasks.named_vocabularies import open_for_denoisers
 from ul2_tasks.preprocessors import corrupt_chunks, plan
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabularies import Mode, SpecialTokens, special_ids, text_vocabulary
+from ul2_tasks.vocabularies import Mode, SpecialTokens, id_shift, special_ids, text_vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +47,9 @@ class UL2DataCollator:
             lambda batch: {"input_ids": [chunk for text in batch["text"] for chunk in collator.chunks(text)]},
             batched=True, remove_columns=documents.column_names,
         )
+
+    **Ids** are the tokenizer's own, also where SeqIO has other ones (`vocabularies.id_shift`): those of examples, of batches, of
+    `chunks`, and all among the arguments.
 
     **Randomness** has no state but the number of batches made. The noise of a batch is a function of `seed`, of that number, of
     the batch's own tokens, and, in a worker of a DataLoader, of the worker's seed (`torch.utils.data.get_worker_info().seed`).
@@ -82,17 +85,18 @@ class UL2DataCollator:
         pad_to_multiple_of: int = 8,
         decoder_start_token_id: int = 0,
         decoder_only: bool = False,
+        pad_token_id: int = 0,
         return_tensors: str = "pt",
     ):
         """Opens the vocabulary; runs no TensorFlow.
 
         Args:
-            vocabulary, denoisers, sentinels, modes: as for `register`.
+            vocabulary, denoisers, sentinels, modes: as for `register`, but for ids, which are the tokenizer's own.
             sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
             chunk_tokens: an upper bound for an example, where the budgets ask for more sentinels than there are.
             seed: 0 or more.
-            padding, pad_to_multiple_of, decoder_start_token_id, decoder_only: as for `HuggingFaceFeatureConverter`; padding
-                "max_length" is to `sequence_length`, for a decoder-only model to the sum.
+            padding, pad_to_multiple_of, decoder_start_token_id, decoder_only, pad_token_id: as for `HuggingFaceFeatureConverter`;
+                padding "max_length" is to `sequence_length`, for a decoder-only model to the sum.
             return_tensors: "pt", PyTorch's, or "np", NumPy's.
 
         Raises:
@@ -102,6 +106,7 @@ class UL2DataCollator:
         self._row_format = RowFormat(
             padding=padding,
             pad_to_multiple_of=pad_to_multiple_of,
+            pad_token_id=pad_token_id,
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=decoder_only,
         )
@@ -114,6 +119,11 @@ class UL2DataCollator:
         self._denoisers = check_denoisers(denoisers)
         if isinstance(vocabulary, str):
             vocabulary = open_for_denoisers(vocabulary, self._denoisers, sentinels, modes)
+        self._shift = id_shift(vocabulary)
+        sentinels, modes = (
+            _shifted(sentinels, self._shift),
+            {name: _shifted(mode, self._shift) for name, mode in (modes or {}).items()},
+        )
         features = {key: seqio.Feature(vocabulary, add_eos=True) for key in ("inputs", "targets")}
         plans = [plan(sequence_length, features, denoiser, sentinels, modes, chunk_tokens) for denoiser in self._denoisers]
         self._special = [special for special, _ in plans]
@@ -148,7 +158,7 @@ class UL2DataCollator:
         with tf.device(_DEVICE):
             inputs, targets = self._corrupted(chunks, chosen, seeds)
             _, pad = self._graphs()
-            rows = pad(*_flat(inputs), *_flat(targets))
+            rows = pad(*_flat(inputs, -self._shift), *_flat(targets, -self._shift))
         batch = {name: rows[name].numpy().astype(np.int64) for name in self._row_format.names}
         self._batches += 1
         if self._return_tensors == "np":
@@ -165,7 +175,7 @@ class UL2DataCollator:
         Returns:
             Arrays [tokens] int32, none of them empty, of which only the last can be shorter; of an empty document none.
         """
-        tokens = self._tokens(document, "the document")
+        tokens = self._tokens(document, "the document") - self._shift
         return [tokens[start : start + self.max_tokens].astype(np.int32) for start in range(0, len(tokens), self.max_tokens)]
 
     def state_dict(self) -> dict[str, int]:
@@ -212,14 +222,16 @@ class UL2DataCollator:
         return chunks
 
     def _tokens(self, example: Any, name: str) -> np.ndarray:
-        """Its ids, [tokens] int64."""
+        """Its ids as the vocabulary has them, [tokens] int64."""
+        if isinstance(example, str):
+            return np.array(self._text_vocabulary.encode(example), np.int64)
         try:
-            tokens = np.asarray(self._text_vocabulary.encode(example) if isinstance(example, str) else example)
+            tokens = np.asarray(example)
         except ValueError:  # lists of different lengths
             tokens = np.array(None)
         if tokens.shape != (0,) and (tokens.ndim != 1 or tokens.dtype.kind not in "iu"):
             raise ValueError(f"{name} is {example!r:.100}, expected a text, or integer ids [tokens]")
-        return tokens.astype(np.int64)
+        return tokens.astype(np.int64) + self._shift
 
     def _check_ids(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
         in_range = (tokens >= 0) & (tokens < len(self._is_text))
@@ -229,9 +241,9 @@ class UL2DataCollator:
         place = int(np.argmin(valid))
         number = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
         raise ValueError(
-            f"{_name(number)} holds the id {tokens[place]}, which no text may have: padding (0), a sentinel, a mode, or"
-            f" beyond the {len(self._is_text)} ids of the vocabulary. Another vocabulary tokenized it, or it was padded or"
-            " corrupted before: give the text itself, or ids of this vocabulary without special ones"
+            f"{_name(number)} holds the id {tokens[place] - self._shift}, which no text may have: padding, a sentinel, a mode,"
+            f" or beyond the {len(self._is_text) - self._shift} ids of the vocabulary. Another vocabulary tokenized it, or it was"
+            " padded or corrupted before: give the text itself, or ids of this vocabulary without special ones"
         )
 
     def _draw(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -306,9 +318,16 @@ def _name(number: int) -> str:
     return f"example {number} of the batch, counted from 0,"
 
 
-def _flat(rows: Sequence[np.ndarray]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rows as their tokens [N] int32 and lengths [R] int64."""
-    return tf.constant(np.concatenate(rows), tf.int32), tf.constant([len(row) for row in rows], tf.int64)
+def _shifted(ids: Any, shift: int) -> Any:
+    """Ids, or an id, as the vocabulary has them; what is no id stays what it is."""
+    if ids is None or isinstance(ids, str):
+        return ids
+    return ids + shift if hasattr(ids, "__index__") else [id + shift for id in ids]
+
+
+def _flat(rows: Sequence[np.ndarray], shift: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows as their tokens [N] int32, each id so much higher, and lengths [R] int64."""
+    return tf.constant(np.concatenate(rows) + shift, tf.int32), tf.constant([len(row) for row in rows], tf.int64)
 
 
 def _worker_seed() -> int | None:

@@ -8,6 +8,8 @@ attention_mask         1 1 1 0      attention_mask         1    1    1 1 1 1 1 0
 decoder_input_ids      0 7 8 9      labels              -100 -100 -100 7 8 9 1 -100
 decoder_attention_mask 1 1 1 1
 labels                 7 8 9 1
+
+Ids are the tokenizer's own here: where a vocabulary has shifted them for SeqIO (`vocabularies.id_shift`), that is undone.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ import tensorflow as tf
 from ul2_tasks.converters import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
 from ul2_tasks.graphs import as_written
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabularies import id_shift, told_id_shift
 
 IGNORED = -100  # the label of a place without loss, of PyTorch's cross entropy and of Transformers
 PADDINGS = ("longest", "max_length")
 
-_PAD = 0
 _NO_TOKEN = -1  # fills up the examples of a batch: 0 could be a token of a task that is not ours
 
 
@@ -36,6 +38,7 @@ class RowFormat:
     Attributes:
         padding: "longest", to the batch's longest, rounded up to a multiple; "max_length", to the lengths that are given.
         pad_to_multiple_of: that multiple, in tokens, at least 1.
+        pad_token_id: what fills up the rows of ids, where the masks are 0.
         decoder_start_token_id: what the decoder reads before the first target.
         decoder_only: one row `[inputs; targets]` for an example, instead of one for the encoder and one for the decoder.
 
@@ -45,6 +48,7 @@ class RowFormat:
 
     padding: str
     pad_to_multiple_of: int
+    pad_token_id: int
     decoder_start_token_id: int
     decoder_only: bool
 
@@ -52,6 +56,7 @@ class RowFormat:
         for key, expected, valid in (
             ("padding", f"one of {PADDINGS}", self.padding in PADDINGS),
             ("pad_to_multiple_of", "an integer of at least 1", is_integer(self.pad_to_multiple_of, at_least=1)),
+            ("pad_token_id", "an id, 0 or more", is_integer(self.pad_token_id, at_least=0)),
             ("decoder_start_token_id", "an id, 0 or more", is_integer(self.decoder_start_token_id, at_least=0)),
             ("decoder_only", "True or False", isinstance(self.decoder_only, bool)),
         ):
@@ -79,21 +84,21 @@ def model_inputs(
     """The model inputs of a batch. Nothing is cut: no example may be longer than `lengths` where these are the rows'.
 
     Args:
-        inputs, targets: [B, tokens] int32, the examples.
+        inputs, targets: [B, tokens] int32, the examples, in the tokenizer's own ids.
         lengths: {"inputs": int, "targets": int}, in tokens; only for padding "max_length".
         row_format: the rows' format.
 
     Returns:
         [B, length] int32 each. Of an encoder-decoder model, where T5's layout is followed (arXiv 1910.10683, as
         `transformers` has it):
-            input_ids: the inputs, padded with 0.
+            input_ids: the inputs, padded with the pad id.
             attention_mask: 1 where the inputs are, otherwise 0.
             labels: the targets, padded with -100.
-            decoder_input_ids: the targets padded with 0, one place later, after the start id: what
+            decoder_input_ids: the targets, padded with the pad id, one place later, after the start id: what
                 `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels.
             decoder_attention_mask: 1 where the labels are targets, otherwise 0.
         Of a decoder-only model, which shifts the labels itself:
-            input_ids: the inputs and then the targets, padded with 0.
+            input_ids: the inputs and then the targets, padded with the pad id.
             attention_mask: 1 where these are, otherwise 0.
             labels: the targets in their places, -100 elsewhere.
     """
@@ -111,10 +116,11 @@ def model_inputs(
 
     if row_format.decoder_only:
         both = tf.concat([inputs, targets], axis=1)
-        input_ids = rows(both, "input_ids", _PAD)
+        input_ids = rows(both, "input_ids", row_format.pad_token_id)
         labels = rows(tf.concat([tf.ones_like(inputs) * IGNORED, targets], axis=1), "labels", IGNORED)
         return {"input_ids": input_ids, "attention_mask": mask(both, input_ids), "labels": labels}
-    input_ids, padded = rows(inputs, "input_ids", _PAD), rows(targets, "labels", _PAD)
+    pad = row_format.pad_token_id
+    input_ids, padded = rows(inputs, "input_ids", pad), rows(targets, "labels", pad)
     decoder_mask = mask(targets, padded)
     return {
         "input_ids": input_ids,
@@ -142,6 +148,9 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
     behind. An example that is longer than these, or has no inputs or no targets, ends the iteration with an error that tells its
     number in the dataset, which counts on over epochs. Nothing is cut here. But SeqIO itself trims the examples of tasks that
     are not ours before it converts them, without a word: give `seqio.get_dataset` `trim_output_features=False`.
+
+    **Ids** are the tokenizer's own. The tasks of `register` and `with_mode`, and mixtures with these, tell this converter
+    themselves where SeqIO has other ones. For other tasks, with a vocabulary whose `vocabularies.id_shift` is 1, give `vocabulary`.
     """
 
     TASK_FEATURES = seqio.EncDecFeatureConverter.TASK_FEATURES
@@ -153,6 +162,8 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         pad_to_multiple_of: int = 8,
         decoder_start_token_id: int = 0,
         decoder_only: bool = False,
+        pad_token_id: int = 0,
+        vocabulary: seqio.Vocabulary | None = None,
     ):
         """
         Args:
@@ -162,13 +173,16 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
             pad_to_multiple_of: that multiple, in tokens; no part of "max_length".
             decoder_start_token_id: what the decoder reads before the first target; 0 is T5's. No part of decoder-only models.
             decoder_only: whether inputs and targets make one row, with loss on the targets.
+            pad_token_id: what fills up the rows of ids: the tokenizer's, as the model has it. No place with it is looked at.
+            vocabulary: that of the tasks, where these do not tell it.
 
         Raises:
-            ValueError: an argument is none of these.
+            ValueError: an argument is none of these; when it converts, the tasks tell another shift than the vocabulary has.
         """
         self._row_format = RowFormat(
             padding=padding,
             pad_to_multiple_of=pad_to_multiple_of,
+            pad_token_id=pad_token_id,
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=decoder_only,
         )
@@ -184,6 +198,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
                 " seqio.get_dataset(batch_size=..)"
             )
         self._batch_size = batch_size
+        self._vocabulary = vocabulary
         spec = seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2 if padding == "longest" else 1)
         self.MODEL_FEATURES = dict.fromkeys(self._row_format.names, spec)
         super().__init__(
@@ -196,12 +211,13 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
 
     @as_written
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        shift = self._id_shift(ds)
         ds = with_features_alone(ds, self.TASK_FEATURES)
         batch_size = self._batch_size or EXAMPLES_PER_BATCH
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             first = number * batch_size
-            ragged = {key: _checked(examples[key], key, task_feature_lengths[key], first) for key in self.TASK_FEATURES}
+            ragged = {key: _checked(examples[key], key, task_feature_lengths[key], first) - shift for key in self.TASK_FEATURES}
             return model_inputs(ragged["inputs"], ragged["targets"], task_feature_lengths, self._row_format)
 
         # Batches of ragged tensors would need a step of tf.data for each example.
@@ -210,6 +226,17 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         if self._row_format.padding == "longest":
             return rows
         return as_long_as(ds, rows.unbatch())
+
+    def _id_shift(self, ds: tf.data.Dataset) -> int:
+        told = told_id_shift(ds)
+        if self._vocabulary is None:
+            return told
+        if told and not id_shift(self._vocabulary):
+            raise ValueError(
+                f"the tasks' ids are {told} higher than their tokenizer's, but those of vocabulary, {self._vocabulary}, are not"
+                " shifted; leave vocabulary out"
+            )
+        return id_shift(self._vocabulary)
 
 
 def _checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.RaggedTensor:

@@ -90,6 +90,11 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
         return self._loaded.size
 
     @property
+    def id_shift(self) -> int:
+        """How much higher the ids are than the tokenizer's own, 0 or 1."""
+        return self._loaded.shift
+
+    @property
     def _base_vocab_size(self) -> int:
         return self.vocab_size  # SeqIO takes what is beyond for unknown, and extra ids are known here
 

@@ -21,7 +21,7 @@ from ul2_tasks.denoisers import CausalDenoiser, Denoiser
 from ul2_tasks.graphs import as_written
 from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
 from ul2_tasks.spans import random_spans
-from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens
+from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens, with_id_shift
 
 TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
 
@@ -145,7 +145,7 @@ def corrupt(
             example[key] = example[key][: example.pop(f"{key}_length")]
         return example
 
-    examples = corrupt_block(dataset).unbatch()
+    examples = corrupt_block(with_id_shift(dataset, output_features["targets"].vocabulary)).unbatch()
     return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
 
 
@@ -218,7 +218,8 @@ def prepend_mode(
     def prepend(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {**example, "inputs": tf.concat([tf.constant(ids, spec.dtype), example["inputs"]], axis=0)}
 
-    return dataset.map(prepend, num_parallel_calls=tf.data.AUTOTUNE)
+    prepended = dataset.map(prepend, num_parallel_calls=tf.data.AUTOTUNE)
+    return with_id_shift(prepended, output_features["inputs"].vocabulary)
 
 
 def plan(

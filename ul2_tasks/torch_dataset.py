@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from ul2_tasks.forks import check_process, tensorflow_has_run
 from ul2_tasks.registration import Registration
+from ul2_tasks.vocabularies import told_id_shift, with_id_shift
 
 try:
     import torch
@@ -40,9 +41,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             loss = model(**batch).loss
 
     Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64},
-    both with their EOS, for a DataLoader with a batch size and a function that pads, `transformers.DataCollatorForSeq2Seq` or
-    one's own. With one it gives what that makes, whole batches or padded examples. Integers become int64, strings str or lists
-    of str, all else keeps its type.
+    both with their EOS and in the tokenizer's own ids, for a DataLoader with a batch size and a function that pads,
+    `transformers.DataCollatorForSeq2Seq` or one's own. With one it gives what that makes, whole batches or padded examples.
+    Integers become int64, strings str or lists of str, all else keeps its type.
 
     **Shards.** Worker w of W in process r of R reads shard r * W + w of R * W: each document is used by one of them. Where files
     have fewer pieces than there are shards, each shard reads all of them for its documents. The stream of a shard depends on the
@@ -182,7 +183,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         options = {**self._settings, "shuffle": True, "shard_info": shard}
         try:
             if self._feature_converter is None:
-                return seqio.get_mixture_or_task(name).get_dataset(self._sequence_length, **options)
+                provider = seqio.get_mixture_or_task(name)
+                examples = provider.get_dataset(self._sequence_length, **options)
+                return with_id_shift(examples, provider.output_features["targets"].vocabulary)
             options["dataset_split"] = options.pop("split")
             return seqio.get_dataset(name, self._sequence_length, self._feature_converter, verbose=False, **options)
         except ValueError as error:
@@ -197,6 +200,7 @@ class _Stream:
     def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any], state: Mapping[str, Any] | None):
         self._iterator = iter(dataset)
         self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
+        self._id_shift = told_id_shift(dataset)
         self._pipeline = pipeline
         self._snapshot = state and state["snapshot"]
         self._given = 0
@@ -217,7 +221,9 @@ class _Stream:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        return {_SINGLE_EXAMPLE.get(key, key): _to_torch(value) for key, value in self._next().items()}
+        element = self._next()
+        ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
+        return ids | {key: _to_torch(value) for key, value in element.items() if key not in _SINGLE_EXAMPLE}
 
     def _next(self) -> Mapping[str, tf.Tensor]:
         try:

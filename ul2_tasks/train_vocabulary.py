@@ -5,6 +5,10 @@ the same release of `sentencepiece` give the same bytes. Documents beyond a numb
 memory is bounded: give them shuffled, if their order means anything. A unigram is slow on text that repeats itself, such
 as a letter ten thousand times: leave that out, or train a BPE, which is not.
 
+By default text is kept as it is: every character comes back from its tokens, but U+2581, which is how sentencepiece writes a
+space. White space is text as any other: a run of spaces, a line feed or indentation is as few pieces as the corpus has earned it,
+and what it has not, such as a tab, is its bytes. None is put in front of a text, or one at its start could not be told from it.
+
 `python -m ul2_tasks.train_vocabulary OUTPUT.model` trains the vocabulary that ships with this package again. Its corpus
 is Python's own documentation, so another version of Python has another text, and another vocabulary comes of it. The
 one that ships was made by the Python and the sentencepiece that `data/default.json` names, and that file has the
@@ -17,6 +21,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import os
 import platform
 import re
 import sys
@@ -32,6 +37,8 @@ from ul2_tasks.vocabularies import special_names
 
 DEFAULT_SIZE = 4096  # of the vocabulary that ships
 MODEL_TYPES = ("unigram", "bpe")
+IDENTITY = "identity"
+NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
 MAX_CHARACTERS = 100_000_000  # takes some gigabytes to train on
 
 _SENTENCE = 4000  # characters; what training a unigram costs grows with the square of what repeats within one sentence
@@ -61,6 +68,7 @@ def train(
     model_type: str = "unigram",
     sentinels: int = 256,
     modes: Sequence[str] = ("[R]", "[S]", "[X]"),
+    normalization: str = IDENTITY,
     max_characters: int = MAX_CHARACTERS,
 ) -> bytes:
     """A serialized SentencePiece model: pad 0, EOS 1, unknown 2, then sentinels and modes, then bytes, then the pieces of the text.
@@ -74,13 +82,16 @@ def train(
         size: how many pieces, with all of the above.
         model_type: "unigram" or "bpe".
         sentinels, modes: how many, and the names.
+        normalization: "identity", or one of sentencepiece's rules: "nfkc", "nfkc_cf" (without case), and "nmt_nfkc" and
+            "nmt_nfkc_cf", which also make line feeds and tabs spaces. With each of the rules runs of spaces become one, and those
+            at a text's ends none; "nmt_nfkc" is T5's.
         max_characters: bounds memory; one document more is read whole.
 
     Raises:
         ValueError: there is no text; the text has too few different pieces for this size, or too many characters;
-            another model type; bad names.
+            another model type or normalization; bad names.
     """
-    return _train(documents, size, model_type, sentinels, modes, max_characters)[0]
+    return _train(documents, size, model_type, sentinels, modes, normalization, max_characters)[0]
 
 
 def train_to_file(
@@ -91,24 +102,26 @@ def train_to_file(
     model_type: str = "unigram",
     sentinels: int = 256,
     modes: Sequence[str] = ("[R]", "[S]", "[X]"),
+    normalization: str = IDENTITY,
     max_characters: int = MAX_CHARACTERS,
 ) -> str:
     """Trains as `train`, and writes the model and, beside it, what it was made of and by: OUTPUT.model and OUTPUT.json.
 
     Args:
         output: "OUTPUT.model", local or remote.
-        documents, size, model_type, sentinels, modes, max_characters: see `train`.
+        documents, size, model_type, sentinels, modes, normalization, max_characters: see `train`.
 
     Returns:
         What was read, and how to use the model, to be printed.
 
     Raises:
-        ValueError: see `train`; the output does not end in .model.
+        ValueError: see `train`; the output does not end in .model, is there already, or is in a folder that is not there. That
+            is found before a document is read.
     """
     output = str(output)
-    if not output.endswith(".model"):
-        raise ValueError(f"the output is {output!r}, expected a file that ends in .model")
-    model, corpus = _train(documents, size, model_type, sentinels, modes, max_characters)
+    described = f"{output.removesuffix('.model')}.json"
+    _check_output(output, described)
+    model, corpus = _train(documents, size, model_type, sentinels, modes, normalization, max_characters)
     provenance = {
         "python": platform.python_version(),
         "sentencepiece": sentencepiece.__version__,
@@ -119,20 +132,41 @@ def train_to_file(
         "model_type": model_type,
         "sentinels": sentinels,
         "modes": list(modes),
+        "normalization": normalization,
         "model_sha256": hashlib.sha256(model).hexdigest(),
     }
-    described = f"{output.removesuffix('.model')}.json"
     for path, content in ((output, model), (described, json.dumps(provenance, indent=2).encode() + b"\n")):
         with tf.io.gfile.GFile(path, "wb") as file:
             file.write(content)
-    return "\n".join([f"wrote {output} and {described}: {size:,} pieces", *_told(corpus), "", _usage(output)])
+    return "\n".join(
+        [f"wrote {output} and {described}: {size:,} pieces", *_told(corpus), *_kept(normalization), "", _usage(output)]
+    )
+
+
+def _check_output(output: str, described: str) -> None:
+    if not output.endswith(".model"):
+        raise ValueError(f"the output is {output!r}, expected a file that ends in .model")
+    for path in (output, described):
+        if tf.io.gfile.exists(path):
+            raise ValueError(f"{path} is there already, and is not written over; name another output, or remove it")
+    folder = os.path.dirname(output)
+    if folder and "://" not in folder and not os.path.isdir(folder):  # a remote folder is there once it has a file
+        raise ValueError(f"there is no folder {folder!r} for the output; make it, or name another output")
 
 
 def _train(
-    documents: Iterable[str], size: int, model_type: str, sentinels: int, modes: Sequence[str], max_characters: int
+    documents: Iterable[str],
+    size: int,
+    model_type: str,
+    sentinels: int,
+    modes: Sequence[str],
+    normalization: str,
+    max_characters: int,
 ) -> tuple[bytes, Corpus]:
     if model_type not in MODEL_TYPES:
         raise ValueError(f"model_type is {model_type!r}, expected one of {MODEL_TYPES}")
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(f"normalization is {normalization!r}, expected one of {NORMALIZATIONS}")
     names = special_names(sentinels, modes)
     corpus, sentences = Corpus(), []
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
@@ -145,12 +179,12 @@ def _train(
             raise ValueError(f"there is no text to train on: {corpus.documents} documents, all of them empty")
         progress.update(task, description=f"training on {corpus.documents:,} documents, {corpus.characters:,} characters")
         try:
-            return _fit(sentences, size, model_type, names), corpus
+            return _fit(sentences, size, model_type, names, normalization), corpus
         except RuntimeError as error:
             raise _in_one_sentence(error, size, corpus) from error
 
 
-def _fit(sentences: Sequence[str], size: int, model_type: str, names: Sequence[str]) -> bytes:
+def _fit(sentences: Sequence[str], size: int, model_type: str, names: Sequence[str], normalization: str) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),
@@ -164,7 +198,11 @@ def _fit(sentences: Sequence[str], size: int, model_type: str, names: Sequence[s
         # Control pieces, not user-defined ones: a text that spells "<extra_id_0>" never becomes a sentinel.
         control_symbols=list(names),
         byte_fallback=True,  # no text is unknown
-        normalization_rule_name="nmt_nfkc",  # as T5's
+        normalization_rule_name=normalization,
+        # Sentencepiece's defaults with its rules, as T5 has them; without a rule white space is text.
+        remove_extra_whitespaces=normalization != IDENTITY,
+        add_dummy_prefix=normalization != IDENTITY,
+        allow_whitespace_only_pieces=normalization == IDENTITY,
         max_sentence_length=_SENTENCE_BYTES,
         num_threads=1,
         minloglevel=1,
@@ -216,6 +254,13 @@ def _told(corpus: Corpus) -> Iterator[str]:
         yield f"took {corpus.replaced:,} characters U+2585, which sentencepiece reserves, for spaces"
 
 
+def _kept(normalization: str) -> Iterator[str]:
+    if normalization == IDENTITY:
+        yield "text is kept as it is: its tokens give every character back, but U+2581, which comes back as a space"
+    else:
+        yield f"text is normalized ({normalization}): its tokens give the normalized text back"
+
+
 def _usage(output: str) -> str:
     return f"""Use it in Python:
   ul2_tasks.register("my", source, {output!r})
@@ -229,4 +274,4 @@ on the command line:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m ul2_tasks.train_vocabulary OUTPUT.model")
-    print(train_to_file(embedded_documents(), sys.argv[1], size=DEFAULT_SIZE))
+    print(train_to_file(embedded_documents(), sys.argv[1], size=DEFAULT_SIZE, normalization="nmt_nfkc"))

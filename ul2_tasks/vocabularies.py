@@ -16,13 +16,15 @@ from typing import Protocol
 
 import numpy as np
 import seqio
-from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+import tensorflow as tf
 
-from ul2_tasks.controlled_vocabulary import ORDINARY, ControlledVocabulary, Piece
+from ul2_tasks.controlled_vocabulary import ORDINARY, ControlledVocabulary, Model, Piece, SentencePieceVocabulary, text_becomes_0
 
 DEFAULT_MODEL = pathlib.Path(__file__).parent / "data" / "default.model"
 
 Mode = int | Sequence[int] | str
+
+_TOLD = "ul2_tasks_id_shift_"
 
 
 class Pieces(Protocol):
@@ -57,13 +59,14 @@ class SpecialTokens:
     reserved: frozenset[int]
 
 
-def default_vocabulary() -> seqio.SentencePieceVocabulary:
+def default_vocabulary() -> SentencePieceVocabulary:
     """The vocabulary that ships with this package: 4,096 pieces trained on the embedded corpus by `train_vocabulary.py`.
 
     Padding is 0, EOS 1, unknown 2; `<extra_id_0>` .. `<extra_id_255>`, `[R]`, `[S]` and `[X]` are control pieces, which
-    text can never produce. It is there so that everything runs offline; real work passes its own. Opens no file yet.
+    text can never produce, and decoding shows. It is there so that everything runs offline; real work passes its own. Opens no
+    file yet.
     """
-    return seqio.SentencePieceVocabulary(str(DEFAULT_MODEL))
+    return SentencePieceVocabulary(str(DEFAULT_MODEL))
 
 
 def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
@@ -112,16 +115,15 @@ def check_padding(vocabulary: seqio.Vocabulary) -> None:
     """Raises a ValueError if id 0, which all of SeqIO takes for padding, can come out of a text."""
     if vocabulary.pad_id != 0:
         raise ValueError(f"{vocabulary} pads with {vocabulary.pad_id}, expected 0: SeqIO pads and packs with 0; shift the ids")
-    model = _sentencepiece(vocabulary)
-    if model is None or model.is_control(0) or model.is_unused(0):
+    if not isinstance(vocabulary, seqio.SentencePieceVocabulary):
         return
-    has_byte_fallback = any(model.is_byte(id) for id in range(model.get_piece_size()))
-    if model.is_unknown(0) and has_byte_fallback:
-        return  # Llama's layout: with bytes to fall back on, no text is unknown.
-    raise ValueError(
-        f"id 0 of {vocabulary} is the token {model.id_to_piece(0)!r}, but SeqIO takes 0 for padding: inside an example it would cut"
-        " it when packed. Shift the ids by one, or train the model with pad_id=0"
-    )
+    if vocabulary.eos_id == 0 or _text_becomes_0(vocabulary.sp_model):
+        file = vocabulary.sentencepiece_model_file
+        raise ValueError(
+            f"id 0 of {vocabulary} is the token {vocabulary.tokenizer.id_to_piece(0)!r}, but SeqIO takes 0 for padding: inside an"
+            f" example it would cut it when packed. Open it by its path, ul2_tasks.open_vocabulary({file!r}), which shifts the ids"
+            " by one, or train the model with pad_id=0"
+        )
 
 
 def special_ids(
@@ -193,8 +195,23 @@ def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, int | tuple[int, 
 
 
 def id_shift(vocabulary: seqio.Vocabulary) -> int:
-    """How much higher a vocabulary's ids are than those of the tokenizer that it was opened from."""
+    """How much higher a vocabulary's ids are than those of the tokenizer that it was opened from, 0 or 1."""
     return getattr(vocabulary, "id_shift", 0)
+
+
+def with_id_shift(dataset: tf.data.Dataset, vocabulary: seqio.Vocabulary) -> tf.data.Dataset:
+    """The same examples, which tell `told_id_shift` the shift of their vocabulary, also after more steps of tf.data."""
+    if not id_shift(vocabulary):
+        return dataset
+    options = tf.data.Options()
+    options.dataset_name = f"{_TOLD}{id_shift(vocabulary)}"  # of tf.data's options the one that changes nothing else
+    return dataset.with_options(options)
+
+
+def told_id_shift(dataset: tf.data.Dataset) -> int:
+    """What `with_id_shift` told of a dataset, or of one that it was made of; otherwise 0."""
+    name = dataset.options().dataset_name or ""
+    return int(name.removeprefix(_TOLD)) if name.startswith(_TOLD) else 0
 
 
 def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
@@ -249,10 +266,6 @@ class _SentencePieces:
 
     def barring(self, ids: Iterable[int]) -> seqio.Vocabulary:
         return ControlledVocabulary(self._vocabulary, barred=frozenset(ids))
-
-
-def _sentencepiece(vocabulary: seqio.Vocabulary) -> SentencePieceProcessor | None:
-    return vocabulary.tokenizer if isinstance(vocabulary, seqio.SentencePieceVocabulary) else None
 
 
 def _piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
@@ -320,18 +333,25 @@ def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordi
     meanings = {0: "padding", vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
     if not ordinary_allowed and len(set(ids)) < len(ids):
         raise ValueError(f"{what}: ids {sorted({id for id in ids if list(ids).count(id) > 1})} are given more than once")
+    shift = id_shift(vocabulary)
     for id in ids:
+        named = f"{what}: id {id}" + (f", the tokenizer's own {id - shift}," if shift else "")
         if not 0 <= id < size:
-            raise ValueError(f"{what}: id {id} is not in the vocabulary, expected 0 < id < {size}")
+            raise ValueError(f"{named} is not in the vocabulary, expected 0 < id < {size}")
         if id in meanings and not (ordinary_allowed and id == vocabulary.unk_id):
-            raise ValueError(f"{what}: id {id} is {meanings[id]} in {vocabulary}; give another id")
+            raise ValueError(f"{named} is {meanings[id]} in {vocabulary}; give another id")
         if pieces is not None and not ordinary_allowed and pieces.is_ordinary(id):
             raise ValueError(
-                f"{what}: id {id} is the ordinary token {pieces.id_to_piece(id)!r}, which text contains; give control,"
+                f"{named} is the ordinary token {pieces.id_to_piece(id)!r}, which text contains; give control,"
                 " user-defined or unused pieces"
             )
 
 
 @functools.lru_cache(maxsize=8)
 def _piece_types(model: bytes) -> list[int]:
-    return [piece.type for piece in sentencepiece_model_pb2.ModelProto.FromString(model).pieces]
+    return [piece.type for piece in Model.FromString(model).pieces]
+
+
+@functools.lru_cache(maxsize=8)
+def _text_becomes_0(model: bytes) -> bool:
+    return text_becomes_0(Model.FromString(model))
