@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 import seqio
+import tensorflow as tf
+from rich.console import Console
 from support import flat
 
-from ul2_tasks.corpora import CorpusView, salted
+from ul2_tasks import CausalDenoiser, default_vocabulary, register
+from ul2_tasks.build_cache import build
+from ul2_tasks.corpora import CorpusView, corpus_settings, salted
 from ul2_tasks.memory import MemoryDataSource, embedded_documents
 from ul2_tasks.splits import hash_fraction
 
@@ -97,6 +101,48 @@ def test_views_of_one_corpus_have_orders_of_their_own():
     assert list(view.splits) == ["train", "validation"]
     assert view.num_input_examples("train") == len(orders["a"]) == corpus.source.num_input_examples("train")
     assert view.list_shards("train") == corpus.source.list_shards("train")
+
+
+def read_two(split, shuffle_files, seed=None):
+    return tf.data.Dataset.from_tensor_slices({"text": ["one", "two"]})
+
+
+SILENT = {
+    "source": (lambda: {"source": seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: read_two(split, 0), ["train"])}),
+    "vocabulary": lambda: {"source": MemoryDataSource(lambda: ["a"], 0), "vocabulary": seqio.UnigramVocabulary(["a"])},
+}
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_what_cannot_tell_what_it_is_has_no_cache(tmp_path, what):
+    """Neither is one written, nor is one read that SeqIO's own job wrote."""
+    register(f"corpora_silent_{what}", denoisers=[CausalDenoiser(mode=None)], **SILENT[what]())
+    corpus = seqio.get_mixture_or_task(f"corpora_silent_{what}_corpus")
+    message = rf"'corpora_silent_{what}_corpus' can have no cache and no export, which could be another's: .* cannot tell what"
+    with pytest.raises(ValueError, match=message):
+        build(corpus.name, str(tmp_path), console=Console(quiet=True))
+    assert list(tmp_path.iterdir()) == []
+    corpus._cache_dir = str(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        CorpusView(corpus, "lm", use_cached=True).get_dataset()
+
+
+def test_what_has_a_name_has_a_cache_that_is_its_own(tmp_path):
+    def corpus(name, source) -> seqio.Task:
+        register(f"corpora_{name}", source, denoisers=[CausalDenoiser(mode=None)])
+        return seqio.get_mixture_or_task(f"corpora_{name}_corpus")
+
+    settings = corpus_settings(corpus("function", seqio.FunctionDataSource(read_two, ["train"])))
+    assert "test_corpora.read_two" in settings["source"]
+    first, second = (corpus(text, MemoryDataSource(lambda text=text: [text], validation=0)) for text in ("first", "second"))
+    build(first.name, str(tmp_path), console=Console(quiet=True))
+    cached = {task: CorpusView(task, "lm", use_cached=True) for task in (first, second)}
+    for task in cached:
+        task._cache_dir = str(tmp_path / first.name)
+    (batch,) = cached[first].get_dataset()
+    assert batch["targets"].to_list() == [default_vocabulary().encode("first")]
+    with pytest.raises(ValueError, match=r"source is 'MemoryDataSource\(1 documents, sha256 .*' in the cache, and 'Memory.*' here"):
+        cached[second].get_dataset()
 
 
 def test_a_cache_that_is_not_there_is_missed_by_name(tmp_path):

@@ -125,6 +125,45 @@ def test_a_mode_that_is_no_id_is_refused(mode):
         register("no_id", source(), BYTES, modes={**MODES, "[R]": mode})
 
 
+def of_texts(texts) -> seqio.FunctionDataSource:
+    """The usual notebook: a function that closes over what it gives."""
+
+    def read(split, shuffle_files, seed=None):
+        return tf.data.Dataset.from_tensor_slices({"text": texts})
+
+    return seqio.FunctionDataSource(read, splits=["train"])
+
+
+def test_documents_in_memory_are_told_apart_by_their_content():
+    def with_texts(texts) -> str:
+        return register("told_memory", MemoryDataSource(lambda: texts, validation=0), BYTES, modes=MODES)
+
+    with_texts(["the first"])
+    assert with_texts(["the first"]) == "told_memory_mix"
+    message = r"source is MemoryDataSource\(<lambda>, .*sha256 (\w+), .* got .*sha256 (?!\1)\w+, .*; give another name$"
+    with pytest.raises(ValueError, match=message):
+        with_texts(["the second"])
+
+
+def test_a_source_that_cannot_tell_what_it_reads_equals_itself_alone():
+    source = of_texts(["the first"])
+    for _ in range(2):
+        assert register("told_function", source, BYTES, modes=MODES) == "told_function_mix"
+    for texts in (["the first"], ["the second"]):
+        with pytest.raises(ValueError, match="already registered with other arguments: source is Function.*give another") as error:
+            register("told_function", of_texts(texts), BYTES, modes=MODES)
+        for advice in ("cannot tell what it reads", "at the top of a module", "MemoryDataSource"):
+            assert advice in str(error.value)
+
+
+def test_vocabularies_without_equality_are_not_taken_for_each_other():
+    vocabulary = seqio.UnigramVocabulary(["a", "b"])
+    for _ in range(2):
+        register("told_unigrams", source(), vocabulary)
+    with pytest.raises(ValueError, match=r"vocabulary is <seqio.*Unigram.*, got <seqio.*Unigram.*; give another name"):
+        register("told_unigrams", source(), seqio.UnigramVocabulary(["b", "a"]))
+
+
 def test_names_that_others_hold_are_refused_and_nothing_is_registered():
     for name in ("taken_r2", "mine_mix"):
         seqio.MixtureRegistry.add(name, ["ul2_r1"], default_rate=1)

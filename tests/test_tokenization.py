@@ -6,9 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import byte_vocabulary, features
 
+from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.tokenization import read_text
 
 BYTES, _ = byte_vocabulary()
+
+
+def no_documents() -> list[str]:
+    return []
 
 
 def texts(dataset, **settings):
@@ -46,9 +51,9 @@ def test_records_with_a_problem_fail_or_are_skipped_counted_and_told(caplog):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"ValueError: a.jsonl, line 2: is not JSON. Mend the corpus, or"):
         texts(dataset)
     with caplog.at_level("WARNING"):
-        assert texts(dataset, on_error="skip", source="told") == [b"a", *[b""] * 10, b"b"]
+        assert texts(dataset, on_error="skip", source=MemoryDataSource(no_documents, validation=0)) == [b"a", *[b""] * 10, b"b"]
     told = [record.getMessage() for record in caplog.records]
     assert told == [
-        "told: skipped 1 records until now, the last because a.jsonl, line 2: is not JSON",
-        "told: skipped 10 records until now, the last because broken",
+        "MemoryDataSource(no_documents, validation=0): skipped 1 records until now, the last because a.jsonl, line 2: is not JSON",
+        "MemoryDataSource(no_documents, validation=0): skipped 10 records until now, the last because broken",
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks import cache
+from ul2_tasks.identity import cannot_tell, source_identity, vocabulary_tells
 from ul2_tasks.vocabularies import special_ids, text_vocabulary
 
 
@@ -99,19 +99,27 @@ class CorpusView(seqio.DataSource):
 
 
 def corpus_settings(corpus: seqio.Task) -> dict[str, str]:
-    """What decides the tokens of a corpus that `register` made; see `cache.settings`."""
-    return cache.settings(corpus.output_features["targets"].vocabulary, **corpus.preprocessors[0].keywords)
+    """What decides the tokens of a corpus that `register` made; see `cache.settings`.
+
+    Raises:
+        ValueError: its source or its vocabulary cannot tell what it is, so that a cache or an export of it could be another's.
+    """
+    vocabulary, keywords = corpus.output_features["targets"].vocabulary, corpus.preprocessors[0].keywords
+    identity = source_identity(corpus.source)
+    if identity is None:
+        raise ValueError(f"{corpus.name!r} can have no cache and no export, which could be another's: {cannot_tell(corpus.source)}")
+    if not vocabulary_tells(vocabulary):
+        raise ValueError(
+            f"{corpus.name!r} can have no cache and no export, which could be another's: {vocabulary!r} cannot tell what its ids"
+            " mean; give a vocabulary of open_vocabulary, or give its class an attribute `identity`, a text that tells it"
+        )
+    return cache.settings(vocabulary, **{**keywords, "source": identity})
 
 
 def text_tokenizer(corpus: seqio.Task) -> seqio.Vocabulary:
     """The vocabulary with which a corpus that `register` made tokenizes text; see `vocabularies.text_vocabulary`."""
     vocabulary = corpus.output_features["targets"].vocabulary
     return text_vocabulary(vocabulary, special_ids(vocabulary, **corpus.preprocessors[1].keywords))
-
-
-def describe_source(source: seqio.DataSource) -> str:
-    """A source in words: its own, or, where it has none but its address, its class."""
-    return type(source).__name__ if re.search(r" at 0x[0-9a-f]+>", repr(source)) else repr(source)
 
 
 def salted(seed: int | None, salt: str) -> int | None:

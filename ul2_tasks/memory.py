@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
@@ -36,6 +37,16 @@ class MemoryDataSource(seqio.DataSource):
 
     def __repr__(self) -> str:
         return f"MemoryDataSource({seqio.utils.function_name(self._load)}, validation={self._validation})"
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """What it reads: how many documents, and their SHA-256. Loads them."""
+        found = hashlib.sha256()
+        for split in self.splits:
+            for text in self.documents(split):
+                found.update(hashlib.sha256(text.encode()).digest())
+        count = sum(map(self.num_input_examples, self.splits))
+        return f"MemoryDataSource({count} documents, sha256 {found.hexdigest()}, validation={self._validation})"
 
     @property
     def split_rule(self) -> str:
@@ -82,6 +93,7 @@ class MemoryDataSource(seqio.DataSource):
         return order.map(lambda document: {"text": documents[document]}, num_parallel_calls=tf.data.AUTOTUNE)
 
 
+@functools.cache
 def embedded_corpus() -> MemoryDataSource:
     """English prose that every Python has, the topics of `pydoc`; about 450 kB, which differ a little between versions."""
     return MemoryDataSource(embedded_documents, validation=EMBEDDED_VALIDATION)
@@ -89,12 +101,7 @@ def embedded_corpus() -> MemoryDataSource:
 
 def texts_in_memory(texts: Sequence[str]) -> MemoryDataSource:
     """A corpus of these texts, each of them a document of `train`."""
-
-    def load() -> Sequence[str]:
-        return texts
-
-    load.__name__ = f"sha256_{hashlib.sha256(repr(list(texts)).encode()).hexdigest()[:16]}"  # other texts, another source
-    return MemoryDataSource(load, validation=0)
+    return MemoryDataSource(lambda: texts, validation=0)
 
 
 def embedded_documents() -> list[str]:

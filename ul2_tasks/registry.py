@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import gin
 import seqio
 
-from ul2_tasks.corpora import CorpusView, describe_source
+from ul2_tasks.corpora import CorpusView
 from ul2_tasks.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.identity import cannot_tell, source_identity
 from ul2_tasks.mixing import sample_examples
 from ul2_tasks.named_vocabularies import open_for_denoisers
 from ul2_tasks.preprocessors import chunk, corrupt
@@ -41,7 +42,9 @@ def register(
 ) -> str:
     """Registers `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and the mixture `NAME_mix`.
 
-    Called again with the same arguments it changes nothing. No file is opened before a dataset is asked for.
+    Called again with the same arguments it changes nothing. No file is opened before a dataset is asked for. Whether a source
+    is the same one, it has to tell itself: see `identity.source_identity`. One that cannot, as it reads what a lambda or a
+    function within a function gives, equals itself alone, and has no cache; documents in memory tell by their content.
 
     Args:
         name: starts all names.
@@ -99,7 +102,7 @@ def register(
         "sentinels": settings["sentinels"],
         "modes": settings["modes"],
     }
-    reader = {"source": describe_source(source), "text_key": settings["text_key"], "on_error": on_error}
+    reader = {"source": source, "text_key": settings["text_key"], "on_error": on_error}
     corpus = seqio.TaskRegistry.add(
         f"{name}_corpus",
         source=source,
@@ -192,14 +195,25 @@ def _is_registered(mixture: str, settings: Mapping[str, object]) -> bool:
         raise ValueError(f"{mixture!r} is already registered, and not by ul2_tasks.register; give another name")
     different = [key for key in {**present, **settings} if not _same(present.get(key), settings.get(key))]
     if different:
-        changes = "; ".join(f"{key} is {present.get(key)!r}, got {settings.get(key)!r}" for key in different)
-        raise ValueError(f"{mixture!r} is already registered with other arguments: {changes}; give another name")
+        changes = "; ".join(f"{key} is {_shown(present.get(key))}, got {_shown(settings.get(key))}" for key in different)
+        sources = [source for source in (present.get("source"), settings.get("source")) if "source" in different]
+        silent = next((f". {cannot_tell(source)}" for source in sources if source and source_identity(source) is None), "")
+        raise ValueError(f"{mixture!r} is already registered with other arguments: {changes}; give another name{silent}")
     return True
 
 
 def _same(a: object, b: object) -> bool:
-    # SeqIO's sources have no ==, but say what they are; an object that does not is only the same as itself.
-    return a is b or a == b or repr(a) == repr(b)
+    if a is b or not (isinstance(a, seqio.DataSource) and isinstance(b, seqio.DataSource)):
+        return a is b or a == b
+    identity = source_identity(a)
+    return identity is not None and identity == source_identity(b)
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, seqio.DataSource):
+        return repr(value)
+    identity = source_identity(value)
+    return repr(value) if identity in (None, repr(value)) else f"{value!r}, that is {identity}"
 
 
 def _check_names_are_free(name: str, denoisers: Sequence[Denoiser]) -> None:

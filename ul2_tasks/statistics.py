@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 import ul2_tasks
-from ul2_tasks.corpora import describe_source
+from ul2_tasks.identity import describe_source
 from ul2_tasks.laws import check_laws
 from ul2_tasks.measurements import Statistics, Summary, TaskStatistics
 from ul2_tasks.packing import count_rows

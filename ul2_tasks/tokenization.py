@@ -13,6 +13,7 @@ from absl import logging
 
 from ul2_tasks import cache
 from ul2_tasks.graphs import as_written
+from ul2_tasks.identity import describe_source, source_identity
 from ul2_tasks.python_ops import python_op
 from ul2_tasks.records import PROBLEM
 from ul2_tasks.vocabularies import Mode, special_ids, text_vocabulary
@@ -26,7 +27,7 @@ def read_text(
     output_features: Mapping[str, seqio.Feature],
     *,
     text_key: str = "text",
-    source: str = "",
+    source: seqio.DataSource | None = None,
     on_error: str = "raise",
     mode_names: Sequence[str | None] = (),
     sentinels: Sequence[int] | str | None = None,
@@ -39,7 +40,7 @@ def read_text(
             of bare string scalars (`TextLineDataSource`).
         output_features: `targets`, as SeqIO passes it.
         text_key: the feature that holds the text.
-        source: the source in words, for a cache to tell.
+        source: the source, for a cache and the log to tell.
         on_error: what becomes of a record with a problem, or with a text that is not UTF-8, of which tokenizers make
             something else without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it.
         mode_names, sentinels, modes: as for `tokenize`, for a cache to tell.
@@ -55,8 +56,10 @@ def read_text(
         dataset = dataset.map(lambda text: {text_key: text})
     if text_key not in dataset.element_spec:
         raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(dataset.element_spec)}; give text_key")
-    settings = cache.settings(output_features["targets"].vocabulary, source, text_key, on_error, mode_names, sentinels, modes)
-    report = functools.partial(_report, source, on_error)
+    told = describe_source(source) if source else "a source"
+    identity = (source and source_identity(source)) or f"{told}, which cannot tell what it reads"
+    settings = cache.settings(output_features["targets"].vocabulary, identity, text_key, on_error, mode_names, sentinels, modes)
+    report = functools.partial(_report, told, on_error)
 
     def read(number: tf.Tensor, document: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         text, problem = document[text_key], document.get(PROBLEM, tf.constant(""))

@@ -172,10 +172,10 @@ def text_vocabulary(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) ->
 
 def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
     """What must be equal for ids to mean the same, wherever the files are: class, sizes, EOS, and the SHA-256 of its file."""
-    pieces = _pieces(vocabulary)
+    identity = getattr(_pieces(vocabulary) or vocabulary, "identity", None)
     return (
         f"{type(vocabulary).__name__}, {vocabulary.vocab_size} ids, {vocabulary.extra_ids} of them extra, eos {vocabulary.eos_id}"
-        + (f", {pieces.identity}" if pieces else "")
+        + (f", {identity}" if identity else "")
     )
 
 
