@@ -105,7 +105,9 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
         name = name or ("own" if source or arguments else "ul2")
         if module and (source or arguments):
             beside = ", ".join(f"--{_OPTIONS.get(key, key)}" for key in (source | arguments))
-            raise ValueError(f"--module says all that NAME is, and {beside} beside it nothing; register it so in the module")
+            raise ValueError(
+                f"--module says all that NAME is, so {beside} cannot go with it; say that in the module, in its register(..)"
+            )
         command(registration=Registration(name, module, source, arguments), **options)
 
     wrapped = _with(_REGISTER, of_a_corpus(wrapped))

@@ -32,14 +32,14 @@ _PACKAGES = {
     "tensorflow-text": "",
     "sentencepiece": "",
     "protobuf": "",
-    "apache-beam": "writes caches: pip install 'ul2_tasks[cache]'",
-    "datasets": "reads hf: corpora: pip install 'ul2_tasks[huggingface]'",
-    "tokenizers": "reads tokenizer.json: pip install 'ul2_tasks[huggingface]'",
-    "t5": "is for benchmarks and T5's own tasks: pip install 'ul2_tasks[t5]'",
-    "t5x": "trains: a checkout of it on PYTHONPATH, see the README",
+    "apache-beam": "to write caches, pip install 'ul2_tasks[cache]'",
+    "datasets": "for hf: corpora, pip install 'ul2_tasks[huggingface]'",
+    "tokenizers": "for tokenizer.json, pip install 'ul2_tasks[huggingface]'",
+    "t5": "for the benchmarks and T5's own tasks, pip install 'ul2_tasks[t5]'",
+    "t5x": "to train, a checkout of it on PYTHONPATH, see the README",
 }
 _STYLES = {"problem": "bold red", "note": "yellow", "ok": "green"}  # in the order in which they are printed
-_BAD_SHOWN, _CONCERNED_SHOWN = 3, 8
+_CONCERNED_SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +98,9 @@ def examine_installation() -> Iterator[Finding]:
     found = ", ".join(f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items() if version)
     yield Finding("ok", "installation", found)
     if missing := [name for name in _PACKAGES if not versions[name]]:
-        purposes = "; ".join(f"{name} {_PACKAGES[name]}" for name in missing)
-        yield Finding("note", "installation", f"not installed: {', '.join(missing)}", f"nothing, or what you need: {purposes}")
+        yield Finding(
+            "note", "installation", f"not installed: {', '.join(missing)}", "; ".join(_PACKAGES[name] for name in missing)
+        )
     if seqio.__version__ != versions["seqio"]:
         yield Finding(
             "problem",
@@ -189,17 +190,17 @@ def _examine_documents(corpus: seqio.Task, split: str, read: list) -> Iterator[F
         return
     problems = [document[PROBLEM].decode() for document in documents if document.get(PROBLEM)]
     texts = [document[text_key] for document in documents if document[text_key]]
-    bad = "; ".join(problems[:_BAD_SHOWN])
     counts = f"{len(read)} documents looked at: {len(texts)} with text, {len(read) - len(texts) - len(problems)} empty"
     if not texts:
         remedy = "name other files, or another field (--text_key)"
-        yield Finding("problem", "corpus", f"{counts}, {len(problems)} bad{': ' if bad else ''}{bad}", remedy)
+        first = f", the first: {problems[0]}" if problems else ""
+        yield Finding("problem", "corpus", f"{counts}, {len(problems)} bad{first}", remedy)
         return
-    if bad:
+    if problems:
         kind, remedy = (
             ("note", "they are left out and counted") if skip else ("problem", "mend them, or --on_error skip (on_error='skip')")
         )
-        yield Finding(kind, "corpus", f"{len(problems)} of {len(read)} records are bad: {bad}", remedy)
+        yield Finding(kind, "corpus", f"{len(problems)} of {len(read)} records are bad, the first: {problems[0]}", remedy)
     yield Finding("ok", "corpus", f"{counts}, {len(problems)} bad; the first begins {texts[0][:80].decode(errors='replace')!r}")
     yield from _examine_tokens(corpus, [text.decode(errors="replace") for text in texts[:100]])
     yield from _examine_choice(corpus.source, split)

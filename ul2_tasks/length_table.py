@@ -140,18 +140,15 @@ def _ways(denoisers: Sequence[Denoiser], tasks: Sequence[TaskLengths], sequence_
 
 
 def _table(lengths: Lengths) -> Table:
-    """A column for each task."""
+    """A row for each task."""
     budgets = lengths.sequence_length
     title = f"inputs of at most {budgets['inputs']:,} tokens, targets of at most {budgets['targets']:,}"
-    table = _columns(f"{lengths.mixture}: {title}", "a full chunk, in tokens", [task.task for task in lengths.tasks])
-    chunks = [task.chunk for task in lengths.tasks]
-    for name in ("length", "noise", "spans"):
-        table.add_row(name, *(f"{getattr(chunk, name):,}" for chunk in chunks))
-    for name in ("inputs", "targets"):
-        table.add_row(name, *(f"{getattr(chunk, name):,}" for chunk in chunks))
-        table.add_row("  of the budget", *(f"{getattr(chunk, name) / budgets[name]:.0%}" for chunk in chunks))
-    table.add_row("sentinels needed", *(f"{task.sentinels_needed:,}" for task in lengths.tasks))
-    table.add_row("  of the vocabulary's", *(f"{task.sentinels:,}" for task in lengths.tasks))
+    columns = ["length", "noise", "spans", "inputs", "targets", "sentinels"]
+    table = _columns(f"{lengths.mixture}: {title}", "a full chunk", columns)
+    for task in lengths.tasks:
+        counts = [f"{getattr(task.chunk, name):,}" for name in ("length", "noise", "spans")]
+        filled = [f"{size:,} ({size / budgets[name]:.0%})" for name in budgets for size in [getattr(task.chunk, name)]]
+        table.add_row(task.task, *counts, *filled, f"{task.sentinels_needed:,} of {task.sentinels:,}")
     return table
 
 
