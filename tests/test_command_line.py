@@ -1,17 +1,22 @@
 """The commands with one's own corpus and vocabulary: what they print, and how they say what is wrong."""
 
+import ast
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
+import click
 import pytest
 import seqio
 from click.testing import CliRunner
 from support import mistral_model
 
 from ul2_command import main
+from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.memory import embedded_documents
 
@@ -62,43 +67,52 @@ def test_a_corpus_and_its_own_vocabulary_are_shown(corpus, own_model):
 def test_the_doctor_finds_nothing_wrong_with_a_good_corpus(corpus, own_model, vocabulary):
     path = {"own": own_model, "mistral": mistral_model()}.get(vocabulary, vocabulary)
     options = ["--corpus", f"{corpus}/*.jsonl", "--text_key", "content", "--validation", 0.1, "--id_key", "id"]
-    done = ul2("doctor", f"good_{vocabulary}", *options, "--vocabulary", path, *LENGTHS)
+    done = ul2("doctor", f"good_{vocabulary}", *options, "--vocabulary", path, "--lengths", "512,512")
     assert done.exit_code == 0, done.stdout
-    assert "no problem" in done.stdout
+    assert "no problem" in done.stdout.splitlines()[-1]
     assert "splits train, validation" in done.stdout
-    for denoiser in ("r1", "r2", "x1", "x2", "s"):
-        assert re.search(
-            rf"lengths, good_{vocabulary}_{denoiser} +│ chunks of \d+ tokens, \d+ of them noise, spans \d+", done.stdout
-        )
+    full = chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512}).length
+    assert f"full chunks, in tokens: good_{vocabulary}_r1 {full}, good_{vocabulary}_r2 " in done.stdout
     assert "documents looked at" in done.stdout
     assert re.search(r"Python 3.*seqio \d.*tensorflow 2", done.stdout)
+
+
+def findings(*arguments) -> list[dict]:
+    return json.loads(ul2("doctor", *arguments, "--json").stdout)["findings"]
 
 
 @pytest.mark.parametrize(
     ("content", "options", "found", "remedy"),
     [
-        ('{"text": "good"}\n["bad"]\n', [], r"a.jsonl, line 2: is of type list", "mend them, or register with on_error='skip'"),
-        ('{"text": "good"}\nbad\n', [], r"a.jsonl, line 2: is not JSON", "mend them, or register with on_error='skip'"),
-        ("", [], "each of the 1 files is empty", "mend it, or name other files"),
+        (
+            '{"text": "good"}\n["bad"]\n',
+            [],
+            r"1 of 2 records are bad, .*a.jsonl, line 2: is of type list",
+            "mend them, or --on_error",
+        ),
+        ('{"text": "good"}\nbad\n', [], r"a.jsonl, line 2: is not JSON", "mend them, or --on_error skip"),
+        ("", [], "each of the 1 files is empty", ""),
         ('{"text": ""}\n', [], "1 documents looked at: 0 with text, 1 empty, 0 bad", "name other files"),
         (
             '{"text": "good"}\n',
             ["--lengths", "4096,4096"],
             r"needs \d+ sentinels for a chunk of \d+ tokens, the vocabulary has 256",
-            "as it says",
+            "",
         ),
-        ('{"text": "good"}\n', ["--sentinels", "<unused{}>"], "has no piece '<unused0>'; give ids, or another name", "as it says"),
-        ('{"text": "good"}\n', ["--split", "test"], "there is no split 'test'", "mend it, or name other files"),
+        ('{"text": "good"}\n', ["--sentinels", "<unused{}>"], "has no piece '<unused0>'; give ids, or another name", ""),
+        ('{"text": "good"}\n', ["--split", "test"], "there is no split 'test'", ""),
     ],
 )
 def test_the_doctor_names_each_problem_with_what_mends_it(tmp_path, content, options, found, remedy):
     (tmp_path / "a.jsonl").write_text(content)
     done = ul2("doctor", re.sub(r"\W", "_", tmp_path.name), "--corpus", tmp_path / "a.jsonl", *options)
     assert done.exit_code == 1
-    row = next(line for line in done.stdout.splitlines() if re.search(found, line))
-    assert "problem" in row
-    assert remedy in row
-    assert re.search(r"^(1 problem|\d+ problems)$", done.stdout, re.MULTILINE)
+    first, *rest = done.stdout.splitlines()
+    assert first.startswith("problem ")
+    assert re.search(found, first)
+    assert remedy in rest[0]
+    assert re.fullmatch(r"1 problem, \d+ notes?:", rest[-2])
+    assert re.search(found, rest[-1]), "first, and again last"
 
 
 def test_what_is_skipped_on_purpose_is_no_problem(tmp_path):
@@ -106,6 +120,86 @@ def test_what_is_skipped_on_purpose_is_no_problem(tmp_path):
     done = ul2("doctor", "skipping", "--corpus", tmp_path / "a.jsonl", "--on_error", "skip")
     assert done.exit_code == 0
     assert "they are left out and counted" in done.stdout
+
+
+def test_the_doctor_tells_one_fault_of_many_tasks_once():
+    told = findings("doctor_once", "--sentinels", "<unused{}>")
+    (problem,) = (finding for finding in told if finding["kind"] == "problem")
+    assert problem["about"] == "vocabulary"
+    assert problem["concerns"] == [f"doctor_once_{name}" for name in ("r1", "r2", "s", "x1", "x2")]
+
+
+def test_the_doctor_is_short_at_eighty_columns():
+    done = CliRunner().invoke(main, ["doctor"], env={"COLUMNS": "80"})
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in done.stdout
+
+
+def test_the_doctor_looks_at_all_corpora_of_a_mixture_and_at_each_once(tmp_path, monkeypatch):
+    (tmp_path / "doctor_corpora.py").write_text(
+        "import seqio, tensorflow as tf, ul2_tasks\n"
+        "def other_field(split, shuffle_files, seed=None):\n"
+        "    return tf.data.Dataset.from_tensor_slices({'content': ['a text']})\n"
+        "fields = seqio.FunctionDataSource(other_field, splits=['train'])\n"
+        "three = [(ul2_tasks.register(f'doctor_{n}', 'embedded', denoisers=ul2_tasks.T5GEMMA2[n:]), 1) for n in (2, 3)]\n"
+        "ul2_tasks.mix('doctor_three', [*three, (ul2_tasks.register('doctor_fields', fields), 1)])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    told = findings("doctor_three", "--module", "doctor_corpora")
+    (problem,) = (finding for finding in told if finding["kind"] == "problem")
+    assert problem["what"] == "the source has no feature 'text', it has ['content']"
+    assert problem["remedy"] == "give text_key"
+    assert problem["concerns"] == ["doctor_fields_corpus"]
+    (embedded,) = (finding for finding in told if finding["what"].startswith("MemoryDataSource(embedded_documents"))
+    assert embedded["concerns"] == ["doctor_2_corpus", "doctor_3_corpus"]
+
+
+def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path, monkeypatch):
+    (tmp_path / "doctor_supervised.py").write_text(
+        "import functools, seqio, ul2_tasks\n"
+        "from ul2_tasks.memory import texts_in_memory\n"
+        "feature = seqio.Feature(ul2_tasks.default_vocabulary())\n"
+        "def rename(dataset, **_):\n"
+        "    return dataset.map(lambda x: {'inputs': x['text'], 'targets': x['text']})\n"
+        "seqio.TaskRegistry.add('doctor_plain', source=texts_in_memory(['a', 'b']),\n"
+        "    preprocessors=[rename, seqio.preprocessors.tokenize], output_features={'inputs': feature, 'targets': feature})\n"
+        "seqio.MixtureRegistry.add('doctor_beside_mix', [('ul2_r1', 1), ('doctor_plain', 1)])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    asked = ["doctor_beside", "--module", "doctor_supervised"]
+    (left_out,) = (finding for finding in findings(*asked) if finding["about"] == "mixture")
+    assert left_out["what"] == "not looked at, because ul2_tasks.register did not make them: doctor_plain"
+    told = json.loads(ul2("lengths", *asked, "--json").stdout)
+    assert [task["task"] for task in told["tasks"]] == ["ul2_r1"]
+    assert told["left_out"] == ["doctor_plain"]
+    shown = ul2("lengths", *asked).stdout
+    assert "left out, because ul2_tasks.register did not make them: doctor_plain" in shown
+    assert "chunks are advised for one corpus at a time: ul2_mix" in shown
+
+
+def test_a_lone_span_is_told_by_doctor_and_lengths():
+    wanted = "a full chunk of 147 tokens has one noise span, which placement 't5' puts at its end: always the last 22 tokens"
+    remedy = "longer lengths (two spans need 273,51), or placement='uniform'"
+    (note,) = (
+        finding for finding in findings("--lengths", "128,128") if finding["about"] == "lengths" and finding["kind"] == "note"
+    )
+    assert note["what"].startswith(wanted)
+    assert (note["remedy"], note["concerns"]) == (remedy, ["ul2_x1"])
+    done = ul2("lengths", "--lengths", "128,128")
+    assert f"ul2_x1: {wanted}, prefix LM by another name; what to do: {remedy}" in done.stdout
+    assert "one noise span" not in ul2("lengths", "--lengths", "273,51").stdout
+
+
+def test_the_demo_shows_several_spans_of_each_span_denoiser():
+    shown = ul2("show", "--count", 1).stdout
+    spans = {
+        task: int(count)
+        for task, count in re.findall(r"^ul2_(\w+) ─.*?full chunks: .*?spans: (\d+)", shown, re.MULTILINE | re.DOTALL)
+    }
+    assert spans.keys() == {"r1", "r2", "s", "x1", "x2"}
+    assert min(count for task, count in spans.items() if task != "s") >= 2
 
 
 def test_a_corpus_is_cached_from_the_command_line_by_two_workers_too(corpus, tmp_path):
@@ -157,6 +251,12 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file are instead of --corpus; give one of them"),
         (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
         (["stats", "--examples", "0"], "0 is not in the range x>=1"),
+        (["lengths", "--chunk_tokens", "r1="], "got 'r1=', expected tokens, such as 256, or tokens by denoiser, such as r1=286,"),
+        (["show", "ul2_r1"], "'ul2_r1' is a task, expected a mixture; those that hold it are ['ul2_mix']; name one of these, and"),
+        (
+            ["show", "x4", "--module", "json", "--corpus", "a", "--preset", "UL2"],
+            "so --corpus, --preset cannot go with it; say that",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(arguments, message):
@@ -190,6 +290,7 @@ def test_help_needs_no_tensorflow():
 import sys
 from click.testing import CliRunner
 from ul2_command import main
+from ul2_command.options import of_a_mixture
 for line in sys.stdin.read().splitlines():
     done = CliRunner().invoke(main, [*line.split(), "--help"])
     print(done.exit_code, "tensorflow" in sys.modules, done.output.split("[")[0].split())
@@ -306,15 +407,111 @@ def test_examples_are_exported_and_verified(tmp_path):
     assert names[1] in done.stdout
 
 
-def test_lengths_and_advice_are_shown():
+def test_lengths_and_advice_are_shown_and_can_be_pasted():
     done = ul2("lengths", "--lengths", "2048,512")
     assert done.exit_code == 0
-    for field in ("length", "noise", "spans", "inputs", "targets"):
-        row = next(line for line in done.stdout.splitlines() if line.startswith(f"│ {field} "))
-        wanted = [getattr(chunk_length(d, {"inputs": 2048, "targets": 512}), field) for d in sorted(T5GEMMA2, key=lambda d: d.name)]
-        assert [int(cell.replace(",", "")) for cell in row.split("│")[2:-1]] == wanted
+    for denoiser in T5GEMMA2:
+        chunk = chunk_length(denoiser, {"inputs": 2048, "targets": 512})
+        row = next(line for line in done.stdout.splitlines() if line.startswith(f"│ ul2_{denoiser.name} "))
+        numbers = [int(cell.replace(",", "").split("(")[0]) for cell in row.split("│")[2:-2]]
+        assert numbers == [chunk.length, chunk.noise, chunk.spans, chunk.inputs, chunk.targets]
     lengths = re.search(r"--lengths +│ +2048,512 │ +2048,512 │ +(\d+),(\d+) │", done.stdout)
     assert int(lengths.group(1)) + int(lengths.group(2)) == 2048 + 512
+
+    told = json.loads(ul2("lengths", "--lengths", "2048,512", "--json").stdout)
+    assert [way["name"] for way in told["ways"]] == ["as above", "advised chunks", "advised lengths", "advised both"]
+    pasted = re.search(r"^  (--lengths 2048,512 --chunk_tokens \S+)$", done.stdout, re.MULTILINE).group(1).split()
+    advised = told["ways"][1]["chunk_tokens"]
+    assert f"  register(.., chunk_tokens={advised})" in done.stdout
+    capped = json.loads(ul2("lengths", "pasted", *pasted, "--json").stdout)
+    assert {task["denoiser"]: task["chunk"]["length"] for task in capped["tasks"]} == advised
+
+
+def test_lengths_that_do_not_fit_are_the_exit_status():
     done = ul2("lengths", "--lengths", "8192,8192")
     assert done.exit_code == 1
     assert "ul2_r1 does not fit: denoiser 'r1' needs 455 sentinels for a chunk of" in done.stdout
+    done = ul2("lengths", "--lengths", "8192,8192", "--json")
+    assert done.exit_code == 1
+    assert [problem["task"] for problem in json.loads(done.stdout)["problems"]] == ["ul2_r1", "ul2_r2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (["--chunk_tokens", "r1=286,X2=289"], {"chunk_tokens": {"r1": 286, "x2": 289}}),
+        (["--chunk-tokens", "256", "--sentinels", "512"], {"chunk_tokens": 256, "sentinels": 512}),
+        (["--preset", "ul2", "--On-Error", "SKIP"], {"preset": "UL2", "on_error": "skip"}),
+    ],
+)
+def test_options_are_the_same_with_dashes_and_in_any_case(given, wanted):
+    @click.command(context_settings=main.context_settings)
+    @of_a_mixture
+    def asked(registration):
+        click.echo(repr(registration.arguments))
+
+    assert ast.literal_eval(CliRunner().invoke(asked, given).stdout) == wanted
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_can_be_written_with_dashes(command):
+    names = re.findall(r"^  (?:-\w, )?(--\w+_\w+)", ul2(*command.split(), "--help").stdout, re.MULTILINE)
+    for name in names:
+        done = ul2(*command.split(), name.replace("_", "-"), "--nothing")
+        assert (
+            "No such option '--nothing'" in done.stderr or "requires an argument" in done.stderr or "Invalid value" in done.stderr
+        )
+        assert name.replace("_", "-") not in done.stderr
+
+
+def test_a_denoiser_is_found_in_any_case():
+    asked = ["show", "--count", 1, "--json", "--lengths", "64,64", "--denoiser"]
+    assert ul2(*asked, "R1").stdout == ul2(*asked, "r1").stdout != ""
+
+
+@pytest.mark.parametrize("name", ["ul2", "ul2_mix"])
+def test_a_mixture_is_found_by_its_own_name(name):
+    shown = ul2("show", name, "--count", 1, "--denoiser", "s", "--lengths", "64,64")
+    assert shown.stdout.startswith("ul2_mix: ")
+
+
+def test_a_new_mixture_is_not_named_twice(corpus):
+    shown = ul2("show", "new_name_mix", "--corpus", corpus, "--text_key", "content", "--count", 1, "--denoiser", "s", *LENGTHS)
+    assert shown.stdout.startswith("new_name_mix: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("show", "Interrupted.\n"), ("cache", "Interrupted; the same command goes on where it stopped.\n")]
+)
+def test_an_interrupt_is_one_line_and_one_exit_status(tmp_path, command, said):
+    (tmp_path / "waiting_module.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'reached')!r}).touch()\ntime.sleep(600)\n"
+    )
+    environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}", "TF_CPP_MIN_LOG_LEVEL": ""}
+    program = [sys.executable, "-m", "ul2_command", command, "waiting", "--module", "waiting_module"]
+    program += ["--output", str(tmp_path / "out")] if command == "cache" else []
+    environment = {key: value for key, value in {**os.environ, **environment}.items() if value}
+    process = subprocess.Popen(program, stdout=-1, stderr=-1, text=True, env=environment)
+    while not (tmp_path / "reached").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors) == (130, "", said), "and nothing of what TensorFlow says at its start"
+
+
+def test_libraries_are_quiet_and_errors_are_not(tmp_path):
+    (tmp_path / "noisy_module.py").write_text(
+        "import logging, sys\n"
+        "import apache_beam, tensorflow as tf\n"
+        "tf.constant(1) + 1\n"
+        "logging.warning('a warning of ones own')\n"
+        "print('an error of ones own', file=sys.stderr)\n"
+        "import ul2_tasks\n"
+        "ul2_tasks.register('noisy')\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
+    environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{os.getcwd()}"
+    asked = ["show", "noisy", "--module", "noisy_module", "--denoiser", "s", "--count", "1", "--lengths", "64,64"]
+    done = subprocess.run([sys.executable, "-m", "ul2_command", *asked], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "WARNING:root:a warning of ones own\nan error of ones own\n"

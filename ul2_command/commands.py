@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 
 import click
 from click.shell_completion import get_completion_class
 
-from ul2_command.errors import PROBLEMS_FOUND, Group
-from ul2_command.options import files, of_a_corpus, of_a_job, of_a_mixture, of_examples, with_lengths
+from ul2_command.errors import PROBLEMS_FOUND, Group, plain
+from ul2_command.options import files, of_a_corpus, of_a_job, of_a_mixture, of_examples, with_json, with_lengths
 
 EXAMPLES, SAMPLES = 4000, 8
-SHOWN = "96,96"
+SHOWN = "288,288"  # so long that spans of 32 tokens at a rate of 0.15 are two in a chunk
 
 with_examples = click.option(
     "--examples", type=click.IntRange(1), default=EXAMPLES, show_default=True, help="Mixed examples that are measured."
 )
 
 
-@click.group(cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": plain},
+)
 @click.version_option(package_name="ul2_tasks")
 @click.pass_context
 def main(context: click.Context) -> None:
@@ -46,7 +52,14 @@ def main(context: click.Context) -> None:
 @of_a_mixture
 @with_lengths(SHOWN)
 @of_examples
-@click.option("--denoiser", "denoisers", multiple=True, help="Only this one, such as r1; can be given several times.")
+@click.option(
+    "--denoiser",
+    "denoisers",
+    type=str.lower,
+    metavar="NAME",
+    multiple=True,
+    help="Only this one, such as r1; can be given several times.",
+)
 @click.option("--count", type=click.IntRange(1), default=2, show_default=True, help="Examples of each denoiser.")
 @click.option("--text", multiple=True, help="Instead of a corpus: this text; can be given several times.")
 @click.option(
@@ -133,7 +146,8 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
 @main.command()
 @of_a_mixture
 @with_lengths("512,512")
-def lengths(registration, sequence_length) -> None:
+@with_json
+def lengths(registration, sequence_length, as_json: bool) -> None:
     """What becomes of the budgets, and better ones.
 
     For each denoiser the chunk, spans, inputs, targets, sentinels and padding; then which lengths and chunk_tokens waste less.
@@ -145,9 +159,14 @@ def lengths(registration, sequence_length) -> None:
     """
     from rich.console import Console
 
-    from ul2_tasks.length_table import print_lengths
+    from ul2_tasks.length_table import look_at, print_lengths
 
-    if not print_lengths(registration.apply(), sequence_length, Console()):
+    found = look_at(registration.apply(), sequence_length)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(found), indent=1))
+    else:
+        print_lengths(found, Console())
+    if found.problems:
         sys.exit(PROBLEMS_FOUND)
 
 
@@ -155,7 +174,8 @@ def lengths(registration, sequence_length) -> None:
 @of_a_mixture
 @with_lengths("512,512")
 @click.option("--split", default="train", show_default=True, help="The split whose documents are looked at.")
-def doctor(registration, sequence_length, split: str) -> None:
+@with_json
+def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
     """Looks for problems, and says what to do.
 
     Of the installation, the vocabulary, the corpus and the lengths. Exit status 0 if there is none, and 1 otherwise.
@@ -164,7 +184,14 @@ def doctor(registration, sequence_length, split: str) -> None:
 
     from ul2_tasks.doctor import examine, report
 
-    if report(examine(registration.apply(), sequence_length, split), Console()):
+    mixture = registration.apply()
+    findings = examine(mixture, sequence_length, split)
+    if as_json:
+        told = {"mixture": mixture, "split": split, "sequence_length": sequence_length}
+        click.echo(json.dumps({**told, "findings": list(map(dataclasses.asdict, findings))}, indent=1, ensure_ascii=False))
+    else:
+        report(findings, Console())
+    if any(finding.kind == "problem" for finding in findings):
         sys.exit(PROBLEMS_FOUND)
 
 

@@ -19,6 +19,27 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
     return [CompletionItem(incomplete, type="file")]
 
 
+def sentinels(value: str) -> int | str:
+    """ "512" as a number, and any other text as it is."""
+    return int(value) if value.isdecimal() else value
+
+
+def chunk_tokens(value: str) -> int | dict[str, int]:
+    """ "256" as a number, "r1=286,r2=289" as a dictionary."""
+    if value.isdecimal():
+        return int(value)
+    if not re.fullmatch(r"\w+=\d+(,\w+=\d+)*", value):
+        raise click.BadParameter(f"got {value!r}, expected tokens, such as 256, or tokens by denoiser, such as r1=286,r2=289")
+    return {name.lower(): int(tokens) for name, tokens in (part.split("=") for part in value.split(","))}
+
+
+def lengths(value: str) -> dict[str, int]:
+    """ "512,512" as {"inputs": 512, "targets": 512}."""
+    if not re.fullmatch(r"\d+,\d+", value):
+        raise click.BadParameter(f"got {value!r}, expected the tokens of inputs and of targets, such as 512,512")
+    return dict(zip(("inputs", "targets"), map(int, value.split(","))))
+
+
 _SOURCE = [
     click.option(
         "--corpus", "spec", multiple=True, shell_complete=files, help="Files, folders, globs; or hf:NAME, tfds:NAME, embedded."
@@ -33,14 +54,25 @@ _REGISTER = [
     click.option(
         "--vocabulary", shell_complete=files, help="A SentencePiece .model, a tokenizer.json, a folder with one, bytes or default."
     ),
-    click.option("--preset", type=click.Choice(PRESETS), help="The denoisers.  [default: T5GEMMA2]"),
-    click.option("--sentinels", help="Their pieces' name, such as '<unused{}>'.  [default: <extra_id_{}>]"),
+    click.option(
+        "--preset", type=click.Choice(PRESETS), metavar=f"[{'|'.join(PRESETS)}]", help="The denoisers.  [default: T5GEMMA2]"
+    ),
+    click.option(
+        "--sentinels",
+        type=sentinels,
+        metavar="NUMBER|NAME",
+        help="How many the vocabulary is to have, or their pieces' name, such as '<unused{}>'.  [default: <extra_id_{}>]",
+    ),
     click.option("--on_error", type=click.Choice(["raise", "skip"]), help="What becomes of bad records.  [default: raise]"),
-    click.option("--chunk_tokens", type=int, help="An upper bound for the chunks."),
+    click.option(
+        "--chunk_tokens",
+        type=chunk_tokens,
+        metavar="N|NAME=N,..",
+        help="An upper bound for the chunks: one for all, or by denoiser, such as r1=286,r2=289.",
+    ),
     click.option("--separate_documents", is_flag=True, default=None, help="An EOS after each document."),
 ]
-
-
+_OPTIONS = {"spec": "corpus", "format": "corpus_format"}  # of arguments that have another name
 _JOB = [
     click.option("--workers", type=click.IntRange(1), help="Processes of Beam's local runner."),
     click.option("--runner", help="Beam's runner, such as FnApiRunner; DirectRunner downloads a binary first."),
@@ -71,6 +103,11 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
         sys.path.insert(0, os.getcwd())  # as `python -m` has it; the script `ul2` has its own folder there
         arguments = _given(options, "vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
         name = name or ("own" if source or arguments else "ul2")
+        if module and (source or arguments):
+            beside = ", ".join(f"--{_OPTIONS.get(key, key)}" for key in (source | arguments))
+            raise ValueError(
+                f"--module says all that NAME is, so {beside} cannot go with it; say that in the module, in its register(..)"
+            )
         command(registration=Registration(name, module, source, arguments), **options)
 
     wrapped = _with(_REGISTER, of_a_corpus(wrapped))
@@ -96,7 +133,7 @@ def with_lengths(default: str) -> Callable:
     return click.option(
         "--lengths",
         "sequence_length",
-        type=_lengths,
+        type=lengths,
         metavar="INPUTS,TARGETS",
         default=default,
         show_default=True,
@@ -115,6 +152,11 @@ def of_examples(command: Callable[..., None]) -> Callable[..., None]:
     )
 
 
+def with_json(command: Callable[..., None]) -> Callable[..., None]:
+    """The option --json, as the command's argument `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object instead, for programs.")(command)
+
+
 def _with(options: list[Callable], command: Callable[..., None]) -> Callable[..., None]:
     return functools.reduce(lambda function, option: option(function), reversed(options), command)
 
@@ -123,10 +165,3 @@ def _given(options: dict[str, object], *names: str) -> dict[str, object]:
     """Takes the options of these names out, and gives those that were set."""
     taken = {name: options.pop(name, None) for name in names}
     return {name: value for name, value in taken.items() if value is not None}
-
-
-def _lengths(value: str) -> dict[str, int]:
-    """ "512,512" as {"inputs": 512, "targets": 512}."""
-    if not re.fullmatch(r"\d+,\d+", value):
-        raise click.BadParameter(f"got {value!r}, expected the tokens of inputs and of targets, such as 512,512")
-    return dict(zip(("inputs", "targets"), map(int, value.split(","))))

@@ -11,17 +11,21 @@ UL2 is meant to teach long contexts, so the advice is not the smallest chunks bu
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ul2_tasks.denoisers import Denoiser, SequentialDenoiser, check_denoisers
-from ul2_tasks.lengths import Chunk, chunk_length, noise_range
+from ul2_tasks.denoisers import Denoiser, SpanDenoiser, check_denoisers
+from ul2_tasks.lengths import Chunk, chunk_length, noise_counts, noise_range
 from ul2_tasks.packing import count_rows
 
 FEATURES = ("inputs", "targets")
 POOL = 1024  # examples that are packed together to measure a fill
 POOLS = 2
+FRACTIONS = (0.71, 0.6, 0.49, 0.41, 0.33, 0.28, 0.24, 0.16)  # of full chunks that are tried
+SPREAD = 2.2  # no denoiser's chunks are cut more than so many times as much as another's: it would lose its share of the tokens
+FINALISTS = 6  # of the combinations of these, the fullest and the longest: those whose sizes are moved
 TOLERANCE = 0.03  # of the rows' tokens that the advice gives up for longer chunks
 
 ChunkTokens = int | Mapping[str, int] | None
@@ -77,10 +81,15 @@ def packed_fill(
 def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
     """The chunk_tokens to use with packing, by the denoiser's name.
 
-    Tried are full chunks, and sizes from 0.62 of the longest of these down to 0.09, with sequential denoisers at 0.5 to 1.25
-    times the others, each by packing drawn examples. Of those whose less full side comes within `TOLERANCE` of the
-    best, the one with the longest average chunk is taken. Then each denoiser's size is moved by a few percent for as long
-    as that fills the rows better: where three examples nearly fit a row, they shall. Takes a few seconds to half a minute.
+    Tried are full chunks, and `FRACTIONS` of them in all combinations within `SPREAD`: one fraction for all denoisers whose
+    full chunks fill the same budgets, each combination by packing drawn examples. In those that fill the rows best, and the longest of
+    those that do so about as well, each denoiser's size is then moved by a few percent for as long as that helps: where three examples nearly fit a row, they
+    shall. Of those whose less full side comes within `TOLERANCE` of the best, the one with the longest average chunk is
+    taken. Takes some ten seconds.
+
+    A span denoiser keeps at least two spans in a chunk, if its full chunk has them: a lone span is, under placement "t5",
+    the chunk's end, always, see `lone_span`. More is not asked for: with at least half of the full chunk's spans R2 and X2
+    could not share a row at 1024/1024, and 88 % instead of 97 % of the rows would be filled.
 
     Modes are counted as one token, and both features as ending with an EOS; whether the vocabulary has sentinels enough is
     seen when a dataset is made.
@@ -89,24 +98,68 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
         ValueError: see `lengths.chunk_length`.
     """
     denoisers = check_denoisers(denoisers)
-    full = {denoiser.name: chunk.length for denoiser, chunk in _chunks(denoisers, sequence_length, None)}
+    full = {denoiser.name: chunk for denoiser, chunk in _chunks(denoisers, sequence_length, None)}
+    sizes = {denoiser.name: (_shortest(denoiser, full[denoiser.name]), full[denoiser.name].length) for denoiser in denoisers}
     drawn = _draw(denoisers, seed=0)
 
     def lesser_fill(chunk_tokens: Mapping[str, int]) -> float:
         return _measure(denoisers, sequence_length, chunk_tokens, drawn).min()
 
     def average_chunk(chunk_tokens: Mapping[str, int]) -> float:
-        return _weights(denoisers) @ [chunk.length for _, chunk in _chunks(denoisers, sequence_length, chunk_tokens)]
+        return _weights(denoisers) @ [chunk_tokens[denoiser.name] for denoiser in denoisers]
 
     fills: list[tuple[float, dict[str, int]]] = []
     best = 0.0
-    candidates = [(min(expected_fill(denoisers, sequence_length, c).packed.values()), c) for c in _candidates(denoisers, full)]
+    candidates = [
+        (min(expected_fill(denoisers, sequence_length, candidate).packed.values()), candidate)
+        for candidate in _candidates(full, sizes, sequence_length)
+    ]
     for bound, candidate in sorted(candidates, key=lambda pair: -pair[0]):
         if bound >= best - TOLERANCE:  # else it cannot be among the good ones
             fills.append((lesser_fill(candidate), candidate))
             best = max(best, fills[-1][0])
-    good = [candidate for fill, candidate in fills if fill >= best - TOLERANCE]
-    return _refine(denoisers, max(good, key=average_chunk), full, lesser_fill)
+    fullest = sorted(fills, key=lambda pair: -pair[0])[:FINALISTS]
+    good = (pair for pair in fills if pair[0] >= best - TOLERANCE)
+    longest = sorted(good, key=lambda pair: -average_chunk(pair[1]))[:FINALISTS]
+    refined = [_refine(*pair, sizes, lesser_fill) for pair in (*fullest, *longest)]
+    best = max(fill for fill, _ in refined)
+    return max((chunk_tokens for fill, chunk_tokens in refined if fill >= best - TOLERANCE), key=average_chunk)
+
+
+def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, int]) -> tuple[str, str] | None:
+    r"""What it means that a full chunk of a span denoiser has one span, and what to do; None where it has more.
+
+    Under placement "t5" the last token is noise, always. So a lone span is the chunk's end, the same place in all examples.
+    Under "uniform" it is anywhere, and there is nothing to tell.
+
+    Args:
+        denoiser: the denoiser.
+        chunk: its full chunk.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+
+    >>> from ul2_tasks.denoisers import SpanDenoiser
+    >>> rare = SpanDenoiser(name="rare", mean_span_length=32, noise_density=0.15)
+    >>> lengths = {"inputs": 128, "targets": 128}
+    >>> found, remedy = lone_span(rare, chunk_length(rare, lengths), lengths)
+    >>> print(found.replace(": ", "\n"))
+    a full chunk of 148 tokens has one noise span, which placement 't5' puts at its end
+    always the last 22 tokens, prefix LM by another name
+    >>> remedy
+    "longer lengths (two spans need 272,51), or placement='uniform'"
+    """
+    if not isinstance(denoiser, SpanDenoiser) or chunk.spans > 1 or denoiser.placement != "t5":
+        return None
+    length = _fewest_tokens(denoiser, spans=2)
+    noise, spans = noise_counts(denoiser, length)
+    inputs = chunk.inputs + (length - noise + spans) - (chunk.length - chunk.noise + chunk.spans)
+    targets = chunk.targets + (noise + spans) - (chunk.noise + chunk.spans)
+    fits = inputs <= sequence_length["inputs"] and targets <= sequence_length["targets"]
+    remedy = f"chunk_tokens of at least {length}" if fits else f"longer lengths (two spans need {inputs},{targets})"
+    return (
+        f"a full chunk of {chunk.length} tokens has one noise span, which placement 't5' puts at its end: always the last"
+        f" {chunk.noise} tokens, prefix LM by another name",
+        f"{remedy}, or placement='uniform'",
+    )
 
 
 def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
@@ -118,7 +171,7 @@ def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, in
 
     Returns:
         Lengths whose less full side has the highest bound (`expected_fill`), to a sixty-fourth of the sum, and to a multiple
-        of 8, which accelerators like, where the sum is one.
+        of 8, which accelerators like, where the sum is one. No span denoiser that has several spans is left with one.
 
     Raises:
         ValueError: see `lengths.chunk_length`.
@@ -126,6 +179,7 @@ def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, in
     denoisers, best = check_denoisers(denoisers), dict(sequence_length)
     fullest = min(expected_fill(denoisers, best).packed.values())
     total = sum(_budgets(best).tolist())
+    fewest = [_shortest(denoiser, chunk) for denoiser, chunk in _chunks(denoisers, best, None)]
     multiple = 8 if total % 8 == 0 and total >= 512 else 1
     sizes = sorted({round(total * part / 64 / multiple) * multiple for part in range(4, 61)})
     for inputs in sizes:
@@ -134,49 +188,60 @@ def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, in
             fill = min(expected_fill(denoisers, lengths).packed.values())
         except ValueError:  # too short for one of them
             continue
+        if any(chunk.length < least for (_, chunk), least in zip(_chunks(denoisers, lengths, None), fewest)):
+            continue
         if fill > fullest + 1e-9:
             best, fullest = lengths, fill
     return best
 
 
-def _candidates(denoisers: Sequence[Denoiser], full: Mapping[str, int]) -> list[dict[str, int]]:
-    """Full chunks; and sizes 4 % apart, sequential denoisers relative to the others, if there are both."""
-    sequential = [isinstance(denoiser, SequentialDenoiser) for denoiser in denoisers]
-    ratios = np.arange(0.5, 1.26, 0.05) if any(sequential) and not all(sequential) else [1.0]
-    sizes = max(full.values()) * np.geomspace(0.62, 0.093, 50)
+def _candidates(
+    full: Mapping[str, Chunk], sizes: Mapping[str, tuple[int, int]], sequence_length: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """Full chunks; and parts of them, the same for all that fill the same budgets (nine tenths of one are enough)."""
+    shapes = {
+        name: tuple(getattr(chunk, feature) > 0.9 * sequence_length[feature] for feature in FEATURES)
+        for name, chunk in full.items()
+    }
+    different = sorted(set(shapes.values()))
     return [
-        dict(full),
+        {name: chunk.length for name, chunk in full.items()},
         *(
-            {
-                denoiser.name: _within(denoiser, size * ratio if is_sequential else size, full)
-                for denoiser, is_sequential in zip(denoisers, sequential)
-            }
-            for size in sizes
-            for ratio in ratios
+            {name: _within(sizes[name], chunk.length * parts[different.index(shapes[name])]) for name, chunk in full.items()}
+            for parts in itertools.product(FRACTIONS, repeat=len(different))
+            if max(parts) <= SPREAD * min(parts)
         ),
     ]
 
 
 def _refine(
-    denoisers: Sequence[Denoiser],
-    chunk_tokens: dict[str, int],
-    full: Mapping[str, int],
-    fill: Callable[[Mapping[str, int]], float],
-) -> dict[str, int]:
-    best = fill(chunk_tokens)
+    best: float, chunk_tokens: dict[str, int], sizes: Mapping[str, tuple[int, int]], fill: Callable[[Mapping[str, int]], float]
+) -> tuple[float, dict[str, int]]:
     for step in (0.06, 0.03, 0.01, 0.01):
-        for denoiser in denoisers:
+        for name in sizes:
             for factor in (1 + step, 1 - step):
-                moved = {**chunk_tokens, denoiser.name: _within(denoiser, chunk_tokens[denoiser.name] * factor, full)}
+                moved = {**chunk_tokens, name: _within(sizes[name], chunk_tokens[name] * factor)}
                 moved_fill = fill(moved)
                 if moved_fill > best:
                     best, chunk_tokens = moved_fill, moved
-    return chunk_tokens
+    return best, chunk_tokens
 
 
-def _within(denoiser: Denoiser, size: float, full: Mapping[str, int]) -> int:
-    """The chunk of about this size that a denoiser can have: at least its stride, if it has one, and at most a full chunk."""
-    return min(full[denoiser.name], max(getattr(denoiser, "stride", None) or 2, round(size)))
+def _within(sizes: tuple[int, int], size: float) -> int:
+    fewest, most = sizes
+    return min(most, max(fewest, round(size)))
+
+
+def _shortest(denoiser: Denoiser, full: Chunk) -> int:
+    """The shortest chunk that is advised."""
+    if isinstance(denoiser, SpanDenoiser):
+        return _fewest_tokens(denoiser, min(2, full.spans))
+    return getattr(denoiser, "stride", None) or 2
+
+
+def _fewest_tokens(denoiser: SpanDenoiser, spans: int) -> int:
+    """The length of the shortest chunk with so many noise spans."""
+    return next(length for length in itertools.count(2) if noise_counts(denoiser, length)[1] >= spans)
 
 
 def _draw(denoisers: Sequence[Denoiser], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -8,7 +8,7 @@ import itertools
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 
 import seqio
@@ -17,10 +17,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.advice import lone_span
 from ul2_tasks.corpora import text_tokenizer
-from ul2_tasks.lengths import sentinels_needed
-from ul2_tasks.providers import DenoisingTask
-from ul2_tasks.vocabularies import piece_names
+from ul2_tasks.providers import DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.records import PROBLEM
+from ul2_tasks.sources import FileSource
+from ul2_tasks.survey import in_words, ways
+from ul2_tasks.vocabularies import SpecialTokens, id_shift, piece_names, what_is_lost
 
 SAMPLE = "Plain English; naïve café; Ελληνικά, русский, 中文和日本語, שלום, مرحبا, हिन्दी; 1+1=2 \U0001f642"
 _PACKAGES = {
@@ -29,39 +32,64 @@ _PACKAGES = {
     "tensorflow-text": "",
     "sentencepiece": "",
     "protobuf": "",
-    "apache-beam": "to write caches: pip install 'ul2_tasks[cache]'",
-    "datasets": "for hf: corpora: pip install 'ul2_tasks[huggingface]'",
-    "tokenizers": "for tokenizer.json: pip install 'ul2_tasks[huggingface]'",
-    "t5": "for the benchmarks and T5's own tasks: pip install 'ul2_tasks[t5]'",
-    "t5x": "to train: a checkout of it on PYTHONPATH, see the README",
+    "apache-beam": "to write caches, pip install 'ul2_tasks[cache]'",
+    "datasets": "for hf: corpora, pip install 'ul2_tasks[huggingface]'",
+    "tokenizers": "for tokenizer.json, pip install 'ul2_tasks[huggingface]'",
+    "t5": "for the benchmarks and T5's own tasks, pip install 'ul2_tasks[t5]'",
+    "t5x": "to train, a checkout of it on PYTHONPATH, see the README",
 }
-_MARKS = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "problem": "[bold red]problem[/]"}
+_STYLES = {"problem": "bold red", "note": "yellow", "ok": "green"}  # in the order in which they are printed
+_CONCERNED_SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that was looked at: `kind` is "ok", "note" or "problem", which comes with what mends it."""
+    """Something that was looked at.
+
+    Attributes:
+        kind: "ok", "note" or "problem".
+        about: "installation", "mixture", "vocabulary", "corpus" or "lengths".
+        what: what was found.
+        remedy: what mends it; empty where `what` says it, and where nothing is to be mended.
+        concerns: the names of the tasks, or of the corpus, that it is about; none, if it is about all.
+    """
 
     kind: str
     about: str
     what: str
     remedy: str = ""
+    concerns: tuple[str, ...] = ()
 
 
-def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "train", documents: int = 1000) -> Iterator[Finding]:
-    """All findings about a registered mixture, one after the other, as they are found.
+def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "train", documents: int = 1000) -> list[Finding]:
+    """All findings about a registered mixture, each once: what concerns several tasks or corpora names them.
 
     Args:
         mixture: its name, such as "ul2_mix".
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
         split: the split whose documents are looked at.
-        documents: how many of them.
+        documents: how many of them, of each corpus.
+
+    Raises:
+        ValueError: it has no task that `register` made.
     """
-    tasks = seqio.MixtureRegistry.get(mixture).tasks
-    yield from examine_installation()
-    yield from examine_vocabulary(tasks)
-    yield from examine_corpus(tasks[0].source.corpus, split, documents)
-    yield from examine_lengths(tasks, sequence_length)
+    tasks = denoising_tasks(mixture)
+    corpora = {task.source.corpus.name: task.source.corpus for task in tasks}
+    findings = [*examine_installation()]
+    if others := [task.name for task in other_tasks(mixture)]:
+        found = f"not looked at, because ul2_tasks.register did not make them: {', '.join(others)}"
+        findings.append(Finding("note", "mixture", found))
+    for name, corpus in corpora.items():
+        findings += examine_vocabulary([task for task in tasks if task.source.corpus.name == name])
+        findings += examine_corpus(corpus, split, documents)
+    return _each_once([*findings, *examine_lengths(tasks, sequence_length)])
+
+
+def _each_once(findings: Iterable[Finding]) -> list[Finding]:
+    merged: dict[Finding, list[str]] = {}
+    for finding in findings:
+        merged.setdefault(dataclasses.replace(finding, concerns=()), []).extend(finding.concerns)
+    return [dataclasses.replace(finding, concerns=tuple(concerns)) for finding, concerns in merged.items()]
 
 
 def examine_installation() -> Iterator[Finding]:
@@ -69,9 +97,10 @@ def examine_installation() -> Iterator[Finding]:
     versions = {name: _version(name) for name in _PACKAGES}
     found = ", ".join(f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items() if version)
     yield Finding("ok", "installation", found)
-    for name, purpose in _PACKAGES.items():
-        if not versions[name]:
-            yield Finding("note", "installation", f"{name} is not installed", purpose)
+    if missing := [name for name in _PACKAGES if not versions[name]]:
+        yield Finding(
+            "note", "installation", f"not installed: {', '.join(missing)}", "; ".join(_PACKAGES[name] for name in missing)
+        )
     if seqio.__version__ != versions["seqio"]:
         yield Finding(
             "problem",
@@ -80,79 +109,101 @@ def examine_installation() -> Iterator[Finding]:
             "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it",
         )
     check = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
-    for line in check.stdout.splitlines() if check.returncode else ():
-        yield Finding("problem", "installation", line, "pip install what it asks for, best all extras in one command")
+    if check.returncode and check.stdout.strip():
+        remedy = "pip install what it asks for, best all extras in one command"
+        yield Finding("problem", "installation", "; ".join(check.stdout.splitlines()), remedy)
 
 
 def examine_vocabulary(tasks: Iterable[DenoisingTask]) -> Iterator[Finding]:
-    """Special ids, and the way of a text to ids and back."""
-    problems = 0
+    """Special ids, and the way of a text to ids and back; of the tasks of one corpus."""
+    modes: dict[str, tuple[int, ...]] = {}
+    special, problems = None, 0
     for task in tasks:
         vocabulary = task.output_features["targets"].vocabulary
         try:
             special = task.special_tokens()
         except ValueError as error:
             problems += 1
-            yield Finding("problem", f"vocabulary, {task.name}", str(error), "as it says")
+            yield Finding("problem", "vocabulary", str(error), concerns=(task.name,))
             continue
-        ends = piece_names(vocabulary, [special.sentinels[0], special.sentinels[-1]]) if special.sentinels else ["none"] * 2
-        mode = f"mode {task.denoiser.mode} is {' '.join(map(str, special.mode))}" if special.mode else "no mode"
-        yield Finding("ok", f"vocabulary, {task.name}", f"{mode}; {len(special.sentinels)} sentinels, {ends[0]} .. {ends[1]}")
-    ids = f"{vocabulary.vocab_size} ids; padding 0, EOS {vocabulary.eos_id}, unknown {vocabulary.unk_id}"
-    yield Finding("ok", "vocabulary", f"{type(vocabulary).__name__}, {ids}")
+        if special.mode:
+            modes[task.denoiser.mode] = special.mode
     if not problems:
-        yield from _examine_round_trip(vocabulary, text_tokenizer(task.source.corpus))
+        yield Finding("ok", "vocabulary", _describe_vocabulary(vocabulary, special, modes))
+        yield from _examine_round_trip(text_tokenizer(task.source.corpus))
 
 
-def _examine_round_trip(vocabulary: seqio.Vocabulary, tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
+def _describe_vocabulary(vocabulary: seqio.Vocabulary, special: SpecialTokens, modes: Mapping[str, tuple[int, ...]]) -> str:
+    ids = f"{vocabulary.vocab_size} ids; padding 0, EOS {vocabulary.eos_id}, unknown {vocabulary.unk_id}"
+    shift = f"; an id is the tokenizer's own plus {id_shift(vocabulary)}" if id_shift(vocabulary) else ""
+    ends = " .. ".join(piece_names(vocabulary, [special.sentinels[0], special.sentinels[-1]])) if special.sentinels else "none"
+    named = ", ".join(f"{mode} {' '.join(map(str, ids))}" for mode, ids in modes.items()) or "none"
+    return f"{type(vocabulary).__name__}, {ids}{shift}; {len(special.sentinels)} sentinels, {ends}; modes: {named}"
+
+
+def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
     ids = list(tokenizer.encode(SAMPLE))
-    unknown, back = ids.count(vocabulary.unk_id), vocabulary.decode(ids)
+    remedy = "ul2 vocab train: its vocabularies keep a text as it is"
     yield Finding("ok", "vocabulary", f"a sample of {len(SAMPLE)} characters of many scripts is {len(ids)} tokens")
-    if unknown:
-        yield Finding(
-            "note", "vocabulary", f"{unknown} of these are unknown", "train a vocabulary with byte fallback: ul2 vocab train"
-        )
-    if back != SAMPLE:
-        yield Finding("note", "vocabulary", f"tokens do not give the text back: {back!r}", "normalization, or unknown characters")
+    if unknown := ids.count(tokenizer.unk_id):
+        yield Finding("note", "vocabulary", f"{unknown} of {len(ids)} tokens of a sample of many scripts are unknown", remedy)
+    if lost := what_is_lost(tokenizer):
+        yield Finding("note", "vocabulary", f"tokens do not give all of a text back: {'; '.join(lost)}", remedy)
 
 
 def examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[Finding]:
     """Splits, shards, and the first documents, with what is wrong with them."""
+    return (dataclasses.replace(finding, concerns=(corpus.name,)) for finding in _examine_corpus(corpus, split, documents))
+
+
+def _examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[Finding]:
     source = corpus.source
     try:
-        yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}")
-        for name in source.splits:
-            count = len(source.list_shards(name))
-            yield Finding("ok", "corpus", f"split {name}: pieces to share out: {count}")
-            if count < 2:
-                yield Finding(
-                    "note", "corpus", f"split {name} is read from one end to the other by all denoisers", "use more files"
-                )
+        pieces = {name: len(source.list_shards(name)) for name in source.splits}
         read = list(itertools.islice(source.get_dataset(split, shuffle=False).as_numpy_iterator(), documents))
-    except (OSError, ValueError, ImportError, tf.errors.OpError) as error:
+    except (ValueError, ImportError) as error:
+        yield Finding("problem", "corpus", str(error))
+        return
+    except (OSError, tf.errors.OpError) as error:
         message = error.message if isinstance(error, tf.errors.OpError) else str(error)
         yield Finding("problem", "corpus", message.split("\nTraceback")[0], "mend it, or name other files")
         return
+    counts = ", ".join(f"{name} of {count:,}" for name, count in pieces.items())
+    yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; pieces to share out: {counts}")
+    if single := [name for name, count in pieces.items() if count < 2]:
+        found = f"a single piece, which all denoisers read from its start: split {', '.join(single)}"
+        yield Finding("note", "corpus", found, "more files, or a cache (ul2 cache)")
     if not read:
         yield Finding("problem", "corpus", f"there is no document in split {split}", "name other files, or another split")
         return
-    yield from _examine_documents(corpus, read)
+    yield from _examine_documents(corpus, split, read)
 
 
-def _examine_documents(corpus: seqio.Task, read: list) -> Iterator[Finding]:
+def _examine_documents(corpus: seqio.Task, split: str, read: list) -> Iterator[Finding]:
     reader = corpus.preprocessors[0].keywords
-    problems = [document["problem"].decode() for document in read if isinstance(document, Mapping) and document.get("problem")]
-    texts = [document[reader["text_key"]] if isinstance(document, Mapping) else document for document in read]
-    texts = [text for text in texts if text]
-    remedy = "they are left out and counted" if reader["on_error"] == "skip" else "mend them, or register with on_error='skip'"
-    for problem in problems[:5]:
-        yield Finding("note" if reader["on_error"] == "skip" else "problem", "corpus", problem, remedy)
-    empty = len(read) - len(texts) - len(problems)
-    counts = f"{len(read)} documents looked at: {len(texts)} with text, {empty} empty, {len(problems)} bad"
-    yield Finding("ok" if texts else "problem", "corpus", counts, "" if texts else "name other files")
-    if texts:
-        yield Finding("ok", "corpus", f"the first begins {texts[0][:80].decode(errors='replace')!r}")
-        yield from _examine_tokens(corpus, [text.decode(errors="replace") for text in texts[:100]])
+    text_key, skip = reader["text_key"], reader["on_error"] == "skip"
+    documents = [document if isinstance(document, Mapping) else {text_key: document} for document in read]
+    if text_key not in documents[0]:
+        yield Finding(
+            "problem", "corpus", f"the source has no feature {text_key!r}, it has {sorted(documents[0])}", "give text_key"
+        )
+        return
+    problems = [document[PROBLEM].decode() for document in documents if document.get(PROBLEM)]
+    texts = [document[text_key] for document in documents if document[text_key]]
+    counts = f"{len(read)} documents looked at: {len(texts)} with text, {len(read) - len(texts) - len(problems)} empty"
+    if not texts:
+        remedy = "name other files, or another field (--text_key)"
+        first = f", the first: {problems[0]}" if problems else ""
+        yield Finding("problem", "corpus", f"{counts}, {len(problems)} bad{first}", remedy)
+        return
+    if problems:
+        kind, remedy = (
+            ("note", "they are left out and counted") if skip else ("problem", "mend them, or --on_error skip (on_error='skip')")
+        )
+        yield Finding(kind, "corpus", f"{len(problems)} of {len(read)} records are bad, the first: {problems[0]}", remedy)
+    yield Finding("ok", "corpus", f"{counts}, {len(problems)} bad; the first begins {texts[0][:80].decode(errors='replace')!r}")
+    yield from _examine_tokens(corpus, [text.decode(errors="replace") for text in texts[:100]])
+    yield from _examine_choice(corpus.source, split)
 
 
 def _examine_tokens(corpus: seqio.Task, texts: list[str]) -> Iterator[Finding]:
@@ -164,38 +215,85 @@ def _examine_tokens(corpus: seqio.Task, texts: list[str]) -> Iterator[Finding]:
     yield Finding("ok", "corpus", f"tokens a document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
-def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str, int]) -> Iterator[Finding]:
-    """What each denoiser does within the budgets, or why it cannot."""
-    for task in tasks:
-        about = f"lengths, {task.name}"
-        try:
-            special = task.special_tokens()
-            full = task.full_chunk(sequence_length)
-        except ValueError as error:
-            yield Finding("problem", about, str(error), "as it says")
-            continue
-        fill = [f"{full.inputs / sequence_length['inputs']:.0%}", f"{full.targets / sequence_length['targets']:.0%}"]
+def _examine_choice(source: seqio.DataSource, split: str) -> Iterator[Finding]:
+    """Whether lines, paragraphs or files of text look like documents."""
+    if hasattr(source, "source"):
+        source, split = source.source, "train"  # of a split by hash
+    if not isinstance(source, FileSource) or source.layout(split).format != "text":
+        return
+    chosen, paths = source.layout(split).documents, source.files(split)
+    seen = ways(paths)[chosen]
+    doubts = {
+        f"{seen.blank:,} are blank": seen.blank > seen.documents / 5,
+        f"{seen.mid_sentence:,} end in mid-sentence": seen.mid_sentence > seen.documents / 4,
+        f"the median is {seen.median_tokens} tokens": seen.median_tokens < 8,
+    }
+    if any(doubts.values()):
+        found = ", ".join(doubt for doubt, holds in doubts.items() if holds)
         yield Finding(
-            "ok",
-            about,
-            f"chunks of {full.length} tokens, {full.noise} of them noise, spans {full.spans}; inputs {full.inputs}, targets"
-            f" {full.targets} ({fill[0]} and {fill[1]} of the budgets); sentinels {sentinels_needed(task.denoiser, full.length)} of"
-            f" {len(special.sentinels)}",
+            "note",
+            "corpus",
+            f"a {chosen} may not be a document: of {seen.documents:,}, {found}",
+            f"see whether another choice of documents (--documents) fits: {in_words(paths)}",
         )
 
 
-def report(findings: Iterable[Finding], console: Console) -> int:
-    """Prints findings as a table; returns how many are problems."""
-    table = Table(show_lines=True)
-    for column in ("", "about", "found", "what to do"):
-        table.add_column(column, overflow="fold")
-    problems = 0
+def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str, int]) -> Iterator[Finding]:
+    """What each denoiser does within the budgets, or why it cannot."""
+    lengths = {}
+    for task in tasks:
+        try:
+            task.special_tokens()
+        except ValueError:
+            continue  # the vocabulary's problem, which is told there
+        try:
+            full = task.full_chunk(sequence_length)
+        except ValueError as error:
+            yield Finding("problem", "lengths", str(error), concerns=(task.name,))
+            continue
+        lengths[task.name] = full.length
+        if lone := lone_span(task.denoiser, full, sequence_length):
+            yield Finding("note", "lengths", *lone, concerns=(task.name,))
+    if lengths:
+        chunks = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+        budgets = f"inputs of {sequence_length['inputs']:,}, targets of {sequence_length['targets']:,}"
+        yield Finding("ok", "lengths", f"{budgets}; full chunks, in tokens: {chunks}; ul2 lengths tells more")
+
+
+def report(findings: Sequence[Finding], console: Console) -> None:
+    """Prints findings: problems first and again last, notes, and what is fine in few lines."""
+    by_kind = {kind: [finding for finding in findings if finding.kind == kind] for kind in _STYLES}
+    for finding in by_kind["problem"] + by_kind["note"]:
+        remedy = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
+        console.print(_row(finding.kind, finding, f"{finding.what}{remedy}"))
+    for (about, concerns), group in _grouped(by_kind["ok"]).items():
+        console.print(_row("ok", Finding("ok", about, "", concerns=concerns), "; ".join(finding.what for finding in group)))
+    problems, notes = len(by_kind["problem"]), len(by_kind["note"])
+    ending = ":" if problems else "."
+    told = [f"{count or 'no'} {what}{'' if count == 1 else 's'}" for count, what in ((problems, "problem"), (notes, "note"))]
+    console.print(Text(f"{', '.join(told)}{ending}", "bold"))
+    for finding in by_kind["problem"]:
+        console.print(_row("", finding, finding.what))
+
+
+def _grouped(findings: Sequence[Finding]) -> dict[tuple[str, tuple[str, ...]], list[Finding]]:
+    groups: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
     for finding in findings:
-        problems += finding.kind == "problem"
-        table.add_row(_MARKS[finding.kind], Text(finding.about), Text(finding.what), Text(finding.remedy))
-    console.print(table)
-    console.print({0: "no problem", 1: "1 problem"}.get(problems, f"{problems} problems"), style="bold")
-    return problems
+        groups.setdefault((finding.about, finding.concerns), []).append(finding)
+    return groups
+
+
+def _row(mark: str, finding: Finding, text: str) -> Table:
+    more = len(finding.concerns) - _CONCERNED_SHOWN
+    names = [*finding.concerns[:_CONCERNED_SHOWN], *([f"{more} more"] if more > 0 else [])]
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=len("problem"))
+    row.add_column(overflow="fold")
+    row.add_row(
+        Text(mark, _STYLES.get(mark, "")),
+        Text.assemble((finding.about, "bold"), f" ({', '.join(names)})" if names else "", f": {text}"),
+    )
+    return row
 
 
 def _version(package: str) -> str | None:

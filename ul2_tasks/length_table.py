@@ -2,77 +2,177 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import seqio
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from ul2_tasks.advice import best_chunk_tokens, best_lengths, packed_fill
+from ul2_tasks.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
 from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.lengths import Chunk, chunk_length, sentinels_needed
-from ul2_tasks.providers import DenoisingTask
+from ul2_tasks.providers import denoising_tasks, other_tasks
 
 
-def print_lengths(mixture: str, sequence_length: Mapping[str, int], console: Console) -> bool:
-    """Prints a table of the mixture's denoisers, and advice; returns whether all of them fit.
+@dataclasses.dataclass(frozen=True)
+class TaskLengths:
+    """What a task's denoiser makes of the budgets: its full chunk, in tokens; the sentinels it needs, and those there are."""
+
+    task: str
+    denoiser: str
+    chunk: Chunk
+    sentinels_needed: int
+    sentinels: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Remark:
+    """Something to know about a task's lengths; `remedy` is empty where `what` says what to do."""
+
+    task: str
+    what: str
+    remedy: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """A way to use as many tokens in all, with packing: lengths, chunk_tokens, and the part of each budget that holds tokens."""
+
+    name: str
+    sequence_length: Mapping[str, int]
+    chunk_tokens: Mapping[str, int]
+    fill: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """What becomes of the budgets.
+
+    Attributes:
+        mixture, sequence_length: of what.
+        tasks: those that fit.
+        problems: those that do not.
+        notes: span denoisers with one span in a full chunk.
+        ways: to fill packed rows, the first as things are; none, if there are several corpora, or a task does not fit.
+        corpora: the mixtures of one corpus each that it is made of.
+        left_out: tasks that `register` did not make.
+    """
+
+    mixture: str
+    sequence_length: Mapping[str, int]
+    tasks: Sequence[TaskLengths]
+    problems: Sequence[Remark]
+    notes: Sequence[Remark]
+    ways: Sequence[Way]
+    corpora: Sequence[str]
+    left_out: Sequence[str]
+
+
+def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
+    """What becomes of the budgets under a registered mixture. Takes some twenty seconds, most of them for the advice.
 
     Args:
         mixture: its name, such as "ul2_mix".
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        console: where to.
+
+    Raises:
+        ValueError: it has no task that `register` made.
     """
-    provider = seqio.MixtureRegistry.get(mixture)
-    chunks, problems = {}, {}
-    for task in provider.tasks:
+    tasks, problems, notes = [], [], []
+    of_ours = denoising_tasks(mixture)
+    for task in of_ours:
         try:
-            chunks[task] = task.full_chunk(sequence_length)
+            chunk = task.full_chunk(sequence_length)
         except ValueError as error:
-            problems[task.name] = error
-    if chunks:
-        console.print(_table(mixture, chunks, sequence_length), highlight=False)
-    for name, problem in problems.items():
-        console.print(f"[bold red]{name} does not fit:[/] {problem}", highlight=False, soft_wrap=True)
-    denoisers = provider.settings.get("denoisers")  # a mixture of several corpora has none of its own
-    if denoisers and not problems:
-        _print_advice(denoisers, {task.denoiser.name: chunk.length for task, chunk in chunks.items()}, sequence_length, console)
-    return not problems
+            problems.append(Remark(task.name, str(error)))
+            continue
+        needed, present = sentinels_needed(task.denoiser, chunk.length), len(task.special_tokens().sentinels)
+        tasks.append(TaskLengths(task.name, task.denoiser.name, chunk, needed, present))
+        if lone := lone_span(task.denoiser, chunk, sequence_length):
+            notes.append(Remark(task.name, *lone))
+    denoisers = getattr(seqio.get_mixture_or_task(mixture), "settings", {}).get("denoisers")  # of several corpora there are none
+    return Lengths(
+        mixture=mixture,
+        sequence_length=dict(sequence_length),
+        tasks=tasks,
+        problems=problems,
+        notes=notes,
+        ways=_ways(denoisers, tasks, sequence_length) if denoisers and not problems else [],
+        corpora=list(dict.fromkeys(f"{task.source.corpus.name.removesuffix('_corpus')}_mix" for task in of_ours)),
+        left_out=[task.name for task in other_tasks(mixture)],
+    )
 
 
-def _table(mixture: str, chunk_of: Mapping[DenoisingTask, Chunk], sequence_length: Mapping[str, int]) -> Table:
-    """A column for each task."""
-    budgets = f"inputs of at most {sequence_length['inputs']:,} tokens, targets of at most {sequence_length['targets']:,}"
-    table = _columns(f"{mixture}: {budgets}", "a full chunk, in tokens", [task.name for task in chunk_of])
-    chunks = chunk_of.values()
-    for name in ("length", "noise", "spans"):
-        table.add_row(name, *(f"{getattr(chunk, name):,}" for chunk in chunks))
-    for name in ("inputs", "targets"):
-        table.add_row(name, *(f"{getattr(chunk, name):,}" for chunk in chunks))
-        table.add_row("  of the budget", *(f"{getattr(chunk, name) / sequence_length[name]:.0%}" for chunk in chunks))
-    table.add_row("sentinels needed", *(f"{sentinels_needed(task.denoiser, c.length):,}" for task, c in chunk_of.items()))
-    table.add_row("  of the vocabulary's", *(f"{len(task.special_tokens().sentinels):,}" for task in chunk_of))
+def print_lengths(lengths: Lengths, console: Console) -> None:
+    """Prints a table of the mixture's denoisers, what to know about them, and advice."""
+    if lengths.tasks:
+        console.print(_table(lengths), highlight=False)
+    for problem in lengths.problems:
+        console.print(f"[bold red]{problem.task} does not fit:[/] {escape(problem.what)}", highlight=False, soft_wrap=True)
+    for note in lengths.notes:
+        told = escape(f"{note.what}; what to do: {note.remedy}")
+        console.print(f"[yellow]{note.task}:[/] {told}", highlight=False, soft_wrap=True)
+    if lengths.left_out:
+        names = escape(", ".join(lengths.left_out))
+        console.print(f"left out, because ul2_tasks.register did not make them: {names}", highlight=False, soft_wrap=True)
+    if lengths.ways:
+        _print_advice(lengths.ways, console)
+    elif not lengths.problems:
+        console.print(f"chunks are advised for one corpus at a time: {', '.join(lengths.corpora)}", highlight=False, soft_wrap=True)
+
+
+def _ways(denoisers: Sequence[Denoiser], tasks: Sequence[TaskLengths], sequence_length: Mapping[str, int]) -> list[Way]:
+    present = {task.denoiser: task.chunk.length for task in tasks}
+    ways = [
+        ("as above", sequence_length, present),
+        ("advised chunks", sequence_length, best_chunk_tokens(denoisers, sequence_length)),
+    ]
+    if (balanced := best_lengths(denoisers, sequence_length)) != dict(sequence_length):
+        full = {denoiser.name: chunk_length(denoiser, balanced).length for denoiser in denoisers}
+        ways += [("advised lengths", balanced, full), ("advised both", balanced, best_chunk_tokens(denoisers, balanced))]
+    return [
+        Way(name, dict(lengths), {denoiser.name: chunks[denoiser.name] for denoiser in denoisers}, fill)
+        for name, lengths, chunks in ways
+        for fill in [packed_fill(denoisers, lengths, chunks)]
+    ]
+
+
+def _table(lengths: Lengths) -> Table:
+    """A row for each task."""
+    budgets = lengths.sequence_length
+    title = f"inputs of at most {budgets['inputs']:,} tokens, targets of at most {budgets['targets']:,}"
+    columns = ["length", "noise", "spans", "inputs", "targets", "sentinels"]
+    table = _columns(f"{lengths.mixture}: {title}", "a full chunk", columns)
+    for task in lengths.tasks:
+        counts = [f"{getattr(task.chunk, name):,}" for name in ("length", "noise", "spans")]
+        filled = [f"{size:,} ({size / budgets[name]:.0%})" for name in budgets for size in [getattr(task.chunk, name)]]
+        table.add_row(task.task, *counts, *filled, f"{task.sentinels_needed:,} of {task.sentinels:,}")
     return table
 
 
-def _print_advice(
-    denoisers: Sequence[Denoiser], chunk_tokens: Mapping[str, int], sequence_length: Mapping[str, int], console: Console
-) -> None:
-    """A column for each way to use as many tokens in all."""
-    with console.status("packing examples of many sizes"):
-        advised = best_chunk_tokens(denoisers, sequence_length)
-        ways = [("as above", sequence_length, chunk_tokens), ("advised chunks", sequence_length, advised)]
-        if (balanced := best_lengths(denoisers, sequence_length)) != dict(sequence_length):
-            full = {denoiser.name: chunk_length(denoiser, balanced).length for denoiser in denoisers}
-            ways += [("advised lengths", balanced, full), ("advised both", balanced, best_chunk_tokens(denoisers, balanced))]
-        fills = [packed_fill(denoisers, lengths, chunks) for _, lengths, chunks in ways]
-    table = _columns("packed rows, and the part of them that holds tokens", "", [name for name, _, _ in ways])
-    table.add_row("--lengths", *("{inputs},{targets}".format_map(lengths) for _, lengths, _ in ways))
+def _print_advice(ways: Sequence[Way], console: Console) -> None:
+    """A column for each way, and those with chunks of their own as lines to paste."""
+    table = _columns("packed rows, and the part of them that holds tokens", "", [way.name for way in ways])
+    table.add_row("--lengths", *(_of_lengths(way) for way in ways))
     for feature in ("inputs", "targets"):
-        table.add_row(f"{feature} filled", *(f"{fill[feature]:.1%}" for fill in fills))
-    for denoiser in denoisers:
-        table.add_row(f"chunk_tokens {denoiser.name}", *(f"{chunks[denoiser.name]}" for _, _, chunks in ways))
+        table.add_row(f"{feature} filled", *(f"{way.fill[feature]:.1%}" for way in ways))
+    for name in ways[0].chunk_tokens:
+        table.add_row(f"chunk_tokens {name}", *(f"{way.chunk_tokens[name]}" for way in ways))
     console.print(table, highlight=False)
-    console.print(f"advised chunks: register(.., chunk_tokens={advised})", highlight=False, soft_wrap=True)
+    for way in ways[1::2]:
+        by_name = ",".join(f"{name}={tokens}" for name, tokens in way.chunk_tokens.items())
+        for line in (
+            f"{way.name}, to paste:",
+            f"  --lengths {_of_lengths(way)} --chunk_tokens {by_name}",
+            f"  register(.., chunk_tokens={dict(way.chunk_tokens)})",
+        ):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _of_lengths(way: Way) -> str:
+    return "{inputs},{targets}".format_map(way.sequence_length)
 
 
 def _columns(title: str, first: str, names: Sequence[str]) -> Table:

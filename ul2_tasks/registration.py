@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import seqio
 
 from ul2_tasks.memory import texts_in_memory
+from ul2_tasks.providers import DenoisingTask
 from ul2_tasks.registry import register
 from ul2_tasks.sources import open_source
 
@@ -34,7 +35,7 @@ class Registration:
         """Registers it, if that is not done yet, and returns the mixture's name.
 
         Raises:
-            ValueError: see `open_source` and `register`; there is no such mixture.
+            ValueError: see `open_source` and `register`; there is no such mixture; the name is that of a task.
         """
         for module in self.modules:
             importlib.import_module(module)
@@ -43,7 +44,7 @@ class Registration:
         arguments = dict(self.arguments)
         if "preset" in arguments:
             arguments["denoisers"] = arguments.pop("preset")
-        return register(self.name, open_source(**{"spec": "embedded", **self.source}), **arguments)
+        return register(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **self.source}), **arguments)
 
 
 def with_texts(mixture: str, texts: Sequence[str]) -> str:
@@ -71,4 +72,9 @@ def _registered(name: str) -> str:
     for mixture in (f"{name}_mix", name):
         if mixture in names:
             return mixture
+    if name in seqio.TaskRegistry.names():
+        task = seqio.TaskRegistry.get(name)
+        holding = [mixture for mixture in names if task in seqio.MixtureRegistry.get(mixture).tasks]
+        alone = f", and --denoiser {task.denoiser.name} for it alone, in ul2 show" if isinstance(task, DenoisingTask) else ""
+        raise ValueError(f"{name!r} is a task, expected a mixture; those that hold it are {holding}; name one of these{alone}")
     raise ValueError(f"there is no mixture '{name}_mix', only {names}; give its corpus, or the module that registers it")
