@@ -15,11 +15,12 @@ from support import byte_vocabulary, long_documents
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.dissection import dissect
+from ul2_tasks.first_documents import first_documents
 from ul2_tasks.measurements import Statistics
 from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.providers import TASK
 from ul2_tasks.shared_text import WINDOW, Fingerprints, fingerprints
-from ul2_tasks.statistics import BINS, document_lengths, measure, measure_examples, track_on_terminal
+from ul2_tasks.statistics import BINS, measure, measure_examples, track_on_terminal
 from ul2_tasks.statistics_table import print_statistics, write_statistics
 
 LENGTHS = {"inputs": 48, "targets": 48}
@@ -67,7 +68,9 @@ def drawn():
 
 
 def measure_these(mixture, examples) -> Statistics:
-    return measure_examples(mixture, LENGTHS, examples, document_lengths(mixture.tasks, "train"))
+    return measure_examples(
+        mixture, LENGTHS, examples, {c.name: first_documents(c, "train") for c in {task.source.corpus for task in mixture.tasks}}
+    )
 
 
 def broken(statistics) -> set[int]:

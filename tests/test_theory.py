@@ -1,10 +1,8 @@
-"""The laws and bounds against enumeration and SciPy."""
+"""The laws and bounds against enumeration."""
 
 import collections
 import doctest
 import itertools
-import subprocess
-import sys
 from math import comb
 
 import numpy as np
@@ -14,23 +12,15 @@ from support import DENOISERS, denoiser_id
 
 import ul2_tasks.theory
 from ul2_tasks.lengths import noise_counts, noise_range
-from ul2_tasks.theory import binomial_interval, chi_square_p_value, chi_square_tail, part_probabilities, span_probabilities
+from ul2_tasks.theory import binomial_interval, chi_square_p_value, part_probabilities, span_probabilities
 
 OUTSIDE = 1e-6
 
 
 def test_examples_of_the_docstrings_run():
     results = doctest.testmod(ul2_tasks.theory)
-    assert results.attempted >= 2
+    assert results.attempted == 2
     assert not results.failed
-
-
-def test_nothing_of_it_needs_tensorflow():
-    check = (
-        "import sys, types; package = types.ModuleType('ul2_tasks'); package.__path__ = ['ul2_tasks'];"
-        "sys.modules['ul2_tasks'] = package; import ul2_tasks.theory; assert 'tensorflow' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", check], check=True, cwd=ul2_tasks.theory.__file__.rsplit("/", 2)[0])
 
 
 @pytest.mark.parametrize(("total", "parts"), [(total, parts) for total in range(1, 10) for parts in range(1, total + 1)])
@@ -78,32 +68,20 @@ def test_the_law_of_spans_is_that_of_the_denoiser(denoiser, length):
         assert not law[:fewest].any()
 
 
-@pytest.mark.parametrize("trials", [1, 7, 100, 4000, 100_000, 1_000_000])
+@pytest.mark.parametrize("trials", [1, 7, 100, 4000, 1_000_000])
 @pytest.mark.parametrize("probability", [1e-9, 1e-6, 0.001, 0.125, 0.5, 0.93])
-def test_the_binomial_interval_is_the_smallest(trials, probability):
+def test_the_binomial_interval_leaves_out_what_it_may_and_no_more(trials, probability):
     low, high = binomial_interval(trials, probability, OUTSIDE)
     law = scipy.stats.binom(trials, probability)
-
-    def left_out(low, high):
-        return law.cdf(low - 1) + law.sf(high)
-
     assert 0 <= low <= high <= trials
-    assert left_out(low, high) <= OUTSIDE * (1 + 1e-3)
-    # One peak: the smallest interval with enough in it cannot be made narrower at an end, nor beside where it is.
-    if low < high:
-        narrower = [left_out(low + shift, high - 1 + shift) for shift in range(-3, 5)]
-        assert min(narrower) > OUTSIDE * (1 - 1e-3)
+    assert law.cdf(low - 1) <= OUTSIDE / 2 <= law.cdf(low) * (1 + 1e-9)
+    assert law.sf(high) <= OUTSIDE / 2 * (1 + 1e-3)
+    assert high == low or law.sf(high - 1) > OUTSIDE / 2 * (1 - 1e-3)
 
 
 @pytest.mark.parametrize(("trials", "probability", "count"), [(50, 0, 0), (50, 1, 50), (0, 0.3, 0)])
 def test_what_is_certain_has_an_interval_of_one(trials, probability, count):
     assert binomial_interval(trials, probability) == (count, count)
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 9, 10, 57, 200, 1001])
-def test_the_chi_square_tail_is_scipys(degrees):
-    for statistic in (0, 1e-3, 0.5, 1, degrees / 2, degrees, degrees * 1.3, degrees + 60, degrees + 300):
-        assert chi_square_tail(statistic, degrees) == pytest.approx(scipy.stats.chi2.sf(statistic, degrees), rel=1e-8, abs=1e-300)
 
 
 def test_without_merging_the_p_value_is_scipys():

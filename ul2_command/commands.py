@@ -93,7 +93,8 @@ def show(registration, text, texts, denoisers, as_json: bool, **options) -> None
 @of_examples
 @with_examples
 @click.option("--output", shell_complete=files, help="Folder for statistics.json and samples.jsonl, 8 examples of each denoiser.")
-def stats(registration, sequence_length, output: str | None, **options) -> None:
+@click.option("--json", "to_json", is_flag=True, help="What statistics.json holds, instead of tables.")
+def stats(registration, sequence_length, output: str | None, to_json: bool, **options) -> None:
     """Measures mixed examples, and checks the laws.
 
     Beside what the objective asks for: rates, corruption, spans, lengths, padding, packing, truncation (there must be none),
@@ -105,14 +106,17 @@ def stats(registration, sequence_length, output: str | None, **options) -> None:
     from rich.console import Console
 
     from ul2_tasks.statistics import measure
-    from ul2_tasks.statistics_table import print_statistics, write_statistics
+    from ul2_tasks.statistics_table import as_json, print_statistics, write_statistics
 
     mixture = registration.apply()
     statistics = measure(mixture, sequence_length, **options)
-    print_statistics(statistics, Console())
+    if to_json:
+        click.echo(as_json(statistics), nl=False)
+    else:
+        print_statistics(statistics, Console())
     if output:
         for path in write_statistics(statistics, _samples(mixture, sequence_length, options), output):
-            click.echo(f"wrote {path}")
+            click.echo(f"wrote {path}", err=to_json)
     _exit_if_broken(statistics)
 
 

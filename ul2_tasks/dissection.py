@@ -80,3 +80,12 @@ def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray]) -> Dissection
     runs = [run for pair in zip(kept, [*noise, np.array([], np.int64)]) for run in pair]
     is_noise = np.repeat(np.arange(len(runs)) % 2 == 1, [run.size for run in runs])
     return Dissection(np.concatenate(runs), is_noise, np.array([run.size for run in noise], np.int64))
+
+
+def places(dissection: Dissection, denoiser: Denoiser, special: SpecialTokens) -> np.ndarray:
+    """[L] int64: where each token of a chunk stands, in the inputs if it is kept and in the targets if it is noise."""
+    is_noise = dissection.is_noise
+    begun = np.cumsum(is_noise & ~np.append(False, is_noise[:-1])) if denoiser.sentinel else 0  # spans, each with a sentinel before
+    in_inputs = len(special.mode) + np.cumsum(~is_noise) - 1 + begun
+    in_targets = np.cumsum(is_noise) - 1 + begun
+    return np.where(is_noise, in_targets, in_inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ul2_tasks.measurements import Law, TaskStatistics
+from ul2_tasks.measurements import Law, OtherTask, TaskStatistics
 from ul2_tasks.tally import Tally
 from ul2_tasks.theory import SIGNIFICANCE
 
@@ -12,9 +12,16 @@ LEAST_PAIRS = 20  # of examples of one number, for a verdict on the text that th
 
 
 def check_laws(
-    tallies: Sequence[Tally], tasks: Sequence[TaskStatistics], shared_text: Sequence[Mapping[str, object]], examples: int
+    tallies: Sequence[Tally],
+    tasks: Sequence[TaskStatistics],
+    others: Sequence[OtherTask],
+    shared_text: Sequence[Mapping[str, object]],
+    examples: int,
 ) -> list[Law]:
-    """All laws, of the tasks' tallies and statistics, of what pairs of tasks share, and of the number of examples."""
+    """All laws, of the denoising tasks' tallies and statistics, of other tasks, of what pairs share, and of so many examples.
+
+    `examples` are those of the denoising tasks.
+    """
 
     def no_example(law: str, kind: str) -> Law:
         count = sum(tally.faults[kind] for tally in tallies)
@@ -29,13 +36,13 @@ def check_laws(
         no_example("every chunk has exactly the noise tokens and spans of its length", "miscounted"),
         no_example("no padding, sentinel or mode is inside a chunk", "special"),
         no_example("inputs are never empty", "empty"),
-        _rates_law(tasks),
+        _rates_law([*tasks, *others]),
         _span_lengths_law(tasks),
         _shared_text_law(shared_text),
     ]
 
 
-def _rates_law(tasks: Sequence[TaskStatistics]) -> Law:
+def _rates_law(tasks: Sequence[TaskStatistics | OtherTask]) -> Law:
     wrong = [task for task in tasks if not task.share["low"] <= task.share["examples"] <= task.share["high"]]
     found = [
         f"{task.task} is {task.share['examples']:.2%}, wanted {task.share['wanted']:.2%}, within {task.share['low']:.2%} .."

@@ -27,11 +27,56 @@ class Law:
 
 
 @dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The first documents of a corpus, and what the vocabulary makes of their text.
+
+    Attributes:
+        corpus: the name of its task.
+        source, vocabulary: in words.
+        tasks: the names of those that read it.
+        documents: how many were looked at; `is_all`: whether there are no others.
+        tokens: of a document.
+        histogram: how many "documents" have so many tokens, from each of "values" up to the next.
+        characters_a_token, unknown: characters by tokens, and the part of the tokens that are the vocabulary's unknown.
+        come_back: the part of the documents whose text is what their tokens decode to; of the first ones alone where they are long.
+        lost: what of a text this vocabulary does not give back, in words.
+        in_memory: whether these documents were read, in memory, instead of the corpus; see `drawing`.
+        times_read: the tokens of all chunks by those of these documents; None where there are other documents.
+    """
+
+    corpus: str
+    source: str
+    vocabulary: str
+    tasks: Sequence[str]
+    documents: int
+    is_all: bool
+    tokens: Summary
+    histogram: Mapping[str, Sequence[int]]
+    characters_a_token: float | None
+    unknown: float | None
+    come_back: float | None
+    lost: Sequence[str]
+    in_memory: bool
+    times_read: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherTask:
+    """What was measured of a task of another kind: its name, examples, share and lengths, as those of `TaskStatistics`."""
+
+    task: str
+    examples: int
+    share: Mapping[str, float]
+    lengths: Mapping[str, Summary | None]
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskStatistics:
     """What was measured of one task. What there is nothing to measure of is None.
 
     Attributes:
         task: its name.
+        corpus: the name of its corpus's task.
         denoiser: its fields.
         full_chunk: those of `lengths.Chunk`.
         examples, full_examples: how many were drawn, and how many of them are full chunks.
@@ -49,6 +94,7 @@ class TaskStatistics:
     """
 
     task: str
+    corpus: str
     denoiser: Mapping[str, object]
     full_chunk: Mapping[str, int]
     examples: int
@@ -70,8 +116,11 @@ class Statistics:
     Attributes:
         mixture, version, split, seed, examples, sequence_length: what was drawn, and by which version of this package.
         corpus, vocabulary: in words.
-        documents: of the corpus: how many were "looked_at", and their "tokens".
-        tasks: in the mixture's order.
+        documents: of all corpora: how many were "looked_at", and their "tokens".
+        corpora: each of them.
+        tasks: the denoising tasks, in the mixture's order.
+        others: the tasks of other kinds. Examples, shares, lengths and fill are of all tasks, the rest of denoising tasks.
+        notes: what to know of this sample, in words.
         share_sentence: what the weights mean for the loss, in words.
         lengths, compression: as those of a task, of all examples.
         fill: the part of rows that holds tokens: "unpacked", an example a row; "packed", as `packing` packs these
@@ -93,7 +142,10 @@ class Statistics:
     corpus: str
     vocabulary: str
     documents: Mapping[str, object]
+    corpora: Sequence[Corpus]
     tasks: Sequence[TaskStatistics]
+    others: Sequence[OtherTask]
+    notes: Sequence[str]
     share_sentence: str
     lengths: Mapping[str, Summary | None]
     compression: float | None

@@ -15,7 +15,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.chunking import cut, joined, slide, split_apart
+from ul2_tasks.chunking import cut, joined, marked, slide, split_apart, without_marks
 from ul2_tasks.corruption import corrupt_rows
 from ul2_tasks.denoisers import CausalDenoiser, Denoiser
 from ul2_tasks.graphs import as_written
@@ -38,6 +38,7 @@ def chunk(
     chunk_tokens: int | None = None,
     merge_examples: bool = True,
     separate_documents: bool = False,
+    mark_documents: bool = False,
 ) -> tf.data.Dataset:
     """Cuts tokenized documents into blocks of chunks as long as the budgets allow.
 
@@ -56,9 +57,11 @@ def chunk(
         chunk_tokens: an upper bound for the chunk.
         merge_examples: whether documents are joined.
         separate_documents: whether an EOS ends each document when they are joined.
+        mark_documents: whether blocks tell where documents begin.
 
     Returns:
-        A dataset of blocks {"tokens": [R, L] int32, "length": [R] int32}, R and L varying, rows padded with 0 at their end.
+        A dataset of blocks {"tokens": [R, L] int32, "length": [R] int32}, R and L varying, rows padded with 0 at their end; with
+        `mark_documents` also "starts_document": [R, L] bool.
 
     Raises:
         ValueError: see `lengths.chunk_length` and `vocabularies.special_tokens`.
@@ -74,17 +77,29 @@ def chunk(
     is_text = np.array([id not in special.reserved for id in range(output_features["targets"].vocabulary.vocab_size)])
 
     def checked(tokens: tf.Tensor) -> tf.Tensor:
-        return _check_text_ids(tf.cast(tokens, tf.int32), is_text, denoiser)
+        tokens = tf.cast(tokens, tf.int32)
+        if not mark_documents:
+            return _check_text_ids(tokens, is_text, denoiser)
+        ids = without_marks(tokens)
+        return _check_text_ids(ids, is_text, denoiser) + (tokens - ids)
+
+    def tell_marks(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        ids = without_marks(block["tokens"])
+        return {**block, "tokens": ids, "starts_document": block["tokens"] != ids}
 
     stride = getattr(denoiser, "stride", None) or full.length
     keep_partial = getattr(denoiser, "keep_partial", True)
     rows = max(1, TOKENS_PER_BLOCK // full.length)
+    ends = ends or ([special.eos] if separate_documents else [])
+    if mark_documents:
+        dataset, starts, ends = marked(dataset, starts, ends), [], []
     if not merge_examples:
-        return split_apart(dataset, full.length, stride, rows, keep_partial, checked, starts, ends)
-    tokens = joined(dataset, starts, ends or ([special.eos] if separate_documents else []))
-    if stride < full.length:
-        return slide(tokens, full.length, stride, rows, keep_partial, checked)
-    return cut(tokens, full.length, rows, keep_partial, checked)
+        blocks = split_apart(dataset, full.length, stride, rows, keep_partial, checked, starts, ends)
+    elif stride < full.length:
+        blocks = slide(joined(dataset, starts, ends), full.length, stride, rows, keep_partial, checked)
+    else:
+        blocks = cut(joined(dataset, starts, ends), full.length, rows, keep_partial, checked)
+    return blocks.map(tell_marks) if mark_documents else blocks
 
 
 @as_written

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import seqio
 
 from ul2_tasks.vocabularies import SpecialTokens, piece_names
 
 _BYT5_BYTES = range(3, 259)
+_BORDER = -1  # stands among ids where a document begins
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
 
@@ -25,11 +26,12 @@ class Segment:
     """A part of an example's inputs or targets.
 
     Attributes:
-        kind: "text"; "bytes", a part of a character, or a token that is no text at all; "sentinel"; "mode"; "eos".
+        kind: "text"; "bytes", a part of a character, or a token that is no text at all; "sentinel"; "mode"; "eos"; "border", where
+            another document begins, without a text and without a token.
         text: of text what its tokens add to the text, spaces at its ends included; of bytes "<0xE6><0x97>", or the
             tokens' names; of special tokens their names.
         tokens: how many there are. A token with a whole character and a part of one counts where it begins.
-        span: the number of the noise span that it is, or is the sentinel of; None for kept text, mode and EOS.
+        span: the number of the noise span that it is, or is the sentinel of; None for kept text, mode, EOS and borders.
     """
 
     kind: str
@@ -38,7 +40,9 @@ class Segment:
     span: int | None
 
 
-def segments(vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialTokens, feature: str) -> list[Segment]:
+def segments(
+    vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
+) -> list[Segment]:
     """The inputs or the targets of an example, in parts that people can read.
 
     All parts' texts, but for the special tokens', are the text that all the ids make, byte for byte.
@@ -49,19 +53,20 @@ def segments(vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialT
         special: the special ids of the example's denoiser.
         feature: "inputs", where the text is kept, or "targets", where each text is the span of the sentinel before it;
             without sentinels it is span 0.
+        borders: the positions in `ids` at which another document begins.
 
     Raises:
         ValueError: there is no such feature.
     """
     if feature not in ("inputs", "targets"):
         raise ValueError(f"feature is {feature!r}, expected 'inputs' or 'targets'")
-    ids = [int(id) for id in ids]
+    ids = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
     found = []
     if feature == "inputs" and special.mode and tuple(ids[: len(special.mode)]) == special.mode:
         found.append(Segment("mode", _mode_name(vocabulary, special), len(special.mode), None))
         ids = ids[len(special.mode) :]
     number = {id: span for span, id in enumerate(special.sentinels)}
-    text_bytes = _text_bytes(vocabulary, {*ids} - {*number, special.eos})
+    text_bytes = _text_bytes(vocabulary, {*ids} - {*number, special.eos, _BORDER})
 
     span = None if feature == "inputs" else 0
     for is_text, run in itertools.groupby(ids, key=text_bytes.__contains__):
@@ -69,6 +74,9 @@ def segments(vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialT
             found += _text(vocabulary, list(run), text_bytes, span)
             continue
         for id in run:
+            if id == _BORDER:
+                found.append(Segment("border", "", 0, None))
+                continue
             name = _name(vocabulary, id)
             if id in number:
                 found.append(Segment("sentinel", name, 1, number[id]))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ul2_tasks.dissection import dissect
+import numpy as np
+
+from ul2_tasks.dissection import dissect, places
+from ul2_tasks.drawing import marked_task, quick_tasks
 from ul2_tasks.providers import DenoisingTask, denoising_tasks
 from ul2_tasks.readable import Segment, segments
 from ul2_tasks.vocabularies import SpecialTokens
@@ -34,7 +37,7 @@ class Sample:
         number: 0, 1 .. within the task.
         counts: its numbers.
         ids: {"inputs": [tokens] int, "targets": [tokens] int}, EOS included.
-        inputs, targets: the same to read.
+        inputs, targets: the same to read, with a border where another document begins, before its first token.
     """
 
     task: str
@@ -66,17 +69,17 @@ def draw(
         split: the corpus's.
         denoisers: the names of those to draw of; by default all.
         num_epochs: how often the corpus is read; None for as often as it takes, each time with other noise. With a number
-            there may be fewer than `count`.
+            there may be fewer than `count`. Where None would mean to read very many documents, the first ones are read, in memory.
 
     Raises:
         ValueError: there is no such denoiser; the corpus has no token; the lengths do not fit, see `lengths.chunk_length`.
     """
-    tasks = denoising_tasks(mixture, denoisers)
-    for corpus in {task.source.corpus.name: task for task in tasks}.values():
-        _check_has_tokens(corpus, split)
+    tasks = {task.name: task for task in denoising_tasks(mixture, denoisers)}
+    quick, _ = quick_tasks(list(tasks.values()), sequence_length, split, dict.fromkeys(tasks, count))
+    tasks = tasks if num_epochs else quick
     return (
         _sample(task, special, number, example)
-        for task in tasks
+        for task in map(marked_task, tasks.values())
         for special in [task.special_tokens()]  # once a task: it looks at all ids
         for number, example in enumerate(
             task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs).take(count).as_numpy_iterator()
@@ -84,16 +87,12 @@ def draw(
     )
 
 
-def _check_has_tokens(task: DenoisingTask, split: str) -> None:
-    """Without any, a corpus that is read again and again would be read for ever."""
-    documents = task.source.get_dataset(split=split, shuffle=False)
-    if not any(document["targets"].size for document in documents.as_numpy_iterator()):
-        raise ValueError(f"{task.source.corpus.name!r} has no text in split {split!r}: there is nothing to draw examples from")
-
-
-def _sample(task: DenoisingTask, special: SpecialTokens, number: int, example: Mapping[str, Sequence[int]]) -> Sample:
+def _sample(task: DenoisingTask, special: SpecialTokens, number: int, example: Mapping[str, np.ndarray]) -> Sample:
     vocabulary = task.output_features["targets"].vocabulary
     whole = dissect(example, task.denoiser, special)
+    begins = np.flatnonzero(example["starts_document"])
+    begins = begins[(begins > 0) & (begins < len(whole.chunk))]
+    noise_begins, at = whole.is_noise[begins], places(whole, task.denoiser, special)[begins]
     noise, chunk = int(whole.is_noise.sum()), len(whole.chunk)
     return Sample(
         task=task.name,
@@ -102,6 +101,6 @@ def _sample(task: DenoisingTask, special: SpecialTokens, number: int, example: M
         number=number,
         counts=Counts(chunk, noise, len(whole.spans), len(example["inputs"]), len(example["targets"]), noise / chunk),
         ids={feature: [int(id) for id in example[feature]] for feature in ("inputs", "targets")},
-        inputs=segments(vocabulary, example["inputs"], special, "inputs"),
-        targets=segments(vocabulary, example["targets"], special, "targets"),
+        inputs=segments(vocabulary, example["inputs"], special, "inputs", at[~noise_begins].tolist()),
+        targets=segments(vocabulary, example["targets"], special, "targets", at[noise_begins].tolist()),
     )

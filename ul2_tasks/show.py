@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.providers import DenoisingTask, denoising_tasks
+from ul2_tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.readable import Segment
 from ul2_tasks.samples import Sample, draw
 
@@ -29,6 +29,7 @@ _NARROWEST = 0.3  # of the two columns' room
 _MOVING = ("Cc", "Zl", "Zp")  # Unicode's categories of what moves the cursor
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of writing
 _LINE_END = "⏎\n"
+_BORDER = "‖"
 # Lines may break around these, without a space: Japanese and Chinese letters.
 _IDEOGRAPH = "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 _ATOMS = {  # what a line does not break
@@ -63,6 +64,11 @@ def show(
     budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
     console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
     tasks = {task.name: task for task in denoising_tasks(mixture, denoisers)}
+    if any(task.preprocessors[0].keywords["merge_examples"] for task in tasks.values()):
+        console.print(Text(f"{_BORDER} stands where another document begins", "dim"))
+    others = ", ".join(task.name for task in other_tasks(mixture))
+    if others:
+        console.print(Text(f"not shown, as they are no denoising tasks: {others}", "dim"))
     for name, group in itertools.groupby(samples, key=lambda sample: sample.task):
         console.rule(Text(name, "bold"), style="dim", align="left")
         console.print(_description(tasks[name], sequence_length), "")
@@ -162,13 +168,13 @@ def _visible(character: str) -> str:
 
 
 def _atoms(part: Segment) -> list[tuple[str, str]]:
-    text = visible(part.text)
+    text = _BORDER if part.kind == "border" else visible(part.text)
     return [(atom, _style(part)) for atom in (_ATOMS[part.kind].findall(text) if part.kind in _ATOMS else [text])]
 
 
 def _style(part: Segment) -> str:
     colour = "" if part.span is None else _COLOURS[part.span % len(_COLOURS)]
-    marks = {"mode": "bold reverse", "sentinel": "bold reverse", "eos": "dim", "bytes": "italic"}
+    marks = {"mode": "bold reverse", "sentinel": "bold reverse", "eos": "dim", "bytes": "italic", "border": "bold"}
     return f"{marks.get(part.kind, '')} {colour}".strip()
 
 

@@ -1,7 +1,7 @@
 """What a mixture's examples are like, measured on a sample of it, beside what the objective says they must be.
 
-The sample comes from the mixture's own `get_dataset`, and each example is put together again (`dissection`). What must
-hold whatever the corpus is a law; all else is a number to look at.
+The sample is what the mixture's `get_dataset` gives (`drawing`), and each example is put together again (`dissection`). What
+must hold whatever the corpus is a law; all else is a number to look at. Of tasks of other kinds there are shares and lengths.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import seqio
@@ -17,18 +17,22 @@ from rich.console import Console
 from rich.progress import track
 
 import ul2_tasks
+from ul2_tasks import vocabularies
+from ul2_tasks.corpora import text_tokenizer
+from ul2_tasks.drawing import drawn_mixture, quick_tasks, reads_memory
+from ul2_tasks.first_documents import FirstDocuments
 from ul2_tasks.identity import describe_source
 from ul2_tasks.laws import check_laws
-from ul2_tasks.measurements import Statistics, Summary, TaskStatistics
+from ul2_tasks.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 from ul2_tasks.packing import count_rows
-from ul2_tasks.providers import TASK, DenoisingMixture, DenoisingTask
+from ul2_tasks.providers import TASK, DenoisingTask, denoising_tasks
 from ul2_tasks.shared_text import pairs_that_share
 from ul2_tasks.tally import COLUMNS, FEATURES, Tally
 from ul2_tasks.theory import binomial_interval, chi_square_p_value, span_probabilities
 from ul2_tasks.vocabularies import vocabulary_identity
 
 QUANTILES = (5, 25, 50, 75, 95)
-DOCUMENTS = 1000  # of each corpus that are looked at
+MANY_TIMES = 10  # that the examples hold a corpus, which is told
 POOL = 4096  # examples that are packed together
 BINS = 50  # of the positions in a chunk
 MAX_LENGTHS = 60  # of spans that are told apart; more are put into bins
@@ -55,7 +59,7 @@ def measure(
     """Draws examples of a registered mixture, and measures them.
 
     Args:
-        mixture: its name, such as "ul2_mix".
+        mixture: its name, such as "ul2_mix": of `register` or `mix`, or any of SeqIO's that has such tasks.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
         examples: how many, at least 1.
         seed: of the sample.
@@ -63,23 +67,30 @@ def measure(
         progress: is given the examples and their number, and gives the examples on, one by one.
 
     Raises:
-        ValueError: no example is asked for; there is no such mixture; the corpus has no text; see `lengths.chunk_length` and
-            `vocabularies.special_tokens`.
+        ValueError: no example is asked for; there is no such mixture or split; the corpus has no text; see
+            `providers.denoising_tasks`, `lengths.chunk_length` and `vocabularies.special_tokens`.
     """
     if examples < 1:
         raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
     provider = seqio.MixtureRegistry.get(mixture)
-    documents = document_lengths(provider.tasks, split)  # first: a corpus without text would be repeated without end
-    dataset = provider.get_dataset(sequence_length, split=split, seed=seed, num_epochs=None, passthrough_features=[TASK])
-    drawn = progress(dataset.take(examples).as_numpy_iterator(), examples)
-    return measure_examples(provider, sequence_length, drawn, documents, seed, split)
+    present = [task for task in denoising_tasks(mixture) if split in task.splits]
+    if not present:
+        splits = sorted({name for task in denoising_tasks(mixture) for name in task.splits})
+        raise ValueError(f"no denoising task of {mixture!r} has a split {split!r}, only {splits}")
+    counts = {task.name: examples * provider.get_rate(task) / provider.total_rate for task in present}
+    tasks, documents = quick_tasks(present, sequence_length, split, counts)
+    drawn = drawn_mixture(provider, tasks)
+    dataset = drawn.get_dataset(sequence_length, split=split, seed=seed, num_epochs=None, passthrough_features=[TASK])
+    return measure_examples(
+        drawn, sequence_length, progress(dataset.take(examples).as_numpy_iterator(), examples), documents, seed, split
+    )
 
 
 def measure_examples(
-    mixture: DenoisingMixture,
+    mixture: seqio.Mixture,
     sequence_length: Mapping[str, int],
     examples: Iterable[Mapping[str, np.ndarray]],
-    documents: Mapping[str, np.ndarray],
+    documents: Mapping[str, FirstDocuments],
     seed: int | None = 0,
     split: str = "train",
 ) -> Statistics:
@@ -89,34 +100,43 @@ def measure_examples(
         mixture, sequence_length, seed, split: what they are of.
         examples: at least one of {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes}, from an endless dataset.
             Memory grows by some 30 bytes for each.
-        documents: see `document_lengths`.
+        documents: of each corpus, by the name of its task.
     """
-    tasks = {task.name: task for task in mixture.tasks}
+    present = [task for task in mixture.tasks if split in task.splits]
+    tasks = {task.name: task for task in present if isinstance(task, DenoisingTask)}
+    others = [task.name for task in present if task.name not in tasks]
     every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // FINGERPRINTS_A_CHUNK)
     tallies = {name: Tally(task, sequence_length, every) for name, task in tasks.items()}
-    numbers = {name: number for number, name in enumerate(tasks)}
+    numbers = {name: number for number, name in enumerate([*tasks, *others])}
     table = array.array("i")
     for example in examples:
         name = example[TASK].decode()
-        table.extend((numbers[name], *tallies[name].add(example)))
+        counts = tallies[name].add(example) if name in tallies else [len(example[key]) for key in FEATURES]
+        table.extend((numbers[name], *counts, *[0] * (len(COLUMNS) - len(counts))))
     which, *columns = np.frombuffer(table, np.int32).reshape(-1, 1 + len(COLUMNS)).T
     drawn = dict(zip(COLUMNS, columns))
 
-    rates = {name: mixture.get_rate(task) / mixture.total_rate for name, task in tasks.items()}
+    rates = {task.name: mixture.get_rate(task) for task in present}
+    rates = {name: rate / sum(rates.values()) for name, rate in rates.items()}
+    own = {name: {key: values[which == number] for key, values in drawn.items()} for name, number in numbers.items()}
     measured = [
-        _task_statistics(
-            tallies[name],
-            {key: values[which == number] for key, values in drawn.items()},
-            drawn,
-            rates[name],
-            documents[tasks[name].source.corpus.name].mean(),
+        _task_statistics(tallies[name], own[name], drawn, rates[name], documents[task.source.corpus.name].lengths.mean())
+        for name, task in tasks.items()
+    ]
+    other_tasks = [
+        OtherTask(
+            task=name, examples=len(own[name]["inputs"]), share=_share(own[name], drawn, rates[name]), lengths=_lengths(own[name])
         )
-        for name, number in numbers.items()
+        for name in others
     ]
     shared_text = [_shared_text(tallies[a], tallies[b]) for a, b in itertools.combinations(tasks, 2)]
-    corpora = {task.source.corpus.name: task.source.corpus for task in tasks.values()}
-    vocabularies = dict.fromkeys(vocabulary_identity(task.output_features["targets"].vocabulary) for task in tasks.values())
-    lengths = np.concatenate(list(documents.values()))
+    read = {
+        name: sum(int(own[task.name]["chunk"].sum()) for task in tasks.values() if task.source.corpus.name == name)
+        for name in documents
+    }
+    corpora = [_corpus(name, documents[name], tasks.values(), read[name]) for name in documents]
+    lengths = np.concatenate([found.lengths for found in documents.values()])
+    ours = sum(task.examples for task in measured)
     return Statistics(
         mixture=mixture.name,
         version=ul2_tasks.__version__,
@@ -124,55 +144,93 @@ def measure_examples(
         seed=seed,
         examples=len(which),
         sequence_length={key: int(sequence_length[key]) for key in FEATURES},
-        corpus="; ".join(describe_source(corpus.source) for corpus in corpora.values()),
-        vocabulary="; ".join(vocabularies),
+        corpus="; ".join(corpus.source for corpus in corpora),
+        vocabulary="; ".join(dict.fromkeys(corpus.vocabulary for corpus in corpora)),
         documents={"looked_at": len(lengths), "tokens": _summary(lengths)},
+        corpora=corpora,
         tasks=measured,
-        share_sentence=_share_sentence(measured),
+        others=other_tasks,
+        notes=[*_notes_on_tasks(mixture, split, others), *(note for corpus in corpora for note in _notes(corpus))],
+        share_sentence=_share_sentence([*measured, *other_tasks]),
         lengths=_summaries(drawn),
         compression=_ratio(drawn["inputs"][drawn["chunk"] > 0].sum(), drawn["chunk"].sum()),
         fill=_fill(drawn, sequence_length),
         truncated=sum(tally.faults["truncated"] for tally in tallies.values()),
         shared_text=shared_text,
-        laws=check_laws(list(tallies.values()), measured, shared_text, len(which)),
+        laws=check_laws(list(tallies.values()), measured, other_tasks, shared_text, ours),
     )
 
 
-def document_lengths(tasks: Iterable[DenoisingTask], split: str) -> dict[str, np.ndarray]:
-    """Tokens of the first documents of each corpus that the tasks read: [documents] int, by the name of the corpus's task.
+def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask], tokens_read: int) -> Corpus:
+    of_corpus = [task for task in tasks if task.source.corpus.name == name]
+    corpus = of_corpus[0].source.corpus
+    lengths = documents.lengths
+    exponents = np.frexp(lengths)[1]  # 0 of 0, 1 of 1, 2 of 2 and 3, 3 of 4 to 7, ..
+    return Corpus(
+        corpus=name,
+        source=describe_source(corpus.source),
+        vocabulary=vocabulary_identity(corpus.output_features["targets"].vocabulary),
+        tasks=[task.name for task in of_corpus],
+        documents=len(lengths),
+        is_all=documents.is_all,
+        tokens=_summary(lengths),
+        histogram={
+            "values": [0, *(1 << exponent for exponent in range(exponents.max()))],
+            "documents": np.bincount(exponents).tolist(),
+        },
+        characters_a_token=_ratio(documents.characters, lengths.sum()),
+        unknown=_ratio(documents.unknown, lengths.sum()),
+        come_back=_ratio(documents.come_back, documents.decoded),
+        lost=_what_is_lost(corpus),
+        in_memory=any(map(reads_memory, of_corpus)),
+        times_read=_ratio(tokens_read, lengths.sum()) if documents.is_all or reads_memory(of_corpus[0]) else None,
+    )
 
-    Raises:
-        ValueError: there is no token in a whole corpus.
-    """
-    lengths = {}
-    for corpus in dict.fromkeys(task.source.corpus for task in tasks):
-        documents = corpus.get_dataset(None, split, shuffle=False, trim_output_features=False, try_in_mem_cache=False)
-        sizes = [document["targets"].size for document in documents.take(DOCUMENTS).as_numpy_iterator()]
-        if len(sizes) < DOCUMENTS and not any(sizes):
-            raise ValueError(f"{corpus.name!r} has {len(sizes)} documents in split {split!r}, and no token; name another")
-        lengths[corpus.name] = np.array(sizes, np.int64)
-    return lengths
+
+def _what_is_lost(corpus: seqio.Task) -> list[str]:
+    what_is_lost = getattr(vocabularies, "what_is_lost", lambda vocabulary: [])
+    return what_is_lost(text_tokenizer(corpus))
+
+
+def _notes_on_tasks(mixture: seqio.Mixture, split: str, others: Sequence[str]) -> Iterator[str]:
+    absent = [task.name for task in mixture.tasks if split not in task.splits]
+    if absent:
+        yield f"left out, as they have no split {split!r}: {', '.join(absent)}"
+    if others:
+        yield f"not of ul2_tasks, of which shares and lengths alone are measured and no law but that of rates: {', '.join(others)}"
+
+
+def _notes(corpus: Corpus) -> Iterator[str]:
+    tokens = f"{round(corpus.tokens.mean * corpus.documents):,} tokens"
+    if corpus.in_memory:
+        part = "all" if corpus.is_all else "the first"
+        yield (
+            f"to read {corpus.corpus} often enough would take minutes, as its documents are so few or so short: {part}"
+            f" {corpus.documents:,} documents, of {tokens}, were read in memory, and these examples hold them"
+            f" {corpus.times_read:,.0f} times"
+        )
+    elif corpus.times_read is not None and corpus.times_read > MANY_TIMES:
+        yield f"{corpus.corpus} has {tokens}: these examples hold it {corpus.times_read:,.0f} times"
 
 
 def _task_statistics(
     tally: Tally, own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float, tokens_a_document: float
 ) -> TaskStatistics:
     """`own` and `all_`: `COLUMNS` of the task's examples and of all, [examples] int32 each."""
-    full, examples, drawn = tally.full, len(own["inputs"]), len(all_["inputs"])
+    full, examples = tally.full, len(own["inputs"])
     full_examples = int(own["is_full"].sum())
-    low, high = binomial_interval(drawn, rate)
-    bounds = {"wanted": rate, "low": low / drawn, "high": high / drawn}
     is_whole = own["chunk"] > 0
     documents_per_chunk = full.length / tokens_a_document if tokens_a_document else None
     if documents_per_chunk and not tally.joins_documents:
         documents_per_chunk = min(1.0, documents_per_chunk)
     return TaskStatistics(
         task=tally.task.name,
+        corpus=tally.task.source.corpus.name,
         denoiser=dataclasses.asdict(tally.task.denoiser),
         full_chunk=dataclasses.asdict(full),
         examples=examples,
         full_examples=full_examples,
-        share={**bounds, "examples": examples / drawn, **{key: _ratio(own[key].sum(), all_[key].sum()) for key in FEATURES}},
+        share=_share(own, all_, rate),
         corruption_rate={"wanted": full.noise / full.length, "measured": _ratio(own["noise"].sum(), own["chunk"].sum())},
         spans=_spans(tally, own, full_examples),
         lengths=_summaries(own),
@@ -181,6 +239,15 @@ def _task_statistics(
         masked=_in_bins(tally.noise_at / full_examples) if full_examples else None,
         documents_per_chunk=documents_per_chunk,
     )
+
+
+def _share(own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float) -> dict[str, float | None]:
+    drawn = len(all_["inputs"])
+    low, high = binomial_interval(drawn, rate)
+    return {
+        **{"wanted": rate, "low": low / drawn, "high": high / drawn, "examples": len(own["inputs"]) / drawn},
+        **{key: _ratio(own[key].sum(), all_[key].sum()) for key in FEATURES},
+    }
 
 
 def _spans(tally: Tally, own: Mapping[str, np.ndarray], full_examples: int) -> dict[str, object]:
@@ -223,8 +290,11 @@ def _in_bins(values: np.ndarray) -> list[float]:
 
 
 def _summaries(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
-    chunks = columns["chunk"][columns["chunk"] > 0]
-    return {"inputs": _summary(columns["inputs"]), "targets": _summary(columns["targets"]), "chunk": _summary(chunks)}
+    return {**_lengths(columns), "chunk": _summary(columns["chunk"][columns["chunk"] > 0])}
+
+
+def _lengths(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
+    return {key: _summary(columns[key]) for key in FEATURES}
 
 
 def _summary(values: np.ndarray) -> Summary | None:
@@ -251,7 +321,7 @@ def _fill(columns: Mapping[str, np.ndarray], sequence_length: Mapping[str, int])
     return {kind: dict(zip(FEATURES, fill.tolist())) for kind, fill in fills.items()}
 
 
-def _share_sentence(tasks: Sequence[TaskStatistics]) -> str:
+def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
     """Weights count examples, the loss counts target tokens."""
     drawn = [task for task in tasks if task.examples]
     greatest = max(drawn, key=lambda task: (task.share["wanted"], task.share["targets"]))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.measurements import Statistics, Summary, TaskStatistics
+from ul2_tasks.measurements import Corpus, Statistics, Summary, TaskStatistics
 
 NOTHING = "–"
 MAX_PAIRS = 10  # of tasks whose shared text is shown
@@ -30,6 +30,11 @@ def print_statistics(statistics: Statistics, console: Console) -> None:
     console.print(f"{broken} of {len(statistics.laws)} laws broken" if broken else "all laws hold", style="bold")
 
 
+def as_json(statistics: Statistics) -> str:
+    """What statistics.json holds."""
+    return json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write_statistics(statistics: Statistics, samples: Iterable, folder: str) -> list[str]:
     """Writes statistics.json, and samples.jsonl, a line a sample, into a folder, which is made if there is none.
 
@@ -44,7 +49,7 @@ def write_statistics(statistics: Statistics, samples: Iterable, folder: str) -> 
     tf.io.gfile.makedirs(folder)
     paths = [os.path.join(folder, name) for name in ("statistics.json", "samples.jsonl")]
     with tf.io.gfile.GFile(paths[0], "w") as file:
-        file.write(json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        file.write(as_json(statistics))
     with tf.io.gfile.GFile(paths[1], "w") as file:
         for sample in samples:
             file.write(json.dumps(dataclasses.asdict(sample), ensure_ascii=False, allow_nan=False) + "\n")
@@ -53,30 +58,42 @@ def write_statistics(statistics: Statistics, samples: Iterable, folder: str) -> 
 
 def _heading(statistics: Statistics) -> Group:
     budgets = ", ".join(f"{key} {tokens:,}" for key, tokens in statistics.sequence_length.items())
-    tokens = statistics.documents["tokens"]
-    documents = (
-        f"{statistics.documents['looked_at']:,} looked at, of {tokens.min:,}..{tokens.max:,} tokens, {tokens.mean:,.1f} on average"
-    )
-    in_chunks = [task.documents_per_chunk for task in statistics.tasks if task.documents_per_chunk]
-    if in_chunks:
-        documents += f"; a full chunk holds {_number(min(in_chunks))} to {_number(max(in_chunks))} of their length"
     return Group(
         Text.assemble((statistics.mixture, "bold"), f": {statistics.examples:,} examples, tokens at most: {budgets}"),
         Text(f"split {statistics.split}, seed {statistics.seed}, ul2_tasks {statistics.version}"),
-        Text(f"corpus      {statistics.corpus}"),
-        Text(f"documents   {documents}"),
-        Text(f"vocabulary  {statistics.vocabulary}", no_wrap=True, overflow="ellipsis"),
+        *(line for corpus in statistics.corpora for line in _corpus(corpus, statistics)),
+        *(Text(f"note        {note}", style="bold yellow") for note in statistics.notes),
     )
+
+
+def _corpus(corpus: Corpus, statistics: Statistics) -> Iterator[Text]:
+    tokens = corpus.tokens
+    looked_at = f"{'all ' if corpus.is_all else ''}{corpus.documents:,} looked at"
+    documents = f"{looked_at}, of {tokens.min:,}..{tokens.max:,} tokens, {tokens.mean:,.1f} on average"
+    in_chunks = [task.documents_per_chunk for task in statistics.tasks if task.corpus == corpus.corpus and task.documents_per_chunk]
+    if in_chunks:
+        documents += f"; a full chunk holds {_number(min(in_chunks))} to {_number(max(in_chunks))} of their length"
+    text = (
+        f"{_number(corpus.characters_a_token)} characters a token, {_percent(corpus.unknown)} of the tokens unknown,"
+        f" {_percent(corpus.come_back)} of the documents come back as they were"
+    )
+    yield Text(f"corpus      {corpus.corpus}: {corpus.source}")
+    yield Text(f"documents   {documents}")
+    yield Text(f"vocabulary  {corpus.vocabulary}", no_wrap=True, overflow="ellipsis")
+    yield Text(f"text        {text}")
+    for lost in corpus.lost:
+        yield Text(f"lost        {lost}")
 
 
 def _rates(statistics: Statistics) -> Table:
     title = "Shares: weights decide those of the examples, lengths those of the tokens"
     table = _table(title, "task", "weight", "wanted\n(bounds)", "of\nexamples", "of input\ntokens", "of target\ntokens")
-    for task in statistics.tasks:
+    for task in [*statistics.tasks, *statistics.others]:
         share = task.share
         wanted = f"{share['wanted']:.1%} ({100 * share['low']:.1f}..{100 * share['high']:.1f})"
         measured = (_percent(share[key]) for key in ("examples", "inputs", "targets"))
-        table.add_row(task.task, f"{task.denoiser['weight']:g}", wanted, *measured)
+        weight = f"{task.denoiser['weight']:g}" if isinstance(task, TaskStatistics) else NOTHING
+        table.add_row(task.task, weight, wanted, *measured)
     return table
 
 
@@ -101,6 +118,9 @@ def _objective(statistics: Statistics) -> Table:
 def _lengths(statistics: Statistics) -> Table:
     title = "Lengths in tokens: mean±sd, min..max, and where the middle half is; fill: the part of the budget"
     table = _table(title, "task", "inputs", "fill", "targets", "fill", "chunk", "inputs\n/ chunk")
+    for task in statistics.others:
+        inputs, targets = map(_spread, task.lengths.values())
+        table.add_row(task.task, inputs, NOTHING, targets, NOTHING, NOTHING, NOTHING)
     for task in [*statistics.tasks, statistics]:
         is_task = isinstance(task, TaskStatistics)
         lengths = {key: _spread(summary) for key, summary in task.lengths.items()}

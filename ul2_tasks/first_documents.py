@@ -1,0 +1,87 @@
+"""The first documents of a corpus: their tokens, and what tokenizing made of their text."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+DOCUMENTS = 1000  # that are looked at, and more as long as they are short
+TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
+MOST_DOCUMENTS, MOST_TOKENS = 20_000, 1 << 22
+DECODED_TOKENS = 1 << 18  # of the documents that are decoded, to see whether their text comes back
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstDocuments:
+    """The first documents of a split, in the order of the corpus; empty ones and skipped ones are documents without tokens.
+
+    Attributes:
+        tokens: [N] int32, those of all documents, one after the other.
+        lengths: [D] int64, the tokens of each.
+        is_all: whether the split has no others.
+        characters: in all of their texts.
+        unknown: how many tokens are the vocabulary's unknown.
+        decoded, come_back: how many documents with text were decoded, and of how many the text was the same.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    is_all: bool
+    characters: int
+    unknown: int
+    decoded: int
+    come_back: int
+
+
+def first_documents(corpus: seqio.Task, split: str) -> FirstDocuments:
+    """Reads them: a thousand, or as many more as short ones make up for.
+
+    Args:
+        corpus: the task `NAME_corpus` of `register`.
+        split: of it.
+
+    Raises:
+        ValueError: there is no document, or no token in any.
+    """
+    vocabulary = corpus.output_features["targets"].vocabulary
+    tokens: list[np.ndarray] = []
+    total = characters = decoded_tokens = decoded = come_back = 0
+    is_all = True
+    for document in _texts_and_tokens(corpus, split).as_numpy_iterator():
+        if _enough(len(tokens), total):
+            is_all = False
+            break
+        ids = document["targets"].astype(np.int32)
+        text = document["text"].decode()
+        tokens.append(ids)
+        total += ids.size
+        characters += len(text)
+        if text and decoded_tokens < DECODED_TOKENS:
+            decoded_tokens += ids.size
+            decoded += 1
+            come_back += vocabulary.decode(ids.tolist()) == text
+    if is_all and not total:
+        raise ValueError(f"{corpus.name!r} has {len(tokens)} documents in split {split!r}, and no token; name another")
+    joined = np.concatenate(tokens)
+    lengths = np.array([ids.size for ids in tokens], np.int64)
+    unknown = int((joined == vocabulary.unk_id).sum())
+    return FirstDocuments(joined, lengths, is_all, characters, unknown, decoded, come_back)
+
+
+def _enough(documents: int, tokens: int) -> bool:
+    if documents >= MOST_DOCUMENTS or tokens >= MOST_TOKENS:
+        return True
+    return documents >= DOCUMENTS and tokens >= TOKENS_OF_SHORT_DOCUMENTS
+
+
+def _texts_and_tokens(corpus: seqio.Task, split: str) -> tf.data.Dataset:
+    """A dataset of {"text": string scalar, "targets": [tokens] int32, ..}."""
+    read_text, tokenize = (functools.partial(step, output_features=corpus.output_features) for step in corpus.preprocessors[:2])
+    if corpus.source.num_input_examples(split) == 0:
+        raise ValueError(f"{corpus.name!r} has no document in split {split!r}; name another, or change how it is split")
+    texts = read_text(corpus.source.get_dataset(split=split, shuffle=False))
+    return tokenize(texts.map(lambda document: {**document, "text": document["targets"]}))
