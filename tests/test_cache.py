@@ -8,10 +8,9 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
+import new_process
 import numpy as np
 import pytest
 import seqio
@@ -55,11 +54,9 @@ def clean_registries(monkeypatch):
         monkeypatch.setattr(registry, "_REGISTRY", {})
 
 
-def run(*command, folder=REPOSITORY, **settings):
+def run(*command, folder=REPOSITORY):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(folder)])}
-    return subprocess.run(
-        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, cwd=folder, **settings
-    )
+    return new_process.run(*command, env=environment, cwd=folder)
 
 
 @pytest.fixture(scope="session")
@@ -450,7 +447,7 @@ def test_the_script_finds_a_module_in_the_current_folder(tmp_path):
     module = program(tmp_path, f"register('own', {source})")
     arguments = ["-c", AS_A_SCRIPT, *command(tmp_path, module, "--workers", 2)[2:]]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    done = new_process.run(*arguments, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]["documents"] == 400
     missing = run(*command(tmp_path, "no_such_module"), folder=tmp_path)
@@ -463,7 +460,7 @@ def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path)
     documents = [document.encode() for document in long_documents() * 60]
     module = program(tmp_path, f"register('own', {text_files(tmp_path, documents, files=40)})")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(tmp_path)])}
-    process = subprocess.Popen([sys.executable, *map(str, command(tmp_path, module))], env=environment, stderr=subprocess.DEVNULL)
+    process = new_process.Program(command(tmp_path, module), env=environment)
     parts = tmp_path / "cache" / "own_corpus" / "parts"
     deadline = time.monotonic() + 120
     while len(list(parts.glob("train-*"))) < 3:

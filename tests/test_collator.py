@@ -3,10 +3,10 @@
 import collections
 import json
 import pickle
-import subprocess
 import sys
 import textwrap
 
+import new_process
 import numpy as np
 import pytest
 from support import DENOISERS, denoiser_id, mistral_model
@@ -383,7 +383,7 @@ def run(script):
 
     """
     script = textwrap.dedent(beginning) + textwrap.dedent(script)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=500)
+    done = new_process.run("-c", script, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

@@ -11,10 +11,10 @@ import pathlib
 import pickle
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
+import new_process
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -374,11 +374,7 @@ write_examples("exported_mix", sys.argv[2], {"inputs": 128, "targets": 128}, for
 def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders, write, registration, tmp_path):
     folder = tmp_path / "killed"
     (tmp_path / "registration").write_bytes(pickle.dumps(registration))
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path / "registration"), str(folder)],
-        env={**os.environ, "PYTHONPATH": WORKERS_PATH},
-        stderr=subprocess.DEVNULL,
-    )
+    process = new_process.Program(["-c", KILLED, tmp_path / "registration", folder], env={**os.environ, "PYTHONPATH": WORKERS_PATH})
     deadline = time.monotonic() + 120
     while len(list(folder.glob("_parts/*.tfrecord.json"))) < 1:
         assert process.poll() is None, "it ended before it was killed"

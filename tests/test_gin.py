@@ -3,10 +3,9 @@
 import ast
 import inspect
 import pathlib
-import subprocess
-import sys
 
 import gin
+import new_process
 import pytest
 import seqio
 from gin import config_parser
@@ -78,7 +77,7 @@ def test_every_name_and_argument_that_a_file_binds_exists(path):
 
 
 def test_a_command_prints_the_folder_for_the_search_path():
-    done = subprocess.run([sys.executable, "-m", "ul2_tasks.gin_files"], capture_output=True, text=True, check=True)
+    done = new_process.run("-m", "ul2_tasks.gin_files", check=True)
     assert (pathlib.Path(done.stdout.strip()) / "gin" / "ul2.gin").is_file()
 
 

@@ -5,13 +5,13 @@ import copy
 import json
 import pathlib
 import pickle
-import subprocess
 import sys
 
 import cloudpickle
 import dill
 import gin
 import mistral_common
+import new_process
 import pytest
 import seqio
 import tensorflow as tf
@@ -393,7 +393,7 @@ def test_an_iterator_is_restored_in_another_process_which_ends(folders, tmp_path
         next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "iterator"))
     expected = [next(iterator).numpy().tolist() for _ in range(100)]
-    done = subprocess.run([sys.executable, "-c", RESTORED, folder, saved], capture_output=True, text=True, check=True, timeout=100)
+    done = new_process.run("-c", RESTORED, folder, saved, check=True, timeout=100)
     assert json.loads(done.stdout) == expected
 
 

@@ -10,6 +10,7 @@ import string
 import subprocess
 import sys
 
+import new_process
 import pytest
 import seqio
 import tensorflow as tf
@@ -79,19 +80,15 @@ def run(program: str, *arguments, check=True, environment=None, wait=True):
     """Runs a function of this file in a new process, in which TensorFlow did not run yet."""
     here = str(pathlib.Path(__file__).parent)
     code = f"import sys; sys.path.insert(0, {here!r}); import test_torch_dataset as t; t.{program}(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    process = subprocess.Popen(command, env={**os.environ, **(environment or {})}, stderr=subprocess.PIPE, text=True)
+    process = new_process.Program(["-c", code, *arguments], env={**os.environ, **(environment or {})})
     return finish(process, check) if wait else process
 
 
 def finish(process, check=True) -> str:
     """The standard error of a process that has ended; one that hangs is killed, and fails the test."""
-    try:
-        _, errors = process.communicate(timeout=SECONDS)
-    finally:
-        process.kill()
-    assert not check or process.returncode == 0, errors
-    return errors
+    status = process.wait(SECONDS)
+    assert not check or status == 0, process.stderr
+    return process.stderr
 
 
 def write(path, what) -> None:

@@ -3,9 +3,8 @@
 import collections
 import json
 import pathlib
-import subprocess
-import sys
 
+import new_process
 import numpy as np
 import pytest
 
@@ -205,9 +204,7 @@ def test_trainer_resumes_with_the_losses_of_an_uninterrupted_run(tmp_path, num_w
     pytest.importorskip("accelerate", reason="the extra torch is not installed")
     here = str(pathlib.Path(__file__).parent)
     code = f"import sys; sys.path.insert(0, {here!r}); import test_torch_training as t; t.trains_with_trainer(*sys.argv[1:])"
-    subprocess.run(
-        [sys.executable, "-c", code, str(num_workers), str(tmp_path)], check=True, timeout=240, stdout=subprocess.DEVNULL
-    )
+    new_process.run("-c", code, num_workers, tmp_path, check=True, timeout=240)
     whole, resumed = json.loads((tmp_path / "losses").read_text())
     assert list(whole) == [str(step) for step in range(1, 9)]
     assert resumed == whole

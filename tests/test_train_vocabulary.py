@@ -3,9 +3,8 @@
 import hashlib
 import json
 import random
-import subprocess
-import sys
 
+import new_process
 import pytest
 import seqio
 from sentencepiece import sentencepiece_model_pb2
@@ -26,7 +25,7 @@ SMALL = {"size": 400, "sentinels": 8}
 def trained(tmp_path_factory):
     """What the README's command writes."""
     path = tmp_path_factory.mktemp("vocabulary") / "again.model"
-    done = subprocess.run([sys.executable, "-m", "ul2_tasks.train_vocabulary", path], check=True, capture_output=True, text=True)
+    done = new_process.run("-m", "ul2_tasks.train_vocabulary", path, check=True)
     assert f"wrote {path}" in done.stdout
     return path
 
@@ -178,6 +177,6 @@ def test_the_output_is_a_model(tmp_path):
 
 
 def test_the_command_asks_for_its_output():
-    done = subprocess.run([sys.executable, "-m", "ul2_tasks.train_vocabulary"], capture_output=True, text=True)
+    done = new_process.run("-m", "ul2_tasks.train_vocabulary")
     assert done.returncode != 0
     assert "usage: python -m ul2_tasks.train_vocabulary OUTPUT.model" in done.stderr

@@ -1,0 +1,143 @@
+"""Python programs in new processes that need not import TensorFlow, SeqIO and this package again.
+
+A server, started when the first program is, imports them and forks a process for each program, before TensorFlow has run
+anything. The process then is what `python ARGUMENTS` would make of it: its own arguments, folder, environment, search path,
+output, registries, exit status and end, at which Python is torn down as ever (multiprocessing's forkserver leaves that out).
+
+What a program of the server cannot show, and needs `subprocess` for: what an import opens, prints, needs or takes; what
+PYTHONHASHSEED or another variable does that Python or TensorFlow reads when it starts. All have the hash seed of the server.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pathlib
+import runpy
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Sequence
+
+PRELOADED = ("tensorflow", "seqio", "torch", "apache_beam", "ul2_tasks.build_cache", "ul2_command.commands")
+OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+_server: subprocess.Popen | None = None
+
+
+class Program:
+    """A program that was started; a few methods of `subprocess.Popen`, and `stdout` and `stderr` as text when it has ended."""
+
+    def __init__(self, arguments: Sequence[object], cwd: object = None, env: dict[str, str] | None = None):
+        self.args = [sys.executable, *map(str, arguments)]
+        self.returncode: int | None = None
+        self._folder = tempfile.TemporaryDirectory()
+        self._outputs = [os.path.join(self._folder.name, name) for name in ("stdout", "stderr")]
+        started = {"arguments": self.args[1:], "cwd": str(cwd or os.getcwd()), "env": dict(os.environ if env is None else env)}
+        self.pid = _ask({**started, "outputs": self._outputs})
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = _ask({"pid": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float = 600) -> int:
+        """Its exit status; one that takes longer is killed."""
+        last = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > last:
+                self.kill()
+                raise subprocess.TimeoutExpired(self.args, timeout, *self._read())
+            time.sleep(0.01)
+        self.stdout, self.stderr = self._read()
+        self._folder.cleanup()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(9)
+
+    def _read(self) -> tuple[str, str]:
+        return tuple(pathlib.Path(path).read_text() for path in self._outputs)
+
+
+def run(
+    *arguments: object, cwd: object = None, env: dict[str, str] | None = None, check: bool = False, timeout: float = 600
+) -> subprocess.CompletedProcess:
+    """As `subprocess.run([sys.executable, *arguments], ..)` with text that is captured, and no input."""
+    program = Program(arguments, cwd, env)
+    status = program.wait(timeout)
+    done = subprocess.CompletedProcess(program.args, status, program.stdout, program.stderr)
+    if check and status:
+        raise AssertionError(f"{program.args} ended with status {status}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done
+
+
+def _ask(request: dict) -> int | None:
+    global _server
+    if _server is None:
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        command = [sys.executable, __file__]
+        _server = subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        atexit.register(_server.communicate)  # it ends with its input
+    print(json.dumps(request), file=_server.stdin, flush=True)
+    return json.loads(_server.stdout.readline())
+
+
+def _serve() -> dict:
+    """Starts programs, and says which have ended; returns in the process of a program, with what it was asked to run."""
+    with os.fdopen(os.dup(1), "w") as replies:
+        os.dup2(2, 1)  # what an import prints is no reply
+        for name in PRELOADED:
+            with contextlib.suppress(ImportError):  # an extra that is not installed
+                importlib.import_module(name)
+        gc.freeze()
+        for line in sys.stdin:
+            request = json.loads(line)
+            if "pid" in request:
+                pid, status = os.waitpid(request["pid"], os.WNOHANG)
+                reply = os.waitstatus_to_exitcode(status) if pid else None
+            else:
+                reply = os.fork()
+                if reply == 0:
+                    return request
+            print(json.dumps(reply), file=replies, flush=True)
+    sys.exit()
+
+
+def _become(started: dict, search_path: Sequence[str]) -> None:
+    """Runs a program in this process, as Python would from its command line."""
+    stdout, stderr = started["outputs"]
+    for path, flags, descriptor in ((os.devnull, os.O_RDONLY, 0), (stdout, OUTPUT, 1), (stderr, OUTPUT, 2)):
+        os.dup2(os.open(path, flags), descriptor)
+    os.chdir(started["cwd"])
+    os.environ.clear()
+    os.environ.update(started["env"])
+    what, *rest = started["arguments"]
+    first = {"-c": "", "-m": started["cwd"]}.get(what, os.path.dirname(what))
+    sys.path[:] = [first, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *search_path]
+    if what == "-m":
+        sys.argv[:] = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        return
+    code = rest.pop(0) if what == "-c" else pathlib.Path(what).read_text()
+    sys.argv[:] = [what, *rest]
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    if what != "-c":
+        main.__file__ = what
+    exec(compile(code, what, "exec"), main.__dict__)
+
+
+if __name__ == "__main__":
+    installed = sys.path[1:]
+    sys.path[0] = str(pathlib.Path(__file__).parent.parent)
+    _become(_serve(), installed)
