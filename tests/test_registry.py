@@ -150,7 +150,7 @@ def test_a_source_that_cannot_tell_what_it_reads_equals_itself_alone():
     for _ in range(2):
         assert register("told_function", source, BYTES, modes=MODES) == "told_function_mix"
     for texts in (["the first"], ["the second"]):
-        with pytest.raises(ValueError, match="already registered with other arguments: source is Function.*give another") as error:
+        with pytest.raises(ValueError, match=r"registered with other arguments: source is Function.*give another") as error:
             register("told_function", of_texts(texts), BYTES, modes=MODES)
         for advice in ("cannot tell what it reads", "at the top of a module", "MemoryDataSource"):
             assert advice in str(error.value)

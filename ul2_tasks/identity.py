@@ -36,7 +36,7 @@ def source_identity(source: seqio.DataSource) -> str | None:
         _name(type(source))
         words = _plain(repr(source))
         return "; ".join([words, *(told for told in map(_told, inner) if told not in words)])
-    except _CannotTell:
+    except _CannotTellError:
         return None
 
 
@@ -61,7 +61,7 @@ def vocabulary_tells(vocabulary: seqio.Vocabulary) -> bool:
     return tells or type(vocabulary) in _PLAIN_VOCABULARIES
 
 
-class _CannotTell(Exception):
+class _CannotTellError(Exception):
     """Somewhere in it is what has no name."""
 
 
@@ -69,7 +69,7 @@ def _told(value: object) -> str:
     if isinstance(value, seqio.DataSource):
         told = source_identity(value)
         if told is None:
-            raise _CannotTell
+            raise _CannotTellError
         return told
     if value is None or isinstance(value, bool | int | float | str | bytes | os.PathLike | tf.DType):
         return _plain(repr(value))
@@ -84,12 +84,12 @@ def _told(value: object) -> str:
         return f"{value.__qualname__}({', '.join(_told(cell.cell_contents) for cell in value.__closure__ or ())})"
     if callable(value):
         return _name(value)
-    raise _CannotTell
+    raise _CannotTellError
 
 
 def _plain(words: str) -> str:
     if _ADDRESS.search(words):
-        raise _CannotTell
+        raise _CannotTellError
     return words
 
 
@@ -100,5 +100,5 @@ def _name(function: Callable) -> str:
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is not function or module == "__main__":
-        raise _CannotTell
+        raise _CannotTellError
     return f"{module}.{name}"

@@ -280,6 +280,28 @@ def plan(
     return special, full
 
 
+def fewest_tokens(
+    sequence_length: Mapping[str, int] | None,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    denoiser: Denoiser,
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+    chunk_tokens: int | None = None,
+    merge_examples: bool = True,
+    separate_documents: bool = False,
+) -> int:
+    """The tokens without which a document makes no example, however often it comes: 1, but where only full windows are kept.
+
+    Arguments and errors as for `chunk`.
+    """
+    special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
+    if merge_examples or getattr(denoiser, "keep_partial", True):
+        return 1
+    starts, ends = _document_borders(denoiser, special, output_features["targets"].vocabulary)
+    return max(1, full.length - len(starts) - len(ends))
+
+
 def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
     """The ids before and after each document that the denoiser itself asks for."""
     if not isinstance(denoiser, CausalDenoiser):

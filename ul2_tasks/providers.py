@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import secrets
 import zlib
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -16,10 +17,11 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
+from ul2_tasks import passes
 from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.graphs import as_written
 from ul2_tasks.lengths import Chunk
-from ul2_tasks.preprocessors import plan
+from ul2_tasks.preprocessors import fewest_tokens, plan
 from ul2_tasks.scalars import as_python
 from ul2_tasks.vocabularies import SpecialTokens, special_tokens, vocabulary_identity
 
@@ -94,16 +96,24 @@ class DenoisingTask(seqio.Task):
                 "split": split,
                 "cache": source.cache_identity(split) if use_cached else None,
                 "shuffle": shuffle_buffer_size if shuffle else False,
-                "seed": None if seed is None else int(seed),
+                "seed": f"none, so it cannot be resumed ({secrets.token_hex(4)})" if seed is None else int(seed),
                 "shard": [shard_info.index, shard_info.num_shards] if shard_info else [0, 1],
             }
         ).replace('"', "")  # tf.debugging.Assert would print a backslash before each
 
-        documents = source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
-        if num_epochs != 1:
-            documents = documents.repeat(num_epochs)
+        is_whole = shard_info is None or shard_info.num_shards == 1
+        documents = passes.repeat(
+            source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info),
+            num_epochs,
+            name=f"{source.corpus.name}, split {split}"
+            + ("" if is_whole else f", shard {shard_info.index} of {shard_info.num_shards}"),
+            fewest_tokens=fewest_tokens(sequence_length, self.output_features, **self._settings),
+            is_whole=is_whole,
+        )
         with seqio.utils.map_seed_manager(seed):
-            blocks = _resume_only_in(fingerprint, chunk(documents, sequence_length, self.output_features))
+            blocks = _resume_only_in(
+                fingerprint, chunk(documents, sequence_length, self.output_features), has_seed=seed is not None
+            )
             names = {DENOISER: self.denoiser.name, TASK: self.name}
             blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
             examples = corrupt(blocks, sequence_length, self.output_features)
@@ -119,7 +129,27 @@ class DenoisingTask(seqio.Task):
 
 
 class DenoisingMixture(seqio.Mixture):
-    """A `seqio.Mixture` of denoising tasks; a resumed iterator is also checked for the mixture's rates."""
+    """A `seqio.Mixture` of denoising tasks, and of others beside them; a resumed iterator is also checked for the mixture's rates.
+
+    Other tasks' examples are made by SeqIO, which trims them to their budgets and repeats them as it does everywhere.
+    """
+
+    def get_dataset(
+        self, sequence_length: Mapping[str, int] | None = None, split: str = "train", *args, **kwargs
+    ) -> tf.data.Dataset:
+        """See `seqio.Mixture.get_dataset`. Of `passthrough_features` "denoiser" is empty where the task is none of ours.
+
+        Raises:
+            ValueError: a task has no such split. SeqIO would leave the task out, and so mix the others at other rates.
+        """
+        splits = {task.name: sorted(task.splits) for task in self.tasks}
+        without = {name: present for name, present in splits.items() if split not in present}
+        if without:
+            raise ValueError(
+                f"{self.name!r} has no split {split!r}, because not all of its tasks have: {without}; name another split, or read"
+                " the tasks that have it one by one"
+            )
+        return super().get_dataset(sequence_length, split, *args, **kwargs)
 
     def get_task_dataset(
         self,
@@ -135,7 +165,27 @@ class DenoisingMixture(seqio.Mixture):
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
     ) -> tf.data.Dataset:
-        """See `seqio.Mixture.get_task_dataset`."""
+        """See `seqio.Mixture.get_task_dataset`.
+
+        Raises:
+            ValueError: `use_cached`, and a task that is none of ours has no cache; or a feature to be handed on that not all have.
+        """
+        if not isinstance(task, DenoisingTask):
+            _check_cached(task, use_cached)
+            dataset = super().get_task_dataset(
+                task,
+                output_feature_keys,
+                sequence_length,
+                split,
+                use_cached,
+                shuffle,
+                seed,
+                shard_info,
+                num_epochs,
+                trim_output_features,
+                try_in_mem_cache,
+            )
+            return _as_ours(dataset, task, output_feature_keys)
         return task.get_dataset(
             sequence_length=sequence_length,
             split=split,
@@ -172,6 +222,27 @@ def other_tasks(mixture: str) -> list[seqio.Task]:
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
 
 
+def _check_cached(task: seqio.Task, use_cached: bool) -> None:
+    if use_cached and task.supports_caching and not task.cache_dir:
+        raise ValueError(
+            f"use_cached: {task.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
+            f" `seqio_cache_tasks --tasks={task.name}`, or read all tasks without caches (use_cached=False)"
+        )
+
+
+@as_written
+def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[str]) -> tf.data.Dataset:
+    """The examples of another task with the features that those of a denoising task have, and no others."""
+    names = {key: name for key, name in {DENOISER: "", TASK: task.name}.items() if key in features}
+    foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys())
+    if foreign:
+        raise ValueError(
+            f"{task.name!r} would hand on the features {foreign}, which denoising tasks do not have; leave them out of"
+            " passthrough_features, and copy_pretokenized=False"
+        )
+    return dataset.map(lambda example: example | names, num_parallel_calls=tf.data.AUTOTUNE) if names else dataset
+
+
 @as_written
 def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Dataset:
     if not names:
@@ -184,7 +255,7 @@ _PLANNED = ("denoiser", "sentinels", "modes", "chunk_tokens")
 
 
 @as_written
-def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset) -> tf.data.Dataset:
+def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
     """The same dataset, whose iterator's checkpoint cannot be restored under another fingerprint.
 
     `flat_map` saves the element that it is at, and calls its function on it again when it is restored. (Once all of a
@@ -193,6 +264,8 @@ def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset) -> tf.data.Datas
 
     def check(saved: tf.Tensor) -> tf.data.Dataset:
         message = "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew. Saved:"
+        if not has_seed:
+            message = "a pipeline that was built without a seed cannot be resumed; give seed=, and start anew. Saved:"
         same = tf.debugging.Assert(tf.equal(saved, fingerprint), [message, saved, "this one:", fingerprint])
         with tf.control_dependencies([same]):
             return tf.data.Dataset.from_tensors(tf.zeros([])).repeat()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import numbers
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -138,31 +140,48 @@ def register(
 
 
 def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:
-    """Registers `NAME_mix`, a mixture of mixtures: several corpora under the same denoisers.
+    """Registers `NAME_mix`, a mixture of mixtures and tasks: several corpora under the same denoisers, or supervised tasks beside.
 
     Every corpus is repeated on its own, as often as its weight needs; in a finite epoch (`num_epochs=1`) the mixture ends when
-    the first task of any of them ends.
+    the first task of any of them ends. Tasks that `register` did not make are SeqIO's as ever: what is too long is trimmed.
 
     Args:
         name: starts the name.
-        mixtures: what `register` or `mix` returned, each with its weight: its share of the examples, after division by the sum.
+        mixtures: each with its weight, a number: its share of the examples, after division by the sum. What `register` or `mix`
+            returned, or the name of any registered mixture or task with the features inputs and targets of the same
+            vocabulary (which is checked when a dataset is asked for). One denoising task at least is among theirs.
 
     Returns:
         "NAME_mix".
 
     Raises:
-        ValueError: a weight is not positive, a mixture is not registered, or the name is taken by another mixture.
+        ValueError: a weight is no positive number, a name is not registered, a task has other features, none is a denoising
+            task, or the name is taken by another mixture.
     """
     weights = dict(mixtures)
-    if not weights or len(weights) < len(mixtures) or not all(weight > 0 for weight in weights.values()):
-        raise ValueError(f"mixtures are {mixtures!r}, expected different ones, each with a weight above 0")
-    missing = sorted(set(weights) - set(seqio.MixtureRegistry.names()))
+    if not weights or len(weights) < len(mixtures) or not all(map(_is_weight, weights.values())):
+        raise ValueError(
+            f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
+            " SeqIO has them"
+        )
+    registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
+    missing = sorted(set(weights) - registered)
     if missing:
-        raise ValueError(f"there is no mixture {missing}, only {sorted(seqio.MixtureRegistry.names())}; register it first")
+        raise ValueError(f"there is no mixture or task {missing}, only {sorted(registered)}; register it first")
+    tasks = {task.name: task for part in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(part))}
+    features = {name: sorted(task.output_features) for name, task in tasks.items()}
+    if others := {name: keys for name, keys in features.items() if keys != ["inputs", "targets"]}:
+        raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}")
+    if not any(isinstance(task, DenoisingTask) for task in tasks.values()):
+        raise ValueError(f"none of {sorted(tasks)} is a denoising task; mix them with seqio.MixtureRegistry.add")
     mixture = f"{name}_mix"
     if not _is_registered(mixture, {"mixtures": weights}):
         _add_mixture(mixture, list(weights.items()), {"mixtures": weights})
     return mixture
+
+
+def _is_weight(weight: object) -> bool:
+    return isinstance(weight, numbers.Real) and not isinstance(weight, bool) and 0 < weight < math.inf
 
 
 def _add_mixture(name: str, rates: Sequence[tuple[str, float]], settings: Mapping[str, object]) -> None:

@@ -1,0 +1,89 @@
+"""Passes over a corpus, one after the other, each of which must give something: else the next would begin, for ever.
+
+tf.data reads on until it has an element to give, and nothing ends that. So each pass ends with a mark, at which is asked what
+came since the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from ul2_tasks import cache
+from ul2_tasks.graphs import as_written
+
+Documents = Mapping[str, tf.Tensor | tf.RaggedTensor]
+NO_EXAMPLE = "no example can be made of"  # how the error begins
+
+
+@as_written
+def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, fewest_tokens: int, is_whole: bool) -> tf.data.Dataset:
+    """The documents, so many times over.
+
+    Args:
+        documents: of {"targets": [tokens], "document": string scalar, see `cache.document_name`}; or of batches,
+            {"targets": RaggedTensor [documents, tokens]}.
+        num_epochs: how often; None for ever.
+        name: the corpus and split, for the error.
+        fewest_tokens: a document of fewer makes no example.
+        is_whole: whether these are all documents; a part of them, that of one host among several, may have nothing to give
+            in a finite number of epochs.
+
+    Returns:
+        A dataset as `documents`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: while iterating, when a pass ends in which no document was long enough; but in a finite
+            number of epochs one without any document ends in silence.
+    """
+    if num_epochs is not None and not is_whole:
+        return documents.repeat(num_epochs)
+
+    def refuse(held: tf.Tensor) -> tf.Operation:
+        counts = tf.strings.format("{} documents, {} tokens, {} records skipped", tuple(tf.unstack(held)[:3]))
+        message = (
+            f"{NO_EXAMPLE} {name}, of which a pass held ",
+            counts,
+            f". It takes a document of at least {fewest_tokens} tokens; look at the source and its text_key with `ul2 doctor`",
+        )
+        return tf.debugging.Assert(False, [tf.strings.join(message)])
+
+    def count(held: tf.Tensor, document: Documents) -> tuple[tf.Tensor, Documents]:
+        """What a pass held until now, [4] int64: documents, their tokens, records skipped, documents that make an example."""
+        counted = held + _counts(document, fewest_tokens)
+        is_end = _is_end(document)
+        may_go_on = (counted[3] > 0) | ((counted[0] == 0) & (num_epochs is not None))
+        with tf.control_dependencies([tf.cond(~is_end | may_go_on, tf.no_op, lambda: refuse(counted))]):
+            return tf.where(is_end, tf.zeros_like(held), counted), document
+
+    passes = documents.concatenate(_end(documents)).repeat(num_epochs)
+    return passes.scan(tf.zeros([4], tf.int64), count).filter(lambda document: ~_is_end(document))
+
+
+def _end(documents: tf.data.Dataset) -> tf.data.Dataset:
+    """One element that no document is: a batch of none, or a document without a name."""
+    spec = documents.element_spec["targets"]
+    if not isinstance(spec, tf.RaggedTensorSpec):
+        return tf.data.Dataset.from_tensors({"targets": tf.zeros([0], spec.dtype), "document": ""})
+    no_splits = tf.zeros([1], spec.row_splits_dtype)
+    return tf.data.Dataset.from_tensors({"targets": tf.RaggedTensor.from_row_splits(tf.zeros([0], spec.dtype), no_splits)})
+
+
+def _is_end(document: Documents) -> tf.Tensor:
+    tokens = document["targets"]
+    return tokens.nrows() == 0 if isinstance(tokens, tf.RaggedTensor) else document["document"] == ""
+
+
+def _counts(document: Documents, fewest_tokens: int) -> tf.Tensor:
+    tokens = document["targets"]
+    if isinstance(tokens, tf.RaggedTensor):
+        lengths = tokens.row_lengths()
+        long_enough = tf.math.count_nonzero(lengths >= fewest_tokens)
+        return tf.stack([tf.size(lengths, tf.int64), tf.reduce_sum(lengths), 0, long_enough])
+    length = tf.size(tokens, tf.int64)
+    is_end, is_skipped = _is_end(document), tf.strings.regex_full_match(document["document"], f"{cache.SKIPPED}/.*")
+    is_document = ~(is_end | is_skipped)
+    return tf.stack(
+        [tf.cast(is_document, tf.int64), length, tf.cast(is_skipped, tf.int64), tf.cast(length >= fewest_tokens, tf.int64)]
+    )
