@@ -129,6 +129,10 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
         barring._barred = self._barred | frozenset(ids)
         return barring
 
+    def with_sentinels(self, sentinels: int) -> HuggingFaceVocabulary:
+        """The same tokenizer with at least so many sentinels."""
+        return HuggingFaceVocabulary(self._path, sentinels, self._modes, self._eos)
+
     def _encode(self, s: str) -> list[int]:
         return self._encode_all([s])[0].tolist()
 
@@ -221,8 +225,10 @@ def _load(path: str, names: tuple[str, ...], eos_token: str | None, barred: froz
     file = _tokenizer_file(path)
     with tf.io.gfile.GFile(file, "rb") as opened:
         content = opened.read()
-    original = _tokenizers().Tokenizer.from_str(content.decode())
     description = json.loads(content)
+    if not isinstance(description, Mapping) or "model" not in description:
+        raise ValueError(f"{file} is no {TOKENIZER} of Hugging Face: it has no model; expected one that `tokenizers` saved")
+    original = _tokenizers().Tokenizer.from_str(content.decode())
     tokens = original.get_vocab(with_added_tokens=True)
     added = {token["content"]: token["special"] for token in description["added_tokens"]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
 
 import gin
@@ -26,7 +27,7 @@ for _name, _preset in {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}.items():
 def register(
     name: str = "ul2",
     source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
-    vocabulary: seqio.Vocabulary | str = "default",
+    vocabulary: seqio.Vocabulary | str | os.PathLike[str] = "default",
     denoisers: Sequence[Denoiser] = T5GEMMA2,
     *,
     text_key: str | None = None,
@@ -68,7 +69,9 @@ def register(
     source = open_source(source, text_key=text_key or "text")
     settings = {
         "source": source,
-        "vocabulary": open_for_denoisers(vocabulary, denoisers, sentinels, modes) if isinstance(vocabulary, str) else vocabulary,
+        "vocabulary": (
+            open_for_denoisers(vocabulary, denoisers, sentinels, modes) if isinstance(vocabulary, str | os.PathLike) else vocabulary
+        ),
         "denoisers": check_denoisers(denoisers),
         "text_key": text_key or getattr(source, "text_key", "text"),
         "on_error": on_error,
