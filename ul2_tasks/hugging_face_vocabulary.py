@@ -318,7 +318,7 @@ def _has_byte_fallback(model: Mapping[str, Any], tokens: Mapping[str, int]) -> b
 
 
 def _tokenizer(description: Mapping[str, Any], names: Mapping[int, str], barred: Set[int]):
-    """The tokenizer with these names at these ids, which it may lack, and of no text the barred ones; and nothing that is not text."""
+    """The tokenizer with these names at these ids, which it may lack; no text becomes a barred one, and it adds nothing to text."""
     kept = {name for id, name in names.items() if id not in barred}
     model = description["model"]
     model = (_of_words if isinstance(model["vocab"], Mapping) else _of_pieces)(model, names, barred)
@@ -333,8 +333,9 @@ def _of_words(model: Mapping[str, Any], names: Mapping[int, str], barred: Set[in
     kept = {name: id for name, id in ids.items() if id not in barred or name == model.get("unk_token")}
     if "merges" not in model:
         return {**model, "vocab": kept}
+    gone = ids.keys() - kept.keys()
     pairs = (merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"])
-    return {**model, "vocab": kept, "merges": [pair for pair in pairs if kept.keys() >= {*pair, "".join(pair)}]}
+    return {**model, "vocab": kept, "merges": [pair for pair in pairs if gone.isdisjoint((*pair, "".join(pair)))]}
 
 
 def _of_pieces(model: Mapping[str, Any], names: Mapping[int, str], barred: Set[int]) -> dict[str, Any]:
