@@ -99,11 +99,14 @@ print(f"texts/7.jsonl has {len(good)} documents now")
 # ## 3. A vocabulary
 #
 # A SentencePiece model of 3,000 pieces, among them 256 sentinels and three modes, which are control pieces: no text becomes
-# one. A real run has 32,000 pieces or more; or it takes a vocabulary that is there, of SentencePiece or Hugging Face.
+# one. Its tokens give every text back as it was, line feeds and runs of spaces too. A real run has 32,000 pieces or more; or it
+# takes a vocabulary that is there, of SentencePiece or Hugging Face.
 
 # %%
 print("\n## 3. A vocabulary")
 
+for name in ("my.model", "my.json"):  # of an earlier run of this page: the command writes over no file
+    pathlib.Path(name).unlink(missing_ok=True)
 ul2("vocab", "train", "--corpus", "texts/*.jsonl", "--size", "3000", "--output", "my.model")
 
 # %% [markdown]

@@ -314,7 +314,10 @@ def test_a_batch_that_is_no_list_of_examples_is_refused(examples):
         ({"seed": -1}, "seed is -1, expected an integer of 0 or more"),
         ({"padding": "most"}, "padding is 'most', expected one of"),
         ({"denoisers": []}, "denoisers: got none"),
-        ({"sentinels": [4, 5]}, "needs .* sentinels for a chunk of .* the vocabulary has 2: pass sentinels="),
+        (
+            {"sentinels": [4, 5]},
+            "needs .* sentinels for a chunk of .* the vocabulary has 2: give 1[0-9] ids, .*leave sentinels out",
+        ),
         ({"modes": {"[R]": 0}}, "id 0 is padding"),
         ({"lengths": {"inputs": 2, "targets": 2}}, "cannot fit sequence_length inputs 2, targets 2"),
         ({"vocabulary": "no such file"}, "the vocabulary is 'no such file', expected"),
@@ -331,7 +334,7 @@ def test_a_tokenizer_without_sentinels_or_modes_is_an_error_that_says_what_to_gi
     with pytest.raises(ValueError, match=r"mode '\[R\]' is not a piece of .* give modes="):
         collator(vocabulary=bare)
     plain = [SpanDenoiser(name="plain", mean_span_length=3, noise_density=0.15)]
-    with pytest.raises(ValueError, match=r"needs \d+ sentinels .* the vocabulary has 0: pass sentinels="):
+    with pytest.raises(ValueError, match=r"needs \d+ sentinels .* the vocabulary has 0: give vocabulary="):
         collator(plain, bare)
 
 

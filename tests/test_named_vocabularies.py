@@ -2,18 +2,24 @@
 
 import pathlib
 import pickle
+import re
 
+import mistral_common
 import pytest
 import sentencepiece
 import seqio
 import tensorflow as tf
-from support import denoise, flat, mistral_model, restore_all
+from sentencepiece import sentencepiece_model_pb2
+from support import denoise, features, flat, mistral_model, restore_all, t5_model
 from tokenizers import Tokenizer, models
 
-from ul2_tasks import T5GEMMA2, default_vocabulary, embedding_rows
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, SpanDenoiser, UL2DataCollator, default_vocabulary, embedding_rows, register
 from ul2_tasks.hugging_face_vocabulary import HuggingFaceVocabulary
 from ul2_tasks.named_vocabularies import open_vocabulary
+from ul2_tasks.preprocessors import plan
 from ul2_tasks.vocabularies import (
+    DEFAULT_MODEL,
     check_padding,
     id_shift,
     piece_names,
@@ -233,6 +239,104 @@ def test_anything_else_is_told(spec):
     )
     with pytest.raises(ValueError, match=f"the vocabulary is '{spec}', {expected}"):
         open_vocabulary(spec)
+
+
+def test_a_path_is_as_good_as_its_name(tmp_path):
+    path = tmp_path / "own.model"
+    path.write_bytes(DEFAULT_MODEL.read_bytes())
+    assert open_vocabulary(path) == open_vocabulary(str(path))
+    assert register("named_path", "embedded", path) == register("named_path", "embedded", str(path)) == "named_path_mix"
+    assert UL2DataCollator(path, {"inputs": 64, "targets": 64}).chunks("text")[0].tolist() == default_vocabulary().encode("text")
+
+
+def test_tokenizers_in_other_formats_are_told(tmp_path):
+    """Mistral's own, and tiktoken's, which Llama 3 has under SentencePiece's name."""
+    carried = pathlib.Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
+    tekken, renamed, tiktoken = tmp_path / "tekken.json", tmp_path / "tokenizer.json", tmp_path / "tokenizer.model"
+    tekken.write_bytes(carried.read_bytes())
+    for spec, message in (
+        (
+            str(carried),
+            r"'.*tekken_240911\.json' is in a format of Mistral's own; give the tokenizer\.json that the same model has",
+        ),
+        (tekken, r"tekken\.json' is in a format of Mistral's own; give the tokenizer\.json"),
+        (
+            tmp_path,
+            r"the folder '.*' has a tokenizer in a format of Mistral's own alone; give the tokenizer\.json .* or the folder",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_vocabulary(spec)
+    tekken.rename(renamed)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer\.json of Hugging Face: it has no model; expected"):
+        open_vocabulary(tmp_path).encode("text")
+    renamed.unlink()
+    tiktoken.write_text("IQ== 0\nIg== 1\nIw== 2\n")
+    with pytest.raises(
+        ValueError, match=r"tokenizer\.model is no SentencePiece model; if it is one of tiktoken's \(Llama 3\), take the"
+    ):
+        open_vocabulary(tmp_path).encode("text")
+
+
+def test_a_model_of_the_hub_is_told_how_to_get_it():
+    message = (
+        "there is no folder 'Qwen/Qwen3-0.6B'; .* hub, download its tokenizer .hf download Qwen/Qwen3-0.6B tokenizer.json"
+        " tokenizer_config.json --local-dir Qwen3-0.6B. and give the folder, 'Qwen3-0.6B'"
+    )
+    with pytest.raises(ValueError, match=message):
+        open_vocabulary("Qwen/Qwen3-0.6B")
+
+
+def few_sentinels(kind, tmp_path):
+    """A vocabulary of this kind that has too few, and the arguments for `plan` that go with it."""
+    if kind == "default":
+        return default_vocabulary(), None, {}
+    if kind in ("bytes", "seqio bytes"):
+        own = seqio.ByteVocabulary(extra_ids=20), None, {"[Q]": 259}
+        return own if kind == "seqio bytes" else (open_vocabulary("bytes", sentinels=9, modes=["[Q]"]), None, {})
+    if kind == "tokenizer":
+        tokenizer = Tokenizer(models.BPE({"a": 0}, []))
+        tokenizer.add_special_tokens(["<end>"])
+        tokenizer.save(str(tmp_path / "tokenizer.json"))
+        return HuggingFaceVocabulary(str(tmp_path), 9, ["[Q]"], eos="<end>"), None, {}
+    if kind == "t5":
+        return seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103), None, {"[Q]": 32100}
+    if kind == "names":
+        model = sentencepiece_model_pb2.ModelProto.FromString(DEFAULT_MODEL.read_bytes())
+        model.pieces.extend(model.SentencePiece(piece=f"<unused{n}>", type=model.SentencePiece.CONTROL) for n in range(7))
+        (tmp_path / "unused.model").write_bytes(model.SerializeToString())
+        return open_vocabulary(tmp_path / "unused.model", sentinels=0, modes=["[Q]"]), "<unused{}>", {}
+    vocabulary = open_vocabulary(mistral_model(), sentinels=9, modes=["[Q]"])
+    return vocabulary, range(10, 20) if kind == "ids" else None, {}
+
+
+@pytest.mark.parametrize("kind", ["default", "bytes", "seqio bytes", "tokenizer", "t5", "names", "sentencepiece", "ids"])
+def test_the_advice_for_too_few_sentinels_works_as_it_is_given(kind, tmp_path):
+    denoiser = SpanDenoiser(name="few", mean_span_length=1, noise_density=0.4, mode="[R]" if kind == "default" else "[Q]")
+    vocabulary, sentinels, modes = few_sentinels(kind, tmp_path)
+    lengths = {"inputs": 512, "targets": 512}
+    with pytest.raises(ValueError, match=r"needs \d+ sentinels for a chunk of \d+ tokens, the vocabulary has \d+: ") as error:
+        plan(lengths, features(vocabulary), denoiser, sentinels, modes, None)
+    message = str(error.value)
+    assert ("leave sentinels out" in message) == (sentinels is not None)
+    advised = eval(
+        re.search(r"give vocabulary=(.+), or take a larger mean_span_length", message)[1], {"seqio": seqio, "ul2_tasks": ul2_tasks}
+    )
+    _, full = plan(lengths, features(advised), denoiser, None, modes, None)
+    assert f"needs {full.spans} sentinels for a chunk of {full.length} tokens" in message
+
+    capped = int(re.search(r"chunk_tokens=(\d+) at most", message)[1])
+    plan(lengths, features(vocabulary), denoiser, sentinels, modes, capped)
+    with pytest.raises(ValueError, match="needs"):
+        plan(lengths, features(vocabulary), denoiser, sentinels, modes, capped + 2)
+
+
+def test_the_default_has_more_sentinels_if_more_are_asked_for():
+    vocabulary = open_vocabulary("default", sentinels=300)
+    names = [f"<extra_id_{n}>" for n in range(300)]
+    assert piece_names(vocabulary, special_tokens(vocabulary, "[R]").sentinels) == names
+    assert special_tokens(vocabulary, "[R]").mode == special_tokens(default_vocabulary(), "[R]").mode
+    assert open_vocabulary("default", sentinels=9) == default_vocabulary()
 
 
 def test_a_folder_with_neither_is_told(tmp_path):

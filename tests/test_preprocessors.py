@@ -181,7 +181,7 @@ def gemma_like(path, sentinels):
 def test_8192_tokens_need_455_sentinels_and_100_are_refused_with_the_choices():
     documents = random_documents(20_000)
     budgets = {"inputs": 8192, "targets": 8192}
-    with pytest.raises(ValueError, match=r"'r1' needs 455 sentinels .* has 100: pass sentinels=\[...\] .* chunk_tokens="):
+    with pytest.raises(ValueError, match=r"'r1' needs 455 sentinels .* has 100: give vocabulary=.* chunk_tokens="):
         denoise(documents, budgets, T5GEMMA2[0], BYTES, modes=MODES)
     vocabulary, modes = byte_vocabulary(sentinels=455)
     examples = denoise(documents, budgets, T5GEMMA2[0], vocabulary, modes=modes)

@@ -7,12 +7,17 @@ import random
 import new_process
 import pytest
 import seqio
+import tensorflow as tf
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
+from ul2_command.commands import main
 from ul2_tasks import train_vocabulary
 from ul2_tasks.named_vocabularies import open_vocabulary
 from ul2_tasks.train_vocabulary import train, train_to_file
-from ul2_tasks.vocabularies import DEFAULT_MODEL, check_padding, literal_ids, piece_names, special_ids, special_tokens
+from ul2_tasks.vocabularies import DEFAULT_MODEL, check_padding, literal_ids, piece_names, special_ids, special_tokens, what_is_lost
 
 SHIPPED = json.loads(DEFAULT_MODEL.with_suffix(".json").read_text())
 MODES = ("[R]", "[S]", "[X]")
@@ -68,6 +73,92 @@ def test_a_vocabulary_of_ones_own_has_what_the_denoisers_need(model_type, tmp_pa
     text = "<extra_id_0> [R] 日本 " + DOCUMENTS[0]
     assert vocabulary.decode(vocabulary.encode(text)) == text
     assert vocabulary.unk_id not in vocabulary.encode(text)
+
+
+WHITE = [
+    "a\nb",
+    "a\tb",
+    "a  b",
+    " a",
+    "a ",
+    "  a  ",
+    "\n",
+    "\n a",
+    " ",
+    "   ",
+    "\r\n",
+    "\u3000\xa0x",
+    "def f(x):\n\tif x:\n        return\n\n",
+]
+HARD = [*WHITE, "", "\U0001f642\U00013080", "e\u0301", "ﬁ½Ａ①", "\0", "\u2585", "\ufffd", "\ufeffa", "\u200bz", "Ab aB", "[R]</s>"]
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_text_comes_back_from_its_tokens_as_it_was(model_type, tmp_path):
+    code = "def f(x):\n\tif x:\n        return {x:  1}\n\n" * 3
+    vocabulary = saved(tmp_path / "kept.model", train([*DOCUMENTS, *[code] * 20], model_type=model_type, **SMALL))
+    assert what_is_lost(vocabulary) == []
+    for text in (*HARD, code, "".join(HARD), " ".join(DOCUMENTS[:3])):
+        ids = vocabulary.encode(text)
+        assert vocabulary.decode(ids) == text
+        assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == ids
+        assert vocabulary.decode_tf(tf.constant(ids, tf.int32)).numpy().decode() == text
+    assert len(vocabulary.encode("        return")) < 5, "indentation is few pieces"
+    assert vocabulary.decode(vocabulary.encode("a\u2581b")) == "a b", "the one that is told"
+
+
+@given(text=st.text() | st.text(alphabet=" \n\tab\u0301"))
+def test_any_text_comes_back(text, kept):
+    assert kept.decode(kept.encode(text)) == text.replace("\u2581", " ")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("kept") / "kept.model", train(DOCUMENTS, **SMALL))
+
+
+def test_text_is_normalized_if_that_is_asked_for(tmp_path):
+    told = train_to_file(DOCUMENTS, tmp_path / "nfkc.model", normalization="nmt_nfkc", **SMALL)
+    assert "text is normalized (nmt_nfkc): its tokens give the normalized text back" in told
+    assert json.loads((tmp_path / "nfkc.json").read_text())["normalization"] == "nmt_nfkc"
+    vocabulary = seqio.SentencePieceVocabulary(str(tmp_path / "nfkc.model"))
+    assert vocabulary.decode(vocabulary.encode("a\n\tb  ﬁ")) == "a b fi"
+    told = train_to_file(DOCUMENTS, tmp_path / "kept.model", **SMALL)
+    assert "text is kept as it is: its tokens give every character back, but U+2581, which comes back as a space" in told
+
+
+def unread():
+    raise AssertionError("a document was read")
+    yield
+
+
+def test_the_output_is_looked_at_before_the_work(tmp_path):
+    for name in ("own.model", "own.json"):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(
+            ValueError, match=rf"{name} is there already, and is not written over; name another output, or remove it"
+        ):
+            train_to_file(unread(), tmp_path / "own.model", **SMALL)
+        assert (tmp_path / name).read_text() == "mine"
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=r"there is no folder '.*no/such' for the output; make it, or name another output"):
+        train_to_file(unread(), tmp_path / "no/such/own.model", **SMALL)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_takes_a_normalization_and_says_no_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text("\n".join(DOCUMENTS))
+    command = ["vocab", "train", "--corpus", "texts.txt", "--documents", "line", "--size", "400", "--sentinels", "8", "--output"]
+    runner = CliRunner()
+    assert "nmt_nfkc" in runner.invoke(main, ["vocab", "train", "--help"]).output
+    done = runner.invoke(main, [*command, "own.model", "--normalization", "nfkc"])
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "own.json").read_text())["normalization"] == "nfkc"
+    for output, message in (("own.model", "is there already"), ("no/such.model", "there is no folder 'no'")):
+        done = runner.invoke(main, [*command, output])
+        assert done.exit_code == 2
+        assert message in done.output
 
 
 def test_the_names_are_ones_choice(tmp_path):
@@ -146,6 +237,7 @@ def test_the_file_beside_the_model_says_what_made_it(tmp_path):
         ([], {}, "there is no text to train on: 0 documents"),
         (["", ""], {}, "there is no text to train on: 2 documents, all of them empty"),
         (["a"], {"model_type": "word"}, r"model_type is 'word', expected one of \('unigram', 'bpe'\)"),
+        (["a"], {"normalization": "NFKC"}, r"normalization is 'NFKC', expected one of \('identity', 'nfkc',"),
         (["a"], {"modes": "[R]"}, r"modes is '\[R\]', expected names"),
     ],
 )

@@ -12,6 +12,7 @@ from sentencepiece import sentencepiece_model_pb2
 from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
+from ul2_tasks.train_vocabulary import train
 from ul2_tasks.vocabularies import (
     DEFAULT_MODEL,
     ControlledVocabulary,
@@ -23,6 +24,7 @@ from ul2_tasks.vocabularies import (
     special_tokens,
     text_vocabulary,
     vocabulary_identity,
+    what_is_lost,
 )
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
@@ -238,6 +240,36 @@ def test_pieces_have_names_for_people():
     special = special_tokens(vocabulary, "[X]")
     assert piece_names(vocabulary, [special.sentinels[0], *special.mode, special.eos]) == ["<extra_id_0>", "[X]", "</s>"]
     assert piece_names(BYTES, [361]) == ["<361>"]
+
+
+def test_what_a_vocabulary_loses_of_a_text_is_told(tmp_path):
+    assert what_is_lost(BYTES) == []
+    assert what_is_lost(default_vocabulary()) == [
+        r"line feeds: 'a\nb' comes back as 'a b'",
+        r"tabs: 'a\tb' comes back as 'a b'",
+        "runs of spaces: 'a  b' comes back as 'a b'",
+        "spaces at the start: ' a' comes back as 'a'",
+        "spaces at the end: 'a ' comes back as 'a'",
+        "compatibility characters: 'ﬁ½Ａ①' comes back as 'fi1⁄2A1'",
+        "combining characters: 'e\u0301' comes back as 'é'",
+    ]
+    text = "abC fi½ é" * 9
+    kept, without_case = (tmp_path / name for name in ("kept.model", "nfkc_cf.model"))
+    kept.write_bytes(train([text], size=280, sentinels=0, modes=[]))
+    without_case.write_bytes(train([text], size=280, sentinels=0, modes=[], normalization="nfkc_cf"))
+    assert what_is_lost(seqio.SentencePieceVocabulary(str(kept))) == []
+    lost = what_is_lost(seqio.SentencePieceVocabulary(str(without_case)))
+    assert "upper case: 'aBC' comes back as 'abc'" in lost
+    assert not any("line feeds" in each or "characters: 'a" in each for each in lost)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["abc é", "aBC e\u0301"]),
+        model_prefix=str(tmp_path / "few"),
+        vocab_size=11,
+        minloglevel=2,
+        hard_vocab_limit=False,
+    )
+    (*_, unknown) = what_is_lost(seqio.SentencePieceVocabulary(str(tmp_path / "few.model")))
+    assert unknown == "characters: 'λяאبक中日한☃🙂' do not come back"
 
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ class UL2DataCollator:
 
     def __init__(
         self,
-        vocabulary: seqio.Vocabulary | str,
+        vocabulary: seqio.Vocabulary | str | os.PathLike[str],
         sequence_length: Mapping[str, int],
         denoisers: Sequence[Denoiser] = T5GEMMA2,
         *,
@@ -117,7 +118,7 @@ class UL2DataCollator:
         self._return_tensors = return_tensors
         self._seed = int(seed)
         self._denoisers = check_denoisers(denoisers)
-        if isinstance(vocabulary, str):
+        if isinstance(vocabulary, str | os.PathLike):
             vocabulary = open_for_denoisers(vocabulary, self._denoisers, sentinels, modes)
         self._shift = id_shift(vocabulary)
         sentinels, modes = (

@@ -62,6 +62,9 @@ class ControlledVocabulary(SentencePieceVocabulary):
             unless it is an ordinary one: text becomes that one, so this one has another spelling (`free_name`).
         barred: ids of `vocabulary` of user-defined pieces that are to be control pieces.
 
+    Attributes:
+        appended: the same names, a tuple.
+
     Raises:
         ValueError: when it is first used: the file is no SentencePiece model.
     """
@@ -75,7 +78,7 @@ class ControlledVocabulary(SentencePieceVocabulary):
             use_fast_tokenizer=getattr(vocabulary, "_use_fast_tokenizer", False),
         )
         self._vocabulary = vocabulary
-        self._appended = tuple(appended)
+        self.appended = tuple(appended)
         self._barred = frozenset(barred)
 
     @property
@@ -108,7 +111,7 @@ class ControlledVocabulary(SentencePieceVocabulary):
                 " tokenizer.json that the same model has for Hugging Face"
             ) from error
         with _load_lock:
-            return _controlled(model, self._appended, self._barred)
+            return _controlled(model, self.appended, self._barred)
 
 
 @dataclasses.dataclass(frozen=True)

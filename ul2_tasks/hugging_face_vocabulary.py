@@ -1,7 +1,8 @@
 """A Hugging Face `tokenizer.json` as a SeqIO vocabulary. Needs the package `tokenizers`, not `transformers`.
 
-Two tokenizers are made of the file. The one for text knows no name of a special token: each has a random one there, so
-no text can spell it, and a text with "</s>" in it becomes what any text would. The one for ids knows all names.
+Two tokenizers are made of the file. The one for text knows no name of a special token, so that a text with "</s>" in it becomes
+what any text would: its model lacks it, or, where ids are places in a list (Unigram), has a random name there that no text
+spells. The one for ids knows all names.
 """
 
 from __future__ import annotations
@@ -129,6 +130,10 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
         barring._barred = self._barred | frozenset(ids)
         return barring
 
+    def with_sentinels(self, sentinels: int) -> HuggingFaceVocabulary:
+        """The same tokenizer with at least so many sentinels."""
+        return HuggingFaceVocabulary(self._path, sentinels, self._modes, self._eos)
+
     def _encode(self, s: str) -> list[int]:
         return self._encode_all([s])[0].tolist()
 
@@ -221,8 +226,10 @@ def _load(path: str, names: tuple[str, ...], eos_token: str | None, barred: froz
     file = _tokenizer_file(path)
     with tf.io.gfile.GFile(file, "rb") as opened:
         content = opened.read()
-    original = _tokenizers().Tokenizer.from_str(content.decode())
     description = json.loads(content)
+    if not isinstance(description, Mapping) or "model" not in description:
+        raise ValueError(f"{file} is no {TOKENIZER} of Hugging Face: it has no model; expected one that `tokenizers` saved")
+    original = _tokenizers().Tokenizer.from_str(content.decode())
     tokens = original.get_vocab(with_added_tokens=True)
     added = {token["content"]: token["special"] for token in description["added_tokens"]}
 
@@ -233,22 +240,20 @@ def _load(path: str, names: tuple[str, ...], eos_token: str | None, barred: froz
     special = {name: tokens[name] for name in names if name in added} | {name: after + n for n, name in enumerate(missing)}
     appended = {free_name(name, tokens): special[name] for name in missing}
 
-    # What no text becomes, under a name that no text spells.
+    # What no text becomes.
     unproducible = {tokens[name] for name, is_special in added.items() if is_special} | {eos, *special.values()}
     unk = _unknown(description["model"], tokens)
     means_more = {eos, *special.values()} | ({unk} if not _has_byte_fallback(description["model"], tokens) else set())
     shift = int(0 in means_more or (0 in tokens.values() and 0 not in unproducible))
     unproducible |= {id - shift for id in barred}
-    secret = secrets.token_hex(16)
-    unnamed = {id: f"{secret}-{id}" for id in unproducible}
     named = {tokens[name]: name for name in added} | {id: name for name, id in appended.items()}
 
     def shifted(ids: Iterable[int]) -> frozenset[int]:
         return frozenset(id + shift for id in ids)
 
     return _Loaded(
-        encoder=_tokenizer(description, {**named, **unnamed}, {name for name in added if tokens[name] not in unnamed}),
-        decoder=_tokenizer(description, named, set(added)),
+        encoder=_tokenizer(description, named, unproducible),
+        decoder=_tokenizer(description, named, frozenset()),
         sha256=hashlib.sha256(content).hexdigest(),
         shift=shift,
         size=after + len(missing) + shift,
@@ -312,40 +317,33 @@ def _has_byte_fallback(model: Mapping[str, Any], tokens: Mapping[str, int]) -> b
     return bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in tokens for byte in range(256))
 
 
-def _tokenizer(description: Mapping[str, Any], names: Mapping[int, str], added: Set[str]):
-    """The tokenizer with these names at these ids of its model, of its added tokens only these, and nothing that is not text."""
-    return _tokenizers().Tokenizer.from_str(
-        json.dumps(
-            {
-                **description,
-                "model": _renamed(description["model"], names),
-                "added_tokens": [token for token in description["added_tokens"] if token["content"] in added],
-                "truncation": None,
-                "padding": None,
-                "post_processor": None,
-            }
-        )
-    )
+def _tokenizer(description: Mapping[str, Any], names: Mapping[int, str], barred: Set[int]):
+    """The tokenizer with these names at these ids, which it may lack; no text becomes a barred one, and it adds nothing to text."""
+    kept = {name for id, name in names.items() if id not in barred}
+    model = description["model"]
+    model = (_of_words if isinstance(model["vocab"], Mapping) else _of_pieces)(model, names, barred)
+    added = [token for token in description["added_tokens"] if token["content"] in kept]
+    changed = {"model": model, "added_tokens": added, "truncation": None, "padding": None, "post_processor": None}
+    return _tokenizers().Tokenizer.from_str(json.dumps({**description, **changed}))
 
 
-def _renamed(model: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Any]:
-    """The model with these names at these ids, which it may not have yet, so that an added token's id depends on nothing else."""
-    vocabulary = model["vocab"]
-    if not isinstance(vocabulary, Mapping):  # Unigram: [name, score] by id
-        pieces = [list(piece) for piece in vocabulary]
-        pieces += [[secrets.token_hex(16), 0.0] for _ in range(len(pieces), max(names, default=-1) + 1)]
-        for id, name in names.items():
-            pieces[id][0] = name
-        return {**model, "vocab": pieces}
-    before = {id: name for name, id in vocabulary.items()}
-    gone = {before[id] for id, name in names.items() if id in before and before[id] != name}
-    renamed = {
-        **model,
-        "vocab": {**{name: id for name, id in vocabulary.items() if name not in gone}, **{name: id for id, name in names.items()}},
-    }
-    if model.get("unk_token") in gone:
-        renamed["unk_token"] = names[vocabulary[model["unk_token"]]]
-    if "merges" in model:
-        pairs = (merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"])
-        renamed["merges"] = [pair for pair in pairs if gone.isdisjoint((*pair, "".join(pair)))]
-    return renamed
+def _of_words(model: Mapping[str, Any], names: Mapping[int, str], barred: Set[int]) -> dict[str, Any]:
+    """A model whose vocabulary is ids by names: those that are barred are left out, but for what the unknown is called."""
+    ids = {**model["vocab"], **{name: id for id, name in names.items()}}
+    kept = {name: id for name, id in ids.items() if id not in barred or name == model.get("unk_token")}
+    if "merges" not in model:
+        return {**model, "vocab": kept}
+    gone = ids.keys() - kept.keys()
+    pairs = (merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"])
+    return {**model, "vocab": kept, "merges": [pair for pair in pairs if gone.isdisjoint((*pair, "".join(pair)))]}
+
+
+def _of_pieces(model: Mapping[str, Any], names: Mapping[int, str], barred: Set[int]) -> dict[str, Any]:
+    """A Unigram model, whose ids are places in a list: what is barred, or in a gap, has a random name."""
+    pieces = [list(piece) for piece in model["vocab"]]
+    pieces += [[secrets.token_hex(16), 0.0] for _ in range(len(pieces), max(names, default=-1) + 1)]
+    for id, name in names.items():
+        pieces[id][0] = name
+    for id in barred:
+        pieces[id][0] = secrets.token_hex(16)
+    return {**model, "vocab": pieces}

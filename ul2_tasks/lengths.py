@@ -20,12 +20,16 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ul2_tasks.denoisers import CausalDenoiser, Denoiser, SequentialDenoiser
 from ul2_tasks.scalars import is_integer
 
 _UNBOUNDED = 1 << 20
+
+
+def _open_with(sentinels: int) -> str:
+    return f"open the vocabulary with sentinels={sentinels} (ul2_tasks.open_vocabulary)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,7 @@ def chunk_length(
     num_sentinels: int | None = None,
     chunk_tokens: int | None = None,
     add_eos: tuple[bool, bool] = (True, True),
+    more_sentinels: Callable[[int], str] = _open_with,
 ) -> Chunk:
     """The longest chunk whose inputs and targets both fit.
 
@@ -57,6 +62,7 @@ def chunk_length(
         num_sentinels: sentinels that the vocabulary has; None to leave them uncounted.
         chunk_tokens: an upper bound for the chunk, for shorter examples that pack better.
         add_eos: whether inputs and targets end with an EOS.
+        more_sentinels: what to do to have so many, for the error that says that there are too few.
 
     Raises:
         ValueError: a budget is missing, not a positive integer, or too small for a chunk of 2 tokens; the chunk needs
@@ -94,7 +100,7 @@ def chunk_length(
     _check_stride(denoiser, length)
     noise, spans = noise_counts(denoiser, length)
     if num_sentinels is not None:
-        _check_sentinels(denoiser, length, num_sentinels)
+        _check_sentinels(denoiser, length, num_sentinels, more_sentinels)
     return Chunk(length, noise, spans, *longest(length))
 
 
@@ -132,11 +138,11 @@ def sentinels_needed(denoiser: Denoiser, length: int) -> int:
     return noise_counts(denoiser, length)[1] if denoiser.sentinel else 0
 
 
-def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int) -> None:
+def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int, more_sentinels: Callable[[int], str]) -> None:
     needed = sentinels_needed(denoiser, length)
     if needed <= num_sentinels:
         return
-    remedies = f"pass sentinels=[...] with at least {needed} ids, or a larger mean_span_length"
+    remedies = f"{more_sentinels(needed)}, or take a larger mean_span_length"
     enough = bisect.bisect_right(range(length + 1), num_sentinels, key=lambda length: sentinels_needed(denoiser, length)) - 1
     if enough >= 2:
         remedies += f", or chunk_tokens={enough} at most (at the price of padding)"

@@ -8,6 +8,7 @@ tasks, those that a model with modes is fine-tuned on.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +21,7 @@ from ul2_tasks.corruption import corrupt_rows
 from ul2_tasks.denoisers import CausalDenoiser, Denoiser
 from ul2_tasks.graphs import as_written
 from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
+from ul2_tasks.named_vocabularies import more_sentinels
 from ul2_tasks.spans import random_spans
 from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens, with_id_shift
 
@@ -276,6 +278,7 @@ def plan(
         num_sentinels=len(special.sentinels),
         chunk_tokens=chunk_tokens,
         add_eos=add_eos,
+        more_sentinels=functools.partial(more_sentinels, vocabularies[0], special, sentinels),
     )
     return special, full
 

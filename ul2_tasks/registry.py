@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
-import numbers
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,7 +16,7 @@ from ul2_tasks.mixing import sample_examples
 from ul2_tasks.named_vocabularies import open_for_denoisers
 from ul2_tasks.preprocessors import chunk, corrupt
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
-from ul2_tasks.scalars import as_python
+from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.sources import Files, open_source
 from ul2_tasks.tokenization import read_text, tokenize
 from ul2_tasks.vocabularies import Mode, plain_modes
@@ -181,7 +179,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
 
 
 def _is_weight(weight: object) -> bool:
-    return isinstance(weight, numbers.Real) and not isinstance(weight, bool) and 0 < weight < math.inf
+    return is_finite(weight) and weight > 0
 
 
 def _add_mixture(name: str, rates: Sequence[tuple[str, float]], settings: Mapping[str, object]) -> None:

@@ -24,6 +24,18 @@ DEFAULT_MODEL = pathlib.Path(__file__).parent / "data" / "default.model"
 
 Mode = int | Sequence[int] | str
 
+_PROBES = {
+    "line feeds": "a\nb",
+    "tabs": "a\tb",
+    "runs of spaces": "a  b",
+    "spaces at the start": " a",
+    "spaces at the end": "a ",
+    "upper case": "aBC",
+    "compatibility characters": "ﬁ½Ａ①",
+    "combining characters": "e\u0301",
+}
+_CHARACTERS = "aéλяאبक中日한☃🙂"  # Latin, and of other scripts
+
 _TOLD = "ul2_tasks_id_shift_"
 
 
@@ -192,6 +204,17 @@ def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, int | tuple[int, 
         ValueError: a mode is neither an id, nor ids, nor a text.
     """
     return None if modes is None else {name: _plain_mode(name, mode) for name, mode in modes.items()}
+
+
+def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
+    """What of a text does not come back from its tokens, and what comes instead: a phrase each, none if all that is tried does."""
+
+    def back(text: str) -> str:
+        return vocabulary.decode(vocabulary.encode(text))
+
+    lost = [f"{what}: {text!r} comes back as {back(text)!r}" for what, text in _PROBES.items() if back(text) != text]
+    unknown = "".join(character for character in _CHARACTERS if character not in back(character))
+    return [*lost, f"characters: {unknown!r} do not come back"] if unknown else lost
 
 
 def id_shift(vocabulary: seqio.Vocabulary) -> int:
