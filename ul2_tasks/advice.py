@@ -82,10 +82,10 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
     """The chunk_tokens to use with packing, by the denoiser's name.
 
     Tried are full chunks, and `FRACTIONS` of them in all combinations within `SPREAD`: one fraction for all denoisers whose
-    full chunks fill the same budgets, each combination by packing drawn examples. In those that fill the rows best, and the longest of
-    those that do so about as well, each denoiser's size is then moved by a few percent for as long as that helps: where three examples nearly fit a row, they
-    shall. Of those whose less full side comes within `TOLERANCE` of the best, the one with the longest average chunk is
-    taken. Takes some ten seconds.
+    full chunks fill the same budgets, each combination by packing drawn examples. In those that fill the rows best, and in
+    the longest of those that do so about as well, each denoiser's size is then moved by a few percent for as long as that
+    helps: where three examples nearly fit a row, they shall. Of those whose less full side comes within `TOLERANCE` of the
+    best, the one with the longest average chunk is taken. Takes some ten seconds.
 
     A span denoiser keeps at least two spans in a chunk, if its full chunk has them: a lone span is, under placement "t5",
     the chunk's end, always, see `lone_span`. More is not asked for: with at least half of the full chunk's spans R2 and X2
