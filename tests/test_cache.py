@@ -2,10 +2,12 @@
 
 import collections
 import hashlib
+import io
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import time
@@ -21,7 +23,7 @@ from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, t5_model
 
 from ul2_command import main
-from ul2_tasks import T5GEMMA2, cache, default_vocabulary, register
+from ul2_tasks import T5GEMMA2, cache, default_vocabulary, jobs, mix, register
 from ul2_tasks.build_cache import build
 from ul2_tasks.corpora import CorpusView
 from ul2_tasks.memory import MemoryDataSource
@@ -404,6 +406,131 @@ def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(cache_dirs
         build("nothing", str(tmp_path), console=QUIET)
 
 
+def test_documents_and_what_is_empty_or_skipped_are_counted_apart_and_all_are_records_for_seqio(cache_dirs, tmp_path):
+    """Texts, one of them of other bytes than UTF-8's, two empty."""
+    texts = [b"a document", b"", b"caf\xe9", b"another", b""]
+    source = seqio.FunctionDataSource(
+        lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices({"text": texts}), ["train"]
+    )
+    register("cache_kinds", source, BYTES, modes=MODES, on_error="skip")
+    console = Console(record=True, width=200, file=io.StringIO())
+    totals = build("cache_kinds_corpus", str(tmp_path), console=console)["totals"]
+    wanted = {"documents": 2, "tokens": len("a documentanother"), "empty": 2, "skipped": 1}
+    assert totals | wanted == totals
+    row = next(line for line in console.export_text().splitlines() if "│ train" in line)
+    assert [cell.strip() for cell in row.split("│")[2:7]] == ["2", "17", "8.5", "2", "1"]
+    cache_dirs(tmp_path)
+    assert seqio.get_mixture_or_task("cache_kinds_corpus").get_cached_stats("train")["examples"] == 5
+    folder = tmp_path / "cache_kinds_corpus"
+    (folder / "manifest.json").unlink()
+    assert cache.make_manifest(str(folder), "cache_kinds_corpus")["totals"] == totals
+
+
+def test_a_corpus_without_a_token_is_no_cache(tmp_path):
+    corpus = register_texts("cache_tokenless", ["", "", ""])
+    wanted = (
+        r"'cache_tokenless_corpus' has no token, so there is nothing to cache: of its 3 records 0 were skipped, and 3 are empty"
+    )
+    for _ in range(2):
+        with pytest.raises(ValueError, match=wanted):
+            build(corpus, str(tmp_path), console=QUIET)
+        assert os.listdir(tmp_path / corpus) == []
+
+
+@pytest.mark.parametrize("stray", ["info.train.json~", "info.foo.bar", "info.json", "info.train.json.0.tmp"])
+def test_files_that_an_editor_leaves_are_no_splits(built, cache_dirs, tmp_path, stray):
+    shutil.copytree(built / "ul2_corpus", tmp_path / "ul2_corpus")
+    (tmp_path / "ul2_corpus" / stray).write_text("{}")
+    assert cache.splits(str(tmp_path / "ul2_corpus")) == ["train", "validation"]
+    cache_dirs(tmp_path)
+    assert len(documents()) == len(uncached())
+
+
+def test_the_lines_that_say_how_to_use_it_can_be_pasted(cache_dirs, tmp_path):
+    corpus = register_texts("cache_pasted", long_documents()[:30])
+    folder = tmp_path / "a [red] folder's"
+    console = Console(record=True, width=200, file=io.StringIO())
+    build(corpus, str(folder), console=console)
+    lines = console.export_text().split("To use it, in Python, where cache_pasted_mix is registered:\n")[1].splitlines()
+    cache_dirs(tmp_path)
+    space: dict = {}
+    exec("\n".join(line.strip() for line in lines[:2]), space)
+    assert len(next(space["dataset"].as_numpy_iterator())["inputs"]) > 10
+    assert lines[2] == "With t5x:"
+    assert shlex.split(lines[3]) == [f"--seqio_additional_cache_dirs={folder}", "--gin.USE_CACHED_TASKS=True"]
+
+
+def prepared_until_the_third_part():
+    """As if Ctrl-C came then."""
+    _prepared.append(1)
+    if len(_prepared) == 3:
+        signal.raise_signal(signal.SIGINT)
+
+
+_prepared: list[int] = []
+
+
+def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_by_name(clean_registries, tmp_path):
+    lines = text_files(tmp_path, [document.encode() for document in long_documents()])
+    source = eval(lines, {"seqio": seqio})
+    register("cache_interrupted", source, BYTES, modes=MODES)
+    folder = tmp_path / "cache" / "cache_interrupted_corpus"
+    _prepared.clear()
+    with pytest.raises(KeyboardInterrupt):
+        build("cache_interrupted_corpus", str(folder.parent), prepare=prepared_until_the_third_part, console=QUIET)
+    assert not list(folder.rglob("*.tmp"))
+    sentence = f"{folder} is an unfinished cache, 2 of 8 shards are there: run the line that began it again, which goes on"
+    for where in (folder, folder.parent):
+        found = CliRunner().invoke(main, ["verify", str(where)])
+        assert found.exit_code == 1
+        assert found.stdout.startswith(sentence)
+
+    console = Console(record=True, width=200, file=io.StringIO())
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        registry._REGISTRY.clear()
+    register("cache_interrupted", source, BYTES, modes=MODES, on_error="skip")
+    wanted = r"was begun with other settings: settings\.on_error is 'raise' there, and 'skip' here; delete it, or name another"
+    with pytest.raises(ValueError, match=wanted):
+        build("cache_interrupted_corpus", str(folder.parent), console=QUIET)
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        registry._REGISTRY.clear()
+    register("cache_interrupted", source, BYTES, modes=MODES)
+    assert build("cache_interrupted_corpus", str(folder.parent), console=console)["totals"]["documents"] == 400
+    assert "cache_interrupted_corpus: 2 of 8 shards are there already" in console.export_text()
+
+
+def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_together(tmp_path):
+    for name in ("cache_left", "cache_right"):
+        register_texts(name, long_documents()[:20])
+    mix("cache_sides", {"cache_left_mix": 1, "cache_right_mix": 1})
+    done = CliRunner().invoke(main, ["cache", "cache_sides_mix", "--output", str(tmp_path)])
+    assert done.exit_code == 0, done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["cache_left_corpus", "cache_right_corpus"]
+    verified = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert verified.exit_code == 0
+    assert [line.split(":")[0] for line in verified.stdout.splitlines()] == [
+        f"{tmp_path}/cache_{side}_corpus is as it was written" for side in ("left", "right")
+    ]
+    (tmp_path / "cache_right_corpus" / "train.tfrecord-00003-of-00064").unlink()
+    spoilt = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert spoilt.exit_code == 1
+    assert f"{tmp_path}/cache_right_corpus: train.tfrecord-00003-of-00064 is missing\n" in spoilt.stdout
+    (tmp_path / "cache_left_corpus" / "COMPLETED").unlink()
+    unfinished = CliRunner().invoke(main, ["verify", str(tmp_path / "cache_left_corpus")])
+    assert (unfinished.exit_code, "has no COMPLETED: no cache is in it, or one that a job" in unfinished.stdout) == (1, True)
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(tf.errors.OpError):
+        jobs.write_atomically(str(tmp_path / "taken"), "text")
+    assert os.listdir(tmp_path) == ["taken"]
+    for empty in (tmp_path, tmp_path / "nowhere"):
+        done = CliRunner().invoke(main, ["verify", str(empty)])
+        assert done.exit_code == 2
+        assert re.search("has neither a cache nor an export in it|there is no folder", done.stderr)
+
+
 def program(folder, register_call) -> str:
     """A module of a user's own that registers a corpus; returns its name."""
     (folder / "own_corpora.py").write_text(f"import seqio\nfrom ul2_tasks import register\n{register_call}\n")
@@ -480,7 +607,9 @@ def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path)
     assert "'own_corpus' is in none of the cache directories" in refused.stderr
 
     before = {path.name: path.stat().st_mtime_ns for path in parts.parent.glob("*.tfrecord-*-of-00080")}
-    assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
+    resumed = run(*command(tmp_path, module), folder=tmp_path)
+    assert resumed.returncode == 0
+    assert re.search(rf"own_corpus: ({len(finished)}|{len(finished) + 1}) of 40 shards are there already", resumed.stderr)
     kept = [name for name, time in before.items() if (parts.parent / name).stat().st_mtime_ns == time]
     assert len(kept) >= 2 * len(finished), "what was finished was kept"
     assert not list(parts.parent.glob("*.tmp"))
@@ -545,7 +674,8 @@ def test_a_disk_without_room_fails_with_its_reason_and_leaves_nothing_half_writt
     assert "File too large" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
-    assert not list((tmp_path / "cache" / "own_corpus").glob("*.tfrecord-*"))
+    assert not list((tmp_path / "cache").rglob("*.tfrecord-*"))
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
     assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
 
 

@@ -391,6 +391,16 @@ def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
         assert done.exit_code == 1, done.stderr
 
 
+def test_a_page_without_a_place_is_refused_before_anything_is_measured(tmp_path):
+    for output, message in (
+        (tmp_path / "no" / "r.html", "there is no folder '.*no' for the page 'r.html'"),
+        (tmp_path, "is a folder"),
+    ):
+        done = ul2("report", "--lengths", "3,3", "--output", output)  # which do not fit, and would be told otherwise
+        assert done.exit_code == 2
+        assert re.search(message, done.stderr), done.stderr
+
+
 def test_examples_are_exported_and_verified(tmp_path):
     folder = tmp_path / "out"
     asked = ["export", "--lengths", "64,64", "--format", "jsonl", "--shards", 2, "--output", folder]

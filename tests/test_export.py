@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import pickle
+import re
 import shutil
 import signal
 import sys
@@ -28,6 +29,7 @@ from ul2_tasks.build_cache import build
 from ul2_tasks.export import read_examples, read_manifest, verify, write_examples
 from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.registration import Registration
+from ul2_tasks.verification import examine
 
 TESTS = pathlib.Path(__file__).parent
 WORKERS_PATH = os.pathsep.join([str(TESTS.parent), str(TESTS)])
@@ -396,6 +398,64 @@ def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders, write, re
     write(folder, format="tfrecord")
     assert first.stat().st_mtime_ns == written
     assert files(folder) == files(folders("tfrecord"))
+
+
+FULL_DISK = """
+import pathlib, pickle, resource, signal, sys
+from ul2_tasks.export import write_examples
+pickle.load(open(sys.argv[1], "rb")).apply()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+for format in sys.argv[3:]:
+    folder = pathlib.Path(sys.argv[2], format)
+    try:
+        write_examples("exported_mix", str(folder), {"inputs": 128, "targets": 128}, format=format, epochs=2)
+        print(format, "was written")
+    except RuntimeError as error:
+        print(format, error, sorted(path.name for path in folder.rglob("*")))
+"""
+
+
+def test_a_disk_without_room_leaves_no_half_file(registration, tmp_path):
+    """A limit on the size of files stands for the disk."""
+    (tmp_path / "registration").write_bytes(pickle.dumps(registration))
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "registration"), str(tmp_path), *FORMATS],
+        env={**os.environ, "PYTHONPATH": WORKERS_PATH},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert len(told) == len(FORMATS)
+    for line, format in zip(told, FORMATS):
+        assert re.match(rf"{format} exported_mix, train-00000-of-00001\.{format}: \w+: .*['_parts', 'begun\.json'\]$", line), told
+
+
+def test_an_interrupted_export_says_so_and_what_it_finds_when_it_goes_on(folders, write, registration, tmp_path):
+    """As if Ctrl-C came at the second shard."""
+    prepared = []
+
+    def prepare():
+        prepared.append(registration.apply())
+        if len(prepared) == 2:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "below" / "interrupted"
+    with pytest.raises(KeyboardInterrupt):
+        write(folder, prepare=prepare)
+    assert not list(folder.rglob("*.tmp"))
+    sentence = f"{folder} is an unfinished export, 1 of 2 shards are there: run the line that began it again, which goes on"
+    for where in (folder, folder.parent):
+        ((found, wrong, counts),) = examine(str(where))
+        assert (found, counts) == (str(folder), {})
+        assert wrong[0].startswith(sentence)
+    console = Console(record=True, width=200, file=io.StringIO())
+    write(folder, console=console)
+    assert "exported_mix: 1 of 2 shards are there already" in console.export_text()
+    assert files(folder) == files(folders("jsonl"))
+    ((_, wrong, counts),) = examine(str(folder.parent))
+    assert (wrong, counts["examples"]) == ([], read_manifest(str(folder))["totals"]["examples"])
 
 
 def test_what_is_complete_is_not_written_again_and_what_is_missing_is(folders, write, tmp_path):

@@ -2,6 +2,8 @@
 
 import doctest
 
+import re
+
 import numpy as np
 import pytest
 import seqio
@@ -108,9 +110,11 @@ def test_complements_find_each_other():
     assert rows_of(lengths, (512, 512)) == 10
 
 
-@pytest.mark.parametrize("lengths", [[(0, 5)], [(5, 513)], [(1, 1), (5, -1)]])
-def test_a_length_that_no_row_can_hold_is_refused(lengths):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"at least 1 and within the budgets \(512, 512\)"):
+@pytest.mark.parametrize("lengths", [[(0, 5)], [(5, 513)], [(1, 1), (5, -1)], [(400, 400), (0, 5), (5, 600)]])
+def test_a_length_that_no_row_can_hold_is_refused_and_told(lengths):
+    told = re.escape(str(list(next(pair for pair in lengths if min(pair) < 1 or max(pair) > 512))).replace(",", ""))
+    wanted = rf"at least 1 and within the budgets \(512, 512\), the first example with others has' \[{told}\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
         assign_rows(tf.constant(lengths, tf.int32), (512, 512))
 
 

@@ -235,7 +235,7 @@ def _begin(cache_dir: str, begun: dict[str, object], parts: Sequence[Part]) -> l
         raise ValueError(f"{cache_dir} was begun with other settings: {changes}; delete it, or name another folder")
     tf.io.gfile.makedirs(f"{cache_dir}/{_PARTS}")
     waiting = [part for part in parts if not tf.io.gfile.exists(part.done)]
-    _remove_files(cache_dir, but={name for part in parts if part not in waiting for name in part.files})
+    _remove_files(cache_dir, but={name for part in set(parts) - set(waiting) for name in part.files})
     write_atomically(path, json.dumps(begun))
     return waiting
 
