@@ -342,7 +342,7 @@ def test_without_a_seed_there_are_examples_and_no_state(state):
     some = dataset(seed=None)
     assert len(take(3, some)) == 3
     for ask in (some.state_dict, lambda: some.load_state_dict(state)):
-        with pytest.raises(ValueError, match="seed is None: without a seed .* none is resumed; give seed="):
+        with pytest.raises(ValueError, match=r"seed is None: without a seed .* none is resumed; give seed="):
             ask()
 
 
