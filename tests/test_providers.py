@@ -178,6 +178,28 @@ def test_a_pipeline_of_other_steps_is_refused_by_tensorflow_itself(saved):
         resume(examples(mixture(), shuffle=False), saved)
 
 
+@pytest.mark.parametrize(("saved_seed", "seed"), [(None, None), (5, None), (None, 5)], ids=str)
+def test_without_a_seed_nothing_is_resumed_and_the_error_says_why(tmp_path, saved_seed, seed):
+    name = seqio.get_mixture_or_task(mixture()).tasks[0].name
+    path = save_after(examples(name, seed=saved_seed), 3, tmp_path)
+    message = "saved by another pipeline" if seed else "a pipeline that was built without a seed cannot be resumed; give seed="
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message) as error:
+        resume(examples(name, seed=seed), path)
+    assert "seed: none, so it cannot be resumed" in str(error.value)
+
+
+def test_a_stock_mixture_of_our_tasks_is_checked_for_all_but_its_rates(tmp_path, clean_registries):
+    """A task within it does not know them; README says so."""
+    tasks = [task.name for task in seqio.get_mixture_or_task(mixture(denoisers=T5GEMMA2[:2])).tasks]
+    for name, rates in {"stock": (1, 1), "other_rates": (1, 3)}.items():
+        seqio.MixtureRegistry.add(name, list(zip(tasks, rates)))
+    path = save_after(examples("stock"), 3, tmp_path)
+    for name in ("stock", "other_rates"):
+        next(resume(examples(name), path))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
+        resume(examples("stock", seed=6), path)
+
+
 def test_a_task_alone_resumes_and_refuses_another_seed(tmp_path):
     name = seqio.get_mixture_or_task(mixture()).tasks[0].name
     wanted = [example["inputs"].tolist() for example in examples(name, num_epochs=None).take(60).as_numpy_iterator()]

@@ -18,7 +18,7 @@ from support import byte_vocabulary, restore, special_for
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from ul2_tasks import T5GEMMA2, register, torch_dataset  # noqa: E402
+from ul2_tasks import T5GEMMA2, mix, register, torch_dataset  # noqa: E402
 from ul2_tasks.hugging_face_features import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.memory import MemoryDataSource  # noqa: E402
 from ul2_tasks.registration import Registration  # noqa: E402
@@ -320,7 +320,47 @@ def test_more_shards_than_documents_are_refused_with_the_numbers(tmp_path, sourc
         register("single", json_lines(tmp_path / "single", 1), **SETTINGS)
     with pytest.raises(ValueError, match=r"shard 64 of 65.*use fewer workers, or more documents") as error:
         next(iter(dataset("single_r1" if source == "files" else "documents_r1", rank=64, world_size=65)))
-    assert ("has no documents" if source == "files" else "has 64 documents, too few for 65 shards") in str(error.value)
+    told = "a pass held 0 documents" if source == "files" else "has 64 documents, too few for 65 shards"
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize("num_epochs", [None, 1])
+def test_a_corpus_without_a_token_is_an_error_that_says_what_it_held(num_epochs):
+    settings = {**SETTINGS, "denoisers": DENOISERS[:1]}
+    name = register("torch_blank", MemoryDataSource(lambda: ["", ""], validation=0), **settings)
+    blank = dataset(name, num_epochs=num_epochs)
+    with pytest.raises(
+        ValueError, match=r"^no example can be made of torch_blank_corpus, split train, of .* held 2 documents, 0 tok"
+    ):
+        next(iter(blank))
+
+
+def test_without_a_seed_there_are_examples_and_no_state(state):
+    some = dataset(seed=None)
+    assert len(take(3, some)) == 3
+    for ask in (some.state_dict, lambda: some.load_state_dict(state)):
+        with pytest.raises(ValueError, match=r"seed is None: without a seed .* none is resumed; give seed="):
+            ask()
+
+
+def test_denoising_beside_a_supervised_task_is_resumed_too():
+    def answers(split, shuffle_files, seed=None):
+        return tf.data.Dataset.from_tensor_slices({"inputs": ["how much?"] * 6, "targets": ["this much"] * 6})
+
+    seqio.TaskRegistry.add(
+        "torch_answers",
+        source=seqio.FunctionDataSource(answers, splits=["train"]),
+        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim],
+        output_features={key: seqio.Feature(BYTES, add_eos=True) for key in ("inputs", "targets")},
+    )
+    name = mix("torch_both", {documents_mixture(): 1, "torch_answers": 1})
+    original, loaded = dataset(name), dataset(name)
+    iterator = iter(original)
+    first = take(30, iterator)
+    assert 0 < sum(example["labels"] == [*BYTES.encode("this much"), 1] for example in first) < 30
+    loaded.load_state_dict(original.state_dict())
+    assert take(30, loaded) == take(30, iterator)
+    assert len(take(10, dataset(name, rank=1, world_size=2))) == 10
 
 
 @pytest.mark.parametrize("wrong", [{"rank": 1}, {"world_size": 2}, {"rank": 2, "world_size": 2}, {"rank": -1, "world_size": 2}])

@@ -79,6 +79,9 @@ class DenoisingTask(seqio.Task):
             shuffle_buffer_size: in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
             rates: the rates of the mixture that this is for; part of what a resumed iterator is checked for.
             features: what to keep of an example; by default the output features.
+
+        Raises:
+            tf.errors.InvalidArgumentError: while iterating, where a pass over the corpus gives no example; see `passes.repeat`.
         """
         chunk, corrupt = self.preprocessors
         source = self.source.cached() if use_cached else self.source

@@ -13,6 +13,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.forks import check_process, tensorflow_has_run
+from ul2_tasks.passes import NO_EXAMPLE
 from ul2_tasks.registration import Registration
 from ul2_tasks.vocabularies import told_id_shift, with_id_shift
 
@@ -81,7 +82,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         sequence_length: Mapping[str, int],
         *,
         split: str = "train",
-        seed: int = 0,
+        seed: int | None = 0,
         use_cached: bool = False,
         num_epochs: int | None = None,
         rank: int | None = None,
@@ -94,7 +95,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             mixture: the name of a registered mixture or task; or a `Registration`, which is applied where the dataset is
                 iterated: workers that are spawned have nothing else registered than `import ul2_tasks` does.
             sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-            split, seed, use_cached, num_epochs: see `seqio.Task.get_dataset`.
+            split, use_cached, num_epochs: see `seqio.Task.get_dataset`.
+            seed: of the order and of the noise; None gives other ones each time, and no state.
             rank, world_size: this process and how many there are; by default those of `torch.distributed`, if it is initialised,
                 else of the environment's RANK and WORLD_SIZE, else 0 and 1.
             feature_converter: what examples go through.
@@ -121,7 +123,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         Raises:
             RuntimeError: this process was forked from one in which TensorFlow ran.
             ValueError: there are fewer documents than shards; the state that was loaded is of another pipeline; and what
-                `get_dataset` of the mixture raises. The first is sometimes only found when the iterator ends, which it may not.
+                `get_dataset` of the mixture raises. While iterating: a pass over the corpus, or over a shard of it, gave no
+                example, see `passes.repeat`.
         """
         check_process()
         if not tensorflow_has_run():
@@ -139,7 +142,11 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         Returns:
             {"version": int, "pipeline": what the state is checked for, "given": how many examples or batches were given,
             "snapshot": {"given": int, "files": the checkpoint's files, {name: bytes}} or None}.
+
+        Raises:
+            ValueError: there is no seed, without which nothing can be resumed.
         """
+        self._check_seed()
         if self._stream is not None:
             return self._stream.state()
         return dict(self._loaded or _state(self._describe(), 0, None))
@@ -148,11 +155,18 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """Has the next iterator go on where the state was taken.
 
         Raises:
-            ValueError: the state is not one of this version.
+            ValueError: the state is not one of this version; there is no seed.
         """
+        self._check_seed()
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"the state has version {state.get('version')!r}, expected {STATE_VERSION}; start anew")
         self._loaded, self._stream = dict(state), None
+
+    def _check_seed(self) -> None:
+        if self._settings["seed"] is None:
+            raise ValueError(
+                "seed is None: without a seed the dataset gives other examples each time, and none is resumed; give seed="
+            )
 
     def _shard(self) -> seqio.ShardInfo:
         rank, world_size = self._process or _process()
@@ -232,6 +246,12 @@ class _Stream:
             if self._pipeline["num_epochs"] is None:
                 raise ValueError(f"shard {self._pipeline['shard']} has no documents ({_ADVICE})") from None
             raise
+        except tf.errors.InvalidArgumentError as error:
+            told = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
+            if not told:
+                raise
+            is_whole = self._pipeline["shard"] == "0 of 1"
+            raise ValueError(told[1] if is_whole else f"{told[1]} ({_ADVICE})") from None
         self._given += 1
         return element
 
