@@ -314,7 +314,7 @@ def few_sentinels(kind, tmp_path):
 def test_the_advice_for_too_few_sentinels_works_as_it_is_given(kind, tmp_path):
     denoiser = SpanDenoiser(name="few", mean_span_length=1, noise_density=0.4, mode="[R]" if kind == "default" else "[Q]")
     vocabulary, sentinels, modes = few_sentinels(kind, tmp_path)
-    lengths = {"inputs": 512, "targets": 512}
+    lengths = {"inputs": 1024, "targets": 1024}
     with pytest.raises(ValueError, match=r"needs \d+ sentinels for a chunk of \d+ tokens, the vocabulary has \d+: ") as error:
         plan(lengths, features(vocabulary), denoiser, sentinels, modes, None)
     message = str(error.value)

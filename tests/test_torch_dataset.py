@@ -15,12 +15,13 @@ import pytest
 import seqio
 import tensorflow as tf
 from support import byte_vocabulary, restore, special_for
+from test_hugging_face_vocabulary import exclamation_first
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from ul2_tasks import T5GEMMA2, mix, register, torch_dataset  # noqa: E402
 from ul2_tasks.hugging_face_features import HuggingFaceFeatureConverter  # noqa: E402
-from ul2_tasks.memory import MemoryDataSource  # noqa: E402
+from ul2_tasks.memory import MemoryDataSource, texts_in_memory  # noqa: E402
 from ul2_tasks.registration import Registration  # noqa: E402
 from ul2_tasks.torch_dataset import UL2IterableDataset  # noqa: E402
 
@@ -174,6 +175,21 @@ def test_another_epoch_has_other_noise_in_another_order():
 
 @pytest.mark.parametrize("each", [0.0, float("inf")], ids=["a snapshot each time", "one snapshot"])
 @pytest.mark.parametrize("saved_after", [[0], [3, 40]], ids=str)
+def test_single_examples_have_the_tokenizers_own_ids(tmp_path):
+    tokenizer = exclamation_first()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    name = register("torch_own", texts_in_memory(["Stop! And so on! " * 9]), str(tmp_path), T5GEMMA2[:1])
+    lengths = {"inputs": 32, "targets": 32}
+    shifted = next(seqio.get_mixture_or_task(name).get_dataset(lengths, shuffle=True, seed=0, num_epochs=None).as_numpy_iterator())
+    example = next(iter(UL2IterableDataset(name, lengths)))
+    assert {name: ids.tolist() for name, ids in example.items()} == {
+        "input_ids": (shifted["inputs"] - 1).tolist(),
+        "labels": (shifted["targets"] - 1).tolist(),
+    }
+    assert tokenizer.decode(example["input_ids"].tolist(), skip_special_tokens=False).endswith("<|endoftext|>")
+
+
 @pytest.mark.parametrize("converter", [None, HuggingFaceFeatureConverter("longest", batch_size=2)], ids=["examples", "batches"])
 def test_a_state_goes_on_where_it_was_taken(monkeypatch, each, saved_after, converter):
     """It is asked for several times, written to a file, and the snapshot is that of the first or of the last time."""

@@ -41,6 +41,7 @@ IDENTITY = "identity"
 NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
 MAX_CHARACTERS = 100_000_000  # takes some gigabytes to train on
 
+_WHITE_SPACE_IS_TEXT = {"remove_extra_whitespaces": False, "add_dummy_prefix": False, "allow_whitespace_only_pieces": True}
 _SENTENCE = 4000  # characters; what training a unigram costs grows with the square of what repeats within one sentence
 _SENTENCE_BYTES = 1 << 20  # sentencepiece leaves out longer ones: here there are none
 _TO_LAST_SPACE = re.compile(r".*\s", re.DOTALL)
@@ -199,10 +200,7 @@ def _fit(sentences: Sequence[str], size: int, model_type: str, names: Sequence[s
         control_symbols=list(names),
         byte_fallback=True,  # no text is unknown
         normalization_rule_name=normalization,
-        # Sentencepiece's defaults with its rules, as T5 has them; without a rule white space is text.
-        remove_extra_whitespaces=normalization != IDENTITY,
-        add_dummy_prefix=normalization != IDENTITY,
-        allow_whitespace_only_pieces=normalization == IDENTITY,
+        **(_WHITE_SPACE_IS_TEXT if normalization == IDENTITY else {}),
         max_sentence_length=_SENTENCE_BYTES,
         num_threads=1,
         minloglevel=1,
