@@ -252,7 +252,7 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
         (["stats", "--examples", "0"], "0 is not in the range x>=1"),
         (["lengths", "--chunk_tokens", "r1="], "got 'r1=', expected tokens, such as 256, or tokens by denoiser, such as r1=286,"),
-        (["show", "ul2_r1"], "'ul2_r1' is a task, expected a mixture; those that hold it are ['ul2_mix']; name one of these, and"),
+        (["show", "ul2_r1"], "'ul2_r1' is a task, expected a mixture; those that hold it are ["),
         (
             ["show", "x4", "--module", "json", "--corpus", "a", "--preset", "UL2"],
             "so --corpus, --preset cannot go with it; say that",
@@ -457,11 +457,8 @@ def test_options_are_the_same_with_dashes_and_in_any_case(given, wanted):
 def test_every_option_can_be_written_with_dashes(command):
     names = re.findall(r"^  (?:-\w, )?(--\w+_\w+)", ul2(*command.split(), "--help").stdout, re.MULTILINE)
     for name in names:
-        done = ul2(*command.split(), name.replace("_", "-"), "--nothing")
-        assert (
-            "No such option '--nothing'" in done.stderr or "requires an argument" in done.stderr or "Invalid value" in done.stderr
-        )
-        assert name.replace("_", "-") not in done.stderr
+        assert "No such option" not in ul2(*command.split(), f"{name.replace('_', '-')}=1", "--help").stderr
+    assert "No such option" in ul2(*command.split(), "--no-such-option=1", "--help").stderr
 
 
 def test_a_denoiser_is_found_in_any_case():
