@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import click
@@ -177,6 +178,29 @@ def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path
     shown = ul2("lengths", *asked).stdout
     assert "left out, because ul2_tasks.register did not make them: doctor_plain" in shown
     assert "chunks are advised for one corpus at a time: ul2_mix" in shown
+
+
+def test_the_doctor_doubts_that_lines_of_wrapped_prose_are_documents(tmp_path):
+    paragraphs = ["\n".join(textwrap.wrap(text, 60)) for text in embedded_documents()[:40]]
+    (tmp_path / "a.txt").write_text("\n\n".join(paragraphs))
+    asked = ["--corpus", tmp_path / "a.txt", "--documents"]
+    doubts = [finding for finding in findings("doctor_lines", *asked, "line") if "may not be a document" in finding["what"]]
+    assert [doubt["kind"] for doubt in doubts] == ["note"]
+    assert re.fullmatch(r"a line may not be a document: of [\d,]+, .*[\d,]+ end in mid-sentence", doubts[0]["what"])
+    assert "'paragraph' gives 40 documents" in doubts[0]["remedy"]
+    told = findings("doctor_paragraphs", *asked, "paragraph")
+    assert not [finding for finding in told if "may not be a document" in finding["what"]]
+
+
+def test_the_doctor_says_what_a_vocabulary_loses():
+    told = {name: findings(f"doctor_loses_{name}", "--vocabulary", name) for name in ("default", "bytes")}
+    lost = {
+        name: [finding["what"] for finding in of_one if "give all of a text back" in finding["what"]]
+        for name, of_one in told.items()
+    }
+    assert lost["bytes"] == []
+    (sentence,) = lost["default"]
+    assert "comes back as" in sentence
 
 
 def test_a_lone_span_is_told_by_doctor_and_lengths():
