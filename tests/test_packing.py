@@ -1,6 +1,8 @@
 """Packing against its laws, against SeqIO's packer, and the advice against visible arithmetic."""
 
+import dataclasses
 import doctest
+import re
 
 import re
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 import ul2_tasks.advice
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser, chunk_length
-from ul2_tasks.advice import best_chunk_tokens, best_lengths, expected_fill, packed_fill
+from ul2_tasks.advice import best_chunk_tokens, best_lengths, expected_fill, lone_span, packed_fill
 from ul2_tasks.lengths import noise_range
 from ul2_tasks.packing import MAX_KINDS, assign_rows
 
@@ -26,7 +28,8 @@ PACKERS = {
     )
     for budgets in BUDGETS
 }
-EVEN = {"r1": 286, "r2": 289, "x1": 286, "x2": 283, "s": 200}  # what best_chunk_tokens says for T5GEMMA2 at 512/512
+EVEN = {"r1": 286, "r2": 289, "x1": 286, "x2": 283, "s": 200}  # of about one size, and rows are full of them
+ADVICE = {"r1": 403, "r2": 467, "x1": 424, "x2": 490, "s": 282}  # what best_chunk_tokens says for T5GEMMA2 at 512/512
 
 GOLDEN_FEW = [0, 0, 1, 1, 2, 3, 2, 3, 4, 5, 4, 6, 6, 2, 0, 1]
 GOLDEN_MANY = [0, 1, 0, 2, 3, 4, 3, 4, 5, 3, 0, 1, 0, 1, 2, 2, 4, 6, 4, 1, 5, 5, 2, 5]
@@ -213,13 +216,64 @@ def test_equal_chunks_cannot_fill_the_inputs_of_t5gemma2():
 def test_the_advice_fills_both_sides():
     lengths = {"inputs": 512, "targets": 512}
     advice = best_chunk_tokens(T5GEMMA2, lengths)
-    assert advice == EVEN, "what README and the tests above say"
+    assert advice == ADVICE, "what README says"
     fill = packed_fill(T5GEMMA2, lengths, advice, seed=11)  # other examples than those it was chosen by
     assert min(fill.values()) >= 0.95
     assert min(expected_fill(T5GEMMA2, lengths, advice).packed.values()) >= min(fill.values())
-    # No cheap win by tiny chunks: an average chunk is nearly half as long as a row of both features is wide.
+    # No cheap win by tiny chunks: three rows hold r1 and two of s, x1 and two of s, r2 and x2, eight examples as the weights are.
     weights = {denoiser.name: denoiser.weight / 8 for denoiser in T5GEMMA2}
-    assert sum(weights[name] * tokens for name, tokens in advice.items()) > 240
+    assert sum(weights[name] * tokens for name, tokens in advice.items()) > 350
+    for row in (("r1", "s", "s"), ("x1", "s", "s"), ("r2", "x2")):
+        chunks = [chunk_length(d, lengths, chunk_tokens=advice[name]) for name in row for d in T5GEMMA2 if d.name == name]
+        assert 480 <= sum(chunk.inputs for chunk in chunks) <= 512
+        assert 480 <= sum(chunk.targets for chunk in chunks) <= 512
+
+
+def test_advice_leaves_two_spans_where_a_full_chunk_has_them():
+    for denoisers, length in ((T5GEMMA2, 512), (UL2R, 512), (T5GEMMA2, 280)):
+        lengths = {"inputs": length, "targets": length}
+        advice = best_chunk_tokens(denoisers, lengths)
+        for denoiser in denoisers:
+            if isinstance(denoiser, SpanDenoiser):
+                assert chunk_length(denoiser, lengths).spans >= 2
+                assert chunk_length(denoiser, lengths, chunk_tokens=advice[denoiser.name]).spans >= 2
+
+
+def test_advice_cuts_no_denoiser_much_more_than_another():
+    lengths = {"inputs": 2048, "targets": 512}
+    advice = best_chunk_tokens(T5GEMMA2, lengths)
+    parts = [advice[d.name] / chunk_length(d, lengths).length for d in T5GEMMA2]
+    assert max(parts) / min(parts) < 2.6, "2.2, and what moving by a few percent adds"
+
+
+def test_advised_lengths_leave_two_spans_where_there_were_two():
+    # Two spans of x need inputs of 273 tokens; the fullest rows, with lengths of 168 and 392, would leave it one.
+    denoisers = [SpanDenoiser(name="x", mode="[X]", mean_span_length=32, noise_density=0.15), *T5GEMMA2[-1:]]
+    lengths = {"inputs": 280, "targets": 280}
+    assert chunk_length(denoisers[0], lengths).spans == 2
+    assert min(expected_fill(denoisers, {"inputs": 168, "targets": 392}).packed.values()) > 0.9
+    advice = best_lengths(denoisers, lengths)
+    assert chunk_length(denoisers[0], advice).spans >= 2
+
+
+def test_a_lone_span_is_told_with_the_lengths_that_give_two():
+    lengths = {"inputs": 128, "targets": 128}
+    x1 = T5GEMMA2[2]
+    found, remedy = lone_span(x1, chunk_length(x1, lengths), lengths)
+    assert "one noise span" in found
+    assert "always the last 22 tokens" in found
+    inputs, targets = map(int, re.search(r"two spans need (\d+),(\d+)", remedy).groups())
+    assert chunk_length(x1, {"inputs": inputs, "targets": targets}).spans == 2
+    for shorter in ({"inputs": inputs - 1, "targets": targets}, {"inputs": inputs, "targets": targets - 1}):
+        assert chunk_length(x1, shorter).spans == 1
+    long = {"inputs": 512, "targets": 512}
+    assert lone_span(x1, chunk_length(x1, long), long) is None
+    _, remedy = lone_span(x1, chunk_length(x1, long, chunk_tokens=286), long)
+    assert remedy.startswith("chunk_tokens of at least 317")
+    assert chunk_length(x1, long, chunk_tokens=317).spans == 2
+    uniform = dataclasses.replace(x1, placement="uniform")
+    assert lone_span(uniform, chunk_length(uniform, lengths), lengths) is None
+    assert lone_span(T5GEMMA2[-1], chunk_length(T5GEMMA2[-1], lengths), lengths) is None
 
 
 def test_mixtures_of_one_kind_of_denoiser_get_advice_too():
