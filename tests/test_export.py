@@ -433,7 +433,7 @@ def test_a_disk_without_room_leaves_no_half_file(registration, tmp_path):
     told = done.stdout.splitlines()
     assert len(told) == len(FORMATS)
     for line, format in zip(told, FORMATS):
-        assert re.match(rf"{format} exported_mix, train-00000-of-00001\.{format}: \w+: .*['_parts', 'begun\.json'\]$", line), told
+        assert re.match(rf"{format} exported_mix, train-00000-of-00001\.{format}: \w+: .*\['_parts', 'begun\.json'\]$", line), told
 
 
 def test_an_interrupted_export_says_so_and_what_it_finds_when_it_goes_on(folders, write, registration, tmp_path):
