@@ -155,6 +155,7 @@ def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted, forma
 class Shifted(seqio.ByteVocabulary):
     """A vocabulary whose ids are one higher than its tokenizer's, in which 0 is a token."""
 
+    identity = "shifted bytes"
     id_shift = 1
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpora import CorpusView, corpus_settings, describe_source
+from ul2_tasks.corpora import CorpusView, corpus_settings
 from ul2_tasks.export_formats import NAMES, open_format
 from ul2_tasks.jobs import place
 from ul2_tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
@@ -134,7 +134,8 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
         }
 
     def describe_other(task: seqio.Task) -> dict[str, object]:
-        return {"source": describe_source(task.source), "rate": mixture.get_rate(task), "denoiser": None}
+        source = getattr(task.source, "identity", None) or repr(task.source)  # with an address it is never taken for another one
+        return {"source": source, "rate": mixture.get_rate(task), "denoiser": None}
 
     description = {
         "stream_version": STREAM_VERSION,
