@@ -407,11 +407,9 @@ def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(cache_dirs
 
 
 def test_documents_and_what_is_empty_or_skipped_are_counted_apart_and_all_are_records_for_seqio(cache_dirs, tmp_path):
-    """Texts, one of them of other bytes than UTF-8's, two empty."""
-    texts = [b"a document", b"", b"caf\xe9", b"another", b""]
-    source = seqio.FunctionDataSource(
-        lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices({"text": texts}), ["train"]
-    )
+    """Lines, one of them of other bytes than UTF-8's, two empty."""
+    lines = text_files(tmp_path, [b"a document", b"", b"caf\xe9", b"", b"another"], files=1)
+    source = eval(lines, {"seqio": seqio})
     register("cache_kinds", source, BYTES, modes=MODES, on_error="skip")
     console = Console(record=True, width=200, file=io.StringIO())
     totals = build("cache_kinds_corpus", str(tmp_path), console=console)["totals"]

@@ -155,6 +155,7 @@ def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted, forma
 class Shifted(seqio.ByteVocabulary):
     """A vocabulary whose ids are one higher than its tokenizer's, in which 0 is a token."""
 
+    identity = "shifted bytes"
     id_shift = 1
 
 
@@ -429,7 +430,7 @@ def test_a_disk_without_room_leaves_no_half_file(registration, tmp_path):
     told = done.stdout.splitlines()
     assert len(told) == len(FORMATS)
     for line, format in zip(told, FORMATS):
-        assert re.match(rf"{format} exported_mix, train-00000-of-00001\.{format}: \w+: .*['_parts', 'begun\.json'\]$", line), told
+        assert re.match(rf"{format} exported_mix, train-00000-of-00001\.{format}: \w+: .*\['_parts', 'begun\.json'\]$", line), told
 
 
 def test_an_interrupted_export_says_so_and_what_it_finds_when_it_goes_on(folders, write, registration, tmp_path):

@@ -112,10 +112,13 @@ def _read_tfrecord(path: str) -> Iterator[Examples]:
 
 def _write_array_record(path: str, batches: Iterable[Examples]) -> None:
     # Each record for itself, as random access wants it, and as TFDS writes them.
-    with contextlib.closing(_array_record().ArrayRecordWriter(path, "group_size:1")) as writer:
-        for batch in batches:
-            for example in batch:
-                writer.write(_serialize(example))
+    try:
+        with contextlib.closing(_array_record().ArrayRecordWriter(path, "group_size:1")) as writer:
+            for batch in batches:
+                for example in batch:
+                    writer.write(_serialize(example))
+    except RuntimeError as error:  # what its C++ has for a file that cannot be written
+        raise OSError(str(error)) from error
 
 
 def _read_array_record(path: str) -> Iterator[Examples]:

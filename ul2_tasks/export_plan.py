@@ -135,7 +135,8 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
         }
 
     def describe_other(task: seqio.Task) -> dict[str, object]:
-        return {"source": describe_source(task.source), "rate": mixture.get_rate(task), "denoiser": None}
+        source = getattr(task.source, "identity", None) or repr(task.source)  # with an address it is never taken for another one
+        return {"source": source, "rate": mixture.get_rate(task), "denoiser": None}
 
     description = {
         "stream_version": STREAM_VERSION,
