@@ -351,12 +351,13 @@ def test_what_does_not_vary_is_a_sentence():
     found = tables(statistics)
     objective = found["objective"]
     assert [(column.group, column.name) for column in objective.columns] == [
-        *(("spans of a full chunk", name) for name in ("wanted", "measured")),
-        *(("mean span, tokens", name) for name in ("wanted", "measured")),
+        ("spans of a full chunk", "wanted"),
+        ("mean span, tokens", "wanted"),
+        ("mean span, tokens", "measured"),
     ]
     assert [(name, cell.shown) for name, cell in objective.same] == [("corruption rate, wanted", "50.00\u00a0%"), ("p-value", "–")]
-    assert objective.as_wanted == ["corruption rate"]
-    assert found["shared"].columns == [found["shared"].columns[0]] or not found["shared"].rows
+    assert objective.as_wanted == ["corruption rate", "spans of a full chunk"]
+    assert (found["shared"].columns, found["shared"].rows) == ([], [])
     assert [name for name, _ in found["shared"].same] == ["anywhere", "at once", "by chance", "examples"]
     chunks = [cells for name, cells in found["lengths"].rows if name.endswith(" chunk") and not name.startswith("all")]
     assert [[cell.shown for cell in cells] for cells in chunks] == [
@@ -680,7 +681,7 @@ def browser(chromium, page):
     chromium.open(page)
     chromium.messages()
     yield chromium
-    chromium.run("localStorage.clear()")
+    chromium.run("try { localStorage.clear() } catch { /* denied by a test */ }")
     assert chromium.messages() == []
 
 
@@ -773,7 +774,7 @@ def test_hovering_a_span_shows_its_twin(browser):
     assert browser.twins() == [], "kept text has none"
 
 
-def test_a_tap_stays_until_another_or_escape_and_the_focus_does_the_same(browser):
+def test_a_tap_stays_until_another_or_escape(browser):
     browser.find("#inputs .sentinel", 1).click()
     browser.hover(browser.find("#examples h2"))
     assert {span for _, _, span in browser.twins()} == {1}
@@ -782,6 +783,9 @@ def test_a_tap_stays_until_another_or_escape_and_the_focus_does_the_same(browser
     assert {span for _, _, span in browser.twins()} == {2}
     browser.press("ESCAPE")
     assert browser.twins() == []
+
+
+def test_the_focus_shows_the_twin_too(browser):
     browser.find("#next").click()
     browser.press("TAB", "TAB")
     assert {span for _, _, span in browser.twins()} == {0}

@@ -134,12 +134,15 @@ def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
 
     def element(cell: Cell, tag: str = "td") -> markupsafe.Markup:
         """The cell as an element; a number says from where in the JSON it is."""
-        span = markupsafe.Markup(' colspan="{}"').format(cell.span) if cell.span > 1 else ""
+        attributes = markupsafe.Markup("")
         if cell.path:
-            number = markupsafe.Markup('<{0} class="number" data-path="{1}" data-kind="{2}">{3}</{0}>')
-            return number.format(tag, cell.path, cell.kind, cell.shown)
-        text = markupsafe.Markup('<span class="badge">{}</span>').format(cell.shown) if cell.kind == "mode" else cell.shown
-        return markupsafe.Markup("<{0}{1}>{2}</{0}>").format(tag, span, text)
+            attributes = markupsafe.Markup(' class="number" data-path="{}" data-kind="{}"').format(cell.path, cell.kind)
+        elif cell.kind == "word":
+            attributes = markupsafe.Markup(' class="number"')
+        elif cell.span > 1:
+            attributes = markupsafe.Markup(' colspan="{}"').format(cell.span)
+        shown = markupsafe.Markup('<span class="badge">{}</span>').format(cell.shown) if cell.kind == "mode" else cell.shown
+        return markupsafe.Markup("<{0}{1}>{2}</{0}>").format(tag, attributes, shown)
 
     def at(path: str, kind: str, tag: str = "b") -> markupsafe.Markup:
         return element(number(look_up(statistics, path), path, kind), tag)

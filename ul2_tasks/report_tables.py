@@ -15,7 +15,9 @@ QUANTILES = ("5", "25", "50", "75", "95")
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What stands in a table: a text, or a number with its path in the JSON and the kind of `as_shown`; over `span` columns."""
+    """What stands in a table, over `span` columns: a number, with its path in the JSON and the kind of `as_shown`; or, of the kinds
+    "text", "word" and "mode", a text, one among numbers, and a mode.
+    """
 
     shown: str
     path: str = ""
@@ -95,7 +97,7 @@ def as_shown(value: float | None, kind: str) -> str:
         return f"{100 * value:.{1 if kind == 'percent' else 2}f}{NO_BREAK}%"
     if kind == "p":
         return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
-    return format(value, {"count": ",", "decimal": ",.2f", "plain": ",.10g"}[kind])
+    return format(value, {"count": ",d" if isinstance(value, int) else ",.10g", "decimal": ",.2f", "plain": ",.10g"}[kind])
 
 
 def look_up(statistics: Mapping[str, Any], path: str) -> Any:
@@ -170,11 +172,11 @@ def _mode(task: Mapping[str, Any], _: str) -> Cell:
 def _mean_span(task: Mapping[str, Any], path: str) -> Cell:
     if "mean_span_length" in task["denoiser"]:
         return _at("denoiser.mean_span_length", "plain")(task, path)
-    return Cell("suffix" if "split" in task["denoiser"] else "window")
+    return Cell("suffix" if "split" in task["denoiser"] else "window", kind="word")
 
 
 def _rate(task: Mapping[str, Any], path: str) -> Cell:
-    return _at("denoiser.noise_density", "plain")(task, path) if "noise_density" in task["denoiser"] else Cell("all")
+    return _at("denoiser.noise_density", "plain")(task, path) if "noise_density" in task["denoiser"] else Cell("all", kind="word")
 
 
 def _where(task: Mapping[str, Any], _: str) -> Cell:
@@ -199,12 +201,12 @@ _MIXTURE = [
     ),
 ]
 _CORPORA = [
-    *_columns("count", {"documents": "documents looked at"}),
-    Column("all of them", lambda corpus, _: Cell("yes" if corpus["is_all"] else "no"), is_number=False),
-    *_columns("decimal", {"tokens.mean": "tokens a document", "characters_a_token": "characters a token"}),
-    *_columns("rate", {"unknown": "unknown tokens"}),
-    *_columns("percent", {"come_back": "documents that come back"}),
-    *_columns("decimal", {"times_read": "times held by these examples"}),
+    *_columns("count", {"documents": "documents"}),
+    Column("all", lambda corpus, _: Cell("yes" if corpus["is_all"] else "no"), is_number=False),
+    *_columns("decimal", {"tokens.mean": "tokens each", "characters_a_token": "characters a token"}),
+    *_columns("rate", {"unknown": "unknown"}),
+    *_columns("percent", {"come_back": "come back"}),
+    *_columns("decimal", {"times_read": "times held"}),
 ]
 _SHARES = [
     *_columns("percent", {f"share.{key}": key for key in ("wanted", "low", "high")}),
