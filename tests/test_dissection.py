@@ -5,7 +5,7 @@ import pytest
 from support import DENOISERS, byte_vocabulary, denoise, denoiser_id, restore, special_for
 
 from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length
-from ul2_tasks.dissection import dissect
+from ul2_tasks.dissection import dissect, places
 from ul2_tasks.vocabularies import SpecialTokens
 
 LENGTHS = {"inputs": 96, "targets": 96}
@@ -31,6 +31,9 @@ def test_it_undoes_every_denoiser(denoiser):
         outside = {*special.mode, *special.sentinels, special.eos}
         assert found.chunk[found.is_noise].tolist() == [id for id in example["targets"] if id not in outside]
         assert found.chunk[~found.is_noise].tolist() == [id for id in example["inputs"] if id not in outside]
+        at = places(found, denoiser, special)
+        for feature, is_there in (("inputs", ~found.is_noise), ("targets", found.is_noise)):
+            assert example[feature][at[is_there]].tolist() == found.chunk[is_there].tolist()
         noise_runs = [len(run) for run in "".join(np.where(found.is_noise, "n", " ")).split()]
         assert noise_runs == found.spans.tolist(), "no two spans touch"
         if len(found.chunk) == full.length:

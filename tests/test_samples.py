@@ -1,13 +1,15 @@
 """Examples to look at are those that a model gets: of each task, as many as asked for, told in numbers that are theirs."""
 
 import dataclasses
+import itertools
 import json
 
 import pytest
 import seqio
 from support import restore
 
-from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, chunk_length, mix, register
+from ul2_tasks import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, chunk_length, mix, register
+from ul2_tasks.dissection import dissect
 from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.providers import denoising_tasks
 from ul2_tasks.samples import draw
@@ -89,6 +91,45 @@ def test_a_mixture_of_mixtures_has_all_their_tasks():
         assert ("one" in text, "two" in text) == ("one" in sample.task, "two" in sample.task)
 
 
+BORDERED = (
+    T5GEMMA2[1],
+    T5GEMMA2[4],
+    SequentialDenoiser(name="prefix", noise_density=0.5, split="uniform", sentinel=False),
+    CausalDenoiser(stride=20),
+)
+LETTERS = [letter.upper() + letter * (3 * number + 1) for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")]
+BORDERS = {
+    "joined": (LETTERS, {}),
+    "separated": (LETTERS, {"separate_documents": True}),
+    "apart": (LETTERS, {"merge_examples": False}),
+    "in_memory": (["Ab"], {}),
+}
+
+
+@pytest.mark.parametrize("kind", BORDERS)
+def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
+    texts, settings = BORDERS[kind]
+    mixture = register(f"samples_borders_{kind}", in_memory(*texts), "bytes", BORDERED, **settings)
+    tasks = {task.name: task for task in denoising_tasks(mixture)}
+    borders = 0
+    for sample in draw(mixture, LENGTHS, 4):
+        task = tasks[sample.task]
+        chunk = dissect(sample.ids, task.denoiser, task.special_tokens()).chunk
+        begins = sum(chr(id - 3).isupper() for id in chunk[1:].tolist())  # each document begins with its only capital letter
+        found = [
+            (before.kind, after.text[:1].isupper())
+            for parts in (sample.inputs, sample.targets)
+            for before, after in itertools.pairwise(parts)
+            if after.kind == "text" and (before.kind == "border" or after.text[:1].isupper())
+        ]
+        assert all(is_upper for _, is_upper in found)
+        marked = sum(kind == "border" for kind, _ in found)
+        assert marked == begins == sum(part.kind == "border" for part in (*sample.inputs, *sample.targets))
+        assert all((part.tokens, part.text, part.span) == (0, "", None) for part in sample.inputs if part.kind == "border")
+        borders += marked
+    assert (borders == 0) == (kind == "apart")
+
+
 def test_a_text_of_a_few_words_gives_as_many_examples():
     mixture = register("samples_short", in_memory("a text of ten tokens or so is enough"), merge_examples=False)
     samples = list(draw(mixture, LENGTHS, 5))
@@ -117,7 +158,8 @@ def test_a_split_that_differs_from_example_to_example_is_told_as_it_is():
 @pytest.mark.parametrize("texts", [[], [""], ["", " ", ""]], ids=["no document", "an empty one", "blanks"])
 def test_a_corpus_without_text_is_refused(texts):
     mixture = register(f"samples_empty_{len(texts)}", in_memory(*texts))
-    with pytest.raises(ValueError, match=r"'samples_empty_\d_corpus' has no (document|text) in split 'train'"):
+    message = r"'samples_empty_\d_corpus' has (no document in split 'train'|\d documents in split 'train', and no token)"
+    with pytest.raises(ValueError, match=message):
         draw(mixture, LENGTHS, 1)
 
 

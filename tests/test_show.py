@@ -60,6 +60,15 @@ def test_each_denoiser_is_shown_with_mode_sentinels_lengths_and_counts(output, d
     assert len(re.findall(r"\b(the|of|is|a|to)\b", section)) > 10, "English"
 
 
+def test_it_marks_where_another_document_begins(output, odd):
+    samples = draw("ul2_mix", LENGTHS, 2)
+    borders = sum(part.kind == "border" for sample in samples for part in (*sample.inputs, *sample.targets))
+    assert borders > 0
+    assert output.count("‖") == borders + 1
+    assert "‖ stands where another document begins\n" in output
+    assert "‖" not in shown(odd, denoisers=["r1"]), "its documents are not joined"
+
+
 def test_the_budgets_the_seed_and_the_split_are_shown(output):
     assert output.startswith("ul2_mix: inputs of at most 96 tokens, targets of at most 96; split train, seed 0\n")
     other = shown("ul2_mix", denoisers=["r1"], count=1, seed=7, split="validation")

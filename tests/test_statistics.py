@@ -10,18 +10,24 @@ import math
 import numpy as np
 import pytest
 import seqio
+import tensorflow as tf
+from click.testing import CliRunner
 from rich.console import Console
 from support import byte_vocabulary, long_documents
 
+from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.dissection import dissect
 from ul2_tasks.first_documents import first_documents
 from ul2_tasks.measurements import Statistics
 from ul2_tasks.memory import MemoryDataSource
+from ul2_tasks.named_vocabularies import open_vocabulary
 from ul2_tasks.providers import TASK
+from ul2_tasks.samples import draw
 from ul2_tasks.shared_text import WINDOW, Fingerprints, fingerprints
+from ul2_tasks.show import show
 from ul2_tasks.statistics import BINS, measure, measure_examples, track_on_terminal
-from ul2_tasks.statistics_table import print_statistics, write_statistics
+from ul2_tasks.statistics_table import as_json, print_statistics, write_statistics
 
 LENGTHS = {"inputs": 48, "targets": 48}
 PAIR = (
@@ -189,6 +195,8 @@ def test_a_mixture_of_mixtures_is_of_both_and_each_corpus_is_looked_at_once(meas
     wanted = {task.task: task.share["wanted"] for task in both.tasks}
     assert wanted["stats_separated_short"] == pytest.approx(3 / 4 * 3 / 4)
     assert wanted["stats_apart_short"] == pytest.approx(1 / 4 * 3 / 5)
+    assert {corpus.corpus for corpus in both.corpora} == {"stats_apart_corpus", "stats_separated_corpus"}
+    assert all(task.corpus == task.task.rpartition("_")[0] + "_corpus" for task in both.tasks)
     assert both.documents["looked_at"] == apart.documents["looked_at"] + separated.documents["looked_at"]
 
 
@@ -326,6 +334,126 @@ def test_the_same_text_at_a_time_breaks_its_law(drawn):
     assert pair["by_chance"] < 0.1
     assert pair["examples"] == sum(example[TASK].decode() == long.name for example in examples)
     assert "stats_pair_long and stats_pair_short" in statistics.laws[TEXT].found
+
+
+FEW_TOKENS = {
+    "stats_one_short": (["A short text."], True),
+    "stats_one_token": (["a"] * 300, True),
+    "stats_one_token_apart": (["a"] * 300, False),
+}
+
+
+@pytest.mark.parametrize("name", FEW_TOKENS)
+def test_a_corpus_of_a_few_tokens_is_measured_in_memory_and_says_so(name):
+    """Read as training reads it, this corpus would take minutes: a hundred thousand passes."""
+    texts, merge_examples = FEW_TOKENS[name]
+    lengths = {"inputs": 512, "targets": 512}
+    source = MemoryDataSource(lambda: texts, validation=0)
+    mixture = register(name, source, BYTES, PAIR[:1], modes=BYTE_MODES, merge_examples=merge_examples)
+    statistics = measure(mixture, lengths, 100)
+    assert broken(statistics) == set()
+    (corpus,) = statistics.corpora
+    assert (corpus.documents, corpus.is_all, corpus.in_memory) == (len(texts), True, merge_examples)
+    assert corpus.times_read > (1000 if len(texts) == 1 else 100 if merge_examples else 0)
+    if merge_examples:
+        (note,) = statistics.notes
+        assert note.startswith(f"to read {name}_corpus often enough would take minutes")
+        assert note in printed(statistics, 1000)
+    assert len(list(draw(mixture, lengths, 2))) == 2
+
+
+def test_a_small_corpus_that_is_read_again_and_again_says_how_often(measured):
+    (corpus,) = measured["stats_tiny_mix"].corpora
+    assert corpus.times_read > 100
+    assert f"{corpus.times_read:,.0f} times" in measured["stats_tiny_mix"].notes[0]
+    assert measured["ul2_mix"].notes == []
+
+
+def test_tasks_of_other_kinds_have_their_share_and_lengths_and_are_named(capsys):
+    vocabulary = open_vocabulary("default")
+    register("stats_among", denoisers=PAIR, vocabulary=vocabulary)
+    feature = seqio.Feature(vocabulary, add_eos=True)
+    seqio.TaskRegistry.add(
+        "stats_trivia",
+        seqio.FunctionDataSource(
+            lambda split, shuffle_files, seed: tf.data.Dataset.from_tensors({"inputs": "a question", "targets": "no"}), ["train"]
+        ),
+        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim],
+        output_features={"inputs": feature, "targets": feature},
+    )
+    seqio.MixtureRegistry.add("stats_stock_mix", [("stats_among_short", 1), ("stats_among_long", 1), ("stats_trivia", 2)])
+    statistics = measure("stats_stock_mix", LENGTHS, 400)
+    assert broken(statistics) == set()
+    assert statistics.laws[TRUNCATED].found == f"in all {sum(task.examples for task in statistics.tasks)} examples"
+    assert [task.task for task in statistics.tasks] == ["stats_among_long", "stats_among_short"]
+    (other,) = statistics.others
+    assert other.task == "stats_trivia"
+    assert other.share["wanted"] == 0.5
+    assert 150 < other.examples < 250
+    assert sum(task.share["targets"] for task in (*statistics.tasks, other)) == pytest.approx(1)
+    question, answer = (len(vocabulary.encode(text)) + 1 for text in ("a question", "no"))
+    assert (other.lengths["inputs"].min, other.lengths["targets"].max) == (question, answer)
+    assert statistics.notes[0].endswith("no law but that of rates: stats_trivia")
+    assert printed(statistics, 100).count("stats_trivia") >= 3
+    assert [sample.task for sample in draw("stats_stock_mix", LENGTHS, 1)] == ["stats_among_long", "stats_among_short"]
+    show("stats_stock_mix", LENGTHS, count=1, console=Console(width=200))
+    assert "not shown, as they are no denoising tasks: stats_trivia" in capsys.readouterr().out
+
+
+def test_a_stock_mixture_of_our_tasks_is_measured_as_ours(measured):
+    ours = seqio.get_mixture_or_task("stats_separated_mix")
+    rates = [(task.name, ours.get_rate(task)) for task in ours.tasks]
+    seqio.MixtureRegistry.add("stats_stock_ours_mix", rates)
+    statistics = measure("stats_stock_ours_mix", LENGTHS, 400)
+    assert statistics == dataclasses.replace(measured["stats_separated_mix"], mixture="stats_stock_ours_mix")
+
+
+def test_tasks_without_the_split_are_left_out_and_named():
+    with_both = register("stats_with_validation", denoisers=PAIR)
+    without = register("stats_without_validation", MemoryDataSource(long_documents, validation=0), denoisers=PAIR)
+    statistics = measure(mix("stats_split", {with_both: 1, without: 1}), LENGTHS, 200, split="validation")
+    assert broken(statistics) == set()
+    assert [task.corpus for task in statistics.tasks] == ["stats_with_validation_corpus"] * 2
+    absent = "stats_without_validation_long, stats_without_validation_short"
+    assert statistics.notes[0] == f"left out, as they have no split 'validation': {absent}"
+    with pytest.raises(
+        ValueError, match=r"no denoising task of 'stats_without_validation_mix' has a split 'validation', only \['tr"
+    ):
+        measure(without, LENGTHS, 10, split="validation")
+
+
+def test_each_corpus_is_told_with_what_its_tokens_lose():
+    texts = ["plain words and no more"] * 3 + ["", "\u65e5\u672c\u8a9e and  two spaces"]
+    name = register("stats_told", MemoryDataSource(lambda: texts, validation=0), denoisers=PAIR)
+    both = mix("stats_told_both", {name: 1, "ul2_mix": 1})
+    statistics = measure(both, LENGTHS, 100)
+    corpora = {corpus.corpus: corpus for corpus in statistics.corpora}
+    told = corpora["stats_told_corpus"]
+    vocabulary = open_vocabulary("default")
+    tokens = [vocabulary.encode(text) for text in texts]
+    assert told.documents == 5
+    assert told.is_all
+    assert (told.tokens.min, told.tokens.max) == (0, max(map(len, tokens)))
+    assert sum(told.histogram["documents"]) == 5
+    assert told.histogram["documents"][0] == 1, "the empty one"
+    assert told.histogram["values"][:4] == [0, 1, 2, 4]
+    assert told.characters_a_token == sum(map(len, texts)) / sum(map(len, tokens))
+    assert told.unknown == sum(ids.count(vocabulary.unk_id) for ids in tokens) / sum(map(len, tokens))
+    assert told.come_back == sum(vocabulary.decode(ids) == text for ids, text in zip(tokens, texts) if text) / 4
+    assert told.come_back < 1
+    assert told.tasks == ["stats_told_long", "stats_told_short"]
+    assert corpora["ul2_corpus"].tasks == [f"ul2_{name}" for name in ("r1", "r2", "s", "x1", "x2")]
+    text = printed(statistics, 200)
+    assert all(f"corpus      {name}: " in text for name in corpora)
+
+
+def test_json_is_all_of_standard_output(tmp_path):
+    options = ["--examples", "60", "--lengths", "48,48", "--seed", "3", "--output", str(tmp_path / "stats")]
+    done = CliRunner().invoke(main, ["stats", "ul2", "--json", *options])
+    assert done.exit_code == 0
+    assert done.stdout == (tmp_path / "stats" / "statistics.json").read_text()
+    assert json.loads(done.stdout) == json.loads(as_json(measure("ul2_mix", LENGTHS, 60, seed=3)))
+    assert "wrote" in done.stderr
 
 
 def test_a_tiny_text_that_all_read_all_the_time_is_no_fault(measured):

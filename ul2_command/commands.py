@@ -136,14 +136,15 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
     """
-    from ul2_tasks.report import check_path, packages, write_report
+    from ul2_tasks.report import advise, check_path, packages, write_report
     from ul2_tasks.statistics import measure
 
     packages()  # what is missing is to be told before all is measured
     check_path(output)
     mixture = registration.apply()
     statistics = measure(mixture, sequence_length, **options)
-    click.echo(f"wrote {write_report(statistics, _samples(mixture, sequence_length, options, count), output)}")
+    samples = _samples(mixture, sequence_length, options, count)
+    click.echo(f"wrote {write_report(statistics, samples, output, advise(mixture, sequence_length))}")
     _exit_if_broken(statistics)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -10,12 +12,67 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from ul2_tasks.report_tables import Cell, Column, look_up, number, tables
+
 TEMPLATE = pathlib.Path(__file__).parent / "data" / "report.html"
-NOTHING = "–"
-NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
-def write_report(statistics: Any, samples: Iterable[Any], path: str | os.PathLike) -> pathlib.Path:
+@dataclasses.dataclass(frozen=True)
+class FillAdvice:
+    """The chunks with which packed rows of a corpus's denoisers are the fullest that is advised.
+
+    Attributes:
+        corpus: the name of its task.
+        chunk_tokens: by the denoiser's name.
+        now, then: {"inputs": .., "targets": ..}, the part of packed rows that holds tokens, without and with the advice.
+    """
+
+    corpus: str
+    chunk_tokens: Mapping[str, int]
+    now: Mapping[str, float]
+    then: Mapping[str, float]
+
+    @property
+    def gain(self) -> float:
+        """Of the less full side."""
+        return min(self.then.values()) - min(self.now.values())
+
+    @property
+    def option(self) -> str:
+        """What follows a command."""
+        return "--chunk_tokens " + ",".join(f"{name}={tokens}" for name, tokens in self.chunk_tokens.items())
+
+    @property
+    def argument(self) -> str:
+        """Of `register`."""
+        return f"chunk_tokens={dict(self.chunk_tokens)}"
+
+
+def advise(mixture: str, sequence_length: Mapping[str, int]) -> list[FillAdvice]:
+    """What to do about fill, for each corpus of a registered mixture; takes some ten seconds.
+
+    Raises:
+        ValueError: see `providers.denoising_tasks` and `advice.best_chunk_tokens`.
+    """
+    from ul2_tasks.advice import best_chunk_tokens, packed_fill
+    from ul2_tasks.providers import denoising_tasks
+
+    best = functools.cache(lambda denoisers: best_chunk_tokens(denoisers, sequence_length))  # corpora often share denoisers
+    by_corpus: dict[str, list] = {}
+    for task in denoising_tasks(mixture):
+        by_corpus.setdefault(task.source.corpus.name, []).append(task)
+    found = []
+    for corpus, tasks in by_corpus.items():
+        denoisers = tuple(task.denoiser for task in tasks)
+        present = {task.denoiser.name: task.full_chunk(sequence_length).length for task in tasks}
+        fills = (packed_fill(denoisers, sequence_length, chunk_tokens) for chunk_tokens in (present, best(denoisers)))
+        found.append(FillAdvice(corpus, best(denoisers), *fills))
+    return found
+
+
+def write_report(
+    statistics: Any, samples: Iterable[Any], path: str | os.PathLike, advice: Sequence[FillAdvice] = ()
+) -> pathlib.Path:
     """Writes the page and returns its path.
 
     It opens from a file, without a network, in light and dark, and on a phone. Its numbers are those of `statistics`, its
@@ -26,6 +83,7 @@ def write_report(statistics: Any, samples: Iterable[Any], path: str | os.PathLik
         statistics: `statistics.Statistics`, or its `asdict`.
         samples: `samples.Sample`s, or their `asdict`s: the examples, in the order in which they are shown. There may be none.
         path: the HTML file; it is overwritten.
+        advice: of `advise`, for the page to say what to do about fill.
 
     Raises:
         ImportError: see `packages`.
@@ -34,7 +92,7 @@ def write_report(statistics: Any, samples: Iterable[Any], path: str | os.PathLik
     check_path(path)
     statistics, samples = _plain(statistics), [_plain(sample) for sample in samples]
     path = pathlib.Path(path)
-    path.write_text(_render(statistics, samples), encoding="utf-8")
+    path.write_text(_render(statistics, samples, advice), encoding="utf-8")
     return path
 
 
@@ -65,41 +123,6 @@ def packages() -> tuple[ModuleType, ModuleType, ModuleType]:
     return jinja2, markupsafe, report_plots
 
 
-def as_shown(value: float | None, kind: str) -> str:
-    """A number as the page's tables have it.
-
-    Args:
-        value: the number; None where there was nothing to measure.
-        kind: "count", "decimal", "percent", "rate" (more digits than that), "p" (a probability, maybe a tiny one) or "plain".
-
-    >>> as_shown(4000, "count"), as_shown(3.2, "decimal"), as_shown(0.5, "plain"), as_shown(None, "count")
-    ('4,000', '3.20', '0.5', '–')
-    >>> as_shown(0.1258, "percent").split(), as_shown(0.1258, "rate").split(), as_shown(0.00004, "p")
-    (['12.6', '%'], ['12.58', '%'], '4e-05')
-    """
-    if value is None:
-        return NOTHING
-    if kind in ("percent", "rate"):
-        return f"{100 * value:.{1 if kind == 'percent' else 2}f}{NO_BREAK}%"
-    if kind == "p":
-        return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
-    return format(value, {"count": ",d" if isinstance(value, int) else ",.10g", "decimal": ",.2f", "plain": ",.10g"}[kind])
-
-
-def look_up(statistics: Mapping[str, Any], path: str) -> Any:
-    """What stands in nested JSON at a path such as "tasks.0.share.low"; None if something on the way is null.
-
-    >>> look_up({"tasks": [{"share": {"low": 0.1}}, {"share": None}]}, "tasks.0.share.low")
-    0.1
-    """
-    found: Any = statistics
-    for key in path.split("."):
-        if found is None:
-            return None
-        found = found[int(key)] if isinstance(found, Sequence) else found[key]
-    return found
-
-
 def verdict(laws: Sequence[Mapping[str, Any]]) -> str:
     """One sentence: all laws hold, or which are broken.
 
@@ -116,13 +139,26 @@ def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
 
 
-def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> str:
+def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], advice: Sequence[FillAdvice]) -> str:
     jinja2, markupsafe, report_plots = packages()
 
-    def number(path: str, kind: str, tag: str = "td") -> markupsafe.Markup:
-        """The number at a path, in an element that says from where it is."""
-        element = markupsafe.Markup('<{0} class="number" data-path="{1}" data-kind="{2}">{3}</{0}>')
-        return element.format(tag, path, kind, as_shown(look_up(statistics, path), kind))
+    def element(cell: Cell, tag: str = "td") -> markupsafe.Markup:
+        """The cell as an element; a number says from where in the JSON it is."""
+        attributes = markupsafe.Markup("")
+        if cell.path:
+            attributes = markupsafe.Markup(' class="number" data-path="{}" data-kind="{}"').format(cell.path, cell.kind)
+        elif cell.kind == "word":
+            attributes = markupsafe.Markup(' class="number"')
+        elif cell.span > 1:
+            attributes = markupsafe.Markup(' colspan="{}"').format(cell.span)
+        shown = markupsafe.Markup('<span class="badge">{}</span>').format(cell.shown) if cell.kind == "mode" else cell.shown
+        return markupsafe.Markup("<{0}{1}>{2}</{0}>").format(tag, attributes, shown)
+
+    def at(path: str, kind: str, tag: str = "b") -> markupsafe.Markup:
+        return element(number(look_up(statistics, path), path, kind), tag)
+
+    def grouped(columns: Sequence[Column]) -> list[tuple[str, list[Column]]]:
+        return [(group, list(members)) for group, members in itertools.groupby(columns, key=lambda column: column.group)]
 
     def as_json(value: Any) -> markupsafe.Markup:
         """JSON that no text in it can end: of what HTML reads in a script element, "<" is the beginning."""
@@ -130,11 +166,14 @@ def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]])
         return markupsafe.Markup(text.replace("<", "\\u003c"))
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.globals.update(number=number, as_json=as_json)
+    environment.globals.update(element=element, at=at, as_json=as_json, grouped=grouped)
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         statistics=statistics,
         samples=samples,
+        advice=advice,
+        tables=tables(statistics),
         plots=report_plots.draw(statistics),
+        colours=report_plots.COLOURS,
         verdict=verdict(statistics["laws"]),
         broken=[law for law in statistics["laws"] if not law["holds"]],
     )

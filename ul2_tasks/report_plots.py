@@ -1,16 +1,12 @@
-"""The report's plots: figures of one narrow size, as inline SVG whose colours and letters are the page's.
-
-matplotlib writes colours as numbers. So each colour of `PLACEHOLDERS` is drawn as a number of its own, and these become
-the page's CSS variables, which change with its theme.
-"""
+"""The report's plots: figures of one narrow size, each an SVG image in the colours of the light theme and one in the dark's."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import io
 import itertools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -18,80 +14,72 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 FEATURES = ("inputs", "targets")
-PLACEHOLDERS = {
-    "ink": "#fe01a0",
-    "muted": "#fe01a1",
-    "rule": "#fe01a2",
-    "measured": "#fe01a3",
-    "theory": "#fe01a4",
-    "examples": "#fe01a5",
-    "inputs": "#fe01a6",
-    "targets": "#fe01a7",
+# The page takes its own letters and lines from here, too.
+COLOURS = {
+    "light": {
+        "ink": "#1c1e21",
+        "muted": "#5d636d",
+        "rule": "#e2e0db",
+        "measured": "#3567c8",
+        "theory": "#1c1e21",
+        "examples": "#98948b",
+        "inputs": "#2f62c4",
+        "targets": "#c7681b",
+    },
+    "dark": {
+        "ink": "#e6e4df",
+        "muted": "#a3a8b0",
+        "rule": "#2e3238",
+        "measured": "#6f9cf0",
+        "theory": "#f1efe9",
+        "examples": "#7f8288",
+        "inputs": "#6f9cf0",
+        "targets": "#e09450",
+    },
 }
-INK, MUTED, RULE, MEASURED, THEORY, *_ = PLACEHOLDERS.values()
 NOTHING = "–"
 WIDTH = 3.6  # inches: 8 pt letters are of the page's size where the figure is as wide as a phone
-STYLE = {
-    "axes.edgecolor": MUTED,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 8,
-    "axes.linewidth": 0.6,
-    **{f"axes.spines.{side}": False for side in ("right", "top")},
-    "font.size": 8,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.3,
-    "svg.fonttype": "none",
-    "text.color": INK,
-    **{f"{axis}tick.{key}": value for axis in "xy" for key, value in (("color", MUTED), ("major.size", 0))},
-}
+
+Colours = Mapping[str, str]
 SHOWN = 0.995  # of a distribution of span lengths; the rest is a long, empty tail
 
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """A figure as SVG text, with what is to be seen in it; `name` is its own on the page. `svg` is empty where words say all."""
+    """A figure, with what is to be seen in it; `images` are data URLs by theme, none where words say all."""
 
-    name: str
     title: str
     caption: str
-    svg: str = ""
+    images: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def draw(statistics: Mapping[str, Any]) -> dict[str, list[Plot]]:
-    """All plots of the page, by section: "shares", "spans", "masked", "lengths", "fill"; where there is nothing to draw, none.
+    """All plots of the page, by section: "corpora", "shares", "spans", "masked", "lengths", "fill"; none where there is nothing.
 
     Args:
         statistics: the JSON of `statistics.Statistics`.
     """
-    tasks = statistics["tasks"]
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever this machine's matplotlibrc says
-        matplotlib.rcParams.update(STYLE)
-        return {
-            "shares": [_plot("shares", "Shares", _SHARES, shares(tasks))],
-            "spans": [_span_plot(number, task) for number, task in enumerate(tasks)],
-            "masked": [
-                _plot(
-                    f"masked-{number}",
-                    task["task"],
-                    _masked_caption(task),
-                    masked(task["masked"], task["corruption_rate"]["wanted"]),
-                )
-                for number, task in enumerate(tasks)
-                if task["masked"]
-            ],
-            "lengths": [
-                _plot(f"lengths-{feature}", feature.capitalize(), caption, lengths(statistics, feature))
-                for feature, caption in _LENGTHS.items()
-                if statistics["lengths"][feature]
-            ],
-            "fill": [_plot("fill", "Fill", _FILL, fill(fills)) for fills in [statistics["fill"]] if fills["packed"]["inputs"]],
-        }
+    tasks, everything = statistics["tasks"], [*statistics["tasks"], *statistics["others"]]
+    filled = statistics["fill"]["packed"]["inputs"]
+    return {
+        "corpora": [_plot(corpus["corpus"], _DOCUMENTS, documents, corpus["histogram"]) for corpus in statistics["corpora"]],
+        "shares": [_plot("Shares", _SHARES, shares, everything)],
+        "spans": [_span_plot(task) for task in tasks],
+        "masked": [
+            _plot(task["task"], _masked_caption(task), masked, task["masked"], task["corruption_rate"]["wanted"])
+            for task in tasks
+            if task["masked"]
+        ],
+        "lengths": [
+            _plot(feature.capitalize(), caption, lengths, statistics, feature)
+            for feature, caption in _LENGTHS.items()
+            if statistics["lengths"][feature]
+        ],
+        "fill": [_plot("Fill", _FILL, fill, statistics["fill"])] if filled else [],
+    }
 
 
+_DOCUMENTS = "has documents of so many tokens: each bar reaches from one length to twice it."
 _SHARES = "of examples, of input tokens and of target tokens. Thin lines: where the share of examples may be by chance."
 _FILL = "is the part of the budget that holds tokens and not padding. The bound is that of examples that can be divided at will."
 _LENGTHS = {
@@ -101,16 +89,17 @@ _LENGTHS = {
 }
 
 
-def _span_plot(number: int, task: Mapping[str, Any]) -> Plot:
-    name, spans, distribution = f"spans-{number}", task["spans"], task["spans"]["lengths"]
+def _span_plot(task: Mapping[str, Any]) -> Plot:
+    spans, distribution = task["spans"], task["spans"]["lengths"]
     if len(distribution["values"]) == 1:
-        of_one_length = f"has one span a chunk, always of {distribution['values'][0]:,} tokens: there is nothing to plot."
-        return Plot(name, task["task"], of_one_length)
+        return Plot(
+            task["task"], f"has one span a chunk, always of {distribution['values'][0]:,} tokens: there is nothing to plot."
+        )
     measured, wanted = (
         NOTHING if mean is None else f"{mean:.2f}" for mean in map(spans["mean_length"].get, ("measured", "wanted"))
     )
     p_value = "" if spans["p_value"] is None else f"; p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{spans['p_value']:.2g}"
-    return _plot(name, task["task"], f"mean {measured} tokens, in theory {wanted}{p_value}.", span_lengths(distribution))
+    return _plot(task["task"], f"mean {measured} tokens, in theory {wanted}{p_value}.", span_lengths, distribution)
 
 
 def _masked_caption(task: Mapping[str, Any]) -> str:
@@ -118,16 +107,16 @@ def _masked_caption(task: Mapping[str, Any]) -> str:
     return f"is noise in {least}\N{NO-BREAK SPACE}% to {most}\N{NO-BREAK SPACE}% of the chunks, depending on the place."
 
 
-def shares(tasks: Sequence[Mapping[str, Any]]) -> Figure:
+def shares(tasks: Sequence[Mapping[str, Any]], colours: Colours = COLOURS["light"]) -> Figure:
     """Three bars a task: its shares of examples, input tokens and target tokens; the first with the bounds of chance."""
     figure, axes = _figure(0.6 + 0.5 * len(tasks))
     for number, (kind, label) in enumerate({"examples": "examples", "inputs": "input tokens", "targets": "target tokens"}.items()):
         places = [row + 0.26 * (number - 1) for row in range(len(tasks))]
         parts = [100 * (task["share"][kind] or 0) for task in tasks]
         low, high = ([100 * task["share"][end] for task in tasks] if number == 0 else parts for end in ("low", "high"))
-        axes.barh(places, parts, height=0.23, color=PLACEHOLDERS[kind], label=label)
+        axes.barh(places, parts, height=0.23, color=colours[kind], label=label)
         if number == 0:
-            axes.hlines(places, low, high, colors=INK, lw=0.8)
+            axes.hlines(places, low, high, colors=colours["ink"], lw=0.8)
         _write_beside(axes, places, parts, [max(ends) for ends in zip(parts, high)])
     _rows(axes, [task["task"] for task in tasks])
     axes.margins(x=0.12)
@@ -136,15 +125,15 @@ def shares(tasks: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def span_lengths(distribution: Mapping[str, Any]) -> Figure:
+def span_lengths(distribution: Mapping[str, Any], colours: Colours = COLOURS["light"]) -> Figure:
     """Bars: how often a noise span has each length, if that was measured; dots: theory."""
     figure, axes = _figure(1.9)
     values, width = distribution["values"], distribution.get("width") or 1
     if distribution["measured"]:
         edges = [edge - 0.5 for edge in (*values, values[-1] + width)]
-        axes.stairs([100 * part for part in distribution["measured"]], edges, fill=True, color=MEASURED, alpha=0.5)
+        axes.stairs([100 * part for part in distribution["measured"]], edges, fill=True, color=colours["measured"], alpha=0.5)
     middles = [value + (width - 1) / 2 for value in values]
-    axes.plot(middles, [100 * part for part in distribution["theory"]], "o", ms=2.4, color=THEORY)
+    axes.plot(middles, [100 * part for part in distribution["theory"]], "o", ms=2.4, color=colours["theory"])
     axes.set_xlim(values[0] - 1, _end(distribution) + width)
     axes.set_ylim(0, None)
     axes.grid(axis="x", visible=False)
@@ -166,12 +155,12 @@ def _end(distribution: Mapping[str, Any]) -> int:
     return max(ends)
 
 
-def masked(parts: Sequence[float], wanted: float) -> Figure:
+def masked(parts: Sequence[float], wanted: float, colours: Colours = COLOURS["light"]) -> Figure:
     """Steps: the part of chunks in which a place is noise; a dashed line at the corruption rate."""
     figure, axes = _figure(1.7)
     edges = [100 * number / len(parts) for number in range(len(parts) + 1)]
-    axes.stairs([100 * part for part in parts], edges, fill=True, color=MEASURED, alpha=0.4)
-    axes.axhline(100 * wanted, color=THEORY, ls=(0, (4, 2)), lw=1)
+    axes.stairs([100 * part for part in parts], edges, fill=True, color=colours["measured"], alpha=0.4)
+    axes.axhline(100 * wanted, color=colours["theory"], ls=(0, (4, 2)), lw=1)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, min(104, 104 * max(*parts, wanted, 0.01) * 1.25))
     axes.grid(axis="x", visible=False)
@@ -181,10 +170,11 @@ def masked(parts: Sequence[float], wanted: float) -> Figure:
     return figure
 
 
-def lengths(statistics: Mapping[str, Any], feature: str) -> Figure:
+def lengths(statistics: Mapping[str, Any], feature: str, colours: Colours = COLOURS["light"]) -> Figure:
     """A row a task: quantiles of the tokens of its examples; a dashed line at the budget, which chunks have not."""
     tasks, budget = statistics["tasks"], statistics["sequence_length"].get(feature, 1)
-    colour = PLACEHOLDERS.get(feature, PLACEHOLDERS["examples"])
+    tasks = [*tasks, *(statistics["others"] if feature in FEATURES else [])]
+    colour = colours.get(feature, colours["examples"])
     figure, axes = _figure(0.6 + 0.3 * len(tasks))
     summaries = [task["lengths"][feature] for task in tasks]
     for row, quantiles in enumerate(summary and summary["quantiles"] for summary in summaries):
@@ -193,7 +183,7 @@ def lengths(statistics: Mapping[str, Any], feature: str) -> Figure:
             axes.plot([quantiles["25"], quantiles["75"]], [row, row], color=colour, lw=6, alpha=0.45, solid_capstyle="butt")
             axes.plot(quantiles["50"], row, "o", ms=4.5, color=colour)
     if feature in FEATURES:
-        axes.axvline(budget, color=THEORY, ls=(0, (4, 2)), lw=1, zorder=1)
+        axes.axvline(budget, color=colours["theory"], ls=(0, (4, 2)), lw=1, zorder=1)
     axes.set_xlim(0, 1.06 * max(budget, *(summary["quantiles"]["95"] for summary in summaries if summary)))
     axes.locator_params(axis="x", integer=True, nbins=6)
     _rows(axes, [task["task"] for task in tasks])
@@ -201,13 +191,27 @@ def lengths(statistics: Mapping[str, Any], feature: str) -> Figure:
     return figure
 
 
-def fill(parts: Mapping[str, Mapping[str, float]]) -> Figure:
+def documents(histogram: Mapping[str, Sequence[int]], colours: Colours = COLOURS["light"]) -> Figure:
+    """Bars: how many documents have so many tokens, from one power of two to the next."""
+    figure, axes = _figure(1.7)
+    values, counts = histogram["values"], histogram["documents"]
+    axes.bar(range(len(values)), counts, width=0.9, color=colours["measured"])
+    step = -(-len(values) // 8)
+    axes.set_xticks(range(0, len(values), step), [f"{value:,}" for value in values[::step]])
+    axes.grid(axis="x", visible=False)
+    axes.locator_params(axis="y", integer=True, nbins=4)
+    axes.set_xlabel("tokens of a document, from")
+    axes.set_ylabel("documents")
+    return figure
+
+
+def fill(parts: Mapping[str, Mapping[str, float]], colours: Colours = COLOURS["light"]) -> Figure:
     """Two bars for each way to fill rows: inputs and targets."""
     figure, axes = _figure(0.6 + 0.48 * len(parts))
     for number, feature in enumerate(FEATURES):
         places = [row + 0.34 * (number - 0.5) for row in range(len(parts))]
         filled = [100 * part[feature] for part in parts.values()]
-        axes.barh(places, filled, height=0.3, color=PLACEHOLDERS[feature], label=feature)
+        axes.barh(places, filled, height=0.3, color=colours[feature], label=feature)
         _write_beside(axes, places, filled, filled)
     axes.set_xlim(0, 112)
     axes.set_xticks(range(0, 101, 25))
@@ -220,20 +224,18 @@ def fill(parts: Mapping[str, Mapping[str, float]]) -> Figure:
 def _figure(height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
-    figure.patch.set_visible(False)
-    axes.patch.set_visible(False)
     return figure, axes
 
 
 def _write_beside(axes: Axes, places: Sequence[float], parts: Sequence[float], ends: Sequence[float]) -> None:
-    style = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 7, "color": MUTED}
+    style = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 7, "color": matplotlib.rcParams["xtick.color"]}
     for place, part, end in zip(places, parts, ends):
         axes.annotate(f"{part:.1f}", (end, place), (3, 0), **style)
 
 
 def _rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), [_short(name) for name in names])
-    axes.tick_params(axis="y", labelcolor=INK)
+    axes.tick_params(axis="y", labelcolor=matplotlib.rcParams["text.color"])
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
@@ -249,22 +251,34 @@ def _legend(figure: Figure, axes: Axes) -> None:
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", frameon=False, **columns)
 
 
-def _plot(name: str, title: str, caption: str, figure: Figure) -> Plot:
-    """The figure as SVG that can stand in a page beside others: no ids but those it refers to, and none of these theirs."""
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    svg = text.getvalue()
-    left, top, width, height = re.search(r'viewBox="([^"]*)"', svg).group(1).split()
-    svg = svg[svg.index(">", svg.index("<svg")) + 1 :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", svg.replace("xlink:href", "href"))
-    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
-    svg = re.sub(r' id="([^"]*)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", svg)
-    svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
-    for variable, placeholder in PLACEHOLDERS.items():
-        svg = svg.replace(placeholder, f"var(--{variable})")
-    svg = re.sub(r">\s+<", "><", svg)
-    # The caption beside it says the same as the label, so that a screen reader does not read letter by letter.
-    head = f'<svg role="img" aria-labelledby="{name}-caption" viewBox="{left} {top} {width} {height}">'
-    return Plot(name, title, caption, head + svg.strip())
+def _plot(title: str, caption: str, figure: Callable[..., Figure], *data: Any) -> Plot:
+    """The figure in each theme. An image has nothing to do with the page around it: neither its ids nor its styles."""
+    images = {}
+    for theme, colours in COLOURS.items():
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()  # whatever this machine's matplotlibrc says
+            matplotlib.rcParams.update(_style(colours))
+            svg = io.BytesIO()
+            figure(*data, colours=colours).savefig(svg, format="svg", transparent=True, metadata={"Date": None})
+        images[theme] = f"data:image/svg+xml;base64,{base64.b64encode(svg.getvalue()).decode()}"
+    return Plot(title, caption, images)
+
+
+def _style(colours: Colours) -> dict[str, object]:
+    return {
+        "axes.edgecolor": colours["muted"],
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.labelcolor": colours["muted"],
+        "axes.labelsize": 8,
+        "axes.linewidth": 0.6,
+        **{f"axes.spines.{side}": False for side in ("right", "top")},
+        "font.size": 8,
+        "grid.color": colours["rule"],
+        "grid.linewidth": 0.6,
+        "lines.linewidth": 1.3,
+        "svg.fonttype": "none",  # the reader's letters
+        "svg.hashsalt": "",  # the same figure is the same image
+        "text.color": colours["ink"],
+        **{f"{axis}tick.{key}": value for axis in "xy" for key, value in (("color", colours["muted"]), ("major.size", 0))},
+    }

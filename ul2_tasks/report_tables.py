@@ -1,0 +1,236 @@
+"""The report's tables, as data. What does not vary is no table: a column of one value is a sentence, and a length that is always
+the same is one number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+NOTHING = "–"
+NO_BREAK = "\N{NO-BREAK SPACE}"
+QUANTILES = ("5", "25", "50", "75", "95")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What stands in a table, over `span` columns: a number, with its path in the JSON and the kind of `as_shown`; or, of the kinds
+    "text", "word" and "mode", a text, one among numbers, and a mode.
+    """
+
+    shown: str
+    path: str = ""
+    kind: str = "text"
+    span: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column by the names of its group and its own; `cell` makes its cells of a row's JSON and the path of that.
+
+    Where the cells of `wanted`, another column's place, are the same in all rows, it is left out: it was measured as wanted.
+    """
+
+    name: str
+    cell: Callable[[Mapping[str, Any], str], Cell]
+    group: str = ""
+    wanted: int | None = None
+    is_number: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of cells under columns, and sentences in place of what does not vary."""
+
+    label: str
+    first: str
+    columns: Sequence[Column]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+    same: Sequence[tuple[str, Cell]] = ()
+    as_wanted: Sequence[str] = ()
+
+
+def tables(statistics: Mapping[str, Any]) -> dict[str, Table]:
+    """All of them by name.
+
+    Args:
+        statistics: the JSON of `statistics.Statistics`.
+    """
+    tasks = [(task["task"], task, f"tasks.{number}") for number, task in enumerate(statistics["tasks"])]
+    others = [(task["task"], task, f"others.{number}") for number, task in enumerate(statistics["others"])]
+    corpora = [(corpus["corpus"], corpus, f"corpora.{number}") for number, corpus in enumerate(statistics["corpora"])]
+    pairs = [(", ".join(pair["tasks"]), pair, f"shared_text.{number}") for number, pair in enumerate(statistics["shared_text"])]
+    ways = [(way, statistics["fill"][way], f"fill.{way}") for way in ("unpacked", "packed", "bound")]
+    corpus_names = [Column("corpus", lambda task, _: Cell(task["corpus"]), is_number=False)] if len(corpora) > 1 else []
+    return {
+        "mixture": _table("Tasks", "task", [*corpus_names, *_MIXTURE], tasks),
+        "corpora": _table("Corpora", "corpus", _CORPORA, corpora),
+        "shares": _table("Shares", "task", _SHARES, [*tasks, *others]),
+        "objective": _table("Objective against theory", "task", _OBJECTIVE, tasks),
+        "lengths": _lengths([*tasks, *others], corpora, statistics),
+        "ways": _table("Fill of rows", "rows", _columns("percent", {"inputs": "inputs", "targets": "targets"}), ways),
+        "fill": _table("Fill by task", "task", _FILL, tasks),
+        "shared": _table("Shared text", "tasks", _SHARED, pairs),
+    }
+
+
+def number(value: float | None, path: str, kind: str) -> Cell:
+    return Cell(as_shown(value, kind), path, kind)
+
+
+def as_shown(value: float | None, kind: str) -> str:
+    """A number as the page has it.
+
+    Args:
+        value: the number; None where there was nothing to measure.
+        kind: "count", "decimal", "percent", "rate" (more digits than that), "p" (a probability, maybe a tiny one) or "plain".
+
+    >>> as_shown(4000, "count"), as_shown(3.2, "decimal"), as_shown(0.5, "plain"), as_shown(None, "count")
+    ('4,000', '3.20', '0.5', '–')
+    >>> as_shown(0.1258, "percent").split(), as_shown(0.1258, "rate").split(), as_shown(0.00004, "p")
+    (['12.6', '%'], ['12.58', '%'], '4e-05')
+    """
+    if value is None:
+        return NOTHING
+    if kind in ("percent", "rate"):
+        return f"{100 * value:.{1 if kind == 'percent' else 2}f}{NO_BREAK}%"
+    if kind == "p":
+        return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
+    return format(value, {"count": ",d" if isinstance(value, int) else ",.10g", "decimal": ",.2f", "plain": ",.10g"}[kind])
+
+
+def look_up(statistics: Mapping[str, Any], path: str) -> Any:
+    """What stands in nested JSON at a path such as "tasks.0.share.low"; None if something on the way is null.
+
+    >>> look_up({"tasks": [{"share": {"low": 0.1}}, {"share": None}]}, "tasks.0.share.low")
+    0.1
+    """
+    found: Any = statistics
+    for key in path.split("."):
+        if found is None:
+            return None
+        found = found[int(key)] if isinstance(found, Sequence) else found[key]
+    return found
+
+
+def _table(label: str, first: str, columns: Sequence[Column], rows: Iterable[tuple[str, Mapping[str, Any], str]]) -> Table:
+    cells = [(name, [column.cell(row, path) for column in columns]) for name, row, path in rows]
+    kept, same, as_wanted = [], [], []
+    for place, column in enumerate(columns):
+        shown = [row[place] for _, row in cells]
+        name = f"{column.group}, {column.name}" if column.group else column.name
+        if column.wanted is not None and all(row[place].shown == row[column.wanted].shown for _, row in cells):
+            as_wanted.append(column.group)
+        elif len(cells) > 1 and len({cell.shown for cell in shown}) == 1:
+            same.append((name, shown[0]))
+        else:
+            kept.append(place)
+    rows = [(name, [row[place] for place in kept]) for name, row in cells] if kept else []
+    return Table(label, first, [columns[place] for place in kept], rows, same, as_wanted)
+
+
+def _lengths(
+    tasks: Iterable[tuple[str, Mapping[str, Any], str]],
+    corpora: Iterable[tuple[str, Mapping[str, Any], str]],
+    statistics: Mapping[str, Any],
+) -> Table:
+    """Not folded by column: a row of a length that is always the same is one number."""
+    columns = [Column(name, _at(name, kind)) for name, kind in (("mean", "decimal"), ("sd", "decimal"), ("min", "count"))]
+    columns += [Column(f"{percent} %", _at(f"quantiles.{percent}", "count"), "quantiles") for percent in QUANTILES]
+    columns.append(Column("max", _at("max", "count")))
+    rows = []
+    for name, of_task, path in [*tasks, ("all", statistics, "")]:
+        for feature, summary in of_task["lengths"].items():
+            rows.append((f"{name} {feature}", summary, f"{path}.lengths.{feature}".lstrip(".")))
+    rows += [(f"{name} documents", corpus["tokens"], f"{path}.tokens") for name, corpus, path in corpora]
+    return Table("Lengths", "tokens of", columns, [(name, _summary(columns, summary, path)) for name, summary, path in rows])
+
+
+def _summary(columns: Sequence[Column], summary: Mapping[str, Any] | None, path: str) -> list[Cell]:
+    if summary is None:
+        return [Cell("nothing to measure", span=len(columns))]
+    if summary["min"] == summary["max"]:
+        return [Cell(f"always {as_shown(summary['min'], 'count')}", span=len(columns))]
+    return [column.cell(summary, path) for column in columns]
+
+
+def _at(inner: str, kind: str) -> Callable[[Mapping[str, Any], str], Cell]:
+    """Cells with the number that stands there in a row's JSON."""
+    return lambda row, path: number(look_up(row, inner), f"{path}.{inner}", kind)
+
+
+def _columns(kind: str, names: Mapping[str, str], group: str = "") -> list[Column]:
+    return [Column(name, _at(inner, kind), group) for inner, name in names.items()]
+
+
+def _mode(task: Mapping[str, Any], _: str) -> Cell:
+    mode = task["denoiser"]["mode"]
+    return Cell(mode, kind="mode") if mode else Cell("none")
+
+
+def _mean_span(task: Mapping[str, Any], path: str) -> Cell:
+    if "mean_span_length" in task["denoiser"]:
+        return _at("denoiser.mean_span_length", "plain")(task, path)
+    return Cell("suffix" if "split" in task["denoiser"] else "window", kind="word")
+
+
+def _rate(task: Mapping[str, Any], path: str) -> Cell:
+    return _at("denoiser.noise_density", "plain")(task, path) if "noise_density" in task["denoiser"] else Cell("all", kind="word")
+
+
+def _where(task: Mapping[str, Any], _: str) -> Cell:
+    denoiser = task["denoiser"]
+    if "placement" in denoiser:
+        return Cell({"t5": "as in T5", "uniform": "anywhere"}.get(denoiser["placement"], denoiser["placement"]))
+    if "split" in denoiser:
+        return Cell(f"{denoiser['split']} split{'' if denoiser['sentinel'] else ', no sentinel'}")
+    return Cell(f"every {denoiser['stride']} tokens" if denoiser["stride"] else "side by side")
+
+
+_MIXTURE = [
+    Column("mode", _mode, is_number=False),
+    Column("mean span", _mean_span),
+    Column("rate", _rate),
+    Column("spans stand", _where, is_number=False),
+    *_columns("plain", {"denoiser.weight": "weight"}),
+    *_columns(
+        "count",
+        {f"full_chunk.{key}": "chunk" if key == "length" else key for key in ("length", "noise", "spans", "inputs", "targets")},
+        "full chunk, tokens",
+    ),
+]
+_CORPORA = [
+    *_columns("count", {"documents": "documents"}),
+    Column("all", lambda corpus, _: Cell("yes" if corpus["is_all"] else "no"), is_number=False),
+    *_columns("decimal", {"tokens.mean": "tokens each", "characters_a_token": "characters a token"}),
+    *_columns("rate", {"unknown": "unknown"}),
+    *_columns("percent", {"come_back": "come back"}),
+    *_columns("decimal", {"times_read": "times held"}),
+]
+_SHARES = [
+    *_columns("percent", {f"share.{key}": key for key in ("wanted", "low", "high")}),
+    *_columns("percent", {"share.examples": "of examples", "share.inputs": "of input tokens", "share.targets": "of target tokens"}),
+    *_columns("count", {"examples": "examples"}),
+    Column("full ones", lambda task, path: _at("full_examples", "count")(task, path) if "full_examples" in task else Cell("")),
+]
+_OBJECTIVE = [
+    Column(name, _at(f"{path}.{name}" if path != "spans" else f"spans.{name}", kind), group, place if name == "measured" else None)
+    for place, (path, kind, group) in zip(
+        (0, 2, 4),
+        (
+            ("corruption_rate", "rate", "corruption rate"),
+            ("spans", "decimal", "spans of a full chunk"),
+            ("spans.mean_length", "decimal", "mean span, tokens"),
+        ),
+    )
+    for name in ("wanted", "measured")
+] + _columns("p", {"spans.p_value": "p-value"})
+_FILL = [
+    *_columns("percent", {"fill.inputs": "inputs", "fill.targets": "targets"}, "fill, unpacked"),
+    *_columns("decimal", {"compression": "inputs / chunk", "documents_per_chunk": "documents a chunk"}),
+]
+_SHARED = [
+    *_columns("percent", {"anywhere": "anywhere", "at_once": "at once", "by_chance": "by chance"}),
+    *_columns("count", {"examples": "examples"}),
+]
