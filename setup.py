@@ -25,6 +25,8 @@ REPORT = ["jinja2>=3", "matplotlib>=3.8"]  # `ul2 report`
 CACHE = ["apache-beam[tfrecord]>=2.77"]  # seqio_cache_tasks, `ul2 cache`
 DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
 
+DEV = ["ruff>=0.9"]
+
 setuptools.setup(
     name="ul2_tasks",
     version=VERSION,
@@ -69,10 +71,11 @@ setuptools.setup(
             *DASK,
             *HUGGING_FACE,
             *REPORT,
+            *DEV,
             "selenium>=4.20",  # drives the report's page in Chromium
             # No torch, which would bring gigabytes of CUDA: the tests that need it skip, and .ci/run adds a CPU build.
             "pytest>=8",
-            "pytest-xdist>=3",
+            "pytest-xdist>=3.7",
             "hypothesis>=6",
             "scipy>=1.11",
             # Peers of the tokenizers' tests; the first brings real ranks and models.
@@ -81,6 +84,6 @@ setuptools.setup(
             "transformers",
         ],
         "benchmarks": [*T5, *CACHE, *REPORT],
-        "dev": ["ruff>=0.9"],
+        "dev": DEV,
     },
 )

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import operator
 import pathlib
 
 import new_process
@@ -11,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
-from ul2_tasks import T5GEMMA2, default_vocabulary, embedding_rows, register  # noqa: E402
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, default_vocabulary, embedding_rows, register  # noqa: E402
 from ul2_tasks.dissection import dissect  # noqa: E402
 from ul2_tasks.hugging_face_features import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.memory import texts_in_memory  # noqa: E402
@@ -196,6 +197,32 @@ def trains_with_trainer(num_workers, folder) -> None:
     resumed.train(resume_from_checkpoint=f"{folder}/whole/checkpoint-4")
     losses = [{entry["step"]: entry["loss"] for entry in each.state.log_history if "loss" in entry} for each in (whole, resumed)]
     (pathlib.Path(folder) / "losses").write_text(json.dumps(losses))
+
+
+def trained_with_trainer(folder, converter, **settings) -> transformers.Trainer:
+    pytest.importorskip("accelerate", reason="the extra torch is not installed")
+    data = UL2IterableDataset("ul2_r1", LENGTHS, rank=0, world_size=1, feature_converter=converter)
+    collator = settings.pop("data_collator", None)
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=2, save_strategy="no", use_cpu=True, report_to=[], disable_tqdm=True, **settings
+    )
+    trainer = transformers.Trainer(t5()[0], arguments, train_dataset=data, data_collator=collator)
+    trainer.train()
+    return trainer
+
+
+def test_trainer_takes_batches_as_they_are_or_not_at_all(tmp_path):
+    """As README says."""
+    converter = HuggingFaceFeatureConverter("longest", batch_size=4)
+    as_they_are = {"data_collator": operator.itemgetter(0), "per_device_train_batch_size": 1}
+    assert trained_with_trainer(tmp_path, converter, **as_they_are).state.global_step == 2
+    with pytest.raises((RuntimeError, ValueError), match=r"size|shape|unpack"):
+        trained_with_trainer(tmp_path, converter, per_device_train_batch_size=4)
+
+
+def test_trainer_knows_none_of_the_features_of_t5x(tmp_path):
+    with pytest.raises(ValueError, match="empty"):
+        trained_with_trainer(tmp_path, EncDecFeatureConverter(pack=True))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -10,8 +10,8 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
+import new_process
 import pytest
 
 from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, open_vocabulary
@@ -43,7 +43,7 @@ class Done:
 def start(cwd, *arguments, path=()) -> subprocess.CompletedProcess:
     """Runs Python in an environment like that of Jupyter, which asks for colours."""
     environment = {**os.environ, "FORCE_COLOR": "1", "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *path])}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
+    return new_process.run(*arguments, cwd=cwd, env=environment, timeout=900)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ SKIPPED = "skipped"  # the id of a record that is no document
 COUNTED = ("documents", "tokens", "empty", "skipped")
 DOCUMENTS_PER_BATCH = 128
 _FILES_AT_A_TIME = 16  # as SeqIO's cached source
-_SHUFFLE_BUFFER = seqio.dataset_providers.SHUFFLE_BUFFER_SIZE
+_SHUFFLE_BUFFER = seqio.SHUFFLE_BUFFER_SIZE
 
 
 @dataclasses.dataclass(frozen=True)

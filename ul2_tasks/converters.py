@@ -54,10 +54,11 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
             passthrough_features=passthrough_features,
             apply_length_check=bool(passthrough_features),  # or else a batch is checked, not each example
         )
+        self._hands_on = bool(passthrough_features)
 
     @as_written
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        if self._passthrough_features:
+        if self._hands_on:
             return super()._convert_features(ds, task_feature_lengths)
         ds = with_features_alone(ds, self.TASK_FEATURES)
         examples_at_a_time = pool_size(task_feature_lengths) if self.pack else EXAMPLES_PER_BATCH

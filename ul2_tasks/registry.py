@@ -112,7 +112,7 @@ def register(
             seqio.CacheDatasetPlaceholder(),
         ],
         output_features={"targets": feature},
-        shuffle_buffer_size=None if source.performs_internal_shuffling else seqio.dataset_providers.SHUFFLE_BUFFER_SIZE,
+        shuffle_buffer_size=None if source.performs_internal_shuffling else seqio.SHUFFLE_BUFFER_SIZE,
     )
     corpus.modes = settings["modes"]  # for the cache's manifest
     rates = []

@@ -1,0 +1,113 @@
+"""The private names of other packages that this one uses: each is listed here with its use, and is still there.
+
+Where a new release of TensorFlow, SeqIO or t5x makes one of these tests fail, the table says what the name was needed for.
+"""
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import pathlib
+import re
+
+import new_process
+import pytest
+import seqio
+
+REPOSITORY = pathlib.Path(__file__).parent.parent
+FILES = [*REPOSITORY.glob("ul2_tasks/*.py"), *REPOSITORY.glob("ul2_command/*.py")]
+
+# What is read, with the file that does, and why there is no public name for it.
+READ = {
+    ("tensorflow.python.eager", "ul2_tasks/forks.py"): "the context, which knows whether TensorFlow has run",
+    ("_initialized", "ul2_tasks/forks.py"): "whether TensorFlow has run: every public function that could tell starts it",
+    (
+        "_use_fast_tokenizer",
+        "ul2_tasks/controlled_vocabulary.py",
+    ): "an argument of SentencePieceVocabulary, to make one alike",
+    ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
+}
+# What SeqIO's classes leave to those that are made of them, by the names that it has in SeqIO.
+FILLED_IN = {
+    "Vocabulary._base_vocab_size",
+    "Vocabulary._decode",
+    "Vocabulary._decode_tf",
+    "Vocabulary._encode",
+    "Vocabulary._encode_tf",
+    "FeatureConverter._convert_features",
+}
+
+
+def is_private(name: str) -> bool:
+    return bool(re.fullmatch(r"_[a-z]\w*[a-z]", name))
+
+
+def read_in(path: pathlib.Path) -> set[str]:
+    """The private names that a file reads, as attributes, by `getattr`, and as modules."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
+            found.add(getattr(node.args[1], "value", ""))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", None)
+            found |= {module} if module else {alias.name for alias in node.names}
+    return {name for name in found if is_private(name) or name.startswith("tensorflow.python")}
+
+
+def defined_in(path: pathlib.Path) -> set[str]:
+    defined = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(getattr(node, "ctx", None), ast.Store):
+            defined.add(getattr(node, "id", getattr(node, "attr", "")))
+    return defined
+
+
+def test_the_list_is_whole():
+    own = set().union(*map(defined_in, FILES)) | {"_replace"}  # the last is a named tuple's
+    read = {(name, str(path.relative_to(REPOSITORY))) for path in FILES for name in read_in(path) - own}
+    assert read == set(READ)
+
+
+def filled_in_by(made: type) -> set[str]:
+    """The private names of a class that a class of another package, which it is made of, has too."""
+    others = [base for base in made.__mro__ if base.__module__.split(".")[0] in ("seqio", "t5x", "tensorflow", "torch")]
+    names = filter(is_private, vars(made).keys() - {"_abc_impl"})
+    first = {name: [base.__name__ for base in others if name in vars(base)][-1:] for name in names}
+    return {f"{of}.{name}" for name, bases in first.items() for of in bases}
+
+
+def test_what_is_filled_in_of_seqio_is_there_and_all_of_it_is_listed():
+    found = set()
+    for path in REPOSITORY.glob("ul2_tasks/[a-z]*.py"):
+        with contextlib.suppress(ImportError):  # of t5x or torch, which not everyone has
+            module = importlib.import_module(f"ul2_tasks.{path.stem}")
+            own = [member for member in vars(module).values() if inspect.isclass(member) and member.__module__ == module.__name__]
+            found |= set().union(*map(filled_in_by, own))
+    assert found == FILLED_IN
+
+
+def test_tensorflow_still_tells_whether_it_has_run():
+    program = """
+import tensorflow as tf
+from ul2_tasks.forks import tensorflow_has_run
+before = tensorflow_has_run()
+tf.constant(1) + 1
+print(before, tensorflow_has_run())
+"""
+    assert new_process.run("-c", program, check=True).stdout == "False True\n"
+
+
+def test_seqio_still_keeps_which_tokenizer_a_vocabulary_has():
+    for fast in (False, True):
+        assert seqio.SentencePieceVocabulary("not_opened.model", use_fast_tokenizer=fast)._use_fast_tokenizer is fast
+
+
+@pytest.mark.skipif(importlib.util.find_spec("t5x") is None, reason="t5x is not importable (README, Train)")
+def test_t5x_still_keeps_the_partitioner():
+    utils = pytest.importorskip("t5x.utils", exc_type=ImportError)
+    assert "self._partitioner = partitioner" in inspect.getsource(utils.TrainStateInitializer.__init__)
