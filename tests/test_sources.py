@@ -554,7 +554,7 @@ def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
         "no file matches 'Hugg.*; of a dataset of Hugging Face's hub give 'hf:HuggingFaceFW/fineweb-edu'",
     )
     fails("Owner/name:config", "of a dataset of Hugging Face's hub give 'hf:Owner/name:config'")
-    write_parquet(tmp_path / "no_rows.parquet", pa.array([], pa.string()))
+    pq.ParquetWriter(tmp_path / "no_rows.parquet", pa.schema([("text", pa.string())])).close()
     fails(tmp_path / "no_rows.parquet", "there is no document: none of the 1 files has a row, the first is '.*no_rows.parquet'")
     (tmp_path / "empty").mkdir()
     fails(tmp_path / "empty", "there is no file in the folder '.*/empty', nor below it; expected a file, a folder or a glob")
