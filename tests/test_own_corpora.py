@@ -273,6 +273,24 @@ def test_a_wrong_field_is_one_problem_with_one_remedy_in_every_format(tmp_path):
         assert done.stderr.strip() == f"Error: {tmp_path}/{name} has no field 'text', it has ['body']; give text_key, one of these"
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--corpus", "{path}", "--id_key", "id"], "id_key is 'id', and goes with validation alone, which is not given"),
+        (["--corpus", "{path}", "--documents", "line"], "documents is 'line', and goes with text files"),
+        (["--documents", "line"], "documents is 'line', and goes with files; the source is 'embedded'; leave it out"),
+        (["--validation", "0.1"], "has a split 'validation' of its own"),
+        (["--corpus", "HuggingFaceFW/fineweb-edu"], "of a dataset of Hugging Face's hub give 'hf:HuggingFaceFW/fineweb-edu'"),
+    ],
+)
+def test_a_command_refuses_options_that_mean_nothing(tmp_path, options, message, name):
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    options = [option.format(path=tmp_path / "a.jsonl") for option in options]
+    done = CliRunner().invoke(main, ["show", re.sub(r"\W", "_", name), *options])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
 def test_a_bad_record_is_told_to_a_user_by_its_own_line_and_with_nothing_around_it(tmp_path):
     lines = [json.dumps({"text": "a document " * 20}) for _ in range(5000)]
     lines[4321] = "bad"

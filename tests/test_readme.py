@@ -45,7 +45,7 @@ def test_the_python_of_the_readme_runs(tmp_path):
         pytest.importorskip(package, reason="the extra torch is not installed")
     documents = embedded_documents()
     (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "one.txt").write_text("\n".join(documents))
+    (tmp_path / "corpus" / "one.txt").write_text("\n\n".join(documents))
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(documents[:100]),
         model_prefix=str(tmp_path / "my"),

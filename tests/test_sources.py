@@ -10,6 +10,7 @@ import lzma
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 import datasets
@@ -206,15 +207,26 @@ def test_the_files_of_iterators_that_are_gone_are_closed_and_of_those_that_are_r
     kept = opened(folder, "a.jsonl.xz").get_dataset(shuffle=False).as_numpy_iterator()
     assert next(kept)["text"].decode() == TEXTS[0]
     dataset, left = opened(folder, "a.jsonl.gz").get_dataset(seed=0), []
-    for _ in range(40):
+    for _ in range(12):
         left.append(iter(dataset))
         next(left[-1])
-    assert open_files(folder / "a.jsonl.gz") == 40
+    assert open_files(folder / "a.jsonl.gz") == 12
     left.clear()
     gc.collect()
     assert open_files(folder / "a.jsonl.gz") == 0
     assert open_files(folder / "a.jsonl.xz") == 1
     assert [document["text"].decode() for document in kept] == TEXTS[1:]
+
+
+def test_a_program_that_leaves_an_iterator_behind_ends_without_a_word(folder):
+    program = f"""
+from ul2_tasks import open_source
+left = [iter(open_source(f"{folder}/{{name}}").get_dataset()) for name in ("a.jsonl.gz", "a.parquet")]
+print(len([next(iterator) for iterator in left]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "2\n"
+    assert "Exception" not in done.stderr
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "hf:hub"])
@@ -542,6 +554,8 @@ def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
         "no file matches 'Hugg.*; of a dataset of Hugging Face's hub give 'hf:HuggingFaceFW/fineweb-edu'",
     )
     fails("Owner/name:config", "of a dataset of Hugging Face's hub give 'hf:Owner/name:config'")
+    pq.ParquetWriter(tmp_path / "no_rows.parquet", pa.schema([("text", pa.string())])).close()
+    fails(tmp_path / "no_rows.parquet", "there is no document: none of the 1 files has a row, the first is '.*no_rows.parquet'")
     (tmp_path / "empty").mkdir()
     fails(tmp_path / "empty", "there is no file in the folder '.*/empty', nor below it; expected a file, a folder or a glob")
     (tmp_path / "a.jsonl").touch()
@@ -603,6 +617,10 @@ def test_a_field_that_no_record_has_is_told_at_once_and_one_that_some_lack_when_
         "line 2: is of type str, expected an object with the field 'text'",
         "line 3: has no field 'text', it has ['body']",
     ]
+    (tmp_path / "0.jsonl").touch()
+    (tmp_path / "1.jsonl").write_text('{"body": "x"}\n')
+    with pytest.raises(ValueError, match=r"1.jsonl has no field 'text', it has \['body'\]; give text_key"):
+        open_source([tmp_path / "0.jsonl", tmp_path / "1.jsonl"]).get_dataset()
     (tmp_path / "none.jsonl").write_text("3\n")
     assert len(problems(open_source(tmp_path / "none.jsonl"))) == 1, "no record at all has fields"
 

@@ -20,7 +20,10 @@ RESUMABLE = ("cache", "export")
 
 _EXPECTED = (ImportError, OSError, RuntimeError, ValueError)  # their messages are for users
 # Beam says where in its pipeline it happened, TensorFlow in which op and Python code; none is the user's.
-_INNER = r"\nTraceback.*|\[while running .*|\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*"
+_INNER = (
+    r"\nTraceback.*|\[while running .*|\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*"
+    r"|(\w+Error: )?Error in user-defined function passed to \S+ transformation with iterator: \S+: (ValueError: )?"
+)
 
 
 class Command(click.Command):

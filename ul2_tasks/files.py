@@ -126,7 +126,7 @@ def cut(paths: Sequence[str], layout: Layout) -> list[Piece]:
     """The pieces of files: each a file; or parts of files, where there are few and they can be read from the middle.
 
     Raises:
-        ValueError: all files are empty.
+        ValueError: all files are empty, or no file has a row.
         OSError: a file cannot be reached.
     """
     sizes = parallel_map(_size, paths)
@@ -135,7 +135,10 @@ def cut(paths: Sequence[str], layout: Layout) -> list[Piece]:
     if len(paths) >= MAX_PIECES or layout.format == "tfrecord" or (layout.format == "text" and layout.documents != "line"):
         return [Piece(path) for path in paths]
     if layout.format in ("parquet", "arrow"):
-        return list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
+        groups = list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
+        if not groups:
+            raise ValueError(f"there is no document: none of the {len(paths)} files has a row, the first is {paths[0]!r}")
+        return groups
     length = min(max(-(-sum(sizes) // MAX_PIECES), _MIN_PIECE), _MAX_PIECE)
     return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, sizes))))
 

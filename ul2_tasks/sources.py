@@ -23,6 +23,7 @@ from ul2_tasks.splits import HashSplit
 from ul2_tasks.streams import RecordSource
 
 _RECORDS_PER_BATCH = 128
+_FILES_LOOKED_AT = 16  # to know the fields: the first ones may be empty
 
 Files = str | os.PathLike | Sequence[str | os.PathLike]
 
@@ -138,13 +139,14 @@ class FileSource(RecordSource):
         return self._list(split)[1]
 
     def _pieces(self, split: str) -> list[Piece]:
-        """Raises a ValueError where the first file has no such field."""
+        """Raises a ValueError where the first file that has fields lacks one that is wanted."""
         if split not in self._cut:
             paths, layout = self._list(split)
             pieces = files.cut(paths, layout)
-            if layout.format != "text":
-                fields = _tfrecord_fields(pieces[0]) if layout.format == "tfrecord" else records.fields(pieces[0], layout)
-                _check_fields(pieces[0].path, fields, layout.text_key, layout.id_key)
+            for piece in pieces[:_FILES_LOOKED_AT] if layout.format != "text" else ():
+                if fields := _tfrecord_fields(piece) if layout.format == "tfrecord" else records.fields(piece, layout):
+                    _check_fields(piece.path, fields, layout.text_key, layout.id_key)
+                    break
             self._cut[split] = pieces
         return self._cut[split]
 
@@ -237,7 +239,7 @@ class HuggingFaceSource(RecordSource):
             dataset = saved.to_iterable_dataset(num_shards=max(1, min(files.MAX_PIECES, len(saved))))
         else:
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
-        columns = dataset.column_names or next(iter(dataset), None)
+        columns = dataset.column_names or next(iter(dataset), None)  # nothing tells those of some datasets but a row
         _check_fields(f"{self._path}, split {split},", columns and sorted(columns), self.text_key, self.id_key)
         return dataset
 
@@ -364,15 +366,16 @@ def _tfrecord_compression(pieces: Sequence[Piece]) -> str:
     return "GZIP" if suffixes else ""
 
 
-def _tfrecord_fields(piece: Piece) -> list[str] | None:
-    return sorted(_tfrecord_kinds(piece)) or None
+def _tfrecord_fields(piece: Piece) -> list[str]:
+    return sorted(_tfrecord_kinds(piece))
 
 
 def _tfrecord_kinds(piece: Piece) -> dict[str, str]:
     """The features of the first record, if there is one, with their kinds, "bytes_list" and others."""
-    dataset = tf.data.TFRecordDataset(piece.path, compression_type=_tfrecord_compression([piece]))
-    for record in dataset.take(1).as_numpy_iterator():
-        return {name: value.WhichOneof("kind") for name, value in tf.train.Example.FromString(record).features.feature.items()}
+    with tf.init_scope():  # also where a graph is made
+        dataset = tf.data.TFRecordDataset(piece.path, compression_type=_tfrecord_compression([piece]))
+        for record in dataset.take(1).as_numpy_iterator():
+            return {name: value.WhichOneof("kind") for name, value in tf.train.Example.FromString(record).features.feature.items()}
     return {}
 
 

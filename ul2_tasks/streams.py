@@ -12,6 +12,7 @@ NumPy array as it is, and lets go of it when the iterator is gone.
 from __future__ import annotations
 
 import abc
+import atexit
 import ctypes
 import functools
 import itertools
@@ -156,10 +157,23 @@ def _leave(stream: _Stream) -> np.ndarray:
     with _lock:
         number = next(_numbers)
         _open[number] = stream
-        for oldest in list(_open)[:-_MAX_OPEN]:
-            if closed := _open.pop(oldest, None):
-                closed.blocks = iter(())
+        _close_all_but(_MAX_OPEN)
     return _holding(number, stream)
+
+
+def _close_all_but(count: int) -> None:
+    for number in list(_open)[: max(0, len(_open) - count)]:
+        if stream := _open.pop(number, None):
+            stream.blocks = iter(())
+
+
+@atexit.register
+def _close_at_the_end() -> None:
+    """Closes what is open, and what is left from now on, before Python takes apart what reads it."""
+    global _MAX_OPEN
+    with _lock:
+        _MAX_OPEN = 0
+        _close_all_but(0)
 
 
 def _holding(number: int, stream: _Stream) -> np.ndarray:
