@@ -420,12 +420,8 @@ for format in sys.argv[3:]:
 def test_a_disk_without_room_leaves_no_half_file(registration, tmp_path):
     """A limit on the size of files stands for the disk."""
     (tmp_path / "registration").write_bytes(pickle.dumps(registration))
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path / "registration"), str(tmp_path), *FORMATS],
-        env={**os.environ, "PYTHONPATH": WORKERS_PATH},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": WORKERS_PATH}
+    done = new_process.run("-c", FULL_DISK, tmp_path / "registration", tmp_path, *FORMATS, env=environment)
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()
     assert len(told) == len(FORMATS)

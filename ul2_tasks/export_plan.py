@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from ul2_tasks.corpora import CorpusView, corpus_settings
 from ul2_tasks.export_formats import NAMES, open_format
-from ul2_tasks.identity import describe_source
 from ul2_tasks.jobs import place
 from ul2_tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabularies import id_shift
