@@ -554,8 +554,11 @@ def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
         "no file matches 'Hugg.*; of a dataset of Hugging Face's hub give 'hf:HuggingFaceFW/fineweb-edu'",
     )
     fails("Owner/name:config", "of a dataset of Hugging Face's hub give 'hf:Owner/name:config'")
-    pq.ParquetWriter(tmp_path / "no_rows.parquet", pa.schema([("text", pa.string())])).close()
-    fails(tmp_path / "no_rows.parquet", "there is no document: none of the 1 files has a row, the first is '.*no_rows.parquet'")
+    (tmp_path / "elsewhere").mkdir()
+    none = tmp_path / "elsewhere" / "no_rows.parquet"
+    pq.ParquetWriter(none, pa.schema([("text", pa.string())])).close()
+    fails(none, "there is no document: none of the 1 files has a row, the first is '.*no_rows.parquet'")
+    none.unlink()
     (tmp_path / "empty").mkdir()
     fails(tmp_path / "empty", "there is no file in the folder '.*/empty', nor below it; expected a file, a folder or a glob")
     (tmp_path / "a.jsonl").touch()
