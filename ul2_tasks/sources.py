@@ -120,8 +120,11 @@ class FileSource(RecordSource):
             self._check_format(split)
 
     def __repr__(self) -> str:
+        told = dataclasses.asdict(self._layout)
+        if told["documents"] == "line":  # the default once: caches that were made then know their source by these words
+            told["documents"] = None
         defaults = dataclasses.asdict(Layout(None))
-        changed = {key: value for key, value in dataclasses.asdict(self._layout).items() if value != defaults[key]}
+        changed = {key: value for key, value in told.items() if value != defaults[key]}
         return f"FileSource({', '.join([repr(self._files), *(f'{key}={value!r}' for key, value in changed.items())])})"
 
     def files(self, split: str) -> list[str]:
