@@ -173,8 +173,6 @@ def test_another_epoch_has_other_noise_in_another_order():
     assert len(set(noise)) > 1.9 * 64, "6 of 40 letters are noise, in 5 * 33 ways: few are the same twice"
 
 
-@pytest.mark.parametrize("each", [0.0, float("inf")], ids=["a snapshot each time", "one snapshot"])
-@pytest.mark.parametrize("saved_after", [[0], [3, 40]], ids=str)
 def test_single_examples_have_the_tokenizers_own_ids(tmp_path):
     tokenizer = exclamation_first()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
@@ -190,6 +188,8 @@ def test_single_examples_have_the_tokenizers_own_ids(tmp_path):
     assert tokenizer.decode(example["input_ids"].tolist(), skip_special_tokens=False).endswith("<|endoftext|>")
 
 
+@pytest.mark.parametrize("each", [0.0, float("inf")], ids=["a snapshot each time", "one snapshot"])
+@pytest.mark.parametrize("saved_after", [[0], [3, 40]], ids=str)
 @pytest.mark.parametrize("converter", [None, HuggingFaceFeatureConverter("longest", batch_size=2)], ids=["examples", "batches"])
 def test_a_state_goes_on_where_it_was_taken(monkeypatch, each, saved_after, converter):
     """It is asked for several times, written to a file, and the snapshot is that of the first or of the last time."""

@@ -199,7 +199,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             if self._feature_converter is None:
                 provider = seqio.get_mixture_or_task(name)
                 examples = provider.get_dataset(self._sequence_length, **options)
-                return with_id_shift(examples, provider.output_features["targets"].vocabulary)
+                vocabulary = next(iter(provider.output_features.values())).vocabulary
+                return with_id_shift(examples, vocabulary)
             options["dataset_split"] = options.pop("split")
             return seqio.get_dataset(name, self._sequence_length, self._feature_converter, verbose=False, **options)
         except ValueError as error:
