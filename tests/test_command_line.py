@@ -271,7 +271,7 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["vocab", "train", "--output", "a.txt"], "the output is 'a.txt', expected a file that ends in .model"),
         (["show", "--lengths", "512"], "got '512', expected the tokens of inputs and of targets, such as 512,512"),
         (["cache", "nothing", "--output", "out"], "there is no mixture 'nothing_mix', only ["),
-        (["verify", "/nowhere"], "there is no folder '/nowhere'; expected that of one corpus, such as OUTPUT/ul2_corpus"),
+        (["verify", "/nowhere"], "there is no folder '/nowhere'; expected "),
         (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file are instead of --corpus; give one of them"),
         (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
         (["stats", "--examples", "0"], "0 is not in the range x>=1"),
