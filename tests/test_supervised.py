@@ -25,14 +25,16 @@ def pairs(split, shuffle_files, seed=None) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices({"inputs": [QUESTION] * 8, "targets": [ANSWER] * 8})
 
 
-def supervised(name, vocabulary=BYTES, caching=False, keys=("inputs", "targets")) -> str:
+def supervised(
+    name, vocabulary=BYTES, caching=False, keys=("inputs", "targets"), end=seqio.preprocessors.append_eos_after_trim
+) -> str:
     """A stock task, registered once."""
     if name not in seqio.TaskRegistry.names():
         cache = [seqio.CacheDatasetPlaceholder()] if caching else []
         seqio.TaskRegistry.add(
             name,
             source=seqio.FunctionDataSource(pairs, splits=["train"]),
-            preprocessors=[seqio.preprocessors.tokenize, *cache, seqio.preprocessors.append_eos_after_trim],
+            preprocessors=[seqio.preprocessors.tokenize, *cache, end],
             output_features={key: seqio.Feature(vocabulary, add_eos=True) for key in keys},
         )
     return name
@@ -69,8 +71,11 @@ def test_the_rates_are_the_weights_and_each_example_says_whose_it_is():
 
 
 def test_what_trims_is_for_seqio_to_say():
-    dataset = both().get_dataset(LENGTHS, split="train", seed=0, trim_output_features=False)
-    assert max(len(example["inputs"]) for example in dataset.take(50).as_numpy_iterator()) > 64
+    name = supervised("supervised_long", end=seqio.preprocessors.append_eos)
+    mixture = seqio.get_mixture_or_task(mix("supervised_trimmed", {ours(): 1, name: 1}))
+    for trim, longest in ((True, 64), (False, len(QUESTION) + 1)):
+        examples = mixture.get_dataset(LENGTHS, split="train", seed=0, trim_output_features=trim).take(50).as_numpy_iterator()
+        assert max(len(example["inputs"]) for example in examples) == longest
 
 
 def test_mixtures_nest_and_their_rates_are_their_shares():
