@@ -39,6 +39,8 @@ class Program:
         self.returncode: int | None = None
         self._folder = tempfile.TemporaryDirectory()
         self._outputs = [os.path.join(self._folder.name, name) for name in ("stdout", "stderr")]
+        for path in self._outputs:
+            pathlib.Path(path).touch()  # it may be killed before it has opened them
         started = {"arguments": self.args[1:], "cwd": str(cwd or os.getcwd()), "env": dict(os.environ if env is None else env)}
         self.pid = _ask({**started, "outputs": self._outputs})
 
