@@ -373,11 +373,10 @@ def test_tasks_of_other_kinds_have_their_share_and_lengths_and_are_named(capsys)
     vocabulary = open_vocabulary("default")
     register("stats_among", denoisers=PAIR, vocabulary=vocabulary)
     feature = seqio.Feature(vocabulary, add_eos=True)
+    asked = {"inputs": "a question", "targets": "no"}
     seqio.TaskRegistry.add(
         "stats_trivia",
-        seqio.FunctionDataSource(
-            lambda split, shuffle_files, seed: tf.data.Dataset.from_tensors({"inputs": "a question", "targets": "no"}), ["train"]
-        ),
+        seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensors(asked), ["train"]),
         preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim],
         output_features={"inputs": feature, "targets": feature},
     )

@@ -71,8 +71,8 @@ def quick_tasks(
     for corpus in dict.fromkeys(task.source.corpus for task in tasks):
         found[corpus.name] = documents = first_documents(corpus, split)
         of_corpus = [task for task in tasks if task.source.corpus is corpus]
-        tokens = sum(_tokens_read(task, sequence_length, examples[task.name]) for task in of_corpus)
-        read = tokens / documents.lengths.mean()
+        mean = documents.lengths.mean()
+        read = sum(_documents_read(task, sequence_length, examples[task.name], mean) for task in of_corpus)
         work = read + (PASS * read / documents.lengths.size if documents.is_all else 0)
         quick |= {task.name: _in_memory(task, documents) if work > MOST_DOCUMENTS_READ else task for task in of_corpus}
     return quick, found
@@ -89,10 +89,13 @@ def reads_memory(task: DenoisingTask) -> bool:
     return isinstance(task.source, _DocumentsInMemory)
 
 
-def _tokens_read(task: DenoisingTask, sequence_length: Mapping[str, int], examples: float) -> float:
+def _documents_read(task: DenoisingTask, sequence_length: Mapping[str, int], examples: float, tokens_a_document: float) -> float:
     """Until so many examples are drawn: with a full shuffle buffer, and in whole blocks."""
     length = task.full_chunk(sequence_length).length
-    return max(examples * length + min(task.shuffle_buffer_size * length, SHUFFLED_TOKENS), TOKENS_PER_BLOCK)
+    examples += min(task.shuffle_buffer_size, SHUFFLED_TOKENS // length)
+    documents = max(examples * length, TOKENS_PER_BLOCK) / tokens_a_document
+    is_joined = task.preprocessors[0].keywords["merge_examples"]
+    return documents if is_joined else min(documents, examples)  # kept apart, each is an example at least
 
 
 def _in_memory(task: DenoisingTask, documents: FirstDocuments) -> DenoisingTask:
