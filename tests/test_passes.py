@@ -9,8 +9,6 @@ from support import byte_vocabulary
 from test_providers import resume, save_after
 
 from ul2_tasks import T5GEMMA2, CausalDenoiser, open_source, register
-from ul2_tasks.build_cache import build
-from ul2_tasks.cache import COMPLETED
 from ul2_tasks.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
@@ -112,12 +110,3 @@ def test_an_interrupt_ends_a_loop_over_examples():
     with pytest.raises(KeyboardInterrupt):
         loop()
     assert len(seen) == 10
-
-
-def test_a_cache_without_a_token_is_none_and_says_what_it_held(tmp_path):
-    task("uncached", BLANK)
-    message = "'passes_uncached_corpus' has no token: 3 documents, 0 skipped; this is no cache. Look at the source and its text_key"
-    for _ in range(2):
-        with pytest.raises(ValueError, match=message):
-            build("passes_uncached_corpus", str(tmp_path))
-    assert not list(tmp_path.rglob(COMPLETED))

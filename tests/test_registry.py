@@ -119,6 +119,17 @@ def test_what_can_only_mean_one_thing_is_taken(tmp_path):
     assert next(restored)["inputs"].numpy().tolist() == next(saved)["inputs"].numpy().tolist()
 
 
+def test_a_vocabulary_that_is_given_by_its_path_is_opened_with_so_many_sentinels():
+    name = register("many_sentinels", source(), str(DEFAULT_MODEL), sentinels=np.int64(300))
+    task = seqio.get_mixture_or_task(name).tasks[0]
+    assert len(task.special_tokens().sentinels) == 300
+    assert register("many_sentinels", source(), DEFAULT_MODEL, sentinels=300) == name
+    with pytest.raises(
+        ValueError, match=r"sentinels is 300, how many a vocabulary is opened with, but this one is open: .*; give its"
+    ):
+        register("many_sentinels", source(), BYTES, sentinels=300)
+
+
 @pytest.mark.parametrize("mode", [259.0, True, [259, 1.5], {"id": 259}])
 def test_a_mode_that_is_no_id_is_refused(mode):
     with pytest.raises(ValueError, match=r"mode '\[R\]' is given as .*, expected an id, ids, or a text to tokenize"):

@@ -278,12 +278,6 @@ def _finish(cache_dir: str, corpus: str, begun: dict[str, object], parts: Sequen
         write_atomically(seqio.get_cached_info_path(cache_dir, split), json.dumps(info, indent=2))
         write_atomically(seqio.get_cached_stats_path(cache_dir, split), json.dumps(stats, indent=2))
     manifest = cache.manifest_of(corpus, begun["settings"], splits, begun["max_documents"])
-    if not manifest["totals"]["tokens"]:
-        tf.io.gfile.rmtree(f"{cache_dir}/{_PARTS}")  # for a job after the corpus was mended to begin anew
-        held = ", ".join(f"{manifest['totals'][key]} {key}" for key in ("documents", "skipped"))
-        raise ValueError(
-            f"{corpus!r} has no token: {held}; this is no cache. Look at the source and its text_key with `ul2 doctor`"
-        )
     cache.write_manifest(cache_dir, manifest)
     write_atomically(place(cache_dir, cache.COMPLETED), "")
     _forget(cache_dir)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,9 +76,9 @@ class UL2DataCollator:
         self,
         vocabulary: seqio.Vocabulary | str | os.PathLike[str],
         sequence_length: Mapping[str, int],
-        denoisers: Sequence[Denoiser] = T5GEMMA2,
+        denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
-        sentinels: Sequence[int] | str | None = None,
+        sentinels: int | Sequence[int] | str | None = None,
         modes: Mapping[str, Mode] | None = None,
         chunk_tokens: int | None = None,
         seed: int = 0,
@@ -118,8 +118,7 @@ class UL2DataCollator:
         self._return_tensors = return_tensors
         self._seed = int(seed)
         self._denoisers = check_denoisers(denoisers)
-        if isinstance(vocabulary, str | os.PathLike):
-            vocabulary = open_for_denoisers(vocabulary, self._denoisers, sentinels, modes)
+        vocabulary, sentinels = open_for_denoisers(vocabulary, self._denoisers, sentinels, modes)
         self._shift = id_shift(vocabulary)
         sentinels, modes = (
             _shifted(sentinels, self._shift),

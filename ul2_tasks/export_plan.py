@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ul2_tasks.corpora import CorpusView, corpus_settings
 from ul2_tasks.export_formats import NAMES, open_format
+from ul2_tasks.identity import source_identity
 from ul2_tasks.jobs import place
 from ul2_tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabularies import id_shift
@@ -134,7 +135,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
         }
 
     def describe_other(task: seqio.Task) -> dict[str, object]:
-        source = getattr(task.source, "identity", None) or repr(task.source)  # with an address it is never taken for another one
+        source = source_identity(task.source) or repr(task.source)  # with an address it is never taken for another one
         return {"source": source, "rate": mixture.get_rate(task), "denoiser": None}
 
     description = {

@@ -12,6 +12,7 @@ import tensorflow as tf
 from ul2_tasks.controlled_vocabulary import ControlledVocabulary
 from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.hugging_face_vocabulary import TOKENIZER, HuggingFaceVocabulary
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabularies import DEFAULT_MODEL, Mode, SpecialTokens, default_vocabulary, special_names
 
 PRESET_MODES = ("[R]", "[S]", "[X]")
@@ -84,18 +85,38 @@ def open_vocabulary(
 
 
 def open_for_denoisers(
-    spec: str | os.PathLike[str],
+    spec: seqio.Vocabulary | str | os.PathLike[str],
     denoisers: Sequence[Denoiser],
-    sentinels: Sequence[int] | str | None,
+    sentinels: int | Sequence[int] | str | None,
     modes: Mapping[str, Mode] | None,
-) -> seqio.Vocabulary:
+) -> tuple[seqio.Vocabulary, Sequence[int] | str | None]:
     """`open_vocabulary` with names for what `sentinels` and `modes`, as `register` has them, leave open.
 
     The modes of the presets are always among them, so that ids do not depend on the denoisers.
+
+    Args:
+        spec: of the vocabulary; or one that is open, which is left as it is.
+        denoisers, sentinels, modes: as `register` has them.
+
+    Returns:
+        The vocabulary; and the sentinels as `vocabularies.special_tokens` has them.
+
+    Raises:
+        ValueError: sentinels is a number, but the vocabulary is open; and see `open_vocabulary`.
     """
+    as_number = is_integer(sentinels, at_least=0)
+    if not isinstance(spec, str | os.PathLike):
+        if as_number:
+            raise ValueError(
+                f"sentinels is {sentinels}, how many a vocabulary is opened with, but this one is open: {spec!r}; give its path, or"
+                f" open it with open_vocabulary(PATH, sentinels={sentinels})"
+            )
+        return spec, sentinels
     others = sorted({denoiser.mode for denoiser in denoisers if denoiser.mode} - set(PRESET_MODES))
     names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
-    return open_vocabulary(spec, modes=names, **({} if sentinels is None else {"sentinels": 0}))
+    if as_number:
+        return open_vocabulary(spec, modes=names, sentinels=int(sentinels)), None
+    return open_vocabulary(spec, modes=names, **({} if sentinels is None else {"sentinels": 0})), sentinels
 
 
 def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sequence[int] | str | None, needed: int) -> str:

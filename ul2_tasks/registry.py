@@ -34,7 +34,7 @@ def register(
     *,
     text_key: str | None = None,
     on_error: str = "raise",
-    sentinels: Sequence[int] | str | None = None,
+    sentinels: int | Sequence[int] | str | None = None,
     modes: Mapping[str, Mode] | None = None,
     chunk_tokens: int | Mapping[str, int] | None = None,
     merge_examples: bool = True,
@@ -58,7 +58,8 @@ def register(
         on_error: what becomes of a record that cannot be read, or is not UTF-8: "raise", or "skip", which is counted, in a
             cache and in the log.
         sentinels: the sentinels' ids in the order of use, or the pieces' common name such as "<unused{}>"; by default
-            `<extra_id_0>`, `<extra_id_1>`, .. or the vocabulary's extra ids. See `vocabularies.special_tokens`.
+            `<extra_id_0>`, `<extra_id_1>`, .. or the vocabulary's extra ids. See `vocabularies.special_tokens`. Or how many
+            of `<extra_id_0>` .. a vocabulary that is given by its path has at least.
         modes: what each mode is, an id, ids, or a text; by default the piece of the mode's name.
         chunk_tokens: an upper bound for the chunks, one for all or by the denoisers' names, where a denoiser without one has no
             bound; by default they fill the budgets.
@@ -73,8 +74,7 @@ def register(
     """
     source = open_source(source, text_key=text_key or "text")
     denoisers = check_denoisers(denoisers)
-    if isinstance(vocabulary, str | os.PathLike):
-        vocabulary = open_for_denoisers(os.fspath(vocabulary), denoisers, sentinels, modes)
+    vocabulary, sentinels = open_for_denoisers(vocabulary, denoisers, sentinels, modes)
     if isinstance(chunk_tokens, Mapping):
         chunk_tokens = {name: as_python(tokens) for name, tokens in chunk_tokens.items()}
     chunk_tokens = as_python(chunk_tokens)

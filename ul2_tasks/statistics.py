@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import track
 
 import ul2_tasks
-from ul2_tasks import vocabularies
 from ul2_tasks.corpora import text_tokenizer
 from ul2_tasks.drawing import drawn_mixture, quick_tasks, reads_memory
 from ul2_tasks.first_documents import FirstDocuments
@@ -29,7 +28,7 @@ from ul2_tasks.providers import TASK, DenoisingTask, denoising_tasks
 from ul2_tasks.shared_text import pairs_that_share
 from ul2_tasks.tally import COLUMNS, FEATURES, Tally
 from ul2_tasks.theory import binomial_interval, chi_square_p_value, span_probabilities
-from ul2_tasks.vocabularies import vocabulary_identity
+from ul2_tasks.vocabularies import vocabulary_identity, what_is_lost
 
 QUANTILES = (5, 25, 50, 75, 95)
 MANY_TIMES = 10  # that the examples hold a corpus, which is told
@@ -181,15 +180,10 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
         characters_a_token=_ratio(documents.characters, lengths.sum()),
         unknown=_ratio(documents.unknown, lengths.sum()),
         come_back=_ratio(documents.come_back, documents.decoded),
-        lost=_what_is_lost(corpus),
+        lost=what_is_lost(text_tokenizer(corpus)),
         in_memory=any(map(reads_memory, of_corpus)),
         times_read=_ratio(tokens_read, lengths.sum()) if documents.is_all or reads_memory(of_corpus[0]) else None,
     )
-
-
-def _what_is_lost(corpus: seqio.Task) -> list[str]:
-    what_is_lost = getattr(vocabularies, "what_is_lost", lambda vocabulary: [])
-    return what_is_lost(text_tokenizer(corpus))
 
 
 def _notes_on_tasks(mixture: seqio.Mixture, split: str, others: Sequence[str]) -> Iterator[str]:
