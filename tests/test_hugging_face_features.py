@@ -176,7 +176,9 @@ def test_the_tokenizer_itself_reads_the_batches_of_a_mixture(own_zero, padding):
     name = register(f"hf_own_{padding}", texts_in_memory([text]), folder, merge_examples=False)
     stock = seqio.MixtureRegistry.add(f"hf_own_stock_{padding}", [(name, 1)]).name
     lengths = {"inputs": 128, "targets": 128}
-    (raw,) = seqio.get_mixture_or_task(name).get_dataset(lengths, seed=1).take(1).as_numpy_iterator()
+    (raw,) = (
+        seqio.get_mixture_or_task(name).get_dataset(lengths, shuffle=False, seed=1, num_epochs=None).take(1).as_numpy_iterator()
+    )
     for each in (name, stock, with_mode(vocabulary_task(f"hf_own_{padding}_task", folder, text), "[R]")):
         converter = HuggingFaceFeatureConverter(padding, 2 if padding == "longest" else None, pad_token_id=7)
         options = {"num_epochs": None, "seed": 1} | ({} if padding == "longest" else {"batch_size": 2})
