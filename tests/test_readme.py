@@ -74,7 +74,9 @@ print(*(len(seqio.get_mixture_or_task(n).tasks) for n in (web, own)), len(next(b
     assert [key for block, key in zip(blocks, ends) if key in block] == list(ends), "each block is known here"
     script = tmp_path / "readme.py"
     script.write_text("\n".join(f"{block}\nprint('\\n#')\n{end}\nprint('\\n#')" for block, end in zip(blocks, ends.values())))
-    done = new_process.run(script, cwd=tmp_path, env={"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}, check=True)
+    done = new_process.run(
+        script, cwd=tmp_path, env={"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}, check=True, timeout=1200
+    )
     printed = dict(zip([f"{key}{part}" for key in ends for part in ("", " end")], map(str.strip, done.stdout.split("\n#\n"))))
     assert printed["batches = seqio end"].startswith("['inputs', 'targets'] ['decoder_input_tokens'")
     assert re.fullmatch("b'(r1|r2|x1|x2|s)'", printed["named = seqio"])
