@@ -318,7 +318,7 @@ def is_told(statistics, page, path):
     if summary_path and "quantiles" not in summary_path[1]:
         of = look_up(statistics, summary_path[1])
         if of["min"] == of["max"]:
-            return f"always {of['min']:,}" in page.texts["lengths"]
+            return f"always {as_shown(of['min'], 'count')}" in page.texts["lengths"]
     first = re.sub(r"^fill\.\w+", "fill.unpacked", re.sub(r"^(tasks|corpora|shared_text)\.\d+", r"\1.0", path))
     if first in page.numbers:
         return as_shown(look_up(statistics, path), page.numbers[first][1]) == page.numbers[first][0]

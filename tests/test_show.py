@@ -115,7 +115,7 @@ def test_a_span_has_one_colour_on_both_sides_and_its_neighbours_have_others():
             if part.span is not None:
                 colours.setdefault(part.span, set()).add(style.split()[-1])
             else:
-                assert style == {"mode": "bold reverse", "eos": "dim", "text": ""}[part.kind]
+                assert style == {"mode": "bold reverse", "eos": "dim", "text": "", "border": "dim"}[part.kind]
     assert len(colours) == sample.counts.spans == 5
     assert all(len(found) == 1 for found in colours.values())
     assert len(set.union(*colours.values())) == 5

@@ -292,7 +292,6 @@ def fewest_tokens(
     modes: Mapping[str, Mode] | None = None,
     chunk_tokens: int | None = None,
     merge_examples: bool = True,
-    separate_documents: bool = False,
 ) -> int:
     """The tokens without which a document makes no example, however often it comes: 1, but where only full windows are kept.
 

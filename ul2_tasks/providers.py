@@ -110,7 +110,11 @@ class DenoisingTask(seqio.Task):
             num_epochs,
             name=f"{source.corpus.name}, split {split}"
             + ("" if is_whole else f", shard {shard_info.index} of {shard_info.num_shards}"),
-            fewest_tokens=fewest_tokens(sequence_length, self.output_features, **self._settings),
+            fewest_tokens=fewest_tokens(
+                sequence_length,
+                self.output_features,
+                **{key: value for key, value in self._settings.items() if key in (*_PLANNED, "merge_examples")},
+            ),
             is_whole=is_whole,
         )
         with seqio.utils.map_seed_manager(seed):
