@@ -115,14 +115,14 @@ def test_a_span_has_one_colour_on_both_sides_and_its_neighbours_have_others():
             if part.span is not None:
                 colours.setdefault(part.span, set()).add(style.split()[-1])
             else:
-                assert style == {"mode": "bold reverse", "eos": "dim", "text": "", "border": "dim"}[part.kind]
+                assert style == {"mode": "bold reverse", "eos": "dim", "text": "", "border": "bold"}[part.kind]
     assert len(colours) == sample.counts.spans == 5
     assert all(len(found) == 1 for found in colours.values())
     assert len(set.union(*colours.values())) == 5
 
 
 def _begins(parts) -> list[int]:
-    lengths = [len(visible(part.text)) for part in parts]
+    lengths = [1 if part.kind == "border" else len(visible(part.text)) for part in parts]
     return [sum(lengths[:number]) for number in range(len(parts))]
 
 
