@@ -98,7 +98,7 @@ def _is_of_tensorflow(error: BaseException) -> bool:
 @contextlib.contextmanager
 def _quiet_stderr() -> Iterator[None]:
     """TensorFlow's libraries tell the terminal about oneDNN and GPUs when they are loaded, whatever they are asked."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # an error that ends a command is raised, too
     sys.stderr.flush()
     saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
