@@ -18,37 +18,35 @@ from ul2_tasks.first_documents import FirstDocuments, first_documents
 from ul2_tasks.graphs import as_written
 from ul2_tasks.mixing import sample_examples
 from ul2_tasks.preprocessors import TOKENS_PER_BLOCK, chunk
-from ul2_tasks.providers import SHUFFLED_TOKENS, TASK, DenoisingMixture, DenoisingTask
+from ul2_tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 
-FEATURES = ("inputs", "targets")
 MOST_DOCUMENTS_READ = 250_000  # of one corpus for a sample; so many take some ten seconds
 PASS = 20  # as many documents as it takes to start from the beginning again
 TOKENS_IN_MEMORY, BATCHES_IN_MEMORY = 1 << 17, 8  # of a batch of documents in memory, at least, and of a pass over them
 
 
-class _DrawnMixture(DenoisingMixture):
-    """The tasks of a mixture, each example with the name of its task, that of tasks of other kinds, too."""
+class _StockMixture(DenoisingMixture):
+    """As one of SeqIO's own: tasks without the split are left out."""
 
-    def get_task_dataset(self, task: seqio.Task, output_feature_keys, *args, **kwargs) -> tf.data.Dataset:
-        if isinstance(task, DenoisingTask):
-            return super().get_task_dataset(task, output_feature_keys, *args, **kwargs)
-        examples = seqio.Mixture.get_task_dataset(self, task, {*FEATURES}, *args, **kwargs)
-        return examples.map(lambda example: {**example, TASK: task.name})
+    get_dataset = seqio.Mixture.get_dataset
 
 
 def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) -> seqio.Mixture:
-    """A mixture that is not registered: the same tasks at the same rates, some of them replaced.
+    """The mixture itself, if it is of `register` or `mix`; where some of its tasks are replaced, one that is not registered.
 
     Args:
         mixture: any of SeqIO's, whose examples are of inputs and targets.
         tasks: what replaces the tasks of these names.
 
     Returns:
-        A mixture whose examples have the feature `providers.TASK` where that is asked for. Of the tasks themselves it draws
-        the examples of a `DenoisingMixture` of them.
+        A mixture whose examples have the feature `providers.TASK` where that is asked for. It draws as many of each task, and
+        leaves out, or refuses, what the mixture does.
     """
+    is_ours = isinstance(mixture, DenoisingMixture)
+    if is_ours and all(tasks.get(task.name, task) is task for task in mixture.tasks):
+        return mixture
     rates = [(tasks.get(task.name, task), mixture.get_rate(task)) for task in mixture.tasks]
-    return _DrawnMixture(mixture.name, rates, sample_fn=sample_examples)
+    return (DenoisingMixture if is_ours else _StockMixture)(mixture.name, rates, sample_fn=sample_examples)
 
 
 def quick_tasks(
