@@ -186,10 +186,10 @@ def test_a_mixture_of_mixtures_resumes(two_corpora, tmp_path):
 @pytest.mark.parametrize(
     ("mixtures", "message"),
     [
-        ({}, r"mixtures are \{\}, expected different ones, each with a weight above 0"),
-        ({"ul2_mix": 0}, "each with a weight above 0"),
+        ({}, r"mixtures are \{\}, expected different ones, each with a number above 0 as its weight"),
+        ({"ul2_mix": 0}, "each with a number above 0 as its weight"),
         ([("ul2_mix", 1), ("ul2_mix", 2)], "expected different ones"),
-        ({"nothing_mix": 1}, r"there is no mixture \['nothing_mix'\], only \[.*'ul2_mix'.*\]; register it first"),
+        ({"nothing_mix": 1}, r"there is no mixture or task \['nothing_mix'\], only \[.*'ul2_mix'.*\]; register it first"),
     ],
 )
 def test_a_bad_mixture_is_named(mixtures, message):

@@ -50,7 +50,7 @@ def read_in(path: pathlib.Path) -> set[str]:
         if isinstance(node, ast.Attribute):
             found.add(node.attr)
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
-            found.add(getattr(node.args[1], "value", ""))
+            found |= {node.args[1].value} if isinstance(node.args[1], ast.Constant) else set()
         elif isinstance(node, ast.Import | ast.ImportFrom):
             module = getattr(node, "module", None)
             found |= {module} if module else {alias.name for alias in node.names}
