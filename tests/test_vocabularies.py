@@ -141,7 +141,7 @@ def test_a_bad_sentinel_is_named(sentinels, message):
         ({"[R]": 4000}, r"mode '\[R\]': id 4000 is the ordinary token"),
         ({"[R]": 3}, r"ids \[3\] are sentinels and also the mode '\[R\]'"),
         ({"[R]": ""}, r"mode '\[R\]' is given as '', which makes no token"),
-        ({"[R]": []}, r"mode '\[R\]' is given as \[\], which makes no token"),
+        ({"[R]": []}, r"mode '\[R\]' is given as \(\), which makes no token"),
     ],
 )
 def test_a_bad_mode_is_named(modes, message):
