@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -20,14 +18,13 @@ from absl import logging
 from ul2_tasks.memory import MemoryDataSource, is_prose
 from ul2_tasks.preprocessors import prepend_mode
 from ul2_tasks.providers import DenoisingTask
-from ul2_tasks.python_ops import python_op
+from ul2_tasks.python_ops import count, python_op
 from ul2_tasks.vocabularies import Mode, default_vocabulary
 
 TOPICS_VALIDATION = 0.1
 _TITLE_END = "\n"
 
 _trimmed: collections.Counter[str] = collections.Counter()  # features that this process trimmed, by task
-_counting = threading.Lock()  # TensorFlow calls from several threads
 
 
 def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> str:
@@ -197,10 +194,8 @@ def _trim(
 
 def _report_trimmed(task: str, key: str, limit: int, size: int) -> np.int64:
     """Counts a feature that is trimmed, and tells the 1st, 10th, 100th .. of a task; returns the limit."""
-    with _counting:
-        _trimmed[task] += 1
-        number = _trimmed[task]
-    if re.fullmatch("10*", str(number)):
+    number, is_told = count(_trimmed, task)
+    if is_told:
         told = f"{task}: {number} features were trimmed until now, the last one from {size} tokens of {key} to {limit}"
         logging.warning("%s; raise sequence_length, or leave such examples out before this task", told)
     return np.int64(limit)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +28,14 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
             return function(*values)
 
     return tf.numpy_function(call, inputs, dtypes, stateful=False)
+
+
+def count(counts: collections.Counter[str], key: str) -> tuple[int, bool]:
+    """Adds one, from whichever of TensorFlow's threads: how many there are now, and whether that is to be told (1, 10, 100 ..)."""
+    with _counting:
+        counts[key] += 1
+        number = counts[key]
+    return number, re.fullmatch("10*", str(number)) is not None
 
 
 class _Calls:
@@ -60,5 +70,6 @@ class _Calls:
             time.sleep(0.01)
 
 
+_counting = threading.Lock()
 _calls = _Calls()
 atexit.register(_calls.end)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import re
 from collections.abc import Mapping, Sequence
 
 import seqio
@@ -14,7 +13,7 @@ from absl import logging
 from ul2_tasks import cache
 from ul2_tasks.graphs import as_written
 from ul2_tasks.identity import describe_source, source_identity
-from ul2_tasks.python_ops import python_op
+from ul2_tasks.python_ops import count, python_op
 from ul2_tasks.records import PROBLEM
 from ul2_tasks.vocabularies import Mode, special_ids, text_vocabulary
 
@@ -108,7 +107,7 @@ def _report(source: str, on_error: str, problem: bytes) -> bool:
         raise ValueError(
             f"{told}. Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them"
         )
-    _skipped[source] += 1
-    if re.fullmatch("10*", str(_skipped[source])):
-        logging.warning("%s: skipped %d records until now, the last because %s", source, _skipped[source], told)
+    number, is_told = count(_skipped, source)
+    if is_told:
+        logging.warning("%s: skipped %d records until now, the last because %s", source, number, told)
     return False
