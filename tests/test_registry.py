@@ -10,7 +10,7 @@ import seqio
 import tensorflow as tf
 from support import byte_vocabulary, flat, restore_all, special_for
 
-from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, default_vocabulary, register
+from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, UL2DataCollator, chunk_length, default_vocabulary, mix, register
 from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.vocabularies import DEFAULT_MODEL
 
@@ -128,6 +128,24 @@ def test_a_vocabulary_that_is_given_by_its_path_is_opened_with_so_many_sentinels
         ValueError, match=r"sentinels is 300, how many a vocabulary is opened with, but this one is open: .*; give its"
     ):
         register("many_sentinels", source(), BYTES, sentinels=300)
+
+
+@pytest.mark.parametrize("sentinels", [-3, True, 3.5, [3.5], [[200]], {"id": 200}])
+def test_sentinels_that_are_none_are_refused(sentinels):
+    with pytest.raises(ValueError, match=r"sentinels is .*, expected ids, how many there are to be, or the pieces' name"):
+        register("no_sentinels", source(), sentinels=sentinels)
+
+
+def test_what_is_no_vocabulary_is_refused_by_the_collator_too():
+    for take in (lambda: register("no_vocabulary", source(), 5), lambda: UL2DataCollator(5, LENGTHS)):
+        with pytest.raises(ValueError, match="vocabulary is 5, expected a path, or a seqio"):
+            take()
+
+
+@pytest.mark.parametrize("mixtures", ["ul2_mix", None, ["ul2_mix"]])
+def test_mixtures_without_weights_are_refused(mixtures):
+    with pytest.raises(ValueError, match=r"mixtures are .*, expected different ones, each with a number above 0 as its weight"):
+        mix("no_weights", mixtures)
 
 
 @pytest.mark.parametrize("mode", [259.0, True, [259, 1.5], {"id": 259}])

@@ -13,7 +13,7 @@ from ul2_tasks.controlled_vocabulary import ControlledVocabulary
 from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.hugging_face_vocabulary import TOKENIZER, HuggingFaceVocabulary
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabularies import DEFAULT_MODEL, Mode, SpecialTokens, default_vocabulary, special_names
+from ul2_tasks.vocabularies import DEFAULT_MODEL, Mode, SpecialTokens, default_vocabulary, plain_sentinels, special_names
 
 PRESET_MODES = ("[R]", "[S]", "[X]")
 DEFAULT_SENTINELS = 256
@@ -102,9 +102,16 @@ def open_for_denoisers(
         The vocabulary; and the sentinels as `vocabularies.special_tokens` has them.
 
     Raises:
-        ValueError: sentinels is a number, but the vocabulary is open; and see `open_vocabulary`.
+        ValueError: sentinels is a number, but the vocabulary is open; one of the two is of another kind; and see
+            `open_vocabulary`.
     """
+    if not isinstance(spec, seqio.Vocabulary | str | os.PathLike):
+        raise ValueError(
+            f"vocabulary is {spec!r}, expected a path, or a seqio.Vocabulary, such as seqio.SentencePieceVocabulary('my.model')"
+        )
     as_number = is_integer(sentinels, at_least=0)
+    if not as_number:
+        sentinels = plain_sentinels(sentinels)
     if not isinstance(spec, str | os.PathLike):
         if as_number:
             raise ValueError(

@@ -84,7 +84,7 @@ def register(
         "denoisers": denoisers,
         "text_key": text_key or getattr(source, "text_key", "text"),
         "on_error": on_error,
-        "sentinels": sentinels if sentinels is None or isinstance(sentinels, str) else tuple(sentinels),
+        "sentinels": sentinels,
         "modes": plain_modes(modes),
         "chunk_tokens": chunk_tokens,
         "merge_examples": merge_examples,
@@ -156,7 +156,10 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         ValueError: a weight is no positive number, a name is not registered, a task has other features, none is a denoising
             task, or the name is taken by another mixture.
     """
-    weights = dict(mixtures)
+    try:
+        weights = dict(mixtures)
+    except (TypeError, ValueError):
+        weights = {}
     if not weights or len(weights) < len(mixtures) or not all(map(_is_weight, weights.values())):
         raise ValueError(
             f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
@@ -188,7 +191,6 @@ def _add_mixture(name: str, rates: Sequence[tuple[str, float]], settings: Mappin
 
 def _check_types(settings: Mapping[str, object]) -> None:
     expected = {
-        "vocabulary": (seqio.Vocabulary, "a path, or a seqio.Vocabulary, such as seqio.SentencePieceVocabulary('my.model')"),
         "merge_examples": (bool, "True or False"),
         "separate_documents": (bool, "True or False"),
     }

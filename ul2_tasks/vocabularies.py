@@ -217,6 +217,21 @@ def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
     return [*lost, f"characters: {unknown!r} do not come back"] if unknown else lost
 
 
+def plain_sentinels(sentinels: Sequence[int] | str | None) -> tuple[int, ...] | str | None:
+    """Sentinels with Python's own integers.
+
+    Raises:
+        ValueError: they are neither ids nor a name.
+    """
+    if sentinels is None or isinstance(sentinels, str):
+        return sentinels
+    try:
+        return _as_ids(list(sentinels))
+    except TypeError as error:
+        expected = "expected ids, how many there are to be, or the pieces' name such as '<unused{}>'"
+        raise ValueError(f"sentinels is {sentinels!r}, {expected}") from error
+
+
 def id_shift(vocabulary: seqio.Vocabulary) -> int:
     """How much higher a vocabulary's ids are than those of the tokenizer that it was opened from, 0 or 1."""
     return getattr(vocabulary, "id_shift", 0)
