@@ -26,7 +26,7 @@ import tensorflow as tf
 from absl import logging
 
 from ul2_tasks.files import parallel_map
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs import load, missing_or_resized, names_in, place, sha256, size, spoilt, unfinished, write_atomically
 from ul2_tasks.vocabularies import Mode, literal_ids, special_ids, vocabulary_identity
 
@@ -100,7 +100,7 @@ def document_name(number: tf.Tensor, text: tf.Tensor, is_whole: tf.Tensor, setti
     return tf.strings.join([tf.where(is_whole, id, SKIPPED), f"/{digest(settings)}", told])
 
 
-@as_written
+@no_autograph
 def read(
     cache_dir: str,
     corpus: str,

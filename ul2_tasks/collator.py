@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ul2_tasks.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.forks import check_process
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.hugging_face_features import RowFormat, model_inputs
 from ul2_tasks.named_vocabularies import open_for_denoisers
 from ul2_tasks.preprocessors import corrupt_chunks, plan
@@ -283,7 +283,7 @@ class UL2DataCollator:
 def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> Callable:
     """A graph: tokens [N] int32 and lengths [R] int64 of chunks, and a seed [2] int64, to those of inputs and of targets."""
 
-    @as_written
+    @no_autograph
     def corrupt(tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
         chunks = tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False).to_tensor()
         features = corrupt_chunks(
@@ -297,7 +297,7 @@ def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> 
 def _padding(lengths: Mapping[str, int], row_format: RowFormat) -> Callable:
     """A graph: tokens and lengths of inputs and of targets to model inputs."""
 
-    @as_written
+    @no_autograph
     def pad(inputs: tf.Tensor, inputs_lengths: tf.Tensor, targets: tf.Tensor, targets_lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         rows = (
             tf.RaggedTensor.from_row_lengths(*feature, validate=False)

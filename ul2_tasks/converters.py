@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.packing import assign_rows
 
 EXAMPLES_PER_BATCH = 128
@@ -56,7 +56,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
         )
         self._hands_on = bool(passthrough_features)
 
-    @as_written
+    @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         if self._hands_on:
             return super()._convert_features(ds, task_feature_lengths)

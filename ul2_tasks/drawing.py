@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ul2_tasks.corpora import salted
 from ul2_tasks.first_documents import FirstDocuments, first_documents
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixing import sample_examples
 from ul2_tasks.preprocessors import TOKENS_PER_BLOCK, chunk
 from ul2_tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
@@ -120,7 +120,7 @@ class _DocumentsInMemory(seqio.DataSource):
     def list_shards(self, split: str) -> Sequence[str]:
         return [split]
 
-    @as_written
+    @no_autograph
     def get_dataset(
         self, split: str = "train", shuffle: bool = True, seed: int | None = None, shard_info=None, **unused_kwargs
     ) -> tf.data.Dataset:

@@ -6,4 +6,4 @@ import tensorflow as tf
 # Python of each function that tf.data traces, so that `if` and `for` may ask tensors (autograph), which takes most of the
 # time in which a pipeline is built. None here asks a tensor. What a user may have written, a source's or a vocabulary's
 # functions, is left to TensorFlow.
-as_written = tf.autograph.experimental.do_not_convert
+no_autograph = tf.autograph.experimental.do_not_convert

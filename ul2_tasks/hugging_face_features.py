@@ -21,7 +21,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabularies import id_shift, told_id_shift
 
@@ -77,7 +77,7 @@ class RowFormat:
         return {name: lengths["inputs" if name in ("input_ids", "attention_mask") else "targets"] for name in self.names}
 
 
-@as_written
+@no_autograph
 def model_inputs(
     inputs: tf.RaggedTensor, targets: tf.RaggedTensor, lengths: Mapping[str, int], row_format: RowFormat
 ) -> dict[str, tf.Tensor]:
@@ -209,7 +209,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         """The length of each model input with padding "max_length"; with "longest" only rounding goes beyond it."""
         return self._row_format.row_lengths(task_feature_lengths)
 
-    @as_written
+    @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         shift = self._id_shift(ds)
         ds = with_features_alone(ds, self.TASK_FEATURES)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.splits import check_fraction, hash_fraction, split_rule
 
 EMBEDDED_VALIDATION = 0.05
@@ -73,7 +73,7 @@ class MemoryDataSource(seqio.DataSource):
             raise ValueError(f"there is no split {split!r}, only {sorted(self._documents)}")
         return self._documents[split]
 
-    @as_written
+    @no_autograph
     def get_dataset(
         self,
         split: str = "train",

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 
 _DRAWN_AT_A_TIME = 4096
 
 
-@as_written
+@no_autograph
 def sample_examples(datasets: Sequence[tf.data.Dataset], rates: Sequence[float], seed: int | None = None) -> tf.data.Dataset:
     """Mixes datasets, each element from one drawn independently with probability proportional to its rate.
 

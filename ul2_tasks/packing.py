@@ -23,7 +23,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 
 MAX_KINDS = 16  # a preset has at most seven; the last chunk of an epoch may be a kind of its own
 VARIANTS = 128
@@ -31,7 +31,7 @@ GROUP = 64  # examples of a group: fewer choose worse, more take more steps
 LEFT = 0.4  # the part of a group that goes into the next pool, so that no row is filled from the dregs
 
 
-@as_written
+@no_autograph
 def assign_rows(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
     """Assigns the examples of a pool to rows, as few as it finds.
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from ul2_tasks import cache
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 
 Documents = Mapping[str, tf.Tensor | tf.RaggedTensor]
 NO_EXAMPLE = "no example can be made of"  # how the error begins
 
 
-@as_written
+@no_autograph
 def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, fewest_tokens: int, is_whole: bool) -> tf.data.Dataset:
     """The documents, so many times over.
 

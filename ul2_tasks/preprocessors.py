@@ -19,7 +19,7 @@ import tensorflow as tf
 from ul2_tasks.chunking import cut, joined, marked, slide, split_apart, without_marks
 from ul2_tasks.corruption import corrupt_rows
 from ul2_tasks.denoisers import CausalDenoiser, Denoiser
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
 from ul2_tasks.named_vocabularies import more_sentinels
 from ul2_tasks.spans import random_spans
@@ -28,7 +28,7 @@ from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens, with_id_
 TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
 
 
-@as_written
+@no_autograph
 def chunk(
     dataset: tf.data.Dataset,
     sequence_length: Mapping[str, int] | None,
@@ -104,7 +104,7 @@ def chunk(
     return blocks.map(tell_marks) if mark_documents else blocks
 
 
-@as_written
+@no_autograph
 def corrupt(
     dataset: tf.data.Dataset,
     sequence_length: Mapping[str, int] | None,
@@ -166,7 +166,7 @@ def corrupt(
     return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-@as_written
+@no_autograph
 def corrupt_chunks(
     tokens: tf.Tensor,
     lengths: tf.Tensor,
@@ -202,7 +202,7 @@ def corrupt_chunks(
     )
 
 
-@as_written
+@no_autograph
 def prepend_mode(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ul2_tasks import passes
 from ul2_tasks.denoisers import Denoiser
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.lengths import Chunk
 from ul2_tasks.preprocessors import fewest_tokens, plan
 from ul2_tasks.scalars import as_python
@@ -237,7 +237,7 @@ def _check_cached(task: seqio.Task, use_cached: bool) -> None:
         )
 
 
-@as_written
+@no_autograph
 def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[str]) -> tf.data.Dataset:
     """The examples of another task with the features that those of a denoising task have, and no others."""
     names = {key: name for key, name in {DENOISER: "", TASK: task.name}.items() if key in features}
@@ -250,7 +250,7 @@ def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[st
     return dataset.map(lambda example: example | names, num_parallel_calls=tf.data.AUTOTUNE) if names else dataset
 
 
-@as_written
+@no_autograph
 def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Dataset:
     if not names:
         return blocks
@@ -261,7 +261,7 @@ def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Da
 _PLANNED = ("denoiser", "sentinels", "modes", "chunk_tokens")
 
 
-@as_written
+@no_autograph
 def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
     """The same dataset, whose iterator's checkpoint cannot be restored under another fingerprint.
 

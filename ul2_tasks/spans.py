@@ -13,11 +13,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ul2_tasks.denoisers import CausalDenoiser, Denoiser, SequentialDenoiser
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.lengths import noise_counts, noise_range
 
 
-@as_written
+@no_autograph
 def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the spans of each row.
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from ul2_tasks import cache
-from ul2_tasks.graphs import as_written
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.identity import describe_source, source_identity
 from ul2_tasks.python_ops import count, python_op
 from ul2_tasks.records import PROBLEM
@@ -20,7 +20,7 @@ from ul2_tasks.vocabularies import Mode, special_ids, text_vocabulary
 _skipped: collections.Counter[str] = collections.Counter()  # records that this process skipped, by source
 
 
-@as_written
+@no_autograph
 def read_text(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
