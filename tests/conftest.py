@@ -1,14 +1,43 @@
-"""Settings for all tests: quiet TensorFlow, hypothesis that draws the same cases everywhere, long files first."""
+"""Settings for all tests: quiet TensorFlow, hypothesis that draws the same cases everywhere, short buffers, long files first."""
 
+import functools
 import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import hypothesis
+import new_process
+import pytest
+
+import ul2_tasks
 
 hypothesis.settings.register_profile("ul2", derandomize=True, deadline=None, max_examples=30)
 hypothesis.settings.load_profile("ul2")
+
+# A pipeline of the package fills its blocks and shuffle buffers before its first example: for a mixture of five denoisers ten
+# seconds, and many passes over the embedded corpus. Nearly all tests read little, and hold for any sizes.
+SMALL = {"ul2_tasks.preprocessors.TOKENS_PER_BLOCK": 1 << 13, "ul2_tasks.providers.SHUFFLED_TOKENS": 1 << 15}
+RELEASED = {name: functools.reduce(getattr, name.split(".")[1:], ul2_tasks) for name in SMALL}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_buffers():
+    """Also in the processes of `new_process`; other processes have the package's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SMALL.items():
+            patch.setattr(name, value)
+        patch.setattr(new_process, "ATTRIBUTES", SMALL)
+        yield
+
+
+@pytest.fixture
+def released_buffers(small_buffers, monkeypatch):
+    """The package's own sizes: for golden streams, and for what is compared with that of another process."""
+    monkeypatch.setattr(new_process, "ATTRIBUTES", {})
+    for name, value in RELEASED.items():
+        monkeypatch.setattr(name, value)
+
 
 # The files that take longest, the longest first. Files are handed out one by one, so that the last ones should be short.
 LONG = ("torch_dataset", "report", "cache", "export", "tutorial", "torch_training", "statistics", "t5x", "command_line", "readme")

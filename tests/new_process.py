@@ -26,6 +26,7 @@ import types
 from collections.abc import Sequence
 
 PRELOADED = ("tensorflow", "seqio", "torch", "apache_beam", "ul2_tasks.build_cache", "ul2_command.commands")
+ATTRIBUTES: dict[str, object] = {}  # of preloaded modules, by full name: other values in the programs that are started from now on
 OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 _server: subprocess.Popen | None = None
@@ -42,7 +43,7 @@ class Program:
         for path in self._outputs:
             pathlib.Path(path).touch()  # it may be killed before it has opened them
         started = {"arguments": self.args[1:], "cwd": str(cwd or os.getcwd()), "env": dict(os.environ if env is None else env)}
-        self.pid = _ask({**started, "outputs": self._outputs})
+        self.pid = _ask({**started, "outputs": self._outputs, "attributes": ATTRIBUTES})
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -122,6 +123,9 @@ def _become(started: dict, search_path: Sequence[str]) -> None:
     for path, flags, descriptor in ((os.devnull, os.O_RDONLY, 0), (stdout, OUTPUT, 1), (stderr, OUTPUT, 2)):
         os.dup2(os.open(path, flags), descriptor)
     os.chdir(started["cwd"])
+    for name, value in started["attributes"].items():
+        module, attribute = name.rsplit(".", 1)
+        setattr(sys.modules[module], attribute, value)
     os.environ.clear()
     os.environ.update(started["env"])
     what, *rest = started["arguments"]
