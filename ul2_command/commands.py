@@ -231,7 +231,7 @@ def train(source: dict[str, object], output: str, split: str, mode, **options) -
     ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
     """
     from ul2_tasks.sources import documents, open_source
-    from ul2_tasks.train_vocabulary import train_to_file
+    from ul2_tasks.training import train_to_file
 
     corpus = open_source(**{"spec": "embedded", **source})
     click.echo(train_to_file(documents(corpus, split), output, modes=mode, **options))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ul2_tasks.files import DOCUMENTS, Layout, Segment
 from ul2_tasks.records import read
-from ul2_tasks.vocabularies import default_vocabulary
+from ul2_tasks.sentencepiece_vocabulary import default_vocabulary
 
 _BYTES, _FILES = 1 << 20, 64  # at most so much is read
 _CLOSING = "\"'”’»)]}*_"  # may follow the mark that ends a sentence
