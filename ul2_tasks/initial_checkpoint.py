@@ -30,7 +30,7 @@ class FromCheckpoint(utils.TrainStateInitializer):
         """The checkpoint's state. `init_rng` is not used.
 
         Raises:
-            ValueError: a parameter has another shape in the checkpoint than in the model. The message names the first such parameter.
+            ValueError: a parameter has another shape in the checkpoint than in the model; the first such one is named.
         """
         restore = utils.RestoreCheckpointConfig(path=self._path, mode="specific", dtype="float32")
         state, _ = utils.create_checkpoint_manager_and_restore(
