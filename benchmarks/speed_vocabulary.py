@@ -9,7 +9,8 @@ import seqio
 
 from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.lengths import Chunk, chunk_length
-from ul2_tasks.vocabularies import DEFAULT_MODEL, SpecialTokens, special_tokens
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
+from ul2_tasks.vocabularies import SpecialTokens, special_tokens
 
 SENTINELS = 1280
 VOCABULARY = seqio.SentencePieceVocabulary(str(DEFAULT_MODEL), extra_ids=SENTINELS)

@@ -12,7 +12,8 @@ from sentencepiece import sentencepiece_model_pb2
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.preprocessors import chunk, corrupt
-from ul2_tasks.vocabularies import DEFAULT_MODEL, SpecialTokens, special_tokens
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
+from ul2_tasks.vocabularies import SpecialTokens, special_tokens
 
 UNIFORM = tuple(
     SpanDenoiser(

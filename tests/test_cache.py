@@ -27,7 +27,7 @@ from ul2_tasks import T5GEMMA2, cache, default_vocabulary, jobs, mix, register
 from ul2_tasks.build_cache import build
 from ul2_tasks.corpora import CorpusView
 from ul2_tasks.memory import MemoryDataSource
-from ul2_tasks.vocabularies import DEFAULT_MODEL
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 BYTES, MODES = byte_vocabulary()

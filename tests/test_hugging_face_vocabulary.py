@@ -25,10 +25,10 @@ from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks import T5GEMMA2
 from ul2_tasks.hugging_face_vocabulary import HuggingFaceVocabulary
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
 from ul2_tasks.vocabularies import (
-    DEFAULT_MODEL,
     check_padding,
-    literal_ids,
+    encodable_ids,
     piece_names,
     special_ids,
     special_tokens,
@@ -295,11 +295,11 @@ def test_an_added_token_is_text_until_it_is_a_sentinel(folders):
     think = vocabulary.piece_id("<think>")
     text = "so <think> I am"
     assert think in vocabulary.encode(text)
-    assert literal_ids(vocabulary, special_ids(vocabulary, MODES)) == []
+    assert encodable_ids(vocabulary, special_ids(vocabulary, MODES)) == []
     assert text_vocabulary(vocabulary, special_ids(vocabulary, MODES)) is vocabulary
 
     special = special_ids(vocabulary, MODES, sentinels=[think, vocabulary.piece_id("<extra_id_0>")])
-    assert literal_ids(vocabulary, special) == [think]
+    assert encodable_ids(vocabulary, special) == [think]
     barred = text_vocabulary(vocabulary, special)
     assert think not in barred.encode(text)
     assert barred.decode(barred.encode(text)) == text

@@ -1,15 +1,22 @@
 """What a source reads: told where it is known, and never guessed."""
 
+import doctest
 import functools
+import hashlib
+import json
+import sys
 
 import pytest
 import seqio
 import tensorflow as tf
 
-from ul2_tasks import default_vocabulary, open_source
+from ul2_tasks import default_vocabulary, open_source, open_vocabulary
+from ul2_tasks.files import named_format
 from ul2_tasks.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
 from ul2_tasks.memory import MemoryDataSource
+from ul2_tasks.pieces import special_names
 from ul2_tasks.splits import HashSplit
+from ul2_tasks.tokenizer_json import load
 from ul2_tasks.vocabularies import vocabulary_identity
 
 
@@ -123,9 +130,6 @@ def test_documents_in_memory_tell_by_their_content_once_they_are_asked():
     assert loads == [1]
 
 
-ONLY = "c748a5ea73a9844d1dd4034b9828fe08d624fd7e85253a4f055752b10c2130ef"
-
-
 def test_a_vocabulary_tells_by_its_file_or_its_size_or_its_identity():
     unigram = seqio.UnigramVocabulary(["a", "b"])
     assert vocabulary_tells(default_vocabulary())
@@ -134,3 +138,73 @@ def test_a_vocabulary_tells_by_its_file_or_its_size_or_its_identity():
     unigram.identity = "a and b"
     assert vocabulary_tells(unigram)
     assert vocabulary_identity(unigram).endswith(", a and b")
+
+
+ONLY = "c748a5ea73a9844d1dd4034b9828fe08d624fd7e85253a4f055752b10c2130ef"
+SOURCES = {
+    "FileSource({'train': 'a/*.jsonl'})": lambda: open_source("a/*.jsonl"),
+    "FileSource({'train': ['a', 'b'], 'validation': 'c'}, format='text')": lambda: open_source(
+        {"train": ["a", "b"], "validation": "c"}, format="text", documents="line"
+    ),
+    "FileSource({'train': 'a.txt'}, documents='paragraph')": lambda: open_source("a.txt", documents="paragraph"),
+    "HashSplit(FileSource({'train': 'a.parquet'}, text_key='content', id_key='id'), 0.1, id_key='id')": lambda: open_source(
+        "a.parquet", text_key="content", id_key="id", validation=0.1
+    ),
+    "HuggingFaceSource('owner/name', None, text_key='text')": lambda: open_source("hf:owner/name"),
+    "HashSplit(HuggingFaceSource('owner/name', 'config', text_key='text', id_key='id'), 0.1, id_key='id')": lambda: open_source(
+        "hf:owner/name:config", id_key="id", validation=0.1
+    ),
+    "TfdsSource('c4/en:3.1.0', text_key='text')": lambda: open_source("tfds:c4/en:3.1.0"),
+    f"MemoryDataSource(1 documents, sha256 {ONLY}, validation=0)": lambda: MemoryDataSource(lambda: ["only"], validation=0),
+}
+
+
+@pytest.mark.parametrize("identity", SOURCES)
+def test_caches_hold_the_identity_of_a_source_which_stays_as_it_is(identity):
+    """No module of this package is named in it, so that classes may move to other modules."""
+    assert source_identity(SOURCES[identity]()) == identity
+
+
+DEFAULT_SHA256 = "4b39294c4b5909238169997b04cfd45bae7560386e7a9d875879029f0459f403"
+TOKENIZER = {
+    "added_tokens": [
+        {"id": 0, "content": "</s>", "special": True} | dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False)
+    ],
+    "model": {"type": "WordLevel", "vocab": {"</s>": 0, "a": 1}, "unk_token": "a"},
+}
+TOKENIZER_SHA256 = hashlib.sha256(json.dumps(TOKENIZER).encode()).hexdigest()
+SPECIAL = hashlib.sha256(json.dumps([{"<extra_id_0>": 3, "<extra_id_1>": 4, "[R]": 5}, []]).encode()).hexdigest()[:16]
+
+
+def hugging_face(folder) -> seqio.Vocabulary:
+    pytest.importorskip("tokenizers")
+    (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    return open_vocabulary(folder, sentinels=2, modes=["[R]"])
+
+
+VOCABULARIES = {
+    f"SentencePieceVocabulary, 4096 ids, 0 of them extra, eos 1, sha256 {DEFAULT_SHA256}": lambda folder: default_vocabulary(),
+    "NamedByteVocabulary, 264 ids, 5 of them extra, eos 1, modes [R] [S] [X]": lambda folder: open_vocabulary("bytes", sentinels=2),
+    "ByteVocabulary, 259 ids, 0 of them extra, eos 1": lambda folder: seqio.ByteVocabulary(),
+    f"HuggingFaceVocabulary, 6 ids, 3 of them extra, eos 1, sha256 {TOKENIZER_SHA256}, special {SPECIAL}": hugging_face,
+}
+
+
+@pytest.mark.parametrize("identity", VOCABULARIES)
+def test_caches_hold_the_identity_of_a_vocabulary_which_stays_as_it_is(identity, tmp_path):
+    """It has the class's name without its module."""
+    assert vocabulary_identity(VOCABULARIES[identity](tmp_path)) == identity
+
+
+def test_the_identity_of_a_model_that_is_edited_has_the_digest_of_what_it_became():
+    vocabulary = open_vocabulary("default", sentinels=300)
+    digest = hashlib.sha256(vocabulary.sp_model).hexdigest()
+    assert vocabulary_identity(vocabulary) == f"ControlledVocabulary, 4140 ids, 0 of them extra, eos 1, sha256 {digest}"
+
+
+def test_what_the_docstrings_of_sources_and_vocabularies_show_is_true():
+    members = (named_format, source_identity, special_names, HashSplit, load, vocabulary_identity)
+    results = [doctest.testmod(sys.modules[member.__module__]) for member in members]
+    assert all(result.attempted for result in results)
+    assert not any(result.failed for result in results)

@@ -18,8 +18,8 @@ from ul2_tasks import T5GEMMA2, SpanDenoiser, UL2DataCollator, default_vocabular
 from ul2_tasks.hugging_face_vocabulary import HuggingFaceVocabulary
 from ul2_tasks.named_vocabularies import open_vocabulary
 from ul2_tasks.preprocessors import plan
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
 from ul2_tasks.vocabularies import (
-    DEFAULT_MODEL,
     check_padding,
     id_shift,
     piece_names,

@@ -24,7 +24,7 @@ READ = {
     ("_initialized", "ul2_tasks/forks.py"): "whether TensorFlow has run: every public function that could tell starts it",
     (
         "_use_fast_tokenizer",
-        "ul2_tasks/controlled_vocabulary.py",
+        "ul2_tasks/sentencepiece_vocabulary.py",
     ): "an argument of SentencePieceVocabulary, to make one alike",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }

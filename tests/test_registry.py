@@ -12,7 +12,7 @@ from support import byte_vocabulary, flat, restore_all, special_for
 
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, UL2DataCollator, chunk_length, default_vocabulary, mix, register
 from ul2_tasks.memory import MemoryDataSource
-from ul2_tasks.vocabularies import DEFAULT_MODEL
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}

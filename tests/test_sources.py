@@ -26,9 +26,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ul2_tasks import files, open_source, records, streams
-from ul2_tasks.files import Layout, Piece
+from ul2_tasks.file_source import FileSource
+from ul2_tasks.files import Layout, Segment
+from ul2_tasks.hugging_face_source import HuggingFaceSource
 from ul2_tasks.memory import MemoryDataSource
-from ul2_tasks.sources import FileSource, HuggingFaceSource
 
 TEXTS = [
     "plain English",
@@ -182,7 +183,7 @@ def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name)
     assert len(rest) == len(CASES[name][2]) - 100
 
 
-def test_iterators_that_read_the_same_pieces_do_not_mix(folder):
+def test_iterators_that_read_the_same_segments_do_not_mix(folder):
     source = opened(folder, "a.jsonl")
     first, second = (source.get_dataset(shuffle=False).as_numpy_iterator() for _ in range(2))
     for _ in range(300):
@@ -236,9 +237,9 @@ def test_a_file_is_opened_once_and_stays_open_until_it_is_read(folder, monkeypat
     source = opened(folder, name)
     read = source.records
 
-    def counted(split, piece):
-        opens[piece] += 1
-        return read(split, piece)
+    def counted(split, segment):
+        opens[segment] += 1
+        return read(split, segment)
 
     monkeypatch.setattr(source, "records", counted)
     assert sorted(texts(source.get_dataset(seed=0))) == sorted(CASES[name][2])
@@ -264,24 +265,24 @@ LINE = st.sampled_from([b"", b"a", b"bc", b"a longer line", b"\xef\xbb\xbf"])
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(LINE, max_size=12), st.booleans(), st.integers(1, 9))
-def test_cut_anywhere_every_line_is_in_exactly_one_piece(tmp_path_factory, lines, ends, length):
+def test_cut_anywhere_every_line_is_in_exactly_one_segment(tmp_path_factory, lines, ends, length):
     path = tmp_path_factory.getbasetemp() / "cut.txt"
     content = b"\n".join(lines) + (b"\n" if ends else b"")
     path.write_bytes(content)
-    pieces = files._ranges(str(path), len(content), length)
+    segments = files._ranges(str(path), len(content), length)
     layout = Layout("text", "line")
-    whole = list(records.read(Piece(str(path)), layout))
-    assert [record for piece in pieces for record in records.read(piece, layout)] == whole
+    whole = list(records.read(Segment(str(path)), layout))
+    assert [record for segment in segments for record in records.read(segment, layout)] == whole
     expected = content.split(b"\n")
     expected = expected[:-1] if expected[-1] == b"" else expected
     assert [record.text for record in whole] == [text.removeprefix(b"\xef\xbb\xbf") for text in expected[:1]] + expected[1:]
 
 
-def test_one_large_file_is_cut_in_up_to_64_pieces_and_a_compressed_one_is_not(folder, tmp_path):
+def test_one_large_file_is_split_into_up_to_64_segments_and_a_compressed_one_is_not(folder, tmp_path):
     write_json(tmp_path / "large.jsonl", ["x" * 1000] * 8000)
-    pieces = open_source(str(tmp_path / "large.jsonl")).list_shards("train")
-    assert 60 <= len(pieces) <= 64
-    assert re.fullmatch(r".*large\.jsonl\[0:\d+\]", pieces[0])
+    segments = open_source(str(tmp_path / "large.jsonl")).list_shards("train")
+    assert 60 <= len(segments) <= 64
+    assert re.fullmatch(r".*large\.jsonl\[0:\d+\]", segments[0])
     assert len(opened(folder, "a.jsonl.gz").list_shards("train")) == 1
     assert len(opened(folder, "a.parquet").list_shards("train")) == -(-len(TEXTS) // 100), "row groups"
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 from ul2_command.commands import main
-from ul2_tasks import train_vocabulary
+from ul2_tasks import training
 from ul2_tasks.named_vocabularies import open_vocabulary
-from ul2_tasks.train_vocabulary import train, train_to_file
-from ul2_tasks.vocabularies import DEFAULT_MODEL, check_padding, literal_ids, piece_names, special_ids, special_tokens, what_is_lost
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
+from ul2_tasks.training import train, train_to_file
+from ul2_tasks.vocabularies import check_padding, encodable_ids, piece_names, special_ids, special_tokens, what_is_lost
 
 SHIPPED = json.loads(DEFAULT_MODEL.with_suffix(".json").read_text())
 MODES = ("[R]", "[S]", "[X]")
@@ -69,7 +70,7 @@ def test_a_vocabulary_of_ones_own_has_what_the_denoisers_need(model_type, tmp_pa
     special = [special_tokens(vocabulary, mode) for mode in MODES]
     assert special[0].sentinels == tuple(range(3, 11))
     assert [each.mode for each in special] == [(11,), (12,), (13,)]
-    assert literal_ids(vocabulary, special_ids(vocabulary, MODES)) == []
+    assert encodable_ids(vocabulary, special_ids(vocabulary, MODES)) == []
     text = "<extra_id_0> [R] 日本 " + DOCUMENTS[0]
     assert vocabulary.decode(vocabulary.encode(text)) == text
     assert vocabulary.unk_id not in vocabulary.encode(text)
@@ -180,7 +181,7 @@ def test_long_documents_and_reserved_characters_are_not_left_out(tmp_path):
     "document", ["a word " * 3_000, "\u2028".join(["日本語" * 100] * 30), "x" * 12_000, "\U0001f680\n" * 3_000]
 )
 def test_sentences_are_short_and_cut_between_words(document):
-    sentences = list(train_vocabulary._sentences_of(document))
+    sentences = list(training._sentences_of(document))
     assert "".join(sentences) == document
     assert len(sentences) > 1
     assert all(0 < len(sentence) <= 4000 for sentence in sentences)

@@ -12,15 +12,14 @@ from sentencepiece import sentencepiece_model_pb2
 from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
-from ul2_tasks.train_vocabulary import train
+from ul2_tasks.pieces import special_names
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL, ControlledVocabulary
+from ul2_tasks.training import train
 from ul2_tasks.vocabularies import (
-    DEFAULT_MODEL,
-    ControlledVocabulary,
     check_padding,
-    literal_ids,
+    encodable_ids,
     piece_names,
     special_ids,
-    special_names,
     special_tokens,
     text_vocabulary,
     vocabulary_identity,
@@ -295,7 +294,7 @@ def gemmas(request, tmp_path_factory):
 def test_a_users_piece_is_a_special_id_until_text_is_kept_from_it(gemmas):
     special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
     assert special == {4, 5, 300, 301}
-    assert literal_ids(gemmas, special) == [4, 5, 300, 301]
+    assert encodable_ids(gemmas, special) == [4, 5, 300, 301]
     texts = ["a <unused0> b", "<unused1>", "x<unused0>x", "is <extra_id_0> it", "\u2581<extra_id_1> ", "<extra_id_0><unused0>"]
     barred = text_vocabulary(gemmas, special)
     assert barred.vocab_size == gemmas.vocab_size
@@ -326,7 +325,7 @@ def test_a_vocabulary_that_needs_no_bars_is_itself(mistral):
         (mistral, special_ids(mistral, [None], sentinels=range(10, 700), modes={"[R]": 701})),
         (BYTES, special_ids(BYTES, modes, modes=MODES)),
     ):
-        assert literal_ids(vocabulary, special) == []
+        assert encodable_ids(vocabulary, special) == []
         assert text_vocabulary(vocabulary, special) is vocabulary
 
 

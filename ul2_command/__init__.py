@@ -1,7 +1,7 @@
 """The command `ul2`, also `python -m ul2_tasks`.
 
-It is a package of its own, and imports `ul2_tasks`, which brings TensorFlow, only in a command that needs it: so `ul2 --help`
-and the completion in a shell answer at once.
+It is a package of its own, so that `ul2 --help` and completion in a shell answer at once: `ul2_tasks` brings TensorFlow, and is
+imported only by the commands that need it.
 """
 
 from ul2_command.commands import main

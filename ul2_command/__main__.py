@@ -1,4 +1,4 @@
-"""`python -m ul2_command` is the command `ul2`, where that is not on the path."""
+"""`python -m ul2_command` is the command `ul2`, for when `ul2` is not on the path."""
 
 from ul2_command import main
 

@@ -1,4 +1,4 @@
-"""The commands: each parses its options and calls the function of `ul2_tasks` that does the work."""
+"""The commands. Each parses its options and calls the function of `ul2_tasks` that does the work."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ul2_command.errors import PROBLEMS_FOUND, Group, plain
 from ul2_command.options import files, of_a_corpus, of_a_job, of_a_mixture, of_examples, with_json, with_lengths
 
 EXAMPLES, SAMPLES = 4000, 8
-SHOWN = "288,288"  # so long that spans of 32 tokens at a rate of 0.15 are two in a chunk
+SHOWN = "288,288"  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 
 with_examples = click.option(
-    "--examples", type=click.IntRange(1), default=EXAMPLES, show_default=True, help="Mixed examples that are measured."
+    "--examples", type=click.IntRange(1), default=EXAMPLES, show_default=True, help="How many mixed examples are measured."
 )
 
 
@@ -30,10 +30,10 @@ with_examples = click.option(
 def main(context: click.Context) -> None:
     """UL2 pre-training data for SeqIO and t5x: look at it, check it, prepare it.
 
-    Without a command it shows examples of the mixture that comes with it, and what 4,000 of them measure.
+    Without a command, it shows examples of the mixture that comes with this package, and statistics of 4,000 of them.
 
-    NAME is the mixture NAME_mix: "ul2", which comes with this package (the default), one that a --module registers, or a
-    new one, of the --corpus, --vocabulary and --preset given.
+    NAME stands for the mixture NAME_mix. It is "ul2", which comes with this package (the default); or one that a --module
+    registers; or a new one, made of the --corpus, --vocabulary and --preset that are given.
 
     \b
     Look at it:          ul2 show        ul2 report mine --corpus 'texts/*.jsonl' --vocabulary my.model
@@ -58,18 +58,22 @@ def main(context: click.Context) -> None:
     type=str.lower,
     metavar="NAME",
     multiple=True,
-    help="Only this one, such as r1; can be given several times.",
+    help="Only this denoiser, such as r1; can be given several times.",
 )
 @click.option("--count", type=click.IntRange(1), default=2, show_default=True, help="Examples of each denoiser.")
-@click.option("--text", multiple=True, help="Instead of a corpus: this text; can be given several times.")
+@click.option("--text", multiple=True, help="A text to show instead of a corpus; can be given several times.")
 @click.option(
-    "--file", "texts", type=click.File(encoding="utf-8"), multiple=True, help="Instead of a corpus: this file's text, - for stdin."
+    "--file",
+    "texts",
+    type=click.File(encoding="utf-8"),
+    multiple=True,
+    help="A file whose text to show instead of a corpus; - is stdin.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines, an example each: counts, ids, and segments of text.")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines instead, one per example: counts, ids, and segments of text.")
 def show(registration, text, texts, denoisers, as_json: bool, **options) -> None:
-    """Examples of each denoiser, as text.
+    """Shows examples of each denoiser, as text.
 
-    What is kept is plain; each noise span has the colour of its sentinel.
+    Kept text is plain; each noise span has the colour of its sentinel.
 
     \b
     ul2 show --text "The quick brown fox jumps over the lazy dog." --denoiser r2 --seed 1
@@ -92,13 +96,15 @@ def show(registration, text, texts, denoisers, as_json: bool, **options) -> None
 @with_lengths("512,512")
 @of_examples
 @with_examples
-@click.option("--output", shell_complete=files, help="Folder for statistics.json and samples.jsonl, 8 examples of each denoiser.")
-@click.option("--json", "to_json", is_flag=True, help="What statistics.json holds, instead of tables.")
+@click.option(
+    "--output", shell_complete=files, help="A folder for statistics.json, and for samples.jsonl with 8 examples of each denoiser."
+)
+@click.option("--json", "to_json", is_flag=True, help="Prints what statistics.json holds, instead of tables.")
 def stats(registration, sequence_length, output: str | None, to_json: bool, **options) -> None:
     """Measures mixed examples, and checks the laws.
 
-    Beside what the objective asks for: rates, corruption, spans, lengths, padding, packing, truncation (there must be none),
-    text that denoisers share. Exit status 1 if a law is broken.
+    It prints rates, corruption, spans, lengths, padding, packing, truncation (there must be none) and the text that denoisers
+    share, each next to what the objective asks for. Exit status 1 if a law is broken.
 
     \b
     ul2 stats mine --corpus texts --vocabulary my.model --lengths 1024,1024 --output stats
@@ -125,13 +131,15 @@ def stats(registration, sequence_length, output: str | None, to_json: bool, **op
 @with_lengths("512,512")
 @of_examples
 @with_examples
-@click.option("--count", type=click.IntRange(1), default=SAMPLES, show_default=True, help="Examples of each denoiser on the page.")
-@click.option("--output", shell_complete=files, default="report.html", show_default=True, help="The page's file.")
+@click.option(
+    "--count", type=click.IntRange(1), default=SAMPLES, show_default=True, help="How many examples of each denoiser the page has."
+)
+@click.option("--output", shell_complete=files, default="report.html", show_default=True, help="The file to write.")
 def report(registration, sequence_length, count: int, output: str, **options) -> None:
     """Writes a page to look at in a browser.
 
-    The mixture, what `ul2 stats` measures, plots, and examples to step through, in one file that needs no network. Exit
-    status 1 if a law is broken.
+    The page shows the mixture, what `ul2 stats` measures, plots, and examples to step through. It is one file, and needs no
+    network. Exit status 1 if a law is broken.
 
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
@@ -139,7 +147,7 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
     from ul2_tasks.report import advise, check_path, packages, write_report
     from ul2_tasks.statistics import measure
 
-    packages()  # what is missing is to be told before all is measured
+    packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
     mixture = registration.apply()
     statistics = measure(mixture, sequence_length, **options)
@@ -153,10 +161,10 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
 @with_lengths("512,512")
 @with_json
 def lengths(registration, sequence_length, as_json: bool) -> None:
-    """What becomes of the budgets, and better ones.
+    """Shows how the denoisers use the budgets, and which budgets are better.
 
-    For each denoiser the chunk, spans, inputs, targets, sentinels and padding; then which lengths and chunk_tokens waste less.
-    Exit status 1 if a denoiser does not fit.
+    It prints the chunk, spans, inputs, targets, sentinels and padding of each denoiser, and then the lengths and chunk_tokens
+    that waste less. Exit status 1 if a denoiser does not fit.
 
     \b
     ul2 lengths --lengths 2048,512
@@ -178,12 +186,12 @@ def lengths(registration, sequence_length, as_json: bool) -> None:
 @main.command()
 @of_a_mixture
 @with_lengths("512,512")
-@click.option("--split", default="train", show_default=True, help="The split whose documents are looked at.")
+@click.option("--split", default="train", show_default=True, help="The split whose documents are examined.")
 @with_json
 def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
     """Looks for problems, and says what to do.
 
-    Of the installation, the vocabulary, the corpus and the lengths. Exit status 0 if there is none, and 1 otherwise.
+    It examines the installation, the vocabulary, the corpus and the lengths. Exit status 1 if there is a problem, else 0.
     """
     from rich.console import Console
 
@@ -192,8 +200,8 @@ def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
     mixture = registration.apply()
     findings = examine(mixture, sequence_length, split)
     if as_json:
-        told = {"mixture": mixture, "split": split, "sequence_length": sequence_length}
-        click.echo(json.dumps({**told, "findings": list(map(dataclasses.asdict, findings))}, indent=1, ensure_ascii=False))
+        examined = {"mixture": mixture, "split": split, "sequence_length": sequence_length}
+        click.echo(json.dumps({**examined, "findings": list(map(dataclasses.asdict, findings))}, indent=1, ensure_ascii=False))
     else:
         report(findings, Console())
     if any(finding.kind == "problem" for finding in findings):
@@ -202,36 +210,44 @@ def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
 
 @main.group()
 def vocab() -> None:
-    """Vocabularies."""
+    """Makes vocabularies."""
 
 
 @vocab.command()
 @of_a_corpus
-@click.option("--output", required=True, shell_complete=files, help="The model's file, such as my.model.")
-@click.option("--split", default="train", show_default=True, help="The split that it is trained on.")
-@click.option("--size", type=click.IntRange(1), default=32_000, show_default=True, help="Pieces, special ones included.")
+@click.option("--output", required=True, shell_complete=files, help="The file to write, such as my.model.")
+@click.option("--split", default="train", show_default=True, help="The split to train on.")
+@click.option("--size", type=click.IntRange(1), default=32_000, show_default=True, help="How many pieces, special ones included.")
 @click.option("--model_type", type=click.Choice(["unigram", "bpe"]), default="unigram", show_default=True)
-@click.option("--sentinels", type=click.IntRange(0), default=256, show_default=True)
-@click.option("--mode", multiple=True, default=["[R]", "[S]", "[X]"], show_default=True, help="The name of a mode.")
+@click.option("--sentinels", type=click.IntRange(0), default=256, show_default=True, help="How many sentinels.")
+@click.option(
+    "--mode",
+    multiple=True,
+    default=["[R]", "[S]", "[X]"],
+    show_default=True,
+    help="The name of a mode; can be given several times.",
+)
 @click.option(
     "--normalization",
     type=click.Choice(["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"]),
     default="identity",
     show_default=True,
-    help="What text becomes first: identity keeps it, white space too; nmt_nfkc is T5's.",
+    help="How text is changed first: identity keeps it, white space included; nmt_nfkc is T5's.",
 )
-@click.option("--max_characters", type=click.IntRange(1), default=100_000_000, show_default=True, help="Read at most so many.")
+@click.option(
+    "--max_characters", type=click.IntRange(1), default=100_000_000, show_default=True, help="Read about so many at most."
+)
 def train(source: dict[str, object], output: str, split: str, mode, **options) -> None:
     """Trains a SentencePiece model on a corpus.
 
-    Sentinels and modes are single ids in it, which no text becomes. Text comes back from its tokens as it was, line feeds, tabs and
-    runs of spaces too, unless --normalization says otherwise. A model that is there is not written over.
+    Sentinels and modes are single ids in it, to which no text is encoded. Tokens decode to the text as it was, with line feeds,
+    tabs and runs of spaces, unless --normalization changes it. A model that exists is not written over.
 
     \b
     ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
     """
     from ul2_tasks.sources import documents, open_source
-    from ul2_tasks.train_vocabulary import train_to_file
+    from ul2_tasks.training import train_to_file
 
     corpus = open_source(**{"spec": "embedded", **source})
     click.echo(train_to_file(documents(corpus, split), output, modes=mode, **options))
@@ -240,15 +256,18 @@ def train(source: dict[str, object], output: str, split: str, mode, **options) -
 @main.command()
 @of_a_mixture
 @click.option(
-    "--output", required=True, shell_complete=files, help="Folder for the caches of several corpora, local or remote (gs://..)."
+    "--output",
+    required=True,
+    shell_complete=files,
+    help="A folder, local or remote (gs://..), which can hold the caches of several corpora.",
 )
-@click.option("--max_documents", type=click.IntRange(1), help="At most so many documents of each split: a smoke build.")
+@click.option("--max_documents", type=click.IntRange(1), help="Only so many documents of each split, to try it out.")
 @of_a_job
 def cache(registration, output: str, max_documents: int | None, pipeline_options: list[str] | None) -> None:
     """Tokenizes the corpus once, for all denoisers.
 
-    Of a mixture of several corpora each, one after the other. It is a Beam job, here or on a cluster. A job that was interrupted
-    goes on where it stopped when it is started again.
+    If the mixture has several corpora, they are tokenized one after the other. Each is a Beam job, on this machine or on a cluster.
+    A job that was interrupted goes on where it stopped when it is started again.
     """
     from ul2_tasks.build_cache import build
     from ul2_tasks.providers import denoising_tasks, other_tasks
@@ -275,21 +294,27 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
     "written_as",
     type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord"]),
     required=True,
-    help="Of the files that are written.",
+    help="The format of the files.",
 )
-@click.option("--output", required=True, shell_complete=files, help="A new folder for them, local or remote (gs://..).")
+@click.option("--output", required=True, shell_complete=files, help="A new folder for the files, local or remote (gs://..).")
 @click.option(
-    "--epochs", type=click.IntRange(1), default=1, show_default=True, help="Each ends when its first denoiser has read all."
+    "--epochs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many epochs; each ends when the first denoiser has read the whole corpus.",
 )
-@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Files; each reads a share of the corpus.")
-@click.option("--cache", "cache_dir", shell_complete=files, help="The --output of `ul2 cache`, to read the corpus from.")
+@click.option(
+    "--shards", type=click.IntRange(1), default=1, show_default=True, help="How many files; each has its own share of the corpus."
+)
+@click.option("--cache", "cache_dir", shell_complete=files, help="The --output of `ul2 cache`, from which to read the corpus.")
 @of_a_job
 def export(registration, written_as: str, output: str, cache_dir: str | None, **options) -> None:
     """Writes corrupted examples to files, for other trainers.
 
-    The ids of inputs and targets, the tokenizer's own, and the names of denoiser and task: what training would read, in its
-    order. With --workers, --runner or --pipeline_option it is a Beam job. An export that was interrupted goes on where it
-    stopped when it is started again.
+    An example has the ids of inputs and targets, which are the tokenizer's own, and the names of its denoiser and task. The files
+    hold the examples that training would read, in its order. With --workers, --runner or --pipeline_option it is a Beam job. An
+    export that was interrupted goes on where it stopped when it is started again.
 
     \b
     ul2 export --format parquet --output examples
@@ -308,10 +333,10 @@ def export(registration, written_as: str, output: str, cache_dir: str | None, **
 @main.command()
 @click.argument("folder")
 def verify(folder: str) -> None:
-    """Checks that a cache, or an export, is as it was written.
+    """Checks that a cache or an export is as it was written.
 
-    It reads FOLDER (such as OUTPUT/ul2_corpus; or OUTPUT, for all that is in it) again, and names each file that differs, or says
-    that it is not finished; exit status 1 if there is one.
+    It reads FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for all that is in it. It names each file that differs, and says what is
+    not finished. Exit status 1 if there is either.
     """
     from ul2_tasks.verification import examine
 
@@ -320,8 +345,8 @@ def verify(folder: str) -> None:
         for sentence in wrong:
             click.echo(sentence if where == folder or where in sentence else f"{where}: {sentence}")
         if not wrong:
-            told = (f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
-            click.echo(f"{where} is as it was written: " + ", ".join(told))
+            stated = (f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
+            click.echo(f"{where} is as it was written: " + ", ".join(stated))
         all_wrong += wrong
     if all_wrong:
         sys.exit(PROBLEMS_FOUND)
@@ -330,7 +355,7 @@ def verify(folder: str) -> None:
 @main.command(cls=click.Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Completion of commands and options in a shell.
+    """Prints the script that completes commands and options in a shell.
 
     \b
     bash:  eval "$(ul2 completion bash)"           in ~/.bashrc

@@ -1,7 +1,4 @@
-"""What goes wrong with a user's input ends in one sentence and exit status 2; `--debug` shows where it happened.
-
-Ctrl-C ends a command in one sentence, too, with exit status 130.
-"""
+"""Turns what goes wrong into one sentence for users, and an exit status. `--debug` shows tracebacks instead."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from collections.abc import Iterator
 
 import click
 
-PROBLEMS_FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses; the last is what a shell has for SIGINT
-RESUMABLE = ("cache", "export")
+PROBLEMS_FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses; shells use the last for SIGINT
+RESUMABLE = ("cache", "export")  # the commands that go on where they stopped
 
 _EXPECTED = (ImportError, OSError, RuntimeError, ValueError)  # their messages are for users
-# Beam says where in its pipeline it happened, TensorFlow in which op and Python code; none is the user's.
+# Beam adds where in its pipeline it happened, and TensorFlow in which op and Python code. Nothing of that is the user's.
 _INNER = (
     r"\nTraceback.*|\[while running .*|\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*"
     r"|(\w+Error: )?Error in user-defined function passed to \S+ transformation with iterator: \S+: (ValueError: )?"
@@ -27,10 +24,10 @@ _INNER = (
 
 
 class Command(click.Command):
-    """A command that uses `ul2_tasks`, and turns exceptions into sentences, unless it is asked for the traceback."""
+    """A command that turns exceptions into sentences, unless --debug asks for tracebacks."""
 
     def __init__(self, *args, **kwargs):
-        super().__init__(*args, epilog="In names of options - is the same as _.", **kwargs)
+        super().__init__(*args, epilog="In the names of options, - and _ are the same.", **kwargs)
         self.params.append(click.Option(["--debug"], is_flag=True, help="Show tracebacks, and the logs of TensorFlow and Beam."))
 
     def invoke(self, context: click.Context) -> object:
@@ -55,12 +52,12 @@ class Command(click.Command):
 
 
 def plain(name: str) -> str:
-    """The same for --text-key and --text_key, for --preset ul2 and --preset UL2: all names that click looks up pass here."""
+    """The form in which click compares names: --text-key is --text_key, and --preset ul2 is --preset UL2."""
     return name.replace("-", "_").lower()
 
 
 class Group(click.Group):
-    """A group of such commands, listed in the order in which they are written."""
+    """A group of such commands, which help lists in the order of the code."""
 
     command_class = Command
     group_class = type
@@ -70,24 +67,24 @@ class Group(click.Group):
 
 
 def _quiet_libraries() -> None:
-    """Lets TensorFlow and Beam say what they say at their start where nobody reads it, and nothing else of theirs."""
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs tracebacks of what it then raises
+    """Hides what TensorFlow and Beam print when they start, and Beam's logs."""
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs the traceback of an error, and then raises the error too
     logging.getLogger().addFilter(_is_no_missing_client)
     with _quiet_stderr():
         import tensorflow as tf
 
         import ul2_tasks  # noqa: F401
 
-        tf.config.list_physical_devices()  # it looks for GPUs now, and not when the first op runs
+        tf.config.list_physical_devices()  # makes it look for GPUs, and print about them, now
 
 
 def _is_no_missing_client(record: logging.LogRecord) -> bool:
-    """Beam warns, when it is imported, that it lacks a client for BigQuery, which no command uses."""
+    """False for one warning of Beam's import: that it has no client for BigQuery, which no command uses."""
     return "apitools not found" not in record.getMessage()
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Ctrl-C, also where it met Python code within TensorFlow, which makes an error of its own of it."""
+    """Whether it is Ctrl-C. In Python code that TensorFlow calls, TensorFlow turns it into an error of its own."""
     return isinstance(error, KeyboardInterrupt) or (_is_of_tensorflow(error) and "KeyboardInterrupt" in str(error))
 
 
@@ -97,8 +94,8 @@ def _is_of_tensorflow(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """TensorFlow's libraries tell the terminal about oneDNN and GPUs when they are loaded, whatever they are asked."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # an error that ends a command is raised, too
+    """Hides what TensorFlow's libraries write to the terminal when they are loaded: no setting stops all of it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # nothing is lost by it: an error that ends a command is also raised
     sys.stderr.flush()
     saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -15,26 +15,26 @@ PRESETS = ("T5GEMMA2", "UL2", "UL2R")
 
 
 def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Completes the names of files, for options that also take other words."""
+    """Completes names of files, for options whose values may also be other words."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def sentinels(value: str) -> int | str:
-    """ "512" as a number, and any other text as it is."""
+    """Parses "512" as a number; leaves any other text as it is."""
     return int(value) if value.isdecimal() else value
 
 
 def chunk_tokens(value: str) -> int | dict[str, int]:
-    """ "256" as a number, "r1=286,r2=289" as a dictionary."""
+    """Parses "256" as a number, and "r1=286,r2=289" as a dictionary."""
     if value.isdecimal():
         return int(value)
     if not re.fullmatch(r"\w+=\d+(,\w+=\d+)*", value):
         raise click.BadParameter(f"got {value!r}, expected tokens, such as 256, or tokens by denoiser, such as r1=286,r2=289")
-    return {name.lower(): int(tokens) for name, tokens in (part.split("=") for part in value.split(","))}
+    return {name.lower(): int(tokens) for name, tokens in (pair.split("=") for pair in value.split(","))}
 
 
 def lengths(value: str) -> dict[str, int]:
-    """ "512,512" as {"inputs": 512, "targets": 512}."""
+    """Parses "512,512" as {"inputs": 512, "targets": 512}."""
     if not re.fullmatch(r"\d+,\d+", value):
         raise click.BadParameter(f"got {value!r}, expected the tokens of inputs and of targets, such as 512,512")
     return dict(zip(("inputs", "targets"), map(int, value.split(","))))
@@ -44,11 +44,13 @@ _SOURCE = [
     click.option(
         "--corpus", "spec", multiple=True, shell_complete=files, help="Files, folders, globs; or hf:NAME, tfds:NAME, embedded."
     ),
-    click.option("--text_key", help="Field, column or feature of the text.  [default: text]"),
-    click.option("--id_key", help="Field, column or feature of the document's id, for --validation.  [default: the text]"),
-    click.option("--validation", type=float, help="Fraction of the documents that are split off, by a hash of their ids."),
-    click.option("--corpus_format", "format", help="text, jsonl, parquet, arrow or tfrecord.  [default: as the files' names say]"),
-    click.option("--documents", help="What a document is in text files, which must have it: a line, a paragraph or a file."),
+    click.option("--text_key", help="The field, column or feature of the text.  [default: text]"),
+    click.option("--id_key", help="The field, column or feature of the document's id, for --validation.  [default: the text]"),
+    click.option(
+        "--validation", type=float, help="The fraction of documents that becomes the split validation, by a hash of their ids."
+    ),
+    click.option("--corpus_format", "format", help="text, jsonl, parquet, arrow or tfrecord.  [default: by the files' names]"),
+    click.option("--documents", help="What a document is in text files: a line, a paragraph or a file. They need this option."),
 ]
 _REGISTER = [
     click.option(
@@ -61,21 +63,21 @@ _REGISTER = [
         "--sentinels",
         type=sentinels,
         metavar="NUMBER|NAME",
-        help="How many the vocabulary is to have, or their pieces' name, such as '<unused{}>'.  [default: <extra_id_{}>]",
+        help="How many sentinels the vocabulary is to have, or their pieces' name, such as '<unused{}>'.  [default: <extra_id_{}>]",
     ),
-    click.option("--on_error", type=click.Choice(["raise", "skip"]), help="What becomes of bad records.  [default: raise]"),
+    click.option("--on_error", type=click.Choice(["raise", "skip"]), help="What to do with bad records.  [default: raise]"),
     click.option(
         "--chunk_tokens",
         type=chunk_tokens,
         metavar="N|NAME=N,..",
-        help="An upper bound for the chunks: one for all, or by denoiser, such as r1=286,r2=289.",
+        help="The longest chunk: one number for all, or one by denoiser, such as r1=286,r2=289.",
     ),
-    click.option("--separate_documents", is_flag=True, default=None, help="An EOS after each document."),
+    click.option("--separate_documents", is_flag=True, default=None, help="Put an EOS after each document."),
 ]
-_OPTIONS = {"spec": "corpus", "format": "corpus_format"}  # of arguments that have another name
+_OPTIONS = {"spec": "corpus", "format": "corpus_format"}  # where the option is named differently from the argument
 _JOB = [
-    click.option("--workers", type=click.IntRange(1), help="Processes of Beam's local runner."),
-    click.option("--runner", help="Beam's runner, such as FnApiRunner; DirectRunner downloads a binary first."),
+    click.option("--workers", type=click.IntRange(1), help="How many processes Beam's local runner uses."),
+    click.option("--runner", help="Beam's runner, such as FnApiRunner. (DirectRunner first downloads a binary.)"),
     click.option(
         "--pipeline_option", multiple=True, help="Another option of Beam, such as --pipeline_option=--region=us-central1."
     ),
@@ -83,7 +85,7 @@ _JOB = [
 
 
 def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what a corpus is, as the command's argument `source`: arguments of `open_source`."""
+    """Adds the options that say what a corpus is. The command gets them as `source`, a dictionary of arguments of `open_source`."""
 
     @functools.wraps(command)
     def wrapped(spec, **options) -> None:
@@ -94,13 +96,13 @@ def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
-    """The argument NAME, and the options that say what it is, as the command's argument `registration`."""
+    """Adds the argument NAME and the options that say what it is. The command gets them as `registration`."""
 
     @functools.wraps(command)
     def wrapped(name: str | None, module, source, **options) -> None:
         from ul2_tasks.registration import Registration
 
-        sys.path.insert(0, os.getcwd())  # as `python -m` has it; the script `ul2` has its own folder there
+        sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
         arguments = _given(options, "vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
         name = name or ("own" if source or arguments else "ul2")
         if module and (source or arguments):
@@ -116,7 +118,7 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
-    """How a Beam job runs, as the command's argument `pipeline_options`; None where none of these options is given."""
+    """Adds options for how a Beam job runs. The command gets `pipeline_options`; None where none of these options is given."""
 
     @functools.wraps(command)
     def wrapped(workers: int | None, runner: str | None, pipeline_option, **options) -> None:
@@ -129,7 +131,7 @@ def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_lengths(default: str) -> Callable:
-    """The option --lengths, as a dictionary."""
+    """Adds the option --lengths. The command gets `sequence_length`, a dictionary."""
     return click.option(
         "--lengths",
         "sequence_length",
@@ -137,24 +139,24 @@ def with_lengths(default: str) -> Callable:
         metavar="INPUTS,TARGETS",
         default=default,
         show_default=True,
-        help="Budgets of inputs and targets, in tokens.",
+        help="The budgets of inputs and targets, in tokens.",
     )
 
 
 def of_examples(command: Callable[..., None]) -> Callable[..., None]:
-    """Which examples are drawn: --split and --seed."""
+    """Adds --split and --seed, which say which examples are drawn."""
     return _with(
         [
             click.option("--split", default="train", show_default=True, help="The split whose documents are read."),
-            click.option("--seed", type=int, default=0, show_default=True, help="Other seeds draw other examples."),
+            click.option("--seed", type=int, default=0, show_default=True, help="Another seed draws other examples."),
         ],
         command,
     )
 
 
 def with_json(command: Callable[..., None]) -> Callable[..., None]:
-    """The option --json, as the command's argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object instead, for programs.")(command)
+    """Adds the option --json. The command gets `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Prints one JSON object instead, for programs.")(command)
 
 
 def _with(options: list[Callable], command: Callable[..., None]) -> Callable[..., None]:
@@ -162,6 +164,6 @@ def _with(options: list[Callable], command: Callable[..., None]) -> Callable[...
 
 
 def _given(options: dict[str, object], *names: str) -> dict[str, object]:
-    """Takes the options of these names out, and gives those that were set."""
+    """Removes the options of these names, and returns those that were given."""
     taken = {name: options.pop(name, None) for name in names}
     return {name: value for name, value in taken.items() if value is not None}

@@ -9,8 +9,9 @@ from ul2_tasks.hugging_face_features import HuggingFaceFeatureConverter
 from ul2_tasks.lengths import chunk_length
 from ul2_tasks.named_vocabularies import open_vocabulary
 from ul2_tasks.registry import mix, register
+from ul2_tasks.sentencepiece_vocabulary import default_vocabulary
 from ul2_tasks.sources import open_source
-from ul2_tasks.vocabularies import default_vocabulary, embedding_rows
+from ul2_tasks.vocabularies import embedding_rows
 
 __version__ = "0.1.0"
 __all__ = [

@@ -28,7 +28,7 @@ from absl import logging
 from ul2_tasks.files import parallel_map
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs import load, missing_or_resized, names_in, place, sha256, size, spoilt, unfinished, write_atomically
-from ul2_tasks.vocabularies import Mode, literal_ids, special_ids, vocabulary_identity
+from ul2_tasks.vocabularies import Mode, encodable_ids, special_ids, vocabulary_identity
 
 SCHEMA_VERSION = 2
 _READABLE = (1, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too
@@ -71,7 +71,7 @@ def settings(
 
     Of sentinels and modes it is only those that the vocabulary would find in a text: with control pieces there are none.
     """
-    in_text = literal_ids(vocabulary, special_ids(vocabulary, mode_names, sentinels, modes))
+    in_text = encodable_ids(vocabulary, special_ids(vocabulary, mode_names, sentinels, modes))
     return {
         "vocabulary": vocabulary_identity(vocabulary),
         "kept_out_of_text": f"{len(in_text)} ids, crc32 {zlib.crc32(repr(in_text).encode())}" if in_text else "none",

@@ -16,7 +16,7 @@ from ul2_tasks.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.forks import check_process
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.hugging_face_features import RowFormat, model_inputs
-from ul2_tasks.named_vocabularies import open_for_denoisers
+from ul2_tasks.named_vocabularies import open_for_modes
 from ul2_tasks.preprocessors import corrupt_chunks, plan
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabularies import Mode, SpecialTokens, id_shift, special_ids, text_vocabulary
@@ -118,7 +118,7 @@ class UL2DataCollator:
         self._return_tensors = return_tensors
         self._seed = int(seed)
         self._denoisers = check_denoisers(denoisers)
-        vocabulary, sentinels = open_for_denoisers(vocabulary, self._denoisers, sentinels, modes)
+        vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in self._denoisers], sentinels, modes)
         self._shift = id_shift(vocabulary)
         sentinels, modes = (
             _shifted(sentinels, self._shift),

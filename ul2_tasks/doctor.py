@@ -19,9 +19,9 @@ from rich.text import Text
 
 from ul2_tasks.advice import lone_span
 from ul2_tasks.corpora import text_tokenizer
+from ul2_tasks.file_source import FileSource
 from ul2_tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.records import PROBLEM
-from ul2_tasks.sources import FileSource
 from ul2_tasks.survey import in_words, ways
 from ul2_tasks.vocabularies import SpecialTokens, id_shift, piece_names, what_is_lost
 

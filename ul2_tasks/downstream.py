@@ -19,7 +19,8 @@ from ul2_tasks.memory import MemoryDataSource, is_prose
 from ul2_tasks.preprocessors import prepend_mode
 from ul2_tasks.providers import DenoisingTask
 from ul2_tasks.python_ops import count, python_op
-from ul2_tasks.vocabularies import Mode, default_vocabulary
+from ul2_tasks.sentencepiece_vocabulary import default_vocabulary
+from ul2_tasks.vocabularies import Mode
 
 TOPICS_VALIDATION = 0.1
 _TITLE_END = "\n"

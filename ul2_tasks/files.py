@@ -1,4 +1,4 @@
-"""Which files a corpus has, how they are cut into pieces that can be read side by side, and how they are opened."""
+"""Which files a corpus has, how they are split into segments that can be read side by side, and how they are opened."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ FORMATS = {
 }
 COMPRESSIONS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstd.open}
 DOCUMENTS = ("line", "paragraph", "file")
-# What a file raises that is not what its name says, as against one that cannot be reached. (bz2 raises a bare OSError.)
+# These errors mean that a file is not what its name says; any other OSError means that it cannot be reached. (bz2 raises a plain
+# OSError, without a number.)
 CORRUPT = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException)
 
-MAX_PIECES = 64  # fewer files than this are cut, so that hosts, workers and denoisers find enough to share out
-_MIN_PIECE, _MAX_PIECE = 1 << 16, 1 << 30  # bytes
+MAX_SEGMENTS = 64  # fewer files than this are split, so that hosts, workers and denoisers have enough segments to share
+_MIN_SEGMENT, _MAX_SEGMENT = 1 << 16, 1 << 30  # bytes
 _THREADS = 16
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(:[\w.-]+)?")  # OWNER/NAME, OWNER/NAME:CONFIG
 
@@ -54,9 +55,10 @@ class Layout:
 
     Attributes:
         format: "text", "jsonl", "parquet", "arrow" or "tfrecord".
-        documents: what a document is in text files: a "line", a "file", or a "paragraph", which blank lines separate; else None.
-        text_key: the field, column or feature of the text.
-        id_key: that of the document's id, where it is wanted.
+        documents: what a document is in text files: a "line", a "file", or a "paragraph", which ends at blank lines; None for
+            other formats.
+        text_key: the field, column or feature that holds the text.
+        id_key: the one that holds the document's id; None where no id is wanted.
     """
 
     format: str | None
@@ -66,8 +68,14 @@ class Layout:
 
 
 @dataclasses.dataclass(frozen=True)
-class Piece:
-    """A file; or what begins in a range of it: in bytes [start, stop), or row groups, or record batches."""
+class Segment:
+    """A part of a file that is read on its own: the whole file, or the documents that begin in a range of it.
+
+    Attributes:
+        path: the file.
+        start, stop: the range [start, stop), in bytes for lines, in row groups for Parquet, in record batches for Arrow. A
+            stop of None is the end of the file.
+    """
 
     path: str
     start: int = 0
@@ -78,13 +86,14 @@ class Piece:
 
 
 def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
-    """The files that paths, globs and folders (all files in and below them) name, each once, those of a pattern sorted.
+    """The files that paths, globs and folders name. A folder means all files in it and below it.
 
-    Files and folders whose names begin with "." or "_" are left out, as other tools do, unless the pattern spells them.
+    Each file is listed once. The patterns keep their order, and the files of one pattern are sorted. Files and folders whose
+    names begin with "." or "_" are left out, as other tools do, unless the pattern spells that beginning.
 
     Raises:
-        ValueError: one of the patterns names no file, or hidden ones alone; a link to a folder is below a folder; no file system
-            for it is installed.
+        ValueError: a pattern names no file, or only hidden ones; a folder contains a link to a folder; no file system is
+            installed for the pattern's protocol.
     """
     found: dict[str, str] = {}
     for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
@@ -97,21 +106,25 @@ def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> lis
     return list(found.values())
 
 
-def told_format(path: str) -> str | None:
-    """The format that the name of a file or a glob tells, before the ending of a compression; None where it tells none."""
+def named_format(path: str) -> str | None:
+    """The format that a file's or glob's name ends with; None where the name does not say.
+
+    >>> named_format("corpus/*.jsonl.gz")
+    'jsonl'
+    """
     name, suffix = os.path.splitext(path)
     return FORMATS.get((os.path.splitext(name)[1] if suffix in COMPRESSIONS else suffix).lower())
 
 
 def format_of(paths: Iterable[str]) -> str:
-    """The format that the files' names tell.
+    """The one format that the names of all files end with.
 
     Raises:
-        ValueError: a name tells none, or they tell several.
+        ValueError: a name does not say its format, or the names say several.
     """
     formats: dict[str | None, str] = {}
     for path in paths:
-        formats.setdefault(told_format(path), path)
+        formats.setdefault(named_format(path), path)
     if None in formats:
         raise ValueError(
             f"the name of {formats[None]!r} does not tell its format, expected one of {' '.join(FORMATS)}, also compressed"
@@ -122,8 +135,8 @@ def format_of(paths: Iterable[str]) -> str:
     return next(iter(formats))
 
 
-def cut(paths: Sequence[str], layout: Layout) -> list[Piece]:
-    """The pieces of files: each a file; or parts of files, where there are few and they can be read from the middle.
+def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
+    """The segments of files: one for each file, or several where there are few files and they can be read from the middle.
 
     Raises:
         ValueError: all files are empty, or no file has a row.
@@ -132,28 +145,28 @@ def cut(paths: Sequence[str], layout: Layout) -> list[Piece]:
     sizes = parallel_map(_size, paths)
     if not any(sizes):
         raise ValueError(f"there is no document: each of the {len(paths)} files is empty, the first is {paths[0]!r}")
-    if len(paths) >= MAX_PIECES or layout.format == "tfrecord" or (layout.format == "text" and layout.documents != "line"):
-        return [Piece(path) for path in paths]
+    if len(paths) >= MAX_SEGMENTS or layout.format == "tfrecord" or (layout.format == "text" and layout.documents != "line"):
+        return [Segment(path) for path in paths]
     if layout.format in ("parquet", "arrow"):
         groups = list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
         if not groups:
             raise ValueError(f"there is no document: none of the {len(paths)} files has a row, the first is {paths[0]!r}")
         return groups
-    length = min(max(-(-sum(sizes) // MAX_PIECES), _MIN_PIECE), _MAX_PIECE)
+    length = min(max(-(-sum(sizes) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
     return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, sizes))))
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a file of any file system that fsspec or TensorFlow has, decompressed as its name says."""
+    """Opens a file of any file system that fsspec or TensorFlow has; decompresses it as its name says."""
     file = io.BufferedReader(_TensorFlowFile(path), 1 << 20) if _by_tensorflow(path) else fsspec.open(path, "rb").open()
-    if isinstance(file, MemoryFile):  # one object, with one position, for all who open it
+    if isinstance(file, MemoryFile):  # fsspec gives all callers the same object, with a single position
         file = io.BytesIO(file.getvalue())
     decompress = COMPRESSIONS.get(os.path.splitext(path)[1])
     return decompress(file) if decompress else file
 
 
 def parallel_map(function: Callable, values: Iterable) -> list:
-    """Like map, sixteen at a time: what a remote file system takes is waiting."""
+    """Like `map`, in 16 threads: with a remote file system nearly all of the time is waiting."""
     with futures.ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(function, values))
 
@@ -167,7 +180,7 @@ def _expand(pattern: str) -> list[str]:
             names = [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
         return _visible(names, pattern)
     file_system, path = fsspec.core.url_to_fs(pattern)
-    if file_system.isfile(path):  # first of all, because names may have [brackets]
+    if file_system.isfile(path):  # asked first, because a file's name may have [brackets], which a glob has too
         names = [path]
     elif file_system.isdir(path):
         found = file_system.find(path, detail=True)
@@ -181,10 +194,10 @@ def _expand(pattern: str) -> list[str]:
 
 
 def _visible(paths: Sequence[str], pattern: str) -> list[str]:
-    """Those in whose names, below what they share with the pattern, nothing begins with "." or "_", unless the pattern spells it.
+    """The paths that are not hidden.
 
     Raises:
-        ValueError: there are paths, but none of these.
+        ValueError: there are paths, and all of them are hidden.
     """
     visible = [path for path in paths if _is_visible(path.split("/"), pattern.split("/"))]
     if paths and not visible:
@@ -196,6 +209,7 @@ def _visible(paths: Sequence[str], pattern: str) -> list[str]:
 
 
 def _is_visible(names: list[str], spelled: list[str]) -> bool:
+    """Whether no name of a path begins with "." or "_", except names that the pattern (`spelled`) has too."""
     shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(names, spelled)))
     hidden, own = ([name for name in some[shared:] if name.startswith((".", "_"))] for some in (names, spelled))
     return all(any(fnmatch.fnmatchcase(name, pattern) for pattern in own) for name in hidden)
@@ -205,7 +219,7 @@ def _no_match(pattern: str) -> str:
     if os.path.isdir(pattern):
         return f"there is no file in the folder {pattern!r}, nor below it; expected a file, a folder or a glob"
     where = "" if "://" in pattern or os.path.isabs(pattern) else f" in the folder {os.getcwd()}"
-    if _HUB_ID.fullmatch(pattern) and told_format(pattern) is None:
+    if _HUB_ID.fullmatch(pattern) and named_format(pattern) is None:
         what = f"; of a dataset of Hugging Face's hub give 'hf:{pattern}'"
     else:
         what = ", such as 'corpus/*.jsonl.gz'"
@@ -218,7 +232,7 @@ def _by_tensorflow(path: str) -> bool:
 
 @functools.lru_cache
 def _protocol_by_tensorflow(protocol: str) -> bool:
-    """gs:// and the like, where the package that fsspec wants for it is not installed, are TensorFlow's."""
+    """Whether TensorFlow opens paths such as gs://: it does where fsspec lacks the package for the protocol."""
     try:
         fsspec.get_filesystem_class(protocol)
         return False
@@ -229,7 +243,7 @@ def _protocol_by_tensorflow(protocol: str) -> bool:
 
 
 class _TensorFlowFile(io.RawIOBase):
-    """A file of TensorFlow's file systems, as Python's libraries want files."""
+    """A file of one of TensorFlow's file systems, with the methods that Python's libraries expect of a file."""
 
     def __init__(self, path: str):
         self._file = tf.io.gfile.GFile(path, "rb")
@@ -264,20 +278,20 @@ def _size(path: str) -> int:
     return file_system.size(name)
 
 
-def _ranges(path: str, size: int, length: int) -> list[Piece]:
-    """Ranges of bytes. What is compressed can only be read from its start."""
+def _ranges(path: str, size: int, length: int) -> list[Segment]:
+    """Segments of about equal size, at most `length` bytes each; a single one of a compressed file, which has no middle."""
     if size <= length or os.path.splitext(path)[1] in COMPRESSIONS:
-        return [Piece(path)]
+        return [Segment(path)]
     count = -(-size // length)
     bounds = [size * index // count for index in range(count + 1)]
-    return [Piece(path, start, stop) for start, stop in itertools.pairwise(bounds)]
+    return [Segment(path, start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
-def _groups(path: str, format: str) -> list[Piece]:
-    """A piece for each row group or record batch; one for all, where only reading the file tells how many there are."""
+def _groups(path: str, format: str) -> list[Segment]:
+    """A segment for each row group or record batch; a single one where the file does not say how many it has."""
     try:
         with open_file(path) as file:
             count = pq.ParquetFile(file).num_row_groups if format == "parquet" else pa.ipc.open_file(file).num_record_batches
     except CORRUPT:
-        return [Piece(path)]
-    return [Piece(path, group, group + 1) for group in range(count)]
+        return [Segment(path)]
+    return [Segment(path, group, group + 1) for group in range(count)]

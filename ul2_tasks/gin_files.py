@@ -6,7 +6,7 @@ import pathlib
 
 
 def search_path() -> pathlib.Path:
-    """The folder that holds `gin/ul2.gin`: this package where it is installed, the repository's root in a checkout."""
+    """The folder that holds `gin/ul2.gin`: this package where it is installed, and the repository's root in a checkout."""
     package = pathlib.Path(__file__).parent
     return package if (package / "gin").is_dir() else package.parent
 

@@ -23,7 +23,7 @@ import tensorflow as tf
 from ul2_tasks.converters import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabularies import id_shift, told_id_shift
+from ul2_tasks.vocabularies import id_shift, stated_id_shift
 
 IGNORED = -100  # the label of a place without loss, of PyTorch's cross entropy and of Transformers
 PADDINGS = ("longest", "max_length")
@@ -228,7 +228,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         return as_long_as(ds, rows.unbatch())
 
     def _id_shift(self, ds: tf.data.Dataset) -> int:
-        told = told_id_shift(ds)
+        told = stated_id_shift(ds)
         if self._vocabulary is None:
             return told
         if told and not id_shift(self._vocabulary):

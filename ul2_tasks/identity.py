@@ -1,7 +1,9 @@
-"""What a source reads, in words that are equal only where the same is read.
+"""States what a source reads, in words that are equal only where the same documents are read.
 
-Documents that are kept, or cached, under a name must never be taken for others. So a source that cannot tell what it reads
-is equal to itself alone.
+A cache must never be taken for one of other documents. So a source that cannot state what it reads equals only itself.
+
+Caches, exports and the fingerprints of iterators store these words. So they hold no name of a module of this package, and
+what they say of a source must not change.
 """
 
 from __future__ import annotations
@@ -16,37 +18,42 @@ import seqio
 import tensorflow as tf
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-# What the ids of these mean is in their classes and sizes, and so in `vocabularies.vocabulary_identity`.
+# The ids of these mean what their class and size say, and `vocabularies.vocabulary_identity` states both.
 _PLAIN_VOCABULARIES = (seqio.ByteVocabulary, seqio.PassThroughVocabulary, seqio.FullCodepointVocabulary)
 
 
 def source_identity(source: seqio.DataSource) -> str | None:
-    """What a source reads, the same in each process; None where it cannot tell.
+    """What a source reads, in words that are the same in each process; None where that cannot be stated.
 
-    A source tells by its attribute `identity`, or else by what its `repr` says, its functions and the sources that it reads.
-    A function tells by its name, where that finds it: one at the top of a module that can be imported. A lambda, a function
-    within another or of the program itself, which is `__main__` in each, does not, and neither does a `repr` with an address.
+    The words are the source's attribute `identity`. A source without one is described by its `repr`, its functions, and the
+    sources that it reads. A function is described by its module and name, if it can be found by them: it is at the top of a
+    module that can be imported. A lambda cannot be described, nor a function within another one or in the program itself,
+    whose module is `__main__` in every program, nor a source whose `repr` has an address in it.
+
+    >>> from ul2_tasks import open_source
+    >>> source_identity(open_source("corpus/*.jsonl", validation=0.1))
+    "HashSplit(FileSource({'train': 'corpus/*.jsonl'}), 0.1)"
     """
     if (identity := getattr(source, "identity", None)) is not None:
         return identity
     inner = [value for value in vars(source).values() if isinstance(value, seqio.DataSource) or callable(value)]
-    if type(source) is seqio.TfdsDataSource:  # whose repr leaves out what its splits are
+    if type(source) is seqio.TfdsDataSource:  # its repr does not say what its splits are
         inner.append(repr(source.tfds_dataset))
     try:
         _name(type(source))
         words = _plain(repr(source))
-        return "; ".join([words, *(told for told in map(_told, inner) if told not in words)])
+        return "; ".join([words, *(more for more in map(_described, inner) if more not in words)])
     except _CannotTellError:
         return None
 
 
 def describe_source(source: seqio.DataSource) -> str:
-    """A source in words: its own, or, where it has none but its address, its class; for people, not to compare."""
+    """A source in words for people: its `repr`, or only its class where the `repr` has an address in it."""
     return type(source).__name__ if _ADDRESS.search(repr(source)) else repr(source)
 
 
 def cannot_tell(source: seqio.DataSource) -> str:
-    """Why a source without identity equals no other one, and what to do."""
+    """The sentences for users on why a source without identity equals no other one, and on what to do."""
     return (
         f"{describe_source(source)} cannot tell what it reads, and so counts as another source than any other: it is of a"
         " lambda, of a function within another one or in a notebook or program, or its repr is an address. Put its function at"
@@ -56,32 +63,33 @@ def cannot_tell(source: seqio.DataSource) -> str:
 
 
 def vocabulary_tells(vocabulary: seqio.Vocabulary) -> bool:
-    """Whether `vocabularies.vocabulary_identity` has all that the ids mean."""
+    """Whether `vocabularies.vocabulary_identity` states all that a vocabulary's ids mean."""
     tells = hasattr(vocabulary, "identity") or isinstance(vocabulary, seqio.SentencePieceVocabulary)
     return tells or type(vocabulary) in _PLAIN_VOCABULARIES
 
 
 class _CannotTellError(Exception):
-    """Somewhere in it is what has no name."""
+    """A value, or another one within it, cannot be described."""
 
 
-def _told(value: object) -> str:
+def _described(value: object) -> str:
+    """A value in words that are the same in each process. Raises a _CannotTellError where there are none."""
     if isinstance(value, seqio.DataSource):
-        told = source_identity(value)
-        if told is None:
+        identity = source_identity(value)
+        if identity is None:
             raise _CannotTellError
-        return told
+        return identity
     if value is None or isinstance(value, bool | int | float | str | bytes | os.PathLike | tf.DType):
         return _plain(repr(value))
     if isinstance(value, tuple | list):
-        return f"{type(value).__name__}({', '.join(map(_told, value))})"
+        return f"{type(value).__name__}({', '.join(map(_described, value))})"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_told(key)}: {_told(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{_described(key)}: {_described(item)}' for key, item in value.items())}}}"
     if isinstance(value, functools.partial):
-        return f"partial({_told(value.func)}, {_told(value.args)}, {_told(value.keywords)})"
+        return f"partial({_described(value.func)}, {_described(value.args)}, {_described(value.keywords)})"
     if getattr(value, "__module__", None) == seqio.dataset_providers.__name__ and hasattr(value, "__closure__"):
-        # The readers of SeqIO's sources of files are functions within others: what they close over tells the rest.
-        return f"{value.__qualname__}({', '.join(_told(cell.cell_contents) for cell in value.__closure__ or ())})"
+        # SeqIO's sources of files read with a function within another one. What it closes over says how it reads.
+        return f"{value.__qualname__}({', '.join(_described(cell.cell_contents) for cell in value.__closure__ or ())})"
     if callable(value):
         return _name(value)
     raise _CannotTellError
@@ -94,7 +102,7 @@ def _plain(words: str) -> str:
 
 
 def _name(function: Callable) -> str:
-    """The name of a function or class, as pickle would find it."""
+    """The module and name of a function or class, by which pickle would find it. Raises a _CannotTellError where it would not."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     found: object = sys.modules.get(module)
     for part in name.split("."):

@@ -1,8 +1,8 @@
-"""t5x training that starts from another run's weights. Imports t5x; only the gin files that need it import this.
+"""Starts t5x training from the weights of another run. Imports t5x, so that only gin files that need it import this module.
 
-t5x takes `RestoreCheckpointConfig.path` for that. But where the run saves the place in its data (`save_dataset`), it
-also restores that place from the initial checkpoint, which is a place in other data or in none: it fails (at t5x cc342d4).
-So here the initial checkpoint is what t5x calls scratch, from which a run starts when MODEL_DIR has no checkpoint yet.
+t5x has `RestoreCheckpointConfig.path` for this. But a run that saves the state of its data iterator (`save_dataset`) also
+restores that state from the initial checkpoint, which has the state of other data or none, and fails (at t5x cc342d4). Here
+the initial checkpoint stands for what t5x calls "scratch": the state that a run starts from while MODEL_DIR has no checkpoint.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from t5x import utils
 
 
 class FromCheckpoint(utils.TrainStateInitializer):
-    """For `train.train_state_initializer_cls`: weights, the optimizer's state and the step of an initial checkpoint."""
+    """For `train.train_state_initializer_cls`: starts with an initial checkpoint's weights, optimizer state and step."""
 
     def __init__(self, *arguments, path: str, **keywords):
         """
         Args:
             path: the checkpoint, such as "gs://bucket/run/checkpoint_1000000", in any of t5x's formats.
-            arguments, keywords: of `t5x.utils.TrainStateInitializer`.
+            arguments, keywords: see `t5x.utils.TrainStateInitializer`.
         """
         super().__init__(*arguments, **keywords)
         self._path = path
 
     def from_scratch(self, init_rng: jax.Array) -> train_state_lib.TrainState:
-        """The checkpoint's state; `init_rng` makes no difference.
+        """The checkpoint's state. `init_rng` is not used.
 
         Raises:
-            ValueError: a parameter has another shape in the checkpoint than in the model; names the first.
+            ValueError: a parameter has another shape in the checkpoint than in the model; the first such one is named.
         """
         restore = utils.RestoreCheckpointConfig(path=self._path, mode="specific", dtype="float32")
         state, _ = utils.create_checkpoint_manager_and_restore(

@@ -1,4 +1,4 @@
-"""Documents in memory, and those that every Python has."""
+"""Documents in memory, and the corpus that every Python has."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ul2_tasks.graphs import no_autograph
 from ul2_tasks.splits import check_fraction, hash_fraction, split_rule
 
 EMBEDDED_VALIDATION = 0.05
-_DOCUMENT_CHARACTERS = 500  # embedded documents are at least this long, but for the end of a topic
+_DOCUMENT_CHARACTERS = 500  # embedded documents are at least this long, except at the end of a topic
 
 
 class MemoryDataSource(seqio.DataSource):
     """Documents in memory, split by a hash of their text.
 
-    A document's split depends on nothing but its text: the same on every machine, in every order. Each epoch has an
-    order of its own, perfectly shuffled, at the cost of one integer a document in an iterator's checkpoint.
+    A document's split depends on its text alone, and so is the same on every machine and in every order. Each epoch is shuffled
+    perfectly, into an order of its own, which costs one integer per document in an iterator's checkpoint.
     """
 
     def __init__(self, load: Callable[[], Iterable[str]], validation: float):
         """
         Args:
-            load: returns the documents; called when they are first needed, not before.
-            validation: the fraction of documents in the split `validation`, in [0, 1); the rest is `train`.
+            load: returns the documents. It is called when they are first needed, and not before.
+            validation: the fraction of documents that go to the split `validation`, in [0, 1). The others are `train`.
         """
         check_fraction(validation)
         super().__init__(splits=("train", "validation") if validation else ("train",), performs_internal_shuffling=True)
@@ -40,7 +40,7 @@ class MemoryDataSource(seqio.DataSource):
 
     @functools.cached_property
     def identity(self) -> str:
-        """What it reads: how many documents, and their SHA-256. Loads them."""
+        """What it reads: the number of documents, and a SHA-256 of them. Loads them."""
         found = hashlib.sha256()
         for split in self.splits:
             for text in self.documents(split):
@@ -50,7 +50,7 @@ class MemoryDataSource(seqio.DataSource):
 
     @property
     def split_rule(self) -> str:
-        """How documents are split, in words."""
+        """How documents are split, in words. See `splits.split_rule`."""
         return split_rule(self._validation, "text")
 
     @property
@@ -95,18 +95,18 @@ class MemoryDataSource(seqio.DataSource):
 
 @functools.cache
 def embedded_corpus() -> MemoryDataSource:
-    """English prose that every Python has, the topics of `pydoc`; about 450 kB, which differ a little between versions."""
+    """English prose that every Python has: the topics of `pydoc`, about 450 kB, which differ a little between versions."""
     return MemoryDataSource(embedded_documents, validation=EMBEDDED_VALIDATION)
 
 
 def texts_in_memory(texts: Sequence[str]) -> MemoryDataSource:
-    """A corpus of these texts, each of them a document of `train`."""
+    """A source of these texts. Each is a document of the split `train`."""
     return MemoryDataSource(lambda: texts, validation=0)
 
 
 def embedded_documents() -> list[str]:
-    """The paragraphs of each `pydoc` topic, without headings and code, joined to documents of at least 500 characters."""
-    from pydoc_data.topics import topics  # only when it is wanted: `import ul2_tasks` opens no file
+    """The prose of each `pydoc` topic: paragraphs without headings and code, put together to at least 500 characters a document."""
+    from pydoc_data.topics import topics  # imported here because `import ul2_tasks` is to open no file
 
     documents = []
     for name in sorted(topics):
@@ -123,5 +123,5 @@ def embedded_documents() -> list[str]:
 
 
 def is_prose(paragraph: str) -> bool:
-    """Whether it reads as sentences, not as code, a grammar or a heading."""
+    """Whether a paragraph is sentences, and no code, grammar or heading."""
     return paragraph.rstrip().endswith((".", "!", "?", ":")) and "::=" not in paragraph and len(paragraph.split()) >= 8

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.controlled_vocabulary import ControlledVocabulary
-from ul2_tasks.denoisers import Denoiser
-from ul2_tasks.hugging_face_vocabulary import TOKENIZER, HuggingFaceVocabulary
+from ul2_tasks.byte_vocabulary import NamedByteVocabulary
+from ul2_tasks.hugging_face_vocabulary import HuggingFaceVocabulary
+from ul2_tasks.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabularies import DEFAULT_MODEL, Mode, SpecialTokens, default_vocabulary, plain_sentinels, special_names
+from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL, ControlledVocabulary, default_vocabulary
+from ul2_tasks.tokenizer_json import TOKENIZER
+from ul2_tasks.vocabularies import Mode, SpecialTokens, plain_sentinels
 
-PRESET_MODES = ("[R]", "[S]", "[X]")
-DEFAULT_SENTINELS = 256
-_BYTES = range(3, 259)  # the ids of ByT5's bytes
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _TEKKEN = re.compile(r"(^|/)tekken[^/]*\.json$")
 _TOKENIZER_BESIDE = "give the tokenizer.json that the same model has for Hugging Face, or the folder with it"
@@ -26,31 +25,32 @@ _TOKENIZER_BESIDE = "give the tokenizer.json that the same model has for Hugging
 def open_vocabulary(
     spec: str | os.PathLike[str], *, sentinels: int = DEFAULT_SENTINELS, modes: Sequence[str] = PRESET_MODES
 ) -> seqio.Vocabulary:
-    """The vocabulary that a specification names, with sentinels `<extra_id_0>` .. and modes.
+    """A vocabulary with sentinels `<extra_id_0>` .. and modes, by its path or name.
 
-    Pieces of these names that the vocabulary has keep their ids, and those that it lacks come after its last id. To a model
-    with `<extra_id_0>` .. `<extra_id_99>`, sentinels=100 adds none. Two that were opened by the same specification are
-    equal. Opens no file, except that it looks what is in a folder.
+    Pieces of these names that the vocabulary already has keep their ids. Those that it lacks come after its last id. So with a
+    model that has `<extra_id_0>` .. `<extra_id_99>`, sentinels=100 adds none. Decoding shows sentinels and modes. Opened with
+    the same arguments again, the vocabulary equals the first one. Opens no file; it only lists the files of a folder.
 
-    Where the model's or tokenizer's id 0 is more than padding, all ids are one higher than its own
-    (`vocabularies.id_shift`): SeqIO pads and packs with 0. Decoding shows sentinels and modes.
+    All ids are one higher than the model's or tokenizer's own (`vocabularies.id_shift`) where its id 0 is more than padding,
+    because SeqIO pads and packs with 0.
 
-    A user-defined piece of a SentencePiece model stays one: `vocabularies.text_vocabulary` keeps texts from becoming it.
+    A user-defined piece of a SentencePiece model stays one, which text is encoded to; `register` tokenizes with
+    `vocabularies.text_vocabulary`, which never does that.
 
-    What T5's own checkpoints want, sentinels from the last id downwards, is
-    `seqio.SentencePieceVocabulary(file, extra_ids=100)`; sentinels of other names, such as Gemma's `<unused0>`, are
-    for `register(sentinels="<unused{}>")` to say, with sentinels=0 here.
+    For T5's own checkpoints, whose sentinels go from the last id downwards, use
+    `seqio.SentencePieceVocabulary(file, extra_ids=100)`. For sentinels of other names, such as Gemma's `<unused0>`, use
+    `register(sentinels="<unused{}>")`, with sentinels=0 here.
 
     Args:
-        spec: "default", the vocabulary that ships with this package, which has 256 sentinels, and the modes of the presets;
-            "bytes", ByT5's: the modes from id 259 on, and then the sentinels, the last id first;
+        spec: "default", the vocabulary that ships with this package; it has 256 sentinels and the modes of the presets;
+            "bytes", ByT5's: modes from id 259 on, sentinels from the last id downwards;
             a SentencePiece model, "my.model"; a Hugging Face tokenizer, "tokenizer.json";
-            or a folder that has tokenizer.json, or else tokenizer.model. Local or remote (gs://..).
-        sentinels: how many there are at least.
+            or a folder with a tokenizer.json or, failing that, a tokenizer.model. Local or remote (gs://..).
+        sentinels: how many the vocabulary has at least.
         modes: the modes' names.
 
     Raises:
-        ValueError: the specification is none of these; bad names, see `vocabularies.special_names`.
+        ValueError: `spec` is none of these; or bad names, see `pieces.special_names`.
     """
     names = special_names(sentinels, modes)
     spec = os.fspath(spec)
@@ -84,25 +84,27 @@ def open_vocabulary(
     raise ValueError(f"the folder {spec!r} has no tokenizer.json and no tokenizer.model, only {sorted(files)[:20]}; {expected}")
 
 
-def open_for_denoisers(
+def open_for_modes(
     spec: seqio.Vocabulary | str | os.PathLike[str],
-    denoisers: Sequence[Denoiser],
+    mode_names: Iterable[str | None],
     sentinels: int | Sequence[int] | str | None,
     modes: Mapping[str, Mode] | None,
 ) -> tuple[seqio.Vocabulary, Sequence[int] | str | None]:
-    """`open_vocabulary` with names for what `sentinels` and `modes`, as `register` has them, leave open.
+    """Opens a vocabulary for denoisers with these modes. `register` and `UL2DataCollator` do it like this.
 
-    The modes of the presets are always among them, so that ids do not depend on the denoisers.
+    It adds a piece for each mode that `modes` does not define, and for each sentinel that `sentinels` does not. The modes of the
+    presets are added whether a denoiser has them or not, so that ids do not depend on the denoisers.
 
     Args:
-        spec: of the vocabulary; or one that is open, which is left as it is.
-        denoisers, sentinels, modes: as `register` has them.
+        spec: see `open_vocabulary`; an open vocabulary is returned as it is.
+        mode_names: the denoisers' modes.
+        sentinels, modes: see `register`.
 
     Returns:
-        The vocabulary; and the sentinels as `vocabularies.special_tokens` has them.
+        The vocabulary; and the sentinels for `vocabularies.special_tokens`.
 
     Raises:
-        ValueError: sentinels is a number, but the vocabulary is open; one of the two is of another kind; and see
+        ValueError: `sentinels` is a number, but the vocabulary is already open; an argument is of another kind; or see
             `open_vocabulary`.
     """
     if not isinstance(spec, seqio.Vocabulary | str | os.PathLike):
@@ -119,7 +121,7 @@ def open_for_denoisers(
                 f" open it with open_vocabulary(PATH, sentinels={sentinels})"
             )
         return spec, sentinels
-    others = sorted({denoiser.mode for denoiser in denoisers if denoiser.mode} - set(PRESET_MODES))
+    others = sorted(set(filter(None, mode_names)) - set(PRESET_MODES))
     names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
     if as_number:
         return open_vocabulary(spec, modes=names, sentinels=int(sentinels)), None
@@ -127,13 +129,13 @@ def open_for_denoisers(
 
 
 def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sequence[int] | str | None, needed: int) -> str:
-    """What to do for a vocabulary of at least so many sentinels, in words, with what to paste.
+    """How to get a vocabulary with enough sentinels: the end of an error's sentence, with an expression to paste.
 
     Args:
-        vocabulary: it has fewer.
-        special: what it has.
-        sentinels: as `register` has them.
-        needed: how many it is to have.
+        vocabulary: the one that has too few.
+        special: its special ids.
+        sentinels: see `register`.
+        needed: how many sentinels are needed.
     """
     opened = f"give vocabulary={_opened(vocabulary, needed, needed - len(special.sentinels))}"
     if sentinels is None:
@@ -144,10 +146,10 @@ def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentine
 
 
 def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
-    """The expression that opens a vocabulary with so many sentinels."""
+    """The Python expression that opens the vocabulary with so many sentinels, `missing` more than it has."""
     modes = PRESET_MODES
     if isinstance(vocabulary, HuggingFaceVocabulary):
-        return f"ul2_tasks.hugging_face_vocabulary.{vocabulary.with_sentinels(sentinels)!r}"
+        return f"{HuggingFaceVocabulary.__module__}.{vocabulary.with_sentinels(sentinels)!r}"
     if isinstance(vocabulary, seqio.ByteVocabulary):
         spec, modes = "bytes", getattr(vocabulary, "modes", modes)
     elif isinstance(vocabulary, seqio.SentencePieceVocabulary) and not vocabulary.extra_ids:
@@ -155,60 +157,12 @@ def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
         spec = "default" if file == str(DEFAULT_MODEL) else file
         if isinstance(vocabulary, ControlledVocabulary):
             modes = tuple(name for name in vocabulary.appended if not name.startswith("<extra_id_"))
-    elif isinstance(vocabulary, seqio.SentencePieceVocabulary):  # T5's own: more of them, and so others at the end
+    elif isinstance(vocabulary, seqio.SentencePieceVocabulary):  # T5's own, whose sentinels are its extra ids
         return f"seqio.SentencePieceVocabulary({vocabulary.sentencepiece_model_file!r}, extra_ids={vocabulary.extra_ids + missing})"
     else:
         return f"{type(vocabulary).__name__} with extra_ids={vocabulary.extra_ids + missing}"
     named = "" if modes == PRESET_MODES else f", modes={modes!r}"
     return f"ul2_tasks.open_vocabulary({spec!r}, sentinels={sentinels}{named})"
-
-
-class NamedByteVocabulary(seqio.ByteVocabulary):
-    """ByT5's vocabulary with names for its extra ids: the modes, from the first on, and the sentinels, from the last on.
-
-    Args:
-        sentinels: how many.
-        modes: their names.
-
-    Attributes:
-        modes: the same, a tuple.
-    """
-
-    def __init__(self, sentinels: int, modes: Sequence[str]):
-        super().__init__(extra_ids=sentinels + len(modes))
-        self.modes = tuple(modes)
-        self._special = {f"<extra_id_{number}>": self.vocab_size - 1 - number for number in range(sentinels)} | {
-            mode: _BYTES.stop + number for number, mode in enumerate(self.modes)
-        }
-        self._names = {0: "<pad>", 1: "</s>", 2: "<unk>", **{id: name for name, id in self._special.items()}}
-
-    @property
-    def identity(self) -> str:
-        """See `vocabularies.Pieces`, also for the other methods."""
-        return f"modes {' '.join(self.modes)}"
-
-    def piece_id(self, name: str) -> int | None:
-        return self._special.get(name)
-
-    def id_to_piece(self, id: int) -> str:
-        if id in _BYTES:
-            return f"<0x{id - _BYTES.start:02X}>"
-        return self._names[id]
-
-    def is_ordinary(self, id: int) -> bool:
-        return id in _BYTES
-
-    def literal_ids(self, ids: Iterable[int]) -> list[int]:
-        return []  # text is bytes, whatever it spells
-
-    def barring(self, ids: Iterable[int]) -> NamedByteVocabulary:
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NamedByteVocabulary) and (self.extra_ids, self.modes) == (other.extra_ids, other.modes)
-
-    def __hash__(self) -> int:
-        return hash((self.extra_ids, self.modes))
 
 
 def _sentencepiece(file: str, names: Sequence[str]) -> seqio.SentencePieceVocabulary:

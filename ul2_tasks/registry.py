@@ -11,13 +11,14 @@ import seqio
 
 from ul2_tasks.corpora import CorpusView
 from ul2_tasks.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.file_source import Files
 from ul2_tasks.identity import cannot_tell, source_identity
 from ul2_tasks.mixing import sample_examples
-from ul2_tasks.named_vocabularies import open_for_denoisers
+from ul2_tasks.named_vocabularies import open_for_modes
 from ul2_tasks.preprocessors import chunk, corrupt
 from ul2_tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.scalars import as_python, is_finite
-from ul2_tasks.sources import Files, open_source
+from ul2_tasks.sources import open_source
 from ul2_tasks.tokenization import read_text, tokenize
 from ul2_tasks.vocabularies import Mode, plain_modes
 
@@ -74,7 +75,7 @@ def register(
     """
     source = open_source(source, text_key=text_key or "text")
     denoisers = check_denoisers(denoisers)
-    vocabulary, sentinels = open_for_denoisers(vocabulary, denoisers, sentinels, modes)
+    vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in denoisers], sentinels, modes)
     if isinstance(chunk_tokens, Mapping):
         chunk_tokens = {name: as_python(tokens) for name, tokens in chunk_tokens.items()}
     chunk_tokens = as_python(chunk_tokens)

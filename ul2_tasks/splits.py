@@ -1,4 +1,4 @@
-"""How one corpus becomes two splits: by a hash of each document."""
+"""Splits one corpus in two, by a hash of each document."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ _DOCUMENTS_PER_BATCH = 128
 
 
 def hash_fraction(id: bytes) -> float:
-    """A number in [0, 1) from a document's id or text: the first 8 bytes of its SHA-256, big endian, over 2**64."""
+    """A number in [0, 1) that depends on a document's id or text alone: the first 64 bits of its SHA-256, over 2**64.
+
+    >>> hash_fraction(b"a") == 0xCA978112CA1BBDCA / 2**64
+    True
+    """
     return int.from_bytes(hashlib.sha256(id).digest()[:8], "big") / 2**64
 
 
 def split_rule(validation: float, what: str) -> str:
-    """How documents are split, in words."""
+    """How documents are split, in words; `what` is what is hashed."""
     return f"validation: the first 64 bits of the SHA-256 of the {what}, as a fraction, are below {validation}"
 
 
@@ -32,18 +36,18 @@ def check_fraction(validation: float) -> None:
 
 
 class HashSplit(seqio.DataSource):
-    """One split of a corpus as two, `train` and `validation`, by a hash of each document's id or text.
+    """The split `train` of a source, split in two, `train` and `validation`, by a hash of each document's id or text.
 
-    A document's place depends on nothing else: not on the machine, the order, the files, or the documents beside it.
-    Either split reads the whole corpus to find its own documents; a cache has them apart.
+    Nothing else decides where a document goes: not the machine, the order, the files, nor the other documents. Either split
+    reads the whole corpus to find its own documents; in a cache they are apart.
     """
 
     def __init__(self, source: seqio.DataSource, validation: float, *, text_key: str = "text", id_key: str | None = None):
         """
         Args:
-            source: the corpus, of which the split `train` is taken.
-            validation: the fraction for the split `validation`, in [0, 1).
-            text_key, id_key: its features that hold the text, and the id to be hashed, which is by default the text.
+            source: the corpus. Its split `train` is read.
+            validation: the fraction of documents that go to `validation`, in [0, 1).
+            text_key, id_key: its features that hold the text, and the id. The id is hashed; by default the text is.
         """
         check_fraction(validation)
         super().__init__(splits=("train", "validation"), performs_internal_shuffling=source.performs_internal_shuffling)
@@ -55,7 +59,7 @@ class HashSplit(seqio.DataSource):
         return f"HashSplit({self.source!r}, {self._validation}{key})"
 
     def check_splits(self) -> None:
-        """Raises a ValueError where the source has a `validation` of its own, which nobody would read. May open the source."""
+        """Raises a ValueError where the source has its own split `validation`, which nobody would read. May open the source."""
         if "validation" in self.source.splits:
             raise ValueError(
                 f"validation={self._validation} splits documents off `train`, but {self.source!r} has a split 'validation' of its"
@@ -85,7 +89,7 @@ class HashSplit(seqio.DataSource):
     ) -> tf.data.Dataset:
         """A dataset of the source's text and, where it has them, ids and problems; see `seqio.DataSource.get_dataset`.
 
-        A document without an id is a problem, where ids are wanted.
+        Where ids are wanted, a document without one is a problem.
 
         Raises:
             ValueError: there is no such split or feature; the source has a split `validation` of its own.

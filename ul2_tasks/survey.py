@@ -1,4 +1,4 @@
-"""What documents text files give: whether lines, paragraphs or files are documents, and whether a choice looks right."""
+"""What text files hold if a line, a paragraph or a file is a document, to choose between them and to check a choice."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from ul2_tasks.files import DOCUMENTS, Layout, Piece
+from ul2_tasks.files import DOCUMENTS, Layout, Segment
 from ul2_tasks.records import read
-from ul2_tasks.vocabularies import default_vocabulary
+from ul2_tasks.sentencepiece_vocabulary import default_vocabulary
 
-_BYTES, _FILES = 1 << 20, 64  # so much is looked at
-_CLOSING = "\"'”’»)]}*_"  # may follow what ends a sentence
+_BYTES, _FILES = 1 << 20, 64  # at most so much is read
+_CLOSING = "\"'”’»)]}*_"  # may follow the mark that ends a sentence
 _ENDS = ".!?…:。！？｡।؟۔"
 
 
 @dataclasses.dataclass(frozen=True)
 class Survey:
-    """What documents are like.
+    """Counts of some documents.
 
     Attributes:
-        documents: how many, blank ones too.
-        blank: how many are empty, or white space alone.
-        median_characters: of those that are not blank; 0, if there is none.
-        mid_sentence: how many do not end as a sentence ends, where the next one begins with a small letter: prose cut into lines.
-        median_tokens: of those that are not blank; None, where nothing was tokenized.
+        documents: how many there are, blank ones included.
+        blank: how many are empty or only white space.
+        median_characters: of the documents that are not blank; 0 if there is none.
+        mid_sentence: how many stop within a sentence: they do not end as a sentence does, and the next document begins with a
+            small letter. Many of them mean that the lines of wrapped prose were taken for documents.
+        median_tokens: of the documents that are not blank; None where nothing was tokenized.
     """
 
     documents: int
@@ -36,11 +37,11 @@ class Survey:
 
 
 def survey(texts: Iterable[str], encode: Callable[[str], Sequence[int]] | None = None) -> Survey:
-    """What documents are like.
+    """Counts documents.
 
     Args:
         texts: the documents, in the order of the corpus.
-        encode: tokenizes one, for `median_tokens`.
+        encode: tokenizes a document, for `median_tokens`.
     """
     texts = list(texts)
     stripped = [text.strip() for text in texts]
@@ -55,9 +56,10 @@ def survey(texts: Iterable[str], encode: Callable[[str], Sequence[int]] | None =
 
 
 def ways(paths: Sequence[str]) -> dict[str, Survey]:
-    """What each way to read text files gives, of the first megabyte in the first files: "line", "file" and "paragraph".
+    """Surveys of text files by what a document is in them: "line", "file" and "paragraph".
 
-    Tokens are those of the default vocabulary. What is not UTF-8 is left out.
+    It reads no more than the first megabyte of the first 64 files. Tokens are those of the default vocabulary. Documents that are
+    not UTF-8 are left out.
 
     Raises:
         OSError: a file cannot be reached.
@@ -65,7 +67,7 @@ def ways(paths: Sequence[str]) -> dict[str, Survey]:
     texts: dict[str, list[str]] = {documents: [] for documents in DOCUMENTS}
     left = _BYTES
     for path in paths[:_FILES]:
-        lines, paragraphs = (_texts(Piece(path, 0, left), documents) for documents in ("line", "paragraph"))
+        lines, paragraphs = (_texts(Segment(path, 0, left), documents) for documents in ("line", "paragraph"))
         for documents, read_here in {"line": lines, "paragraph": paragraphs, "file": ["\n".join(lines)]}.items():
             texts[documents] += read_here
         left -= sum(len(line.encode()) + 1 for line in lines)
@@ -76,23 +78,24 @@ def ways(paths: Sequence[str]) -> dict[str, Survey]:
 
 
 def in_words(paths: Sequence[str]) -> str:
-    """What each way to read these text files gives, in a sentence."""
+    """What each choice of `documents` gives for these text files, in a sentence."""
     found = ways(paths)
-    told = (
+    counts = (
         f"{documents!r} gives {each.documents:,} documents of {each.median_tokens:,} tokens in the median, {each.blank:,} blank"
         for documents, each in found.items()
     )
     return (
-        f"in the first {found['file'].documents} of {len(paths)} files, and no more than a megabyte, {'; '.join(told)} (tokens of"
+        f"in the first {found['file'].documents} of {len(paths)} files, and no more than a megabyte, {'; '.join(counts)} (tokens of"
         " the default vocabulary)"
     )
 
 
-def _texts(piece: Piece, documents: str) -> list[str]:
-    return [record.text.decode() for record in read(piece, Layout("text", documents)) if not record.problem]
+def _texts(segment: Segment, documents: str) -> list[str]:
+    return [record.text.decode() for record in read(segment, Layout("text", documents)) if not record.problem]
 
 
 def _goes_on(text: str, following: str) -> bool:
+    """Whether a sentence runs on from one document into the next."""
     return text.rstrip(_CLOSING)[-1:] not in _ENDS and following[:1].islower()
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from ul2_tasks.forks import check_process, tensorflow_has_run
 from ul2_tasks.passes import NO_EXAMPLE
 from ul2_tasks.registration import Registration
-from ul2_tasks.vocabularies import told_id_shift, with_id_shift
+from ul2_tasks.vocabularies import stated_id_shift, with_id_shift
 
 try:
     import torch
@@ -215,7 +215,7 @@ class _Stream:
     def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any], state: Mapping[str, Any] | None):
         self._iterator = iter(dataset)
         self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
-        self._id_shift = told_id_shift(dataset)
+        self._id_shift = stated_id_shift(dataset)
         self._pipeline = pipeline
         self._snapshot = state and state["snapshot"]
         self._given = 0

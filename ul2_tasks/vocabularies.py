@@ -1,26 +1,21 @@
-"""Which ids mean what: sentinels, modes, padding; what text may become; and the vocabulary that this package ships.
+"""Which ids of a vocabulary are special (sentinels, modes, padding), and which of these text could be encoded to.
 
-A vocabulary whose ids have names says so by the methods of `Pieces`, as those of `open_vocabulary` do. SeqIO's own
-SentencePiece vocabularies are read here. Of any other, such as `seqio.ByteVocabulary`, only sizes and EOS are known.
+The ids of a vocabulary have names if it has the methods of `pieces.Pieces`, as those of `open_vocabulary` do, or if it is one
+of SeqIO's SentencePiece vocabularies. Of any other, such as `seqio.ByteVocabulary`, only the sizes and EOS are known.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import operator
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.controlled_vocabulary import ORDINARY, ControlledVocabulary, Model, Piece, SentencePieceVocabulary, text_becomes_0
-
-DEFAULT_MODEL = pathlib.Path(__file__).parent / "data" / "default.model"
+from ul2_tasks.pieces import Pieces
+from ul2_tasks.sentencepiece_vocabulary import SentencePieces, text_becomes_0
 
 Mode = int | Sequence[int] | str
 
@@ -34,36 +29,21 @@ _PROBES = {
     "compatibility characters": "ﬁ½Ａ①",
     "combining characters": "e\u0301",
 }
-_CHARACTERS = "aéλяאبक中日한☃🙂"  # Latin, and of other scripts
+_CHARACTERS = "aéλяאبक中日한☃🙂"  # of several scripts
 
-_TOLD = "ul2_tasks_id_shift_"
-
-
-class Pieces(Protocol):
-    """What a vocabulary offers whose ids have names."""
-
-    identity: str
-    """All that ids mean beside the class, the sizes and EOS: equal for equal contents, wherever the files are."""
-
-    def piece_id(self, name: str) -> int | None:
-        """The id of the piece of this name, or None."""
-
-    def id_to_piece(self, id: int) -> str:
-        """The name of an id of the vocabulary."""
-
-    def is_ordinary(self, id: int) -> bool:
-        """Whether the id is for text, and so for nothing else."""
-
-    def literal_ids(self, ids: Iterable[int]) -> list[int]:
-        """Those of `ids`, none of them ordinary, that a text becomes which spells their pieces."""
-
-    def barring(self, ids: Iterable[int]) -> seqio.Vocabulary:
-        """The same vocabulary, but no text becomes one of `ids`, which are some that `literal_ids` gave."""
+_SHIFT = "ul2_tasks_id_shift_"
 
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
-    """The ids that one denoiser adds to the text's: sentinels in the order of use, the mode's, EOS; and those no text may have."""
+    """The ids that a denoiser adds to those of the text.
+
+    Attributes:
+        sentinels: in the order of use.
+        mode: the ids of the mode, none if the denoiser has no mode.
+        eos: what ends an example; None where the vocabulary has no EOS.
+        reserved: the ids that must not occur in text: padding, all sentinels, and all modes that are given by id.
+    """
 
     sentinels: tuple[int, ...]
     mode: tuple[int, ...]
@@ -71,18 +51,12 @@ class SpecialTokens:
     reserved: frozenset[int]
 
 
-def default_vocabulary() -> SentencePieceVocabulary:
-    """The vocabulary that ships with this package: 4,096 pieces trained on the embedded corpus by `train_vocabulary.py`.
-
-    Padding is 0, EOS 1, unknown 2; `<extra_id_0>` .. `<extra_id_255>`, `[R]`, `[S]` and `[X]` are control pieces, which
-    text can never produce, and decoding shows. It is there so that everything runs offline; real work passes its own. Opens no
-    file yet.
-    """
-    return SentencePieceVocabulary(str(DEFAULT_MODEL))
-
-
 def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
-    """Rows of an embedding that holds all ids of a vocabulary: a multiple of 128, as accelerators like it."""
+    """How many rows an embedding of all ids of a vocabulary needs, rounded up to a multiple of 128, which suits accelerators.
+
+    >>> embedding_rows(seqio.ByteVocabulary(extra_ids=100))  # 359 ids
+    384
+    """
     return -(-vocabulary.vocab_size // 128) * 128
 
 
@@ -124,12 +98,12 @@ def special_tokens(
 
 
 def check_padding(vocabulary: seqio.Vocabulary) -> None:
-    """Raises a ValueError if id 0, which all of SeqIO takes for padding, can come out of a text."""
+    """Raises a ValueError if text can be encoded to id 0, which all of SeqIO takes for padding."""
     if vocabulary.pad_id != 0:
         raise ValueError(f"{vocabulary} pads with {vocabulary.pad_id}, expected 0: SeqIO pads and packs with 0; shift the ids")
     if not isinstance(vocabulary, seqio.SentencePieceVocabulary):
         return
-    if vocabulary.eos_id == 0 or _text_becomes_0(vocabulary.sp_model):
+    if vocabulary.eos_id == 0 or text_becomes_0(vocabulary.sp_model):
         file = vocabulary.sentencepiece_model_file
         raise ValueError(
             f"id 0 of {vocabulary} is the token {vocabulary.tokenizer.id_to_piece(0)!r}, but SeqIO takes 0 for padding: inside an"
@@ -158,32 +132,35 @@ def special_ids(
     return frozenset().union(*reserved) - {vocabulary.pad_id}
 
 
-def literal_ids(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> list[int]:
-    """Those of the special ids, ascending, that a text becomes which spells their pieces, as `<extra_id_0>`.
+def encodable_ids(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> list[int]:
+    """The special ids, ascending, that a text is encoded to if it spells their pieces, such as "<extra_id_0>".
 
-    So it is with user-defined pieces, to which SeqIO's own extra ids belong; control pieces never come out of a text.
+    User-defined pieces of SentencePiece are of this kind, and SeqIO's own extra ids are such pieces. No text is encoded to
+    control pieces.
     """
     pieces = _pieces(vocabulary)
-    return [] if pieces is None else sorted(pieces.literal_ids(special_ids))
+    return [] if pieces is None else sorted(pieces.encodable_ids(special_ids))
 
 
 def text_vocabulary(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> seqio.Vocabulary:
-    """The vocabulary for text from outside: the same ids, but no text becomes a special one.
+    """The vocabulary to tokenize text with: the same ids, except that text is never encoded to a special one.
 
-    A text that spells the piece of a special id becomes ordinary ids, as any text does; every other text becomes what
-    it did before. Only for tokenizing: the names of some special ids are lost. Returns the vocabulary itself where no
-    text becomes one anyway. Opens the vocabulary.
+    A text that spells the piece of a special id is encoded to ordinary ids, like any text. All other texts are encoded as before.
+    Use it for tokenizing only, because the names of some special ids are lost. Opens the vocabulary.
 
     Args:
-        vocabulary: any; where its ids have no names (`Pieces`) nothing is known to bar.
+        vocabulary: any. It is returned as it is where its ids have no names, or where text is not encoded to special ids anyway.
         special_ids: see `special_ids`.
     """
-    literal = literal_ids(vocabulary, special_ids)
-    return _pieces(vocabulary).barring(literal) if literal else vocabulary
+    encodable = encodable_ids(vocabulary, special_ids)
+    return _pieces(vocabulary).never_encoding(encodable) if encodable else vocabulary
 
 
 def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
-    """What must be equal for ids to mean the same, wherever the files are: class, sizes, EOS, and the SHA-256 of its file."""
+    """What a vocabulary's ids mean, in words that are equal for equal contents: class, sizes, EOS, and the SHA-256 of its file.
+
+    Caches and exports store these words, so they hold no path and no module's name, and must not change.
+    """
     identity = getattr(_pieces(vocabulary) or vocabulary, "identity", None)
     return (
         f"{type(vocabulary).__name__}, {vocabulary.vocab_size} ids, {vocabulary.extra_ids} of them extra, eos {vocabulary.eos_id}"
@@ -192,13 +169,13 @@ def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
 
 
 def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
-    """The ids' names for people: the pieces where they have some, otherwise `<id>`."""
+    """The ids' names for people: their pieces, or `<id>` where ids have no names."""
     pieces = _pieces(vocabulary)
     return [f"<{id}>" if pieces is None else pieces.id_to_piece(int(id)) for id in ids]
 
 
 def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, int | tuple[int, ...] | str] | None:
-    """Modes with Python's own integers, which JSON knows.
+    """Modes with Python's own integers, as JSON needs them.
 
     Raises:
         ValueError: a mode is neither an id, nor ids, nor a text.
@@ -207,7 +184,7 @@ def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, int | tuple[int, 
 
 
 def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
-    """What of a text does not come back from its tokens, and what comes instead: a phrase each, none if all that is tried does."""
+    """What is lost when some probing texts are encoded and decoded: a phrase for each loss, which shows what comes back instead."""
 
     def back(text: str) -> str:
         return vocabulary.decode(vocabulary.encode(text))
@@ -218,7 +195,7 @@ def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
 
 
 def plain_sentinels(sentinels: Sequence[int] | str | None) -> tuple[int, ...] | str | None:
-    """Sentinels with Python's own integers.
+    """Sentinels with Python's own integers, as JSON needs them.
 
     Raises:
         ValueError: they are neither ids nor a name.
@@ -233,77 +210,29 @@ def plain_sentinels(sentinels: Sequence[int] | str | None) -> tuple[int, ...] | 
 
 
 def id_shift(vocabulary: seqio.Vocabulary) -> int:
-    """How much higher a vocabulary's ids are than those of the tokenizer that it was opened from, 0 or 1."""
+    """How much higher a vocabulary's ids are than those of the tokenizer's file that it was opened from, 0 or 1."""
     return getattr(vocabulary, "id_shift", 0)
 
 
 def with_id_shift(dataset: tf.data.Dataset, vocabulary: seqio.Vocabulary) -> tf.data.Dataset:
-    """The same examples, which tell `told_id_shift` the shift of their vocabulary, also after more steps of tf.data."""
+    """The same examples, marked with the shift of their vocabulary, which `stated_id_shift` finds after more steps of tf.data."""
     if not id_shift(vocabulary):
         return dataset
     options = tf.data.Options()
-    options.dataset_name = f"{_TOLD}{id_shift(vocabulary)}"  # of tf.data's options the one that changes nothing else
+    options.dataset_name = f"{_SHIFT}{id_shift(vocabulary)}"  # the one option of tf.data that changes nothing else
     return dataset.with_options(options)
 
 
-def told_id_shift(dataset: tf.data.Dataset) -> int:
-    """What `with_id_shift` told of a dataset, or of one that it was made of; otherwise 0."""
+def stated_id_shift(dataset: tf.data.Dataset) -> int:
+    """The shift with which `with_id_shift` marked a dataset, or one that it was made of; 0 where there is no mark."""
     name = dataset.options().dataset_name or ""
-    return int(name.removeprefix(_TOLD)) if name.startswith(_TOLD) else 0
-
-
-def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
-    """The names of sentinels and modes that a vocabulary is to have: `<extra_id_0>` .., then the modes.
-
-    Raises:
-        ValueError: a negative number of sentinels; a mode is empty, given twice or named as a sentinel; a bare string.
-    """
-    if isinstance(modes, str) or not all(isinstance(mode, str) and mode for mode in modes):
-        raise ValueError(f"modes is {modes!r}, expected names such as ('[R]', '[S]', '[X]')")
-    if sentinels < 0:
-        raise ValueError(f"sentinels is {sentinels}, expected how many the vocabulary is to have, 0 or more")
-    names = (*(f"<extra_id_{number}>" for number in range(sentinels)), *modes)
-    if len(set(names)) < len(names):
-        raise ValueError(f"modes is {modes!r}, expected names that differ from each other and from <extra_id_0> ..")
-    return names
+    return int(name.removeprefix(_SHIFT)) if name.startswith(_SHIFT) else 0
 
 
 def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
-        return _SentencePieces(vocabulary)
+        return SentencePieces(vocabulary)
     return vocabulary if hasattr(vocabulary, "piece_id") else None
-
-
-class _SentencePieces:
-    """The `Pieces` of a SentencePiece vocabulary."""
-
-    def __init__(self, vocabulary: seqio.SentencePieceVocabulary):
-        self._vocabulary = vocabulary
-
-    @property
-    def identity(self) -> str:
-        return f"sha256 {hashlib.sha256(self._vocabulary.sp_model).hexdigest()}"
-
-    def piece_id(self, name: str) -> int | None:
-        name = getattr(self._vocabulary, "spellings", {}).get(name, name)
-        for spelling in (name, "\u2581" + name):  # SeqIO's own extra ids start with a word boundary
-            id = self._vocabulary.tokenizer.piece_to_id(spelling)
-            if self.id_to_piece(id) == spelling:
-                return id
-        return None
-
-    def id_to_piece(self, id: int) -> str:
-        return self._vocabulary.tokenizer.id_to_piece(id)
-
-    def is_ordinary(self, id: int) -> bool:
-        return _piece_types(self._vocabulary.sp_model)[id] in ORDINARY
-
-    def literal_ids(self, ids: Iterable[int]) -> list[int]:
-        types = _piece_types(self._vocabulary.sp_model)
-        return [id for id in ids if types[id] == Piece.USER_DEFINED]
-
-    def barring(self, ids: Iterable[int]) -> seqio.Vocabulary:
-        return ControlledVocabulary(self._vocabulary, barred=frozenset(ids))
 
 
 def _piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
@@ -383,13 +312,3 @@ def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordi
                 f"{named} is the ordinary token {pieces.id_to_piece(id)!r}, which text contains; give control,"
                 " user-defined or unused pieces"
             )
-
-
-@functools.lru_cache(maxsize=8)
-def _piece_types(model: bytes) -> list[int]:
-    return [piece.type for piece in Model.FromString(model).pieces]
-
-
-@functools.lru_cache(maxsize=8)
-def _text_becomes_0(model: bytes) -> bool:
-    return text_becomes_0(Model.FromString(model))

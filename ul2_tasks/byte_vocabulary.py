@@ -1,0 +1,59 @@
+"""ByT5's vocabulary, in which each byte is an id, with names for the sentinels and modes after the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import seqio
+
+_BYTES = range(3, 259)  # the ids of the bytes 0 to 255
+
+
+class NamedByteVocabulary(seqio.ByteVocabulary):
+    """ByT5's vocabulary with named extra ids: modes from the first on, sentinels from the last downwards.
+
+        0 <pad>   1 </s>   2 <unk>   3 .. 258 bytes   259 [R]   260 [S]   261 [X]   262 <extra_id_N-1> .. <extra_id_0>
+
+    Args:
+        sentinels: how many.
+        modes: their names.
+
+    Attributes:
+        modes: the same names, a tuple.
+    """
+
+    def __init__(self, sentinels: int, modes: Sequence[str]):
+        super().__init__(extra_ids=sentinels + len(modes))
+        self.modes = tuple(modes)
+        self._special = {f"<extra_id_{number}>": self.vocab_size - 1 - number for number in range(sentinels)} | {
+            mode: _BYTES.stop + number for number, mode in enumerate(self.modes)
+        }
+        self._names = {0: "<pad>", 1: "</s>", 2: "<unk>", **{id: name for name, id in self._special.items()}}
+
+    @property
+    def identity(self) -> str:
+        """See `pieces.Pieces`, also for the other methods."""
+        return f"modes {' '.join(self.modes)}"
+
+    def piece_id(self, name: str) -> int | None:
+        return self._special.get(name)
+
+    def id_to_piece(self, id: int) -> str:
+        if id in _BYTES:
+            return f"<0x{id - _BYTES.start:02X}>"
+        return self._names[id]
+
+    def is_ordinary(self, id: int) -> bool:
+        return id in _BYTES
+
+    def encodable_ids(self, ids: Iterable[int]) -> list[int]:
+        return []  # text is encoded to bytes, whatever it spells
+
+    def never_encoding(self, ids: Iterable[int]) -> NamedByteVocabulary:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedByteVocabulary) and (self.extra_ids, self.modes) == (other.extra_ids, other.modes)
+
+    def __hash__(self) -> int:
+        return hash((self.extra_ids, self.modes))

@@ -1,0 +1,67 @@
+"""What a vocabulary's pieces are, in words that all kinds of vocabularies share; and the names of sentinels and modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import seqio
+
+DEFAULT_SENTINELS = 256
+PRESET_MODES = ("[R]", "[S]", "[X]")
+
+
+class Pieces(Protocol):
+    """The methods of a vocabulary whose ids have names. Vocabularies of `open_vocabulary` have them.
+
+    Text is *encoded* to ids. An ordinary id is there for text. Of the special ids, which are not, text is encoded to some when
+    it spells their pieces, as "<extra_id_0>"; to others it never is.
+    """
+
+    identity: str
+    """What the ids mean, apart from the class, the sizes and EOS: equal for equal contents, wherever the files are."""
+
+    def piece_id(self, name: str) -> int | None:
+        """The id of the piece of this name; None where there is none."""
+
+    def id_to_piece(self, id: int) -> str:
+        """The name of an id of the vocabulary."""
+
+    def is_ordinary(self, id: int) -> bool:
+        """Whether the id is there for text, and for nothing else."""
+
+    def encodable_ids(self, ids: Iterable[int]) -> list[int]:
+        """The ids among `ids` that a text is encoded to if it spells their pieces. None of `ids` is ordinary."""
+
+    def never_encoding(self, ids: Iterable[int]) -> seqio.Vocabulary:
+        """The same vocabulary, except that text is never encoded to `ids`, which are some of `encodable_ids`."""
+
+
+def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
+    """The names of the sentinels and modes that a vocabulary is to have.
+
+    >>> special_names(2, ["[R]", "[S]"])
+    ('<extra_id_0>', '<extra_id_1>', '[R]', '[S]')
+
+    Raises:
+        ValueError: `sentinels` is negative; `modes` is a bare string; a mode is empty, given twice or named as a sentinel.
+    """
+    if isinstance(modes, str) or not all(isinstance(mode, str) and mode for mode in modes):
+        raise ValueError(f"modes is {modes!r}, expected names such as ('[R]', '[S]', '[X]')")
+    if sentinels < 0:
+        raise ValueError(f"sentinels is {sentinels}, expected how many the vocabulary is to have, 0 or more")
+    names = (*(f"<extra_id_{number}>" for number in range(sentinels)), *modes)
+    if len(set(names)) < len(names):
+        raise ValueError(f"modes is {modes!r}, expected names that differ from each other and from <extra_id_0> ..")
+    return names
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """The name, in as many <> as it takes to differ from those that are taken.
+
+    >>> free_name("[R]", ["a", "[R]"])
+    '<[R]>'
+    """
+    while name in taken:
+        name = f"<{name}>"
+    return name
