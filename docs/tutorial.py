@@ -331,8 +331,8 @@ def train(steps):
 missing = [name for name in ("t5x", "airio", "jestimator") if importlib.util.find_spec(name) is None]
 if missing:
     print(
-        f'This step needs {", ".join(missing)}, in no package registry: see "Train with t5x" in README.md for how to put checkouts'
-        " on the path. These are the commands, to be given in this folder."
+        f"This step needs {', '.join(missing)}, in no package registry: docs/guides/train_with_t5x.md says how to put checkouts"
+        " of them on the path. These are the commands, to be given in this folder."
     )
 else:
     shutil.rmtree("run", ignore_errors=True)  # what an earlier run of this tutorial left
