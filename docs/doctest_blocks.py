@@ -6,7 +6,7 @@ import griffe
 
 
 class DoctestBlocks(griffe.Extension):
-    """Fences each paragraph that begins with `>>>`, and marks quoted names such as "<extra_id_0>", which Markdown takes for tags."""
+    """Fences each paragraph that begins with `>>>`, and marks names in quotes such as "<unused{}>", which would be tags."""
 
     def on_object(self, *, obj: griffe.Object, **_: object) -> None:
         if obj.docstring:

@@ -6,6 +6,7 @@ mkdocs.yml names this file as a hook. `pages()` needs no mkdocs; the tests read 
 import pathlib
 import re
 import sys
+import textwrap
 
 import click
 
@@ -64,7 +65,8 @@ def _command() -> str:
 
 def _help(command: click.Command, name: str, parent: click.Context | None) -> list[str]:
     """The sections of a command and of the commands under it."""
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    context = click.Context(command, info_name=name, parent=parent, **settings)
     words = context.command_path
     sections = [f"\n## {words}\n\n```text\n{command.get_help(context)}\n```\n"]
     for inner in getattr(command, "commands", {}).values():
@@ -86,7 +88,7 @@ def _gin_file(path: pathlib.Path) -> str:
     header = re.match(r"(#.*\n)*", text).group()
     name = path.relative_to(REPOSITORY)
     body = "".join(f"    {line}".rstrip() + "\n" for line in text[len(header) :].strip().splitlines())
-    described = re.sub(r"^# ?", "", header, flags=re.MULTILINE)
-    described = re.sub(r"((?:^ {2,}.*\n)+)", r"```shell\n\1```\n", described, flags=re.MULTILINE)
-    described = re.sub(r"<(?=\w+>)", r"\<", described)  # <extra_id_0> is no tag
+    described = re.sub(r"^# ?", "", header, flags=re.MULTILINE).replace("<", "&lt;")  # <extra_id_0> is no tag
+    commands = re.compile(r"(?:^ {2,}.*\n)+", re.MULTILINE)
+    described = commands.sub(lambda lines: f"```shell\n{textwrap.dedent(lines[0])}```\n", described)
     return f'\n## {name}\n\n{described}\n??? note "All of {name}"\n    ```python\n{body}    ```\n'

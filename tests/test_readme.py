@@ -271,8 +271,9 @@ def test_the_gin_of_readme_registers_a_corpus(folder):
     config = re.sub(r"^include .*\n", "", lines, flags=re.MULTILINE)
     program = f"""
 import gin, seqio, ul2_tasks
-gin.parse_config({config!r} + "ul2_tasks.register.vocabulary = %VOCABULARY")
-print(ul2_tasks.register(), seqio.MixtureRegistry.get("mine_mix").output_features["inputs"].vocabulary.vocab_size)
+gin.parse_config({config!r} + "NAME = @ul2_tasks.register()\\nul2_tasks.register.vocabulary = %VOCABULARY")
+name = gin.query_parameter("%NAME").scoped_configurable_fn()
+print(name, seqio.MixtureRegistry.get(name).output_features["inputs"].vocabulary.vocab_size)
 """
     paths = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = new_process.run("-c", program, cwd=folder, env=paths, check=True)
