@@ -213,6 +213,14 @@ def test_links_of_readme_are_files():
         assert "://" in target or (REPOSITORY / target).is_file(), target
 
 
+def test_the_table_of_files_has_each_file_once():
+    """A row names a file, or a folder with all that is in it."""
+    rows = re.findall(r"^\| `(ul2_\w+/[\w/.]*)` \|", WRITTEN["docs/explanation/how_it_is_built.md"], re.MULTILINE)
+    for path in (str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("ul2_*/**/*.py")):
+        assert sum(path == row or (row.endswith("/") and path.startswith(row)) for row in rows) == 1, path
+    assert all((REPOSITORY / row).exists() for row in rows)
+
+
 def test_every_page_is_in_the_navigation():
     navigation = (REPOSITORY / "mkdocs.yml").read_text().split("\nnav:\n")[1].split("\nvalidation:")[0]
     listed = re.findall(r"(\S+\.md)$", navigation, re.MULTILINE)
