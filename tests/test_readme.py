@@ -3,7 +3,6 @@
 import ast
 import importlib
 import importlib.util
-import json
 import pathlib
 import re
 import shlex
@@ -255,37 +254,34 @@ def test_the_site_builds(tmp_path):
         assert not [url for urls in loaded for url in urls if "//" in url], "all of it is on the disk"
 
 
-def test_the_gin_of_the_pages_mixes_two_corpora(tmp_path):
-    """In a process of its own, because gin's bindings are for a whole process."""
-    for name in ("web", "own"):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in embedded_documents()[:50]))
-    (lines,) = blocks("docs/guides/your_corpus.md", "gin")
-    config = "from __gin__ import dynamic_registration\nimport ul2_tasks\n" + lines
-    config = config.replace("/data/web/*.jsonl", f"{tmp_path}/web.jsonl").replace("/data/own/*.parquet", f"{tmp_path}/own.jsonl")
-    program = f"""
-import gin, seqio
-gin.parse_config({config!r})
-mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())
-print(mixture.name, len(mixture.tasks), {{task.name: mixture.get_rate(task) for task in mixture.tasks}}["web_s"])
-"""
+def printed_with_gin(config: str, program: str, folder: pathlib.Path) -> str:
+    """What a program prints after gin has read a configuration: in a process of its own, for which the bindings are."""
+    program = f"import gin, seqio\ngin.parse_config({config!r})\n{program}"
     paths = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = new_process.run("-c", program, cwd=tmp_path, env=paths, check=True)
-    assert done.stdout == "both_mix 10 1.5\n"
+    return new_process.run("-c", program, cwd=folder, env=paths, check=True).stdout
+
+
+def test_the_gin_of_the_pages_mixes_two_corpora(tmp_path):
+    """Whose files are not there, and not opened."""
+    (lines,) = blocks("docs/guides/your_corpus.md", "gin")
+    program = """
+mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())
+print(mixture.name, len(mixture.tasks), {task.name: mixture.get_rate(task) for task in mixture.tasks}["web_s"])
+"""
+    config = f"from __gin__ import dynamic_registration\nimport ul2_tasks\n{lines}"
+    assert printed_with_gin(config, program, tmp_path) == "both_mix 10 1.5\n"
 
 
 def test_the_gin_of_readme_registers_a_corpus(folder):
     """What it binds of ours; t5x's part is tested with t5x."""
     (lines,) = blocks(README, "gin")
     config = re.sub(r"^include .*\n", "", lines, flags=re.MULTILINE)
-    program = f"""
-import gin, seqio, ul2_tasks
-gin.parse_config({config!r} + "NAME = @ul2_tasks.register()\\nul2_tasks.register.vocabulary = %VOCABULARY")
+    program = """
 name = gin.query_parameter("%NAME").scoped_configurable_fn()
 print(name, seqio.MixtureRegistry.get(name).output_features["inputs"].vocabulary.vocab_size)
 """
-    paths = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = new_process.run("-c", program, cwd=folder, env=paths, check=True)
-    assert done.stdout == "mine_mix 759\n", "500 pieces, 256 sentinels and 3 modes"
+    bound = "NAME = @ul2_tasks.register()\nul2_tasks.register.vocabulary = %VOCABULARY"  # as ul2.gin has it
+    assert printed_with_gin(config + bound, program, folder) == "mine_mix 759\n", "500 pieces, 256 sentinels and 3 modes"
 
 
 def test_the_numbers_of_the_pages():
