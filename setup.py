@@ -27,6 +27,8 @@ DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
 
 DEV = ["ruff>=0.9"]
 
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29", *DEV]  # `mkdocs build --strict`
+
 setuptools.setup(
     name="ul2_tasks",
     version=VERSION,
@@ -36,9 +38,9 @@ setuptools.setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     # The gin files are in the package when it is installed, so that they come with it.
-    packages=["ul2_tasks", "ul2_command", "ul2_tasks.gin", "ul2_tasks.gin.models"],
+    packages=[*setuptools.find_packages(include=["ul2_*"]), "ul2_tasks.gin", "ul2_tasks.gin.models"],
     package_dir={"ul2_tasks.gin": "gin"},
-    package_data={"ul2_tasks": ["data/*"], "ul2_tasks.gin": ["*.gin"], "ul2_tasks.gin.models": ["*.gin"]},
+    package_data={"ul2_tasks": ["py.typed", "data/*"], "ul2_tasks.gin": ["*.gin"], "ul2_tasks.gin.models": ["*.gin"]},
     python_requires=">=3.10,<3.14",
     install_requires=[
         "seqio>=0.0.20,<0.1",
@@ -62,6 +64,7 @@ setuptools.setup(
         "dask": DASK,
         "huggingface": HUGGING_FACE,
         "report": REPORT,
+        "docs": DOCS,
         "torch": TORCH,
         "t5": T5,  # t5.data, for downstream tasks and as the benchmarks' peer
         "t5x": T5X,
@@ -71,7 +74,7 @@ setuptools.setup(
             *DASK,
             *HUGGING_FACE,
             *REPORT,
-            *DEV,
+            *DOCS,
             "selenium>=4.20",  # drives the report's page in Chromium
             # No torch, which would bring gigabytes of CUDA: the tests that need it skip, and .ci/run adds a CPU build.
             "pytest>=8",

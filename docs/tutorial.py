@@ -1,14 +1,14 @@
 # %% [markdown]
 # # From text files to a training run, in ten steps
 #
-# This file is a notebook: Jupyter (with jupytext), VS Code and PyCharm open it as cells. It is a script as well:
+# This tutorial is the file `docs/tutorial.py`. It is a notebook: Jupyter (with jupytext), VS Code and PyCharm open it as
+# cells. It is a script as well. This runs it from top to bottom, in two minutes on two CPU cores:
 #
 #     pip install '.[cache,report]'
 #     python docs/tutorial.py            # in the folder tutorial/; or give another one
 #
-# runs it from top to bottom, in two minutes on two CPU cores. Everything it makes is in that folder, and it can be run again.
-# Steps 8 and 9 need the extras `report` and `cache`. Step 10 trains, for a minute more, if t5x is on the path, and says how to put
-# it there if it is not.
+# Everything it makes is in that folder. It can be run again. Steps 8 and 9 need the extras `report` and `cache`. Step 10
+# trains for a minute more if t5x is on the path; if it is not, the step says how to put it there.
 
 # %%
 # ruff: noqa: E402
@@ -52,12 +52,12 @@ def ul2(*arguments, statuses=(0,)):
 # %% [markdown]
 # ## 1. Text files
 #
-# A corpus is files: text, JSON Lines, Parquet, Arrow or TFRecord, compressed or not. This cell writes eight files of JSON Lines,
-# some 500 documents of English prose that every Python has; put yours into `texts/` instead. (Of text files say, too, what a
-# document is in them: `--documents paragraph`, or line, or file.) Many files are better than one: the denoisers, and the hosts of a
-# large run, share them out.
+# A corpus is files: text, JSON Lines, Parquet, Arrow or TFRecord, compressed or not. This cell writes eight files of JSON
+# Lines. They hold some 500 documents of English prose that every Python has. Put your own into `texts/` instead. (If they are
+# text files, say what a document is in them: `--documents paragraph`, or line, or file.) Many files are better than one,
+# because the denoisers, and the hosts of a large run, share them out.
 #
-# The last file ends with a line that is no document, as real corpora have them.
+# The last file ends with a line that is no document. Real corpora have such lines.
 
 # %%
 print("\n## 1. Text files")
@@ -78,9 +78,9 @@ print(f"{len(documents)} documents, {sum(map(len, documents)):,} characters")
 # %% [markdown]
 # ## 2. Look for problems
 #
-# `ul2 doctor` looks at the installation, the vocabulary, the first 1,000 documents and the lengths, and says of each problem what
-# mends it. It ends with status 1 if there is one; it will find our line. `--validation 0.05` splits off 5 % of the documents, by
-# a hash of their text: the same ones on every machine.
+# `ul2 doctor` looks at the installation, the vocabulary, the first 1,000 documents and the lengths. It says what mends each
+# problem, and ends with status 1 if there is one. It will find our line. `--validation 0.05` splits off 5 % of the documents
+# by a hash of their text: the same documents on every machine.
 
 # %%
 print("\n## 2. Look for problems")
@@ -88,7 +88,7 @@ print("\n## 2. Look for problems")
 ul2("doctor", "mine", "--corpus", "texts/*.jsonl", "--validation", "0.05", "--lengths", "128,128", statuses=(0, 1))
 
 # %% [markdown]
-# We take the line out. (`--on_error skip`, or `register(on_error="skip")`, would leave such records out and count them.)
+# We remove the line. (`--on_error skip`, or `register(on_error="skip")`, would leave such records out and count them.)
 
 # %%
 good = [line for line in (TEXTS / "7.jsonl").read_text().splitlines() if "text" in json.loads(line)]
@@ -98,9 +98,9 @@ print(f"texts/7.jsonl has {len(good)} documents now")
 # %% [markdown]
 # ## 3. A vocabulary
 #
-# A SentencePiece model of 3,000 pieces, among them 256 sentinels and three modes, which are control pieces: no text becomes
-# one. Its tokens give every text back as it was, line feeds and runs of spaces too. A real run has 32,000 pieces or more; or it
-# takes a vocabulary that is there, of SentencePiece or Hugging Face.
+# We train a SentencePiece model of 3,000 pieces. Among them are 256 sentinels and three modes. They are control pieces: no
+# text becomes one. The tokens give every text back as it was, line feeds and runs of spaces too. A real run has 32,000 pieces
+# or more, or it takes a vocabulary of SentencePiece or Hugging Face that is there already.
 
 # %%
 print("\n## 3. A vocabulary")
@@ -112,7 +112,8 @@ ul2("vocab", "train", "--corpus", "texts/*.jsonl", "--size", "3000", "--output",
 # %% [markdown]
 # ## 4. Denoisers and lengths
 #
-# The default is the mixture of T5Gemma 2: R1, R2, X1, X2 and S. What becomes of it with inputs and targets of 128 tokens?
+# The default is the mixture of T5Gemma 2: R1, R2, X1, X2 and S. This command shows what it is with inputs and targets of 128
+# tokens.
 
 # %%
 print("\n## 4. Denoisers and lengths")
@@ -120,11 +121,11 @@ print("\n## 4. Denoisers and lengths")
 ul2("lengths", "mine", "--vocabulary", "my.model", "--lengths", "128,128")
 
 # %% [markdown]
-# X1 asks for spans of 32 tokens, but its chunk of 147 tokens has 22 tokens of noise: one span, and a short one. So at 128 tokens
-# we drop it, and take one of our own in its place: half of the text, in spans of 8, as UL2's paper has it.
+# X1 asks for spans of 32 tokens, but its chunk of 147 tokens has 22 tokens of noise: one span, and a short one. So at 128
+# tokens we drop it. In its place we take a denoiser of UL2's paper, which hides half of the text in spans of 8.
 #
-# The second table is about packing. Full chunks leave a third of the inputs empty; shorter ones, for `register(chunk_tokens=..)`,
-# would fill nearly all, but teach shorter contexts. We keep full chunks.
+# The second table is about packing. Full chunks leave a third of the inputs empty. Shorter ones, for
+# `register(chunk_tokens=..)`, would fill nearly all of them, but teach shorter contexts. We keep full chunks.
 #
 # What we choose goes into a module, because others need it too: the commands, the workers of the cache, the training run.
 
@@ -149,8 +150,8 @@ print("a full chunk of X8:", chunk_length(X8, LENGTHS))
 # %% [markdown]
 # ## 5. Register
 #
-# `register` gives all of it a name: the corpus `mine_corpus`, a task for each denoiser, `mine_r1` to `mine_s`, and the mixture
-# `mine_mix`. It opens no file yet. Every program that imports the module has the mixture; the doctor looks at it once more.
+# `register` gives all of it names: the corpus `mine_corpus`, a task for each denoiser, `mine_r1` to `mine_s`, and the mixture
+# `mine_mix`. It opens no file yet. Every program that imports the module has the mixture. The doctor looks at it once more.
 
 # %%
 print("\n## 5. Register")
@@ -177,7 +178,8 @@ ul2("doctor", "mine", "--module", "my_corpora", "--lengths", "128,128", statuses
 # %% [markdown]
 # ## 6. Look at examples
 #
-# One of each mode, as the model sees it: the mode, text with sentinels where noise was cut out, and the noise in the targets.
+# These are examples of each mode, as the model sees them. The inputs are the mode, and text with sentinels where the noise
+# was. The targets are the noise.
 
 # %%
 print("\n## 6. Look at examples")
@@ -188,9 +190,9 @@ ul2("show", "mine", "--module", "my_corpora", "--lengths", "128,128", *one_of_ea
 # %% [markdown]
 # ## 7. Measure
 #
-# `ul2 stats` draws mixed examples, 500 here and 4,000 by default, and compares them with what the objective asks for. What must
-# hold whatever the text is, is a law: nothing is truncated, every full chunk has exactly its noise, no two tasks read the
-# same text at a time. A broken law is status 1, and would end this script. The same numbers are in `stats/statistics.json`.
+# `ul2 stats` draws mixed examples, 500 here and 4,000 by default, and compares them with what the objective asks for. A law
+# is what must hold for any text: nothing is truncated, every full chunk has exactly its noise, no two tasks read the same
+# text at a time. A broken law is status 1, and would end this script. The same numbers are in `stats/statistics.json`.
 
 # %%
 print("\n## 7. Measure")
@@ -211,7 +213,8 @@ print(f"{len(holding)} of {len(statistics['laws'])} laws hold")
 # %% [markdown]
 # ## 8. A page for others
 #
-# The same as a page with plots and examples to step through: one file, to open in a browser or to send to others.
+# `ul2 report` makes the same a page with plots, and examples to step through. It is one file, to open in a browser or to
+# send.
 
 # %%
 print("\n## 8. A page for others")
@@ -222,8 +225,8 @@ print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
 # %% [markdown]
 # ## 9. Cache and batches
 #
-# Tokenizing costs far more than drawing noise, so it is done once: a Beam job writes the tokens of `mine_corpus`, which all five
-# denoisers read. `ul2 verify` reads them again, and compares with the checksums in the cache's `manifest.json`.
+# Tokenizing costs far more than drawing noise. So it is done once: a Beam job writes the tokens of `mine_corpus`, which all
+# five denoisers read. `ul2 verify` reads them again, and compares them with the checksums in the cache's `manifest.json`.
 
 # %%
 print("\n## 9. Cache and batches")
@@ -266,8 +269,9 @@ for feature in ("encoder_input_tokens", "decoder_target_tokens"):
     print(f"{feature}: {np.mean([batch[feature].numpy() != 0 for batch in read]):.1%} of the places hold a token")
 
 # %% [markdown]
-# The place in the data is a part of a checkpoint. We save it, read two batches, and read them again from another iterator. It
-# would be the same in another process, next week; and an iterator of other rates, lengths or another vocabulary would be refused.
+# The place in the data belongs to a checkpoint. We save it, read two batches, and read them again from another iterator. In
+# another process, next week, they would be the same. An iterator of other rates, lengths or another vocabulary would be
+# refused.
 
 # %%
 saved = tf.train.Checkpoint(iterator=batches).write("place/checkpoint")
@@ -282,9 +286,9 @@ print("the resumed batches are", "equal" if same else "DIFFERENT")
 # %% [markdown]
 # ## 10. Train
 #
-# t5x trains from gin files. Ours takes `ul2_tiny.gin`, a model for a laptop's CPU, and binds three things: the vocabulary, which
-# the model, its embedding and the tasks share, our mixture, and the cache. A real run takes `ul2.gin` and a size,
-# such as `gin/models/base.gin`.
+# t5x trains from gin files. Ours takes `ul2_tiny.gin`, a model for a laptop's CPU, and binds three things: our mixture, the
+# cache, and the vocabulary, which the model, its embedding and the tasks share. A real run takes `ul2.gin` and a size, such
+# as `gin/models/base.gin`.
 
 # %%
 print("\n## 10. Train")
@@ -331,16 +335,16 @@ def train(steps):
 missing = [name for name in ("t5x", "airio", "jestimator") if importlib.util.find_spec(name) is None]
 if missing:
     print(
-        f'This step needs {", ".join(missing)}, in no package registry: see "Train with t5x" in README.md for how to put checkouts'
-        " on the path. These are the commands, to be given in this folder."
+        f"This step needs {', '.join(missing)}, in no package registry: docs/guides/train_with_t5x.md says how to put checkouts"
+        " of them on the path. These are the commands, to be given in this folder."
     )
 else:
     shutil.rmtree("run", ignore_errors=True)  # what an earlier run of this tutorial left
 train(10)
 
 # %% [markdown]
-# Ten steps left a checkpoint of the model, the optimizer and the place in the data. The same command with more steps goes on from
-# there, with the losses of a run that never stopped.
+# Ten steps left a checkpoint of the model, the optimizer and the place in the data. The same command with more steps goes on
+# from it, with the losses of a run that never stopped.
 
 # %%
 train(20)

@@ -1,54 +1,122 @@
-"""The README's Python runs as it stands, and its numbers are those of the code."""
+"""README and the pages of docs/: their Python runs as it stands, and their numbers, names and links are those of the code."""
 
 import ast
-import json
+import importlib
+import importlib.util
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 import textwrap
 
 import click
 import new_process
 import pytest
 import sentencepiece
+from test_packing import ADVICE
 
+import ul2_tasks
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.memory import embedded_documents
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
-README = (REPOSITORY / "README.md").read_text()
+README = "README.md"
+ROOT = (README, "CONTRIBUTING.md", "CHANGELOG.md")
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# What is checked of a page's Python beyond that it runs; it goes on where the page's blocks end.
+CHECKS = {
+    README: """
+assert sorted(example) == ["inputs", "targets"]
+assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.MODEL_FEATURES
+""",
+    "docs/getting_started.md": """
+assert sorted(example) == ["inputs", "targets"]
+assert "encoder_segment_ids" in batches.element_spec
+""",
+    "docs/guides/your_corpus.md": """
+import seqio
+mixture = seqio.get_mixture_or_task(name)
+example = next(mixture.get_dataset({"inputs": 64, "targets": 64}, split="train", seed=0).as_numpy_iterator())
+assert [len(seqio.get_mixture_or_task(one).tasks) for one in (web, own)] == [5, 6] and 0 < len(example["inputs"]) <= 64
+""",
+    "docs/guides/your_denoisers.md": """
+import seqio
+assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
+""",
+    "docs/guides/resume.md": "",
+    "docs/guides/pytorch_and_transformers.md": """
+assert list(row) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
+assert all(len(values) == 8 for values in row.values())
+assert len(batch["labels"]) == 32 and loss.isfinite()
+""",
+}
 
 
-def indented_blocks() -> list[str]:
-    """What README shows as commands, output or gin: the blocks that are indented and not fenced."""
-    unfenced = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
-    return [textwrap.dedent(block) for block in re.findall(r"(?:^ {4}.*\n|^ {6}.*\n|(?<=\n)\n(?= {4}))+", unfenced, re.MULTILINE)]
+def generated() -> dict[str, str]:
+    """The pages that are made when the site is built."""
+    spec = importlib.util.spec_from_file_location("generated_pages", REPOSITORY / "docs" / "generated_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {f"docs/{path}": text for path, text in module.pages().items()}
+
+
+WRITTEN = {name: (REPOSITORY / name).read_text() for name in ROOT} | {
+    str(path.relative_to(REPOSITORY)): path.read_text() for path in sorted((REPOSITORY / "docs").rglob("*.md"))
+}
+GENERATED = generated()
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return [text for name, text in FENCED.findall(WRITTEN[page]) if name == language]
+
+
+def indented_blocks(page: str) -> list[str]:
+    """Commands and output that are indented and not fenced."""
+    return [textwrap.dedent(block) for block in re.findall(r"(?:^ {4}.*\n|(?<=\n)\n(?= {4}))+", unfenced(page), re.MULTILINE)]
+
+
+def unfenced(page: str) -> str:
+    return FENCED.sub("", WRITTEN[page])
 
 
 def commands(*words: str) -> list[list[str]]:
-    """The command lines of README that begin with these words, split as a shell would."""
-    lines = "\n".join(indented_blocks()).replace("\\\n", " ").splitlines()
+    """The command lines of all pages that begin with these words, split as a shell would."""
+    shown = "\n".join(block for page in WRITTEN for block in (*indented_blocks(page), *blocks(page, "shell")))
+    lines = shown.replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True) for line in lines if line.split()[: len(words)] == list(words)]
 
 
-def test_all_of_its_python_stands_in_blocks_that_are_run():
-    assert len(indented_blocks()) > 15
-    for block in indented_blocks():
-        with pytest.raises(SyntaxError):
-            ast.parse(block)
+def words_of(page: str) -> str:
+    return re.sub(r"\s+", " ", WRITTEN[page])
 
 
-def test_the_python_of_the_readme_runs(tmp_path):
-    """As one script, in a folder that has the corpus and the vocabulary that it speaks of."""
-    for package in ("torch", "transformers", "accelerate"):
-        pytest.importorskip(package, reason="the extra torch is not installed")
-    documents = embedded_documents()
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "one.txt").write_text("\n\n".join(documents))
+def test_readme_is_two_screens():
+    assert len(WRITTEN[README].splitlines()) <= 110
+
+
+def test_all_python_stands_in_blocks_that_are_run():
+    for page in WRITTEN:
+        assert {language for language, _ in FENCED.findall(WRITTEN[page])} <= {"python", "shell", "text", "gin"}, page
+        shown = [*indented_blocks(page), *(block for kind in ("shell", "text", "gin") for block in blocks(page, kind))]
+        for block in shown:
+            with pytest.raises(SyntaxError):
+                ast.parse(block)
+    with_python = {page for page in WRITTEN if blocks(page, "python")}
+    assert with_python - CHECKS.keys() == {"docs/guides/pack.md"}, "of which the next test but one knows the number"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """A folder with the corpus and the vocabulary that the pages speak of."""
+    path, documents = tmp_path_factory.mktemp("pages"), embedded_documents()
+    (path / "corpus").mkdir()
+    (path / "corpus" / "one.txt").write_text("\n\n".join(documents))
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(documents[:100]),
-        model_prefix=str(tmp_path / "my"),
+        model_prefix=str(path / "my"),
         vocab_size=500,
         pad_id=0,
         eos_id=1,
@@ -56,46 +124,36 @@ def test_the_python_of_the_readme_runs(tmp_path):
         bos_id=-1,
         minloglevel=2,
     )
-    ends = {
-        "batches = seqio": "print(sorted(example), sorted(next(batches.as_numpy_iterator())))",
-        "named = seqio": "",
-        "web = register": """
-both = seqio.get_mixture_or_task(name).get_dataset({"inputs": 256, "targets": 256}, split="train", seed=0)
-print(*(len(seqio.get_mixture_or_task(n).tasks) for n in (web, own)), len(next(both.as_numpy_iterator())["inputs"]))""",
-        "print(chunk_length": "",
-        "print(best_chunk_tokens": "",
-        "converter = HuggingFace": "print(*row, *row['labels'].shape[:1])",
-        "dataset = UL2IterableDataset": "print(list(batch) == list(row), loss.isfinite().item())",
-        "examples = UL2IterableDataset": "",
-        "collator = ul2_tasks": "print(len(batch['labels']), loss.isfinite().item())",
-        "half = register": "print(half, seqio.get_mixture_or_task(half).total_rate)",
-    }
-    blocks = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    assert [key for block, key in zip(blocks, ends) if key in block] == list(ends), "each block is known here"
-    script = tmp_path / "readme.py"
-    script.write_text("\n".join(f"{block}\nprint('\\n#')\n{end}\nprint('\\n#')" for block, end in zip(blocks, ends.values())))
-    done = new_process.run(
-        script, cwd=tmp_path, env={"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}, check=True, timeout=1200
-    )
-    printed = dict(zip([f"{key}{part}" for key in ends for part in ("", " end")], map(str.strip, done.stdout.split("\n#\n"))))
-    assert printed["batches = seqio end"].startswith("['inputs', 'targets'] ['decoder_input_tokens'")
-    assert re.fullmatch("b'(r1|r2|x1|x2|s)'", printed["named = seqio"])
-    tasks, length = printed["web = register end"].rsplit(" ", 1)
-    assert (tasks, 0 < int(length) <= 256) == ("5 6", True)
-    for key in ("print(chunk_length", "print(best_chunk_tokens"):
-        assert f"# {printed[key]}\n" in README
-    row = "input_ids attention_mask decoder_input_ids decoder_attention_mask labels 8"
-    assert printed["converter = HuggingFace end"] == row
-    assert printed["dataset = UL2IterableDataset end"] == "True True"
-    trained = ast.literal_eval(printed["examples = UL2IterableDataset"].splitlines()[-1])
-    assert 0 < float(trained["train_loss"]) < 12
-    assert printed["collator = ul2_tasks end"] == "32 True"
-    assert printed["half = register end"] == "half_mix 16.0"
+    return path
 
 
-def test_each_command_of_the_readme_has_the_options_that_it_shows():
+@pytest.mark.parametrize("page", CHECKS)
+def test_the_python_of_a_page_runs(page, folder):
+    """As one script. Comments right after a print are what it prints; other blocks run with budgets of 128 instead of 512."""
+    if any("torch" in block for block in blocks(page, "python")):
+        for package in ("torch", "transformers", "accelerate"):
+            pytest.importorskip(package, reason="the extra torch is not installed")
+    told = [re.findall(r"^print\(.*\n((?:# .*\n)+)", block, re.MULTILINE) for block in blocks(page, "python")]
+    shown = [block if "Chunk(" in block else block.replace("512", "128") for block in blocks(page, "python")]
+    script = folder / f"{pathlib.Path(page).stem}.py"
+    script.write_text("\n".join([*shown, CHECKS[page]]))
+    environment = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    done = new_process.run(script, cwd=folder, env=environment, check=True, timeout=600)
+    for text in (text for texts in told for text in texts):
+        assert re.sub("^# ", "", text, flags=re.MULTILINE) in done.stdout
+    if "such as b'r2'" in WRITTEN[page]:
+        assert re.search("^b'(r1|r2|x1|x2|s)'$", done.stdout, re.MULTILINE)
+
+
+def test_the_advice_is_that_of_the_tests_of_packing():
+    (block,) = blocks("docs/guides/pack.md", "python")
+    assert f"# {ADVICE}\n" in block
+    assert f"--chunk_tokens {','.join(f'{name}={tokens}' for name, tokens in ADVICE.items())}`" in words_of("docs/guides/pack.md")
+
+
+def test_each_command_has_the_options_that_are_shown():
     shown = commands("ul2")
-    assert len(shown) > 8
+    assert len(shown) > 12
     for _, name, *arguments in shown:
         command = main.commands[name]
         if isinstance(command, click.Group):
@@ -104,55 +162,162 @@ def test_each_command_of_the_readme_has_the_options_that_it_shows():
         command.make_context(name, arguments)
 
 
-def test_each_script_and_extra_that_the_readme_names_is_there():
-    benchmarks = commands(".venv-test/bin/python")
+def test_each_script_and_extra_that_is_named_is_there():
+    benchmarks = [line for line in commands(".venv-test/bin/python") if line[1] != "-m"]
     assert len(benchmarks) > 4
     for _, script, *arguments in benchmarks:
         text = (REPOSITORY / script).read_text()
         assert all(f'"{argument}"' in text for argument in arguments if argument.startswith("--")), arguments
-    extras = re.findall(r"pip install '\.\[(.*?)\]'", README)
-    assert len(extras) > 4
+    everything = "\n".join(WRITTEN.values())
+    extras = {extra for names in re.findall(r"'\.\[(.*?)\]'", everything) for extra in names.split(",")}
+    assert len(extras) > 7
     assert all(f'"{extra}": ' in (REPOSITORY / "setup.py").read_text() for extra in extras)
-    files = re.findall(r"--gin_file=(\S+)", README)
-    assert len(files) > 2
+    files = set(re.findall(r"--gin_file=(gin/\S+)", everything)) | set(re.findall(r"^include '(gin/.*)'", everything, re.MULTILINE))
+    assert len(files) > 3
     assert all((REPOSITORY / file).is_file() for file in files)
 
 
-def test_the_gin_of_the_readme_mixes_two_corpora(tmp_path):
-    """In a process of its own, because gin's bindings are for a whole process."""
-    for name in ("web", "own"):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in embedded_documents()[:50]))
-    (lines,) = re.findall(r"^      (MIXTURE_OR_TASK_NAME = @ul2_tasks\.mix\(\)\n(?:      .*\n)+)", README, re.MULTILINE)
-    config = "from __gin__ import dynamic_registration\nimport ul2_tasks\n" + re.sub("^ +", "", lines, flags=re.MULTILINE)
-    config = config.replace("/data/web/*.jsonl", f"{tmp_path}/web.jsonl").replace("/data/own/*.parquet", f"{tmp_path}/own.jsonl")
-    program = f"""
-import gin, seqio
-gin.parse_config({config!r})
-mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())
-print(mixture.name, len(mixture.tasks), {{task.name: mixture.get_rate(task) for task in mixture.tasks}}["web_s"])
-print(len(next(mixture.get_dataset({{"inputs": 64, "targets": 64}}, seed=0).as_numpy_iterator())["inputs"]))
-"""
+def test_each_name_of_the_package_that_is_written_out_is_there():
+    """Bindings of gin name arguments, and are tested where gin reads them."""
+    documented = set(re.findall(r"^::: (\S+)", WRITTEN["docs/reference/python.md"], re.MULTILINE))
+    assert documented >= {f"ul2_tasks.{name}" for name in ul2_tasks.__all__}
+    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in WRITTEN.values())
+    for name in sorted(set(re.findall(r"\bul2_tasks(?:\.\w+)+", text))):
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute) or importlib.util.find_spec(name), name
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as the site and GitHub have it."""
+    return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
+
+
+def test_links_lead_somewhere():
+    links = 0
+    for page, text in {**WRITTEN, **GENERATED}.items():
+        pages = {**WRITTEN, **GENERATED} if page.startswith("docs/") else {**GENERATED, **WRITTEN}
+        for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", text)):
+            if "://" in target:
+                continue
+            links += 1
+            path, _, anchor = target.partition("#")
+            file = (REPOSITORY / page).parent.joinpath(path).resolve() if path else REPOSITORY / page
+            name = str(file.relative_to(REPOSITORY))
+            assert name in pages or file.is_file(), f"{page}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", FENCED.sub("", pages[name]), re.MULTILINE)
+                assert anchor in map(slug, headings), f"{page}: {target}"
+    assert links > 60
+
+
+def test_links_of_readme_are_files():
+    """It is read on GitHub too, where no page is generated."""
+    for target in re.findall(r"\]\(([^)#\s]+)", unfenced(README)):
+        assert "://" in target or (REPOSITORY / target).is_file(), target
+
+
+def test_the_table_of_files_has_each_file_once():
+    """A row names a file, or a folder with all that is in it."""
+    rows = re.findall(r"^\| `(ul2_\w+/[\w/.]*)` \|", WRITTEN["docs/explanation/how_it_is_built.md"], re.MULTILINE)
+    for path in (str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("ul2_*/**/*.py")):
+        assert sum(path == row or (row.endswith("/") and path.startswith(row)) for row in rows) == 1, path
+    assert all((REPOSITORY / row).exists() for row in rows)
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (REPOSITORY / "mkdocs.yml").read_text().split("\nnav:\n")[1].split("\nvalidation:")[0]
+    listed = re.findall(r"(\S+\.md)$", navigation, re.MULTILINE)
+    pages = {name.removeprefix("docs/") for name in {**WRITTEN, **GENERATED} if name.startswith("docs/")}
+    assert sorted(listed) == sorted(pages)
+
+
+def test_generated_pages_hold_what_they_are_made_of():
+    assert all(f"\n## ul2 {name}\n" in GENERATED["docs/reference/command.md"] for name in main.commands)
+    assert "--max_documents" in GENERATED["docs/reference/command.md"]
+    for path in (REPOSITORY / "gin").rglob("*.gin"):
+        assert f"\n## {path.relative_to(REPOSITORY)}\n" in GENERATED["docs/reference/gin.md"]
+    assert len(re.findall(r"^## \d+\. ", GENERATED["docs/tutorial.md"], re.MULTILINE)) == 10
+
+
+def test_the_site_builds(tmp_path):
+    pytest.importorskip("mkdocstrings", reason="the extra docs is not installed")
+    pytest.importorskip("material", reason="the extra docs is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    python = (tmp_path / "reference" / "python.html").read_text()
+    assert all(f'id="ul2_tasks.{name}"' in python for name in ul2_tasks.__all__)
+    for page in tmp_path.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|img|iframe)[^>]* src="?([^"\s>]+)|<link[^>]* rel="?stylesheet"? href="?([^"\s>]+)', page.read_text()
+        )
+        assert not [url for urls in loaded for url in urls if "//" in url], "all of it is on the disk"
+
+
+def printed_with_gin(config: str, program: str, folder: pathlib.Path) -> str:
+    """What a program prints after gin has read a configuration: in a process of its own, for which the bindings are."""
+    program = f"import gin, seqio\ngin.parse_config({config!r})\n{program}"
     paths = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = new_process.run("-c", program, cwd=tmp_path, env=paths)
-    assert done.returncode == 0, done.stderr[-3000:]
-    mixture, length = done.stdout.splitlines()
-    assert mixture == "both_mix 10 1.5"
-    assert 0 < int(length) <= 64
+    return new_process.run("-c", program, cwd=folder, env=paths, check=True).stdout
 
 
-def test_the_numbers_of_the_readme():
+def test_the_gin_of_the_pages_mixes_two_corpora(tmp_path):
+    """Whose files are not there, and not opened."""
+    (lines,) = blocks("docs/guides/your_corpus.md", "gin")
+    program = """
+mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())
+print(mixture.name, len(mixture.tasks), {task.name: mixture.get_rate(task) for task in mixture.tasks}["web_s"])
+"""
+    config = f"from __gin__ import dynamic_registration\nimport ul2_tasks\n{lines}"
+    assert printed_with_gin(config, program, tmp_path) == "both_mix 10 1.5\n"
+
+
+def test_the_gin_of_readme_registers_a_corpus(folder):
+    """What it binds of ours; t5x's part is tested with t5x."""
+    (lines,) = blocks(README, "gin")
+    config = re.sub(r"^include .*\n", "", lines, flags=re.MULTILINE)
+    program = """
+name = gin.query_parameter("%NAME").scoped_configurable_fn()
+print(name, seqio.MixtureRegistry.get(name).output_features["inputs"].vocabulary.vocab_size)
+"""
+    bound = "NAME = @ul2_tasks.register()\nul2_tasks.register.vocabulary = %VOCABULARY"  # as ul2.gin has it
+    assert printed_with_gin(config + bound, program, folder) == "mine_mix 759\n", "500 pieces, 256 sentinels and 3 modes"
+
+
+def test_the_numbers_of_the_pages():
     spans = {
         budget: max(chunk_length(d, {"inputs": budget, "targets": budget}).spans for d in T5GEMMA2) for budget in (512, 2048, 16384)
     }
     assert spans == {512: 39, 2048: 157, 16384: 1260}
-    assert "of 512 tokens needs 39 of them, of\n  2,048 157, of 16,384 1,260" in README
+    assert "of 512 tokens needs 39 of them, of 2,048 157, of 16,384 1,260" in words_of("docs/guides/your_tokenizer.md")
     fill = {d.name: chunk_length(d, {"inputs": 512, "targets": 512}).targets / 512 for d in T5GEMMA2}
     assert (round(fill["r1"], 2), round(fill["x1"], 2)) == (0.22, 0.18)
-    assert "R1 fills 22 % of its targets\n  and X1 18 %" in README
+    assert "R1 fills 22 % of its targets and X1 18 %" in words_of("docs/guides/your_denoisers.md")
+    r1 = chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512})
+    assert (
+        f"L = {r1.length}: n = {r1.noise}, k = {r1.spans}, inputs of 1 + {r1.length - r1.noise} + {r1.spans} + 1 = {r1.inputs} and"
+        f" targets of {r1.noise} + {r1.spans} + 1 = {r1.targets} tokens"
+    ) in words_of("docs/explanation/objective.md")
 
 
-def test_the_table_of_the_readme_is_the_default_preset():
-    rows = re.findall(r"^\| .* \| `ul2_(\w+)` \| `(\[\w\])` \| (\d+|the suffix) \| ([\d.]+) \| (\d) \|$", README, re.MULTILINE)
+def test_the_numbers_of_readme_are_those_of_the_pages():
+    for page, number in (
+        ("performance", "| mixture, cached | 512 | **42** | 651 |"),
+        ("performance", "| five stock tasks | 101.7 | 74.9 |"),
+        ("performance", "| one corpus, `ul2 cache` | 7.6 (0.07) | 19.0 (0.25) |"),
+        ("pack", "| 512/512 | 65.1 / 78.1 |"),
+        ("pack", "**98.8 / 97.9**"),
+    ):
+        (text,) = (text for name, text in WRITTEN.items() if name.endswith(f"/{page}.md"))
+        assert number in text
+        assert all(digits in WRITTEN[README] for digits in re.findall(r"\d+\.\d+|\d{2,}", number.split("(")[0]) if digits != "512")
+
+
+@pytest.mark.parametrize("page", [README, "docs/explanation/objective.md"])
+def test_the_table_of_denoisers_is_the_default_preset(page):
+    rows = re.findall(
+        r"^\| .* \| `ul2_(\w+)` \| `(\[\w\])` \| (\d+|the suffix) \| ([\d.]+) \| (\d) \|$", WRITTEN[page], re.MULTILINE
+    )
     assert rows == [
         (d.name, d.mode, str(getattr(d, "mean_span_length", "the suffix")), f"{d.noise_density:.2f}", str(d.weight))
         for d in T5GEMMA2

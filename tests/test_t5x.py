@@ -20,7 +20,7 @@ from ul2_tasks.vocabularies import special_tokens
 
 pytest.importorskip(
     "t5x",
-    reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (README, Train)",
+    reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (docs/guides/train_with_t5x.md)",
     exc_type=ImportError,
 )
 pytestmark = pytest.mark.t5x

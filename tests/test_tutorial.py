@@ -212,8 +212,8 @@ def test_a_missing_extra_is_named_before_anything_is_done(tmp_path, package, ste
 def test_without_t5x_the_last_step_says_what_to_do(done):
     printed = done.step(10)
     assert "needs t5x, airio, jestimator" in printed
-    assert 'see "Train with t5x" in README.md' in printed
-    assert "\n## Train with t5x\n" in (REPOSITORY / "README.md").read_text()
+    assert "docs/guides/train_with_t5x.md says how" in printed
+    assert "\n## Install t5x\n" in (REPOSITORY / "docs" / "guides" / "train_with_t5x.md").read_text()
     for steps in (10, 20):
         assert re.search(rf"^\$ python -m t5x.train .*--gin_file=train.gin .*--gin.TRAIN_STEPS={steps} ", printed, re.MULTILINE)
     assert not (done.folder / "run").exists()
@@ -222,7 +222,7 @@ def test_without_t5x_the_last_step_says_what_to_do(done):
 @pytest.mark.t5x
 @pytest.mark.skipif(
     importlib.util.find_spec("t5x") is None,
-    reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (README, Train)",
+    reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (docs/guides/train_with_t5x.md)",
 )
 def test_with_t5x_it_trains_and_goes_on_from_the_checkpoint(done, tmp_path):
     """In a copy of the folder that the first run left: a tutorial that is run again does not stumble over itself."""

@@ -1,0 +1,94 @@
+"""The pages of the site that are made when it is built, from what they describe, so that they cannot go out of date.
+
+mkdocs.yml names this file as a hook. `pages()` needs no mkdocs; the tests read the same pages by it.
+"""
+
+import pathlib
+import re
+import sys
+import textwrap
+
+import click
+
+REPOSITORY = pathlib.Path(__file__).parent.parent
+WIDTH = 100  # of the help of a command, in characters
+
+
+def pages() -> dict[str, str]:
+    """The Markdown of each generated page, by its path in docs/."""
+    return {
+        "index.md": _of_the_repository("README.md"),
+        "contributing.md": _of_the_repository("CONTRIBUTING.md"),
+        "changelog.md": _of_the_repository("CHANGELOG.md"),
+        "tutorial.md": _tutorial((REPOSITORY / "docs" / "tutorial.py").read_text()),
+        "reference/command.md": _command(),
+        "reference/gin.md": _gin_files(),
+    }
+
+
+def on_files(files, config):
+    """Adds the pages to the site; mkdocs calls this."""
+    from mkdocs.structure.files import File
+
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def _of_the_repository(name: str) -> str:
+    """A page of the repository's root, whose links start there."""
+    text = (REPOSITORY / name).read_text().replace("](docs/", "](")
+    for page in ("README", "CONTRIBUTING", "CHANGELOG"):
+        text = text.replace(f"]({page}.md", f"]({'index' if page == 'README' else page.lower()}.md")
+    return text
+
+
+def _tutorial(script: str) -> str:
+    """A notebook in the form of a script: its comments as text, its code as blocks."""
+    _, *parts = re.split(r"^# %%(.*)\n", script, flags=re.MULTILINE)
+    return "\n".join(
+        re.sub(r"^# ?", "", content, flags=re.MULTILINE) if mark else f"```python\n{content.strip()}\n```\n"
+        for mark, content in zip(parts[::2], parts[1::2])
+    )
+
+
+def _command() -> str:
+    sys.path.insert(0, str(REPOSITORY))
+    from ul2_command import main
+
+    introduction = (
+        "# The command `ul2`\n\nThis page is the output of `--help`. `python -m ul2_tasks` is the same command."
+        " [First steps](../getting_started.md) tell which command is for what.\n"
+    )
+    return introduction + "".join(_help(main, "ul2", None))
+
+
+def _help(command: click.Command, name: str, parent: click.Context | None) -> list[str]:
+    """The sections of a command and of the commands under it."""
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    context = click.Context(command, info_name=name, parent=parent, **settings)
+    words = context.command_path
+    sections = [f"\n## {words}\n\n```text\n{command.get_help(context)}\n```\n"]
+    for inner in getattr(command, "commands", {}).values():
+        sections += _help(inner, inner.name, context)
+    return sections
+
+
+def _gin_files() -> str:
+    introduction = (
+        "# Gin files\n\nEach file begins with what it is for, and with its command."
+        " [Train with t5x](../guides/train_with_t5x.md) tells which file to take.\n"
+    )
+    folder = REPOSITORY / "gin"
+    return introduction + "".join(map(_gin_file, [*sorted(folder.glob("*.gin")), *sorted(folder.glob("models/*.gin"))]))
+
+
+def _gin_file(path: pathlib.Path) -> str:
+    text = path.read_text()
+    header = re.match(r"(#.*\n)*", text).group()
+    name = path.relative_to(REPOSITORY)
+    body = "".join(f"    {line}".rstrip() + "\n" for line in text[len(header) :].strip().splitlines())
+    described = re.sub(r"^# ?", "", header, flags=re.MULTILINE).replace("<", "&lt;")  # <extra_id_0> is no tag
+    commands = re.compile(r"(?:^ {2,}.*\n)+", re.MULTILINE)
+    described = commands.sub(lambda lines: f"```shell\n{textwrap.dedent(lines[0])}```\n", described)
+    return f'\n## {name}\n\n{described}\n??? note "All of {name}"\n    ```python\n{body}    ```\n'
