@@ -18,7 +18,7 @@ import pathlib
 import re
 import subprocess
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import seqio
@@ -28,7 +28,7 @@ from absl import logging
 from ul2_tasks.files import parallel_map
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs import load, missing_or_resized, names_in, place, sha256, size, spoilt, unfinished, write_atomically
-from ul2_tasks.vocabularies import Mode, literal_ids, special_ids, vocabulary_identity
+from ul2_tasks.vocabularies import Mode, SpecialTokensRequest, literal_ids, vocabulary_identity
 
 SCHEMA_VERSION = 2
 _READABLE = (1, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too
@@ -58,26 +58,39 @@ class Shard:
         return self.documents + self.empty + self.skipped
 
 
-def settings(
-    vocabulary: seqio.Vocabulary,
-    source: str,
-    text_key: str,
-    on_error: str,
-    mode_names: Sequence[str | None] = (),
-    sentinels: Sequence[int] | str | None = None,
-    modes: Mapping[str, Mode] | None = None,
-) -> dict[str, str]:
-    """All that decides a document's tokens, in words. Opens the vocabulary.
+@dataclasses.dataclass(frozen=True)
+class CorpusConfiguration:
+    """How records become tokens.
 
-    Of sentinels and modes it is only those that the vocabulary would find in a text: with control pieces there are none.
+    Attributes:
+        text_key: the feature of a record that holds its text.
+        on_error: what becomes of a record with a problem, or with a text that is not UTF-8 and that a tokenizer would change
+            without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it.
+        special_tokens: the sentinels and modes, which no text becomes.
     """
-    in_text = literal_ids(vocabulary, special_ids(vocabulary, mode_names, sentinels, modes))
+
+    text_key: str = "text"
+    on_error: str = "raise"
+    special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
+
+
+def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:
+    """Describes all that decides the tokens of a document. Opens the vocabulary.
+
+    A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count.
+
+    Args:
+        vocabulary: tokenizes the text.
+        source: the identity of the source, see `identity.source_identity`.
+        configuration: of the corpus.
+    """
+    in_text = literal_ids(vocabulary, configuration.special_tokens.ids(vocabulary))
     return {
         "vocabulary": vocabulary_identity(vocabulary),
         "kept_out_of_text": f"{len(in_text)} ids, crc32 {zlib.crc32(repr(in_text).encode())}" if in_text else "none",
         "source": source,
-        "text_key": text_key,
-        "on_error": on_error,
+        "text_key": configuration.text_key,
+        "on_error": configuration.on_error,
     }
 
 
@@ -275,13 +288,14 @@ def manifest_of(
     from ul2_tasks import __version__  # which imports this file
 
     task = seqio.TaskRegistry.get(corpus) if corpus in seqio.TaskRegistry.names() else None
+    configuration = getattr(task, "configuration", CorpusConfiguration())
     return {
         "schema_version": SCHEMA_VERSION,
         "corpus": corpus,
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
         "git_revision": _git_revision(),
         "settings": None if settings is None else dict(settings),
-        "modes": _plain(getattr(task, "modes", None)),
+        "modes": _plain(configuration.special_tokens.modes),
         "split_rule": getattr(task and task.source, "split_rule", "the source's own splits"),
         "max_documents": max_documents,
         "splits": {

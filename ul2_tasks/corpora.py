@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import seqio
 import tensorflow as tf
 
 from ul2_tasks import cache
+from ul2_tasks.cache import CorpusConfiguration
 from ul2_tasks.identity import cannot_tell, source_identity, vocabulary_tells
-from ul2_tasks.vocabularies import special_ids, text_vocabulary
+from ul2_tasks.tokenization import read_text, tokenize
+from ul2_tasks.vocabularies import text_vocabulary
+
+
+class CorpusTask(seqio.Task):
+    """The task `NAME_corpus` of `register`: records to texts to tokens, which a cache keeps.
+
+    Attributes:
+        configuration: how that is done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: seqio.DataSource,
+        output_features: Mapping[str, seqio.Feature],
+        *,
+        configuration: CorpusConfiguration,
+    ):
+        super().__init__(
+            name,
+            source,
+            output_features,
+            preprocessors=[
+                functools.partial(read_text, configuration=configuration, source=source),
+                functools.partial(tokenize, special_tokens=configuration.special_tokens),
+                seqio.CacheDatasetPlaceholder(),
+            ],
+            shuffle_buffer_size=None if source.performs_internal_shuffling else seqio.SHUFFLE_BUFFER_SIZE,
+        )
+        self.configuration = configuration
 
 
 class CorpusView(seqio.DataSource):
@@ -20,7 +52,7 @@ class CorpusView(seqio.DataSource):
     the order's seed is salted with the denoiser's name. The corpus, not this view, is what gets cached.
     """
 
-    def __init__(self, corpus: seqio.Task, salt: str, use_cached: bool = False):
+    def __init__(self, corpus: CorpusTask, salt: str, use_cached: bool = False):
         super().__init__(splits=(), caching_permitted=False)
         self._corpus = corpus
         self._salt = salt
@@ -30,7 +62,7 @@ class CorpusView(seqio.DataSource):
         return f"CorpusView({self._corpus.name!r}, salt={self._salt!r}, use_cached={self._use_cached})"
 
     @property
-    def corpus(self) -> seqio.Task:
+    def corpus(self) -> CorpusTask:
         return self._corpus
 
     @property
@@ -98,13 +130,13 @@ class CorpusView(seqio.DataSource):
         )
 
 
-def corpus_settings(corpus: seqio.Task) -> dict[str, str]:
-    """What decides the tokens of a corpus that `register` made; see `cache.settings`.
+def corpus_settings(corpus: CorpusTask) -> dict[str, str]:
+    """Describes all that decides the tokens of a corpus; see `cache.settings`.
 
     Raises:
         ValueError: its source or its vocabulary cannot tell what it is, so that a cache or an export of it could be another's.
     """
-    vocabulary, keywords = corpus.output_features["targets"].vocabulary, corpus.preprocessors[0].keywords
+    vocabulary = corpus.output_features["targets"].vocabulary
     identity = source_identity(corpus.source)
     if identity is None:
         raise ValueError(f"{corpus.name!r} can have no cache and no export, which could be another's: {cannot_tell(corpus.source)}")
@@ -113,13 +145,13 @@ def corpus_settings(corpus: seqio.Task) -> dict[str, str]:
             f"{corpus.name!r} can have no cache and no export, which could be another's: {vocabulary!r} cannot tell what its ids"
             " mean; give a vocabulary of open_vocabulary, or give its class an attribute `identity`, a text that tells it"
         )
-    return cache.settings(vocabulary, **{**keywords, "source": identity})
+    return cache.settings(vocabulary, identity, corpus.configuration)
 
 
-def text_tokenizer(corpus: seqio.Task) -> seqio.Vocabulary:
-    """The vocabulary with which a corpus that `register` made tokenizes text; see `vocabularies.text_vocabulary`."""
+def text_tokenizer(corpus: CorpusTask) -> seqio.Vocabulary:
+    """The vocabulary with which a corpus tokenizes its text; see `vocabularies.text_vocabulary`."""
     vocabulary = corpus.output_features["targets"].vocabulary
-    return text_vocabulary(vocabulary, special_ids(vocabulary, **corpus.preprocessors[1].keywords))
+    return text_vocabulary(vocabulary, corpus.configuration.special_tokens.ids(vocabulary))
 
 
 def salted(seed: int | None, salt: str) -> int | None:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.advice import lone_span
-from ul2_tasks.corpora import text_tokenizer
+from ul2_tasks.corpora import CorpusTask, text_tokenizer
 from ul2_tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.records import PROBLEM
 from ul2_tasks.sources import FileSource
@@ -151,12 +151,12 @@ def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
         yield Finding("note", "vocabulary", f"tokens do not give all of a text back: {'; '.join(lost)}", remedy)
 
 
-def examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[Finding]:
+def examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[Finding]:
     """Splits, shards, and the first documents, with what is wrong with them."""
     return (dataclasses.replace(finding, concerns=(corpus.name,)) for finding in _examine_corpus(corpus, split, documents))
 
 
-def _examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[Finding]:
+def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[Finding]:
     source = corpus.source
     try:
         pieces = {name: len(source.list_shards(name)) for name in source.splits}
@@ -179,9 +179,8 @@ def _examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[
     yield from _examine_documents(corpus, split, read)
 
 
-def _examine_documents(corpus: seqio.Task, split: str, read: list) -> Iterator[Finding]:
-    reader = corpus.preprocessors[0].keywords
-    text_key, skip = reader["text_key"], reader["on_error"] == "skip"
+def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[Finding]:
+    text_key, skip = corpus.configuration.text_key, corpus.configuration.on_error == "skip"
     documents = [document if isinstance(document, Mapping) else {text_key: document} for document in read]
     if text_key not in documents[0]:
         yield Finding(
@@ -206,7 +205,7 @@ def _examine_documents(corpus: seqio.Task, split: str, read: list) -> Iterator[F
     yield from _examine_choice(corpus.source, split)
 
 
-def _examine_tokens(corpus: seqio.Task, texts: list[str]) -> Iterator[Finding]:
+def _examine_tokens(corpus: CorpusTask, texts: list[str]) -> Iterator[Finding]:
     try:
         encode = text_tokenizer(corpus).encode
     except ValueError:

@@ -7,6 +7,7 @@ the opening of a section to its title, from the title to the opening, and from a
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -25,6 +26,35 @@ TOPICS_VALIDATION = 0.1
 _TITLE_END = "\n"
 
 _trimmed: collections.Counter[str] = collections.Counter()  # features that this process trimmed, by task
+
+
+@dataclasses.dataclass(frozen=True)
+class ModeConfiguration:
+    """What `with_mode` makes a task of: the task, the mode's name, and what stands for the mode."""
+
+    task: seqio.Task
+    mode: str
+    modes: Mapping[str, Mode] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicsConfiguration:
+    """What `topics_task` makes a task of."""
+
+    vocabulary: seqio.Vocabulary
+
+
+class ConfiguredTask(seqio.Task):
+    """A task with what it was made of, so that it is registered once.
+
+    Args:
+        task: any; this task takes over all that it has.
+        configuration: what the task was made of.
+    """
+
+    def __init__(self, task: seqio.Task, configuration: ModeConfiguration | TopicsConfiguration):
+        vars(self).update(vars(task))  # because `seqio.Task.replace` makes a plain task whatever the class
+        self.configuration = configuration
 
 
 def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> str:
@@ -64,7 +94,7 @@ def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> 
     steps.insert(ends[0] if ends else len(steps), functools.partial(prepend_mode, mode=mode, modes=modes))
     name = f"{task}_{''.join(filter(str.isalnum, mode)).lower()}"
     steps.append(functools.partial(_trim, task=name))
-    return _add_once(original.replace(name=name, preprocessors=steps), [original, mode, modes])
+    return _add_once(ConfiguredTask(original.replace(name=name, preprocessors=steps), ModeConfiguration(original, mode, modes)))
 
 
 def topics_task(kind: str = "title", vocabulary: seqio.Vocabulary | None = None) -> str:
@@ -99,7 +129,7 @@ def topics_task(kind: str = "title", vocabulary: seqio.Vocabulary | None = None)
         output_features={"inputs": feature, "targets": feature},
         metric_fns=[exact_match] if kind == "title" else [],
     )
-    return _add_once(task, [vocabulary])
+    return _add_once(ConfiguredTask(task, TopicsConfiguration(vocabulary)))
 
 
 def exact_match(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
@@ -201,12 +231,12 @@ def _report_trimmed(task: str, key: str, limit: int, size: int) -> np.int64:
     return np.int64(limit)
 
 
-def _add_once(task: seqio.Task, made_of: list[object]) -> str:
-    """Registers the task unless it is already, made of the same."""
-    task.made_of = made_of
-    if task.name in seqio.TaskRegistry.names():
-        if getattr(seqio.TaskRegistry.get(task.name), "made_of", None) != made_of:
-            raise ValueError(f"{task.name!r} is already registered, made of something else than {made_of}; use one per program")
-    else:
+def _add_once(task: ConfiguredTask) -> str:
+    """Registers the task, unless it is registered with the same configuration."""
+    if task.name not in seqio.TaskRegistry.names():
         seqio.TaskRegistry.add_provider(task.name, task)
+    elif getattr(seqio.TaskRegistry.get(task.name), "configuration", None) != task.configuration:
+        raise ValueError(
+            f"{task.name!r} is already registered, made of something else than {task.configuration}; use one per program"
+        )
     return task.name

@@ -6,7 +6,7 @@ would be read a million times: each time is a new iterator, and a shuffle buffer
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 
@@ -16,8 +16,7 @@ import tensorflow as tf
 from ul2_tasks.corpora import salted
 from ul2_tasks.first_documents import FirstDocuments, first_documents
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.mixing import sample_examples
-from ul2_tasks.preprocessors import TOKENS_PER_BLOCK, chunk
+from ul2_tasks.preprocessors import TOKENS_PER_BLOCK
 from ul2_tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 
 MOST_DOCUMENTS_READ = 250_000  # of one corpus for a sample; so many take some ten seconds
@@ -46,7 +45,7 @@ def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) ->
     if is_ours and all(tasks.get(task.name, task) is task for task in mixture.tasks):
         return mixture
     rates = [(tasks.get(task.name, task), mixture.get_rate(task)) for task in mixture.tasks]
-    return (DenoisingMixture if is_ours else _StockMixture)(mixture.name, rates, sample_fn=sample_examples)
+    return (DenoisingMixture if is_ours else _StockMixture)(mixture.name, rates)
 
 
 def quick_tasks(
@@ -78,8 +77,7 @@ def quick_tasks(
 
 def marked_task(task: DenoisingTask) -> DenoisingTask:
     """The task, whose examples also have "starts_document", [L] bool: which tokens of the chunk, padded, begin a document."""
-    _, corrupt = task.preprocessors
-    return _copy(task, task.source, [functools.partial(chunk, **task.preprocessors[0].keywords, mark_documents=True), corrupt])
+    return task.replaced(configuration=dataclasses.replace(task.configuration, mark_documents=True))
 
 
 def reads_memory(task: DenoisingTask) -> bool:
@@ -92,16 +90,12 @@ def _documents_read(task: DenoisingTask, sequence_length: Mapping[str, int], exa
     length = task.full_chunk(sequence_length).length
     examples += min(task.shuffle_buffer_size, SHUFFLED_TOKENS // length)
     documents = max(examples * length, TOKENS_PER_BLOCK) / tokens_a_document
-    is_joined = task.preprocessors[0].keywords["merge_examples"]
-    return documents if is_joined else min(documents, examples)  # kept apart, each is an example at least
+    # A document that is kept apart is an example at least.
+    return documents if task.configuration.merge_examples else min(documents, examples)
 
 
 def _in_memory(task: DenoisingTask, documents: FirstDocuments) -> DenoisingTask:
-    return _copy(task, _DocumentsInMemory(task.source, documents, task.name), task.preprocessors)
-
-
-def _copy(task: DenoisingTask, source: seqio.DataSource, preprocessors) -> DenoisingTask:
-    return DenoisingTask(task.name, source, task.output_features, preprocessors, shuffle_buffer_size=task.shuffle_buffer_size)
+    return task.replaced(source=_DocumentsInMemory(task.source, documents, task.name))
 
 
 class _DocumentsInMemory(seqio.DataSource):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
-import seqio
 import tensorflow as tf
+
+from ul2_tasks.corpora import CorpusTask
+from ul2_tasks.tokenization import read_text, tokenize
 
 DOCUMENTS = 1000  # that are looked at, and more as long as they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
@@ -37,7 +38,7 @@ class FirstDocuments:
     come_back: int
 
 
-def first_documents(corpus: seqio.Task, split: str) -> FirstDocuments:
+def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
     """Reads them: a thousand, or as many more as short ones make up for.
 
     Args:
@@ -78,10 +79,12 @@ def _enough(documents: int, tokens: int) -> bool:
     return documents >= DOCUMENTS and tokens >= TOKENS_OF_SHORT_DOCUMENTS
 
 
-def _texts_and_tokens(corpus: seqio.Task, split: str) -> tf.data.Dataset:
+def _texts_and_tokens(corpus: CorpusTask, split: str) -> tf.data.Dataset:
     """A dataset of {"text": string scalar, "targets": [tokens] int32, ..}."""
-    read_text, tokenize = (functools.partial(step, output_features=corpus.output_features) for step in corpus.preprocessors[:2])
     if corpus.source.num_input_examples(split) == 0:
         raise ValueError(f"{corpus.name!r} has no document in split {split!r}; name another, or change how it is split")
-    texts = read_text(corpus.source.get_dataset(split=split, shuffle=False))
-    return tokenize(texts.map(lambda document: {**document, "text": document["targets"]}))
+    features, configuration = corpus.output_features, corpus.configuration
+    records = corpus.source.get_dataset(split=split, shuffle=False)
+    texts = read_text(records, features, configuration=configuration, source=corpus.source)
+    texts = texts.map(lambda document: {**document, "text": document["targets"]})
+    return tokenize(texts, features, special_tokens=configuration.special_tokens)

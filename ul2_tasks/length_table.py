@@ -14,6 +14,7 @@ from ul2_tasks.advice import best_chunk_tokens, best_lengths, lone_span, packed_
 from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.providers import denoising_tasks, other_tasks
+from ul2_tasks.registry import RegisterConfiguration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,8 @@ def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
         tasks.append(TaskLengths(task.name, task.denoiser.name, chunk, needed, present))
         if lone := lone_span(task.denoiser, chunk, sequence_length):
             notes.append(Remark(task.name, *lone))
-    denoisers = getattr(seqio.get_mixture_or_task(mixture), "settings", {}).get("denoisers")  # of several corpora there are none
+    configuration = getattr(seqio.get_mixture_or_task(mixture), "configuration", None)
+    denoisers = configuration.denoisers if isinstance(configuration, RegisterConfiguration) else ()  # else of several corpora
     return Lengths(
         mixture=mixture,
         sequence_length=dict(sequence_length),

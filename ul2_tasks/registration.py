@@ -10,7 +10,7 @@ import seqio
 
 from ul2_tasks.memory import texts_in_memory
 from ul2_tasks.providers import DenoisingTask
-from ul2_tasks.registry import register
+from ul2_tasks.registry import RegisterConfiguration, register
 from ul2_tasks.sources import open_source
 
 
@@ -60,11 +60,11 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
     Raises:
         ValueError: the mixture is one of several corpora, or was not registered by `register`; see `register`.
     """
-    settings = getattr(seqio.MixtureRegistry.get(mixture), "settings", {})
-    if "source" not in settings:
+    configuration = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
+    if not isinstance(configuration, RegisterConfiguration):
         raise ValueError(f"{mixture!r} is a mixture of several corpora; name one of those that it mixes to use its denoisers")
     own = {"source": texts_in_memory(texts), "text_key": "text", "merge_examples": False, "separate_documents": False}
-    return register(f"{mixture.removesuffix('_mix')}_text", **{**settings, **own})
+    return register(f"{mixture.removesuffix('_mix')}_text", **{**vars(configuration), **own})
 
 
 def _registered(name: str) -> str:

@@ -64,7 +64,7 @@ def show(
     budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
     console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
     tasks = {task.name: task for task in denoising_tasks(mixture, denoisers)}
-    if any(task.preprocessors[0].keywords["merge_examples"] for task in tasks.values()):
+    if any(task.configuration.merge_examples for task in tasks.values()):
         console.print(Text(f"{_BORDER} stands where another document begins", "dim"))
     others = ", ".join(task.name for task in other_tasks(mixture))
     if others:
