@@ -1,4 +1,4 @@
-"""The tokenized corpus that all denoisers of a mixture share, each in an order of its own."""
+"""The task of a corpus, and the view through which each denoiser of a mixture reads it in an order of its own."""
 
 from __future__ import annotations
 
@@ -46,10 +46,15 @@ class CorpusTask(seqio.Task):
 
 
 class CorpusView(seqio.DataSource):
-    """One denoiser's own order over the tokenized corpus that it shares with the others.
+    """A source that reads a tokenized corpus in an order of its own.
 
-    SeqIO hands one seed to all tasks of a mixture, so five stock tasks read the same documents in the same order. Here
-    the order's seed is salted with the denoiser's name. The corpus, not this view, is what gets cached.
+    SeqIO hands one seed to all tasks of a mixture, so that five stock tasks read the same documents in the same order. Here the
+    seed of the order is salted. The corpus is cached, not this view, so all denoisers share one cache.
+
+    Args:
+        corpus: what is read.
+        salt: another order for each; the name of the denoiser.
+        use_cached: whether the cache of the corpus is read.
     """
 
     def __init__(self, corpus: CorpusTask, salt: str, use_cached: bool = False):
@@ -104,11 +109,14 @@ class CorpusView(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused_kwargs,
     ) -> tf.data.Dataset:
-        """A dataset of {"targets": [tokens] int32}, or from a cache of batches of such; see `seqio.DataSource.get_dataset`.
+        """Reads the documents; see `seqio.DataSource.get_dataset`.
+
+        Returns:
+            A dataset of documents {"targets": [tokens] int32, ..}; from a cache, of batches of them, see `cache.read`.
 
         Raises:
-            ValueError: the cache is asked for, and is in none of SeqIO's cache directories; names them. Or it is not that of
-                this corpus and vocabulary, or not whole; see `cache.read`.
+            ValueError: there is no document in the split. Or the cache is asked for, and it is in none of SeqIO's cache
+                directories, which are named; it is that of another corpus or vocabulary; or it is not whole.
         """
         seed = salted(seed, self._salt)
         if not self._use_cached:
@@ -155,5 +163,5 @@ def text_tokenizer(corpus: CorpusTask) -> seqio.Vocabulary:
 
 
 def salted(seed: int | None, salt: str) -> int | None:
-    """Another seed for each salt, the same everywhere; None, for no seed, stays None."""
+    """Another seed for each salt, the same in every process. None, for no seed, stays None."""
     return None if seed is None else zlib.crc32(f"{salt}/{int(seed)}".encode())

@@ -1,8 +1,8 @@
 """The SeqIO providers: a task and a mixture whose iterators resume only in the pipeline that saved them.
 
-tf.data restores an iterator into whatever pipeline it is given: other rates, lengths, seeds or shards go on without a
-word, with other data than before. So an iterator's checkpoint holds a description of its pipeline, and restoring compares
-it with the one that it is restored into.
+tf.data restores an iterator into any pipeline that has the same steps. With other rates, lengths, seeds or shards it goes on
+without a word, with other data than before. So the checkpoint of an iterator here holds a description of its pipeline, the
+*fingerprint*, which is compared with that of the pipeline in which the iterator is restored.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ul2_tasks.scalars import as_python
 from ul2_tasks.vocabularies import SpecialTokens, vocabulary_identity
 
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
-# A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens: what it is for is to part the chunks of
-# one document, and the longer the chunks are the fewer these are.
+# A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
+# document, and the longer the chunks are, the fewer a document has.
 SHUFFLED_TOKENS = 1 << 20
-# For get_dataset(passthrough_features=["denoiser", "task"]): the names of an example's denoiser and of its task.
+# The features that `get_dataset(passthrough_features=["denoiser", "task"])` adds: the names of an example's denoiser and task.
 DENOISER, TASK = "denoiser", "task"
 
 
@@ -103,8 +103,8 @@ class DenoisingTask(seqio.Task):
 
         Args:
             shuffle_buffer_size: in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
-            rates: the rates of the mixture that this is for; part of what a resumed iterator is checked for.
-            features: what to keep of an example; by default the output features.
+            rates: the rates of the mixture that asks, by the name of the task; they belong to the fingerprint.
+            features: the features of an example that are kept; by default the output features.
 
         Raises:
             ValueError: see `preprocessors.solve` and `preprocessors.chunk`.
@@ -174,7 +174,7 @@ class DenoisingMixture(seqio.Mixture):
     def get_dataset(
         self, sequence_length: Mapping[str, int] | None = None, split: str = "train", *args, **kwargs
     ) -> tf.data.Dataset:
-        """See `seqio.Mixture.get_dataset`. Of `passthrough_features` "denoiser" is empty where the task is none of ours.
+        """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
         Raises:
             ValueError: a task has no such split. SeqIO would leave the task out, and so mix the others at other rates.
@@ -205,7 +205,8 @@ class DenoisingMixture(seqio.Mixture):
         """See `seqio.Mixture.get_task_dataset`.
 
         Raises:
-            ValueError: `use_cached`, and a task that is none of ours has no cache; or a feature to be handed on that not all have.
+            ValueError: `use_cached`, and a task that is no `DenoisingTask` has no cache; or a task hands on a feature that
+                denoising tasks do not have.
         """
         if not isinstance(task, DenoisingTask):
             _check_cached(task, use_cached)
@@ -237,12 +238,14 @@ class DenoisingMixture(seqio.Mixture):
 
 
 def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
-    """The denoising tasks of a registered mixture, in its order: all, or those of the denoisers of these names.
+    """The denoising tasks of a registered mixture, in its order; `other_tasks` gives the others.
 
-    Tasks of other kinds are left out; `other_tasks` has them.
+    Args:
+        mixture: the name of a mixture, or of a single task.
+        denoisers: the names of the denoisers whose tasks are wanted; by default all.
 
     Raises:
-        ValueError: there is no such mixture or task, it has no denoising task, or none of such a name.
+        ValueError: there is no such mixture or task; it has no denoising task, or none with a denoiser of such a name.
     """
     tasks = [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if isinstance(task, DenoisingTask)]
     if not tasks:
@@ -255,7 +258,7 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
 
 
 def other_tasks(mixture: str) -> list[seqio.Task]:
-    """The tasks of a registered mixture that are no denoising tasks, in its order."""
+    """The tasks of a registered mixture that are not denoising tasks, in its order."""
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
 
 
@@ -269,7 +272,7 @@ def _check_cached(task: seqio.Task, use_cached: bool) -> None:
 
 @no_autograph
 def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[str]) -> tf.data.Dataset:
-    """The examples of another task with the features that those of a denoising task have, and no others."""
+    """The examples of a task of another kind, with the features that the examples of a denoising task have."""
     names = {key: name for key, name in {DENOISER: "", TASK: task.name}.items() if key in features}
     foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys())
     if foreign:
@@ -289,10 +292,11 @@ def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Da
 
 @no_autograph
 def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
-    """The same dataset, whose iterator's checkpoint cannot be restored under another fingerprint.
+    """The same dataset, but an iterator that was saved under another fingerprint cannot be restored into it.
 
-    `flat_map` saves the element that it is at, and calls its function on it again when it is restored. (Once all of a
-    finite dataset is read there is nothing to guard: what is still in the buffers was saved with them.)
+    `flat_map` saves the element that it is at. When it is restored, it calls its function with that element again, which here is
+    the fingerprint. Once all of a finite dataset is read there is nothing left to guard: what is still in the buffers was saved
+    with them.
     """
 
     def check(saved: tf.Tensor) -> tf.data.Dataset:

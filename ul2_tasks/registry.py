@@ -1,4 +1,4 @@
-"""`register`: the corpus, the denoisers' tasks and the mixture of them, under one name. `mix`: several such."""
+"""`register` adds a corpus, the tasks of its denoisers and their mixture to SeqIO's registries; `mix` a mixture of mixtures."""
 
 from __future__ import annotations
 
@@ -173,23 +173,23 @@ def register(
 
 
 def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:
-    """Registers `NAME_mix`, a mixture of mixtures and tasks: several corpora under the same denoisers, or supervised tasks beside.
+    """Registers `NAME_mix`, a mixture of mixtures and tasks: of several corpora, or of supervised tasks beside a corpus.
 
-    Every corpus is repeated on its own, as often as its weight needs; in a finite epoch (`num_epochs=1`) the mixture ends when
-    the first task of any of them ends. Tasks that `register` did not make are SeqIO's as ever: what is too long is trimmed.
+    Every corpus is repeated on its own, as often as its weight needs. With a finite number of epochs the mixture ends when the
+    first of its tasks ends. SeqIO makes the examples of tasks that are not from `register`, and trims those that are too long.
 
     Args:
-        name: starts the name.
-        mixtures: each with its weight, a number: its share of the examples, after division by the sum. What `register` or `mix`
-            returned, or the name of any registered mixture or task with the features inputs and targets of the same
-            vocabulary (which is checked when a dataset is asked for). One denoising task at least is among theirs.
+        name: the beginning of the name.
+        mixtures: the weights, numbers, of registered mixtures and tasks by their names, such as `register` and `mix` return. A
+            weight divided by the sum of all is a share of the examples. All tasks have the features inputs and targets, of one
+            vocabulary (which is checked when a dataset is asked for), and at least one of them is a denoising task.
 
     Returns:
         "NAME_mix".
 
     Raises:
-        ValueError: a weight is no positive number, a name is not registered, a task has other features, none is a denoising
-            task, or the name is taken by another mixture.
+        ValueError: a weight is no positive number; a name is not registered; a task has other features; none is a denoising
+            task; the name is taken by another mixture.
     """
     try:
         weights = dict(mixtures)
@@ -204,7 +204,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
     missing = sorted(set(weights) - registered)
     if missing:
         raise ValueError(f"there is no mixture or task {missing}, only {sorted(registered)}; register it first")
-    tasks = {task.name: task for part in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(part))}
+    tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
     features = {name: sorted(task.output_features) for name, task in tasks.items()}
     if others := {name: keys for name, keys in features.items() if keys != ["inputs", "targets"]}:
         raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}")

@@ -1,4 +1,4 @@
-"""The tf.data steps of the corpus: records -> texts -> tokens, which a cache keeps."""
+"""The tf.data steps of a corpus: records -> texts -> tokens, which a cache keeps."""
 
 from __future__ import annotations
 
