@@ -1,7 +1,8 @@
-"""Examples to measure and to look at: those of training, with what training does without.
+"""Tasks and mixtures whose examples are measured or looked at: they are those of training, with what training does without.
 
-That is the task's name, where documents meet, and an answer in seconds for a corpus of a few tokens, too, which
-would be read a million times: each time is a new iterator, and a shuffle buffer alone takes half a million tokens.
+An example then has the name of its task, and says where documents begin. And it comes in seconds from a small corpus as well,
+where training waits until a shuffle buffer of half a million tokens is full: a corpus of a few tokens is read a million times
+for that, each time by a new iterator.
 """
 
 from __future__ import annotations
@@ -20,26 +21,27 @@ from ul2_tasks.preprocessors import TOKENS_PER_BLOCK
 from ul2_tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 
 MOST_DOCUMENTS_READ = 250_000  # of one corpus for a sample; so many take some ten seconds
-PASS = 20  # as many documents as it takes to start from the beginning again
-TOKENS_IN_MEMORY, BATCHES_IN_MEMORY = 1 << 17, 8  # of a batch of documents in memory, at least, and of a pass over them
+PASS = 20  # starting from the beginning again takes as long as reading so many documents
+TOKENS_IN_MEMORY = 1 << 17  # the fewest tokens of a batch of documents in memory
+BATCHES_IN_MEMORY = 8  # of a pass over them
 
 
 class _StockMixture(DenoisingMixture):
-    """As one of SeqIO's own: tasks without the split are left out."""
+    """Leaves out tasks that do not have the split, as SeqIO's own mixtures do."""
 
     get_dataset = seqio.Mixture.get_dataset
 
 
 def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) -> seqio.Mixture:
-    """The mixture itself, if it is of `register` or `mix`; where some of its tasks are replaced, one that is not registered.
+    """A mixture whose examples have the feature `providers.TASK` where that is asked for.
 
     Args:
-        mixture: any of SeqIO's, whose examples are of inputs and targets.
-        tasks: what replaces the tasks of these names.
+        mixture: any mixture of SeqIO's with inputs and targets.
+        tasks: these replace the tasks of the same names.
 
     Returns:
-        A mixture whose examples have the feature `providers.TASK` where that is asked for. It draws as many of each task, and
-        leaves out, or refuses, what the mixture does.
+        The mixture itself, if `register` or `mix` made it and no task is replaced. Otherwise one that is not registered, has
+        the same rates, and leaves out or refuses what the mixture does.
     """
     is_ours = isinstance(mixture, DenoisingMixture)
     if is_ours and all(tasks.get(task.name, task) is task for task in mixture.tasks):
@@ -51,15 +53,18 @@ def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) ->
 def quick_tasks(
     tasks: Sequence[DenoisingTask], sequence_length: Mapping[str, int], split: str, examples: Mapping[str, float]
 ) -> tuple[dict[str, DenoisingTask], dict[str, FirstDocuments]]:
-    """The same tasks where that takes seconds, and others that read the first documents of the corpus in memory where not.
+    """Tasks that give a sample in seconds.
+
+    A task that would take longer is replaced by one that reads the first documents of the corpus, in memory.
 
     Args:
         tasks: of one or several corpora.
-        sequence_length, split: for which they are.
-        examples: how many are wanted, by the task's name.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        split: of the corpora.
+        examples: how many examples of each task are wanted, by its name.
 
     Returns:
-        The tasks by name, and by the name of each corpus its first documents.
+        The tasks by their names, and the first documents of each corpus by its name.
 
     Raises:
         ValueError: see `first_documents`, `lengths.chunk_length` and `vocabularies.special_tokens`.
@@ -76,17 +81,17 @@ def quick_tasks(
 
 
 def marked_task(task: DenoisingTask) -> DenoisingTask:
-    """The task, whose examples also have "starts_document", [L] bool: which tokens of the chunk, padded, begin a document."""
+    """The same task, but its examples also say which tokens of the chunk begin a document: "starts_document", [L] bool, padded."""
     return task.replaced(configuration=dataclasses.replace(task.configuration, mark_documents=True))
 
 
 def reads_memory(task: DenoisingTask) -> bool:
-    """Whether `quick_tasks` made it to read documents in memory."""
+    """Whether `quick_tasks` made the task, so that it reads documents in memory."""
     return isinstance(task.source, _DocumentsInMemory)
 
 
 def _documents_read(task: DenoisingTask, sequence_length: Mapping[str, int], examples: float, tokens_a_document: float) -> float:
-    """Until so many examples are drawn: with a full shuffle buffer, and in whole blocks."""
+    """How many documents are read before so many examples are drawn: they fill a shuffle buffer, and come in whole blocks."""
     length = task.full_chunk(sequence_length).length
     examples += min(task.shuffle_buffer_size, SHUFFLED_TOKENS // length)
     documents = max(examples * length, TOKENS_PER_BLOCK) / tokens_a_document
@@ -99,7 +104,7 @@ def _in_memory(task: DenoisingTask, documents: FirstDocuments) -> DenoisingTask:
 
 
 class _DocumentsInMemory(seqio.DataSource):
-    """Documents that a task reads instead of its corpus, as often as it takes to be of some size, in an order of its own."""
+    """Documents in memory that a task reads instead of its corpus, in an order of its own, repeated until they have some size."""
 
     def __init__(self, view: seqio.DataSource, documents: FirstDocuments, salt: str):
         super().__init__(splits=view.splits, caching_permitted=False)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ul2_tasks.corpora import CorpusTask
 from ul2_tasks.tokenization import read_text, tokenize
 
-DOCUMENTS = 1000  # that are looked at, and more as long as they are short
+DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
 MOST_DOCUMENTS, MOST_TOKENS = 20_000, 1 << 22
 DECODED_TOKENS = 1 << 18  # of the documents that are decoded, to see whether their text comes back
@@ -18,15 +18,16 @@ DECODED_TOKENS = 1 << 18  # of the documents that are decoded, to see whether th
 
 @dataclasses.dataclass(frozen=True)
 class FirstDocuments:
-    """The first documents of a split, in the order of the corpus; empty ones and skipped ones are documents without tokens.
+    """The first documents of a split, in the order of the corpus. Empty and skipped ones are documents without tokens.
 
     Attributes:
-        tokens: [N] int32, those of all documents, one after the other.
-        lengths: [D] int64, the tokens of each.
-        is_all: whether the split has no others.
-        characters: in all of their texts.
+        tokens: [N] int32, the tokens of all documents, one document after the other.
+        lengths: [D] int64, the number of tokens of each document.
+        is_all: whether the split has no other documents.
+        characters: the number of characters of all texts.
         unknown: how many tokens are the vocabulary's unknown.
-        decoded, come_back: how many documents with text were decoded, and of how many the text was the same.
+        decoded: how many documents with text were decoded.
+        come_back: how many of these had the same text as before.
     """
 
     tokens: np.ndarray
@@ -39,14 +40,14 @@ class FirstDocuments:
 
 
 def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
-    """Reads them: a thousand, or as many more as short ones make up for.
+    """Reads a thousand documents, or more if they are short.
 
     Args:
         corpus: the task `NAME_corpus` of `register`.
-        split: of it.
+        split: of the corpus.
 
     Raises:
-        ValueError: there is no document, or no token in any.
+        ValueError: there is no document, or no document has a token.
     """
     vocabulary = corpus.output_features["targets"].vocabulary
     tokens: list[np.ndarray] = []
@@ -67,10 +68,10 @@ def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
             come_back += vocabulary.decode(ids.tolist()) == text
     if is_all and not total:
         raise ValueError(f"{corpus.name!r} has {len(tokens)} documents in split {split!r}, and no token; name another")
-    joined = np.concatenate(tokens)
+    all_tokens = np.concatenate(tokens)
     lengths = np.array([ids.size for ids in tokens], np.int64)
-    unknown = int((joined == vocabulary.unk_id).sum())
-    return FirstDocuments(joined, lengths, is_all, characters, unknown, decoded, come_back)
+    unknown = int((all_tokens == vocabulary.unk_id).sum())
+    return FirstDocuments(all_tokens, lengths, is_all, characters, unknown, decoded, come_back)
 
 
 def _enough(documents: int, tokens: int) -> bool:
