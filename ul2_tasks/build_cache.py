@@ -198,10 +198,11 @@ def _serialize(document: dict[str, np.ndarray | bytes]) -> bytes:
 
 
 def _corpus_task(corpus: str) -> CorpusTask:
-    names = sorted(name for name in seqio.TaskRegistry.names() if name.endswith("_corpus"))
-    if corpus not in names:
-        raise ValueError(f"there is no corpus {corpus!r}, only {names}; name one, or the module that registers it")
-    return seqio.TaskRegistry.get(corpus)
+    tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
+    corpora = {name: task for name, task in tasks.items() if isinstance(task, CorpusTask)}
+    if corpus not in corpora:
+        raise ValueError(f"there is no corpus {corpus!r}, only {[*corpora]}; name one, or the module that registers it")
+    return corpora[corpus]
 
 
 def _input_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) -> Iterator[InputShard]:
