@@ -169,9 +169,8 @@ def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """
     denoiser, full = solution.configuration.denoiser, solution.full
     fewest, most = noise_range(denoiser, full.length)
-    equal_lengths = (
-        solution.configuration.merge_examples and fewest == most
-    )  # then all rows of a block are, and there is no padding to cut
+    # Then all rows of a block are full chunks of as much noise, and there is no padding to cut.
+    equal_lengths = solution.configuration.merge_examples and fewest == most
 
     @seqio.map_over_dataset(num_seeds=1)
     def corrupt_block(block: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:

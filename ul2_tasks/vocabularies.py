@@ -144,7 +144,7 @@ def special_tokens(
     check_padding(vocabulary)
     modes = plain_modes(modes) or {}
     mode_ids = () if mode is None else _mode_ids(vocabulary, mode, modes)
-    # A mode given by id is no sentinel, this denoiser's mode or not: one mixture, one set of sentinels.
+    # A mode that is given by id is never a sentinel, whichever denoiser has it: all denoisers of a mixture share the sentinels.
     reserved = {id for value in modes.values() if not isinstance(value, str) for id in _as_ids(value)}
     if not isinstance(modes.get(mode), str):
         reserved |= set(mode_ids)
