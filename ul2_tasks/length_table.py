@@ -87,13 +87,13 @@ def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
     of_ours = denoising_tasks(mixture)
     for task in of_ours:
         try:
-            chunk = task.full_chunk(sequence_length)
+            solution = task.solve(sequence_length)
         except ValueError as error:
             problems.append(Remark(task.name, str(error)))
             continue
-        needed, present = sentinels_needed(task.denoiser, chunk.length), len(task.special_tokens().sentinels)
-        tasks.append(TaskLengths(task.name, task.denoiser.name, chunk, needed, present))
-        if lone := lone_span(task.denoiser, chunk, sequence_length):
+        needed, present = sentinels_needed(task.denoiser, solution.full.length), len(solution.special.sentinels)
+        tasks.append(TaskLengths(task.name, task.denoiser.name, solution.full, needed, present))
+        if lone := lone_span(task.denoiser, solution.full, sequence_length):
             notes.append(Remark(task.name, *lone))
     configuration = getattr(seqio.get_mixture_or_task(mixture), "configuration", None)
     denoisers = configuration.denoisers if isinstance(configuration, RegisterConfiguration) else ()  # else of several corpora
