@@ -21,7 +21,8 @@ from speed_vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
 from ul2_tasks.denoisers import Denoiser
-from ul2_tasks.preprocessors import chunk, corrupt
+from ul2_tasks.preprocessors import DenoisingConfiguration, denoise
+from ul2_tasks.vocabularies import SpecialTokensRequest
 
 seqio.add_global_cache_dirs(["cache"])
 
@@ -111,8 +112,8 @@ def denoiser_tf(side: str, documents: Sequence[np.ndarray], denoiser: Denoiser, 
     examples = tf.data.Dataset.from_tensor_slices(ragged).map(lambda tokens: {"targets": tokens}).cache()
     with seqio.utils.map_seed_manager(SEED):
         if side == "ours":
-            for preprocessor in (chunk, corrupt):
-                examples = preprocessor(examples, lengths(length), FEATURES, denoiser=denoiser, sentinels=SENTINEL_IDS)
+            configuration = DenoisingConfiguration(denoiser, SpecialTokensRequest(SENTINEL_IDS))
+            examples = denoise(examples, lengths(length), FEATURES, configuration=configuration)
         else:
             examples = peers.peer(examples, FEATURES, denoiser, solved(denoiser, length), special(denoiser).mode)
     batches = peers.batched(examples)

@@ -11,9 +11,10 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.preprocessors import chunk, corrupt
+from ul2_tasks.preprocessors import DenoisingConfiguration
+from ul2_tasks.preprocessors import denoise as denoise_dataset
 from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
-from ul2_tasks.vocabularies import SpecialTokens, special_tokens
+from ul2_tasks.vocabularies import SpecialTokens, SpecialTokensRequest, special_tokens
 
 UNIFORM = tuple(
     SpanDenoiser(
@@ -95,19 +96,19 @@ def token_dataset(documents) -> tf.data.Dataset:
     )
 
 
-def denoise(documents, sequence_length, denoiser, vocabulary, seed=0, add_eos=True, separate_documents=False, **settings):
-    """The examples that the two preprocessors make of token lists, as SeqIO would call them."""
-    output_features = features(vocabulary, add_eos)
+def configured(denoiser, sentinels=None, modes=None, **settings) -> DenoisingConfiguration:
+    return DenoisingConfiguration(denoiser, SpecialTokensRequest(sentinels, modes), **settings)
+
+
+def denoise(documents, sequence_length, denoiser, vocabulary, seed=0, add_eos=True, **settings):
+    """The examples that the preprocessor makes of token lists, as SeqIO would call it."""
     with seqio.utils.map_seed_manager(seed):
-        blocks = chunk(
+        examples = denoise_dataset(
             token_dataset(documents),
             sequence_length,
-            output_features,
-            denoiser=denoiser,
-            separate_documents=separate_documents,
-            **settings,
+            features(vocabulary, add_eos),
+            configuration=configured(denoiser, **settings),
         )
-        examples = corrupt(blocks, sequence_length, output_features, denoiser=denoiser, **settings)
     return list(examples.as_numpy_iterator())
 
 

@@ -696,5 +696,5 @@ def test_a_digest_stays_what_it_is():
 
 
 def test_a_vocabulary_is_told_by_its_model():
-    told = cache.settings(default_vocabulary(), "a source", "text", "fail")["vocabulary"]
+    told = cache.settings(default_vocabulary(), "a source", cache.CorpusConfiguration())["vocabulary"]
     assert hashlib.sha256(DEFAULT_MODEL.read_bytes()).hexdigest() in told

@@ -10,14 +10,14 @@ import sentencepiece
 import seqio
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
-from support import denoise, features, flat, mistral_model, restore_all, t5_model
+from support import configured, denoise, features, flat, mistral_model, restore_all, t5_model
 from tokenizers import Tokenizer, models
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, SpanDenoiser, UL2DataCollator, default_vocabulary, embedding_rows, register
 from ul2_tasks.hugging_face_vocabulary import HuggingFaceVocabulary
 from ul2_tasks.named_vocabularies import open_vocabulary
-from ul2_tasks.preprocessors import plan
+from ul2_tasks.preprocessors import solve
 from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
 from ul2_tasks.vocabularies import (
     check_padding,
@@ -288,7 +288,7 @@ def test_a_model_of_the_hub_is_told_how_to_get_it():
 
 
 def few_sentinels(kind, tmp_path):
-    """A vocabulary of this kind that has too few, and the arguments for `plan` that go with it."""
+    """A vocabulary of this kind that has too few, and the sentinels and modes that go with it."""
     if kind == "default":
         return default_vocabulary(), None, {}
     if kind in ("bytes", "seqio bytes"):
@@ -316,19 +316,19 @@ def test_the_advice_for_too_few_sentinels_works_as_it_is_given(kind, tmp_path):
     vocabulary, sentinels, modes = few_sentinels(kind, tmp_path)
     lengths = {"inputs": 1024, "targets": 1024}
     with pytest.raises(ValueError, match=r"needs \d+ sentinels for a chunk of \d+ tokens, the vocabulary has \d+: ") as error:
-        plan(lengths, features(vocabulary), denoiser, sentinels, modes, None)
+        solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes))
     message = str(error.value)
     assert ("leave sentinels out" in message) == (sentinels is not None)
     advised = eval(
         re.search(r"give vocabulary=(.+), or take a larger mean_span_length", message)[1], {"seqio": seqio, "ul2_tasks": ul2_tasks}
     )
-    _, full = plan(lengths, features(advised), denoiser, None, modes, None)
+    full = solve(lengths, features(advised), configured(denoiser, modes=modes)).full
     assert f"needs {full.spans} sentinels for a chunk of {full.length} tokens" in message
 
     capped = int(re.search(r"chunk_tokens=(\d+) at most", message)[1])
-    plan(lengths, features(vocabulary), denoiser, sentinels, modes, capped)
+    solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes, chunk_tokens=capped))
     with pytest.raises(ValueError, match="needs"):
-        plan(lengths, features(vocabulary), denoiser, sentinels, modes, capped + 2)
+        solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes, chunk_tokens=capped + 2))
 
 
 def test_the_default_has_more_sentinels_if_more_are_asked_for():

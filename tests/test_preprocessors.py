@@ -12,6 +12,7 @@ from sentencepiece import sentencepiece_model_pb2
 from support import (
     DENOISERS,
     byte_vocabulary,
+    configured,
     denoise,
     denoiser_id,
     features,
@@ -24,10 +25,12 @@ from support import (
 )
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser, chunk_length, default_vocabulary
+from ul2_tasks.cache import CorpusConfiguration
 from ul2_tasks.lengths import example_lengths, noise_counts, noise_range
-from ul2_tasks.preprocessors import chunk, corrupt, prepend_mode
+from ul2_tasks.preprocessors import chunk, prepend_mode, solve
+from ul2_tasks.preprocessors import denoise as denoise_dataset
 from ul2_tasks.tokenization import read_text, tokenize
-from ul2_tasks.vocabularies import special_tokens
+from ul2_tasks.vocabularies import SpecialTokensRequest, special_tokens
 
 BYTES, MODES = byte_vocabulary()
 EOS = 1
@@ -223,11 +226,7 @@ def test_blocks_hold_rows_of_all_lengths_up_to_the_chunk(merge_examples, short_r
     blocks = list(
         chunk(
             token_dataset(documents),
-            LENGTHS,
-            features(BYTES),
-            denoiser=T5GEMMA2[0],
-            modes=MODES,
-            merge_examples=merge_examples,
+            solve(LENGTHS, features(BYTES), configured(T5GEMMA2[0], modes=MODES, merge_examples=merge_examples)),
         ).as_numpy_iterator()
     )
     full = chunk_length(T5GEMMA2[0], LENGTHS).length
@@ -259,42 +258,32 @@ def test_an_id_that_no_text_may_have_is_refused_by_number(bad, merge_examples):
         ({"inputs": 3, "targets": 64}, "cannot fit"),
     ],
 )
-@pytest.mark.parametrize("step", [chunk, corrupt])
-def test_bad_lengths_fail_when_the_dataset_is_built(step, sequence_length, message):
+def test_bad_lengths_fail_when_the_dataset_is_built(sequence_length, message):
+    configuration = configured(T5GEMMA2[0], modes=MODES)
     with pytest.raises(ValueError, match=message):
-        step(token_dataset([[5]]), sequence_length, features(BYTES), denoiser=T5GEMMA2[0], modes=MODES)
+        denoise_dataset(token_dataset([[5]]), sequence_length, features(BYTES), configuration=configuration)
+
+
+PLAIN = SpanDenoiser(name="d", mean_span_length=3, noise_density=0.15)
 
 
 def test_bad_features_fail_when_the_dataset_is_built():
-    build = functools.partial(chunk, token_dataset([[5]]), LENGTHS, denoiser=T5GEMMA2[0], modes=MODES)
+    configuration = configured(T5GEMMA2[0], modes=MODES)
+    build = functools.partial(denoise_dataset, token_dataset([[5]]), LENGTHS, configuration=configuration)
     with pytest.raises(ValueError, match=r"output_features are \['targets'\], expected inputs and targets; \['inputs'\] missing"):
         build({"targets": seqio.Feature(BYTES)})
     with pytest.raises(ValueError, match="inputs and targets must have one vocabulary"):
         build({"targets": seqio.Feature(BYTES), "inputs": seqio.Feature(seqio.ByteVocabulary(extra_ids=7))})
     with pytest.raises(ValueError, match="has no EOS, but the features ask for one"):
-        chunk(
-            token_dataset([[5]]),
-            LENGTHS,
-            features(seqio.PassThroughVocabulary(size=100)),
-            denoiser=SpanDenoiser(name="d", mean_span_length=3, noise_density=0.15),
-            sentinels=range(50, 90),
-        )
+        denoise([[5]], LENGTHS, PLAIN, seqio.PassThroughVocabulary(size=100), sentinels=range(50, 90))
 
 
 @pytest.mark.parametrize("setting", [{"merge_examples": False}, {"merge_examples": True}])
 def test_a_separator_that_cannot_be_is_refused(setting):
     vocabulary = BYTES if not setting["merge_examples"] else seqio.PassThroughVocabulary(size=100)
-    denoiser = SpanDenoiser(name="d", mean_span_length=3, noise_density=0.15)
+    sentinels = range(50, 90) if setting["merge_examples"] else None
     with pytest.raises(ValueError, match="separate_documents puts an EOS between joined documents; got"):
-        chunk(
-            token_dataset([[5]]),
-            LENGTHS,
-            features(vocabulary, add_eos=False),
-            denoiser=denoiser,
-            sentinels=range(50, 90) if setting["merge_examples"] else None,
-            separate_documents=True,
-            **setting,
-        )
+        denoise([[5]], LENGTHS, PLAIN, vocabulary, add_eos=False, sentinels=sentinels, separate_documents=True, **setting)
 
 
 def test_a_configuration_with_empty_inputs_is_refused():
@@ -307,11 +296,9 @@ def test_a_configuration_with_empty_inputs_is_refused():
 def test_documents_of_one_static_length_and_of_int64_pass():
     tokens = np.random.default_rng(0).integers(3, 259, size=(10, 50))
     dataset = tf.data.Dataset.from_tensor_slices({"targets": tokens, "other": np.arange(10)})
-    output_features = features(BYTES)
     denoiser = T5GEMMA2[1]
-    blocks = chunk(dataset, LENGTHS, output_features, denoiser=denoiser, modes=MODES)
-    examples = corrupt(blocks, LENGTHS, output_features, denoiser=denoiser, modes=MODES).as_numpy_iterator()
-    restored = restore_all(examples, denoiser, special_for(denoiser, BYTES, MODES))
+    examples = denoise_dataset(dataset, LENGTHS, features(BYTES), configuration=configured(denoiser, modes=MODES))
+    restored = restore_all(examples.as_numpy_iterator(), denoiser, special_for(denoiser, BYTES, MODES))
     assert restored == tokens.ravel().tolist()
 
 
@@ -338,7 +325,7 @@ def test_noise_is_new_for_each_seed_denoiser_and_content_and_the_same_otherwise(
 
 @pytest.mark.parametrize("denoiser", dict.fromkeys([*T5GEMMA2, *UL2]), ids=denoiser_id)
 def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
-    """Another's own task, with stock SeqIO around the two preprocessors."""
+    """Another's own task, with stock SeqIO around the preprocessors."""
     output_features = features(BYTES)
     task = seqio.Task(
         "own_task",
@@ -349,10 +336,9 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
             splits=["train"],
         ),
         preprocessors=[
-            read_text,
-            tokenize,
-            functools.partial(chunk, denoiser=denoiser, modes=MODES),
-            functools.partial(corrupt, denoiser=denoiser, modes=MODES),
+            functools.partial(read_text, configuration=CorpusConfiguration()),
+            functools.partial(tokenize, special_tokens=SpecialTokensRequest()),
+            functools.partial(denoise_dataset, configuration=configured(denoiser, modes=MODES)),
         ],
         output_features=output_features,
     )
@@ -367,16 +353,10 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
 def test_documents_in_batches_make_the_chunks_of_documents_one_by_one(merge_examples, separate_documents):
     """Empty documents among them, and batches without any token."""
     documents = [[5] * 3, [], [6] * 200, [7], [], [], [8] * 90]
-    settings = {
-        "sequence_length": LENGTHS,
-        "output_features": features(BYTES),
-        "denoiser": T5GEMMA2[0],
-        "modes": MODES,
-        "merge_examples": merge_examples,
-        "separate_documents": separate_documents,
-    }
-    one_by_one = chunk(token_dataset(documents), **settings)
-    batches = chunk(token_dataset(documents).ragged_batch(2), **settings)
+    configuration = configured(T5GEMMA2[0], modes=MODES, merge_examples=merge_examples, separate_documents=separate_documents)
+    solution = solve(LENGTHS, features(BYTES), configuration)
+    one_by_one = chunk(token_dataset(documents), solution)
+    batches = chunk(token_dataset(documents).ragged_batch(2), solution)
     rows = [
         [row[:length].tolist() for block in blocks.as_numpy_iterator() for row, length in zip(block["tokens"], block["length"])]
         for blocks in (one_by_one, batches)

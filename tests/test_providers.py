@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import pickle
 import subprocess
 import sys
 
@@ -228,6 +229,17 @@ def test_examples_have_the_output_features_alone_unless_more_is_asked_for():
     assert set(provider.get_dataset(LENGTHS, split="train").element_spec) == {"inputs", "targets"}
     spec = provider.get_dataset(LENGTHS, split="train", passthrough_features=["denoiser"]).element_spec
     assert set(spec) == {"inputs", "targets", "denoiser"}
+
+
+def test_a_copied_or_pickled_task_makes_the_same_examples():
+    """SeqIO's copy of a task is one of SeqIO's own class; Beam pickles tasks."""
+    task = seqio.get_mixture_or_task(mixture()).tasks[0]
+    copies = (task.replace(name="copied"), pickle.loads(pickle.dumps(task)))
+    wanted, *found = (
+        list(each.get_dataset(LENGTHS, "validation", shuffle=False, seed=5).as_numpy_iterator()) for each in (task, *copies)
+    )
+    for examples in found:
+        assert [example["inputs"].tolist() for example in examples] == [example["inputs"].tolist() for example in wanted]
 
 
 def test_the_corpus_is_not_frozen_in_memory_and_epochs_differ_in_order():

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import byte_vocabulary, features
 
+from ul2_tasks.cache import CorpusConfiguration
 from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.tokenization import read_text
 
@@ -16,8 +17,13 @@ def no_documents() -> list[str]:
     return []
 
 
+def documents(dataset, source=None, **settings):
+    configuration = CorpusConfiguration(**settings)
+    return list(read_text(dataset, features(BYTES), configuration=configuration, source=source).as_numpy_iterator())
+
+
 def texts(dataset, **settings):
-    return [document["targets"] for document in read_text(dataset, features(BYTES), **settings).as_numpy_iterator()]
+    return [document["targets"] for document in documents(dataset, **settings)]
 
 
 def test_read_text_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
@@ -40,7 +46,7 @@ def test_what_is_not_utf8_fails_or_is_kept_without_text(document):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         texts(dataset)
     assert texts(dataset, on_error="skip") == [b"before", b"", b"after"]
-    kept = [d["document"].decode().split("/")[0] for d in read_text(dataset, features(BYTES), on_error="skip").as_numpy_iterator()]
+    kept = [document["document"].decode().split("/")[0] for document in documents(dataset, on_error="skip")]
     assert kept[1] == "skipped"
     assert "skipped" not in kept[::2]
 

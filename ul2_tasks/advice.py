@@ -1,11 +1,13 @@
 """Which chunk sizes waste least: how full rows can be for a mixture, and the `chunk_tokens` that fill them best.
 
-Two things leave padding in packed rows. The mixture asks for inputs and targets in one ratio and the budgets offer
-another: then only one side can fill, whatever the packer does. And examples do not divide: of those that take 51 % of a
-row each there is one in a row. Smaller chunks cure the second, unequal chunks the first. With one chunk size for all
-T5GEMMA2 asks for 46 inputs to 54 targets; a sequential denoiser with about 0.7 of the others' tokens evens that out.
+Two things leave padding in packed rows:
 
-UL2 is meant to teach long contexts, so the advice is not the smallest chunks but the longest that fill about as well.
+* The mixture asks for inputs and targets in one ratio, and the budgets offer another. Then only one side can fill, whatever the
+  packer does. Unequal chunks cure that. With one chunk size for all, T5GEMMA2 asks for 46 inputs to 54 targets; a sequential
+  denoiser with about 0.7 of the tokens of the others evens that out.
+* Examples cannot be divided. If each takes 51 % of a row, a row holds one. Smaller chunks cure that.
+
+UL2 is meant to teach long contexts. So the advice is not the smallest chunks but the longest that fill about as well.
 """
 
 from __future__ import annotations
@@ -22,22 +24,24 @@ from ul2_tasks.lengths import Chunk, chunk_length, noise_counts, noise_range
 from ul2_tasks.packing import count_rows
 
 FEATURES = ("inputs", "targets")
-POOL = 1024  # examples that are packed together to measure a fill
-POOLS = 2
+POOL = 1024  # so many examples are packed together to measure a fill
+POOLS = 2  # so many times
 FRACTIONS = (0.71, 0.6, 0.49, 0.41, 0.33, 0.28, 0.24, 0.16)  # of full chunks that are tried
-SPREAD = 2.2  # no denoiser's chunks are cut more than so many times as much as another's: it would lose its share of the tokens
-FINALISTS = 6  # of the combinations of these, the fullest and the longest: those whose sizes are moved
-TOLERANCE = 0.03  # of the rows' tokens that the advice gives up for longer chunks
+SPREAD = 2.2  # the largest ratio of two denoisers' fractions, so that no denoiser loses its share of the tokens
+FINALISTS = 6  # so many of the fullest combinations of fractions, and of the longest, are refined
+TOLERANCE = 0.03  # the share of the rows' tokens that the advice gives up for longer chunks
 
 ChunkTokens = int | Mapping[str, int] | None
 
 
 @dataclasses.dataclass(frozen=True)
 class ExpectedFill:
-    """The part of each feature's budget that holds tokens, {"inputs": .., "targets": ..}.
+    """The share of each feature's budget that holds tokens, {"inputs": float, "targets": float}.
 
-    `packed` is the bound for packed rows of the mixture, reached if examples could be divided at will: the fuller side is
-    1. `unpacked` is an average example of each denoiser, by name, in a row of its own.
+    Attributes:
+        packed: the bound for packed rows of the mixture: what they would reach if examples could be divided at will, so that
+            the fuller side is 1.
+        unpacked: by the denoiser's name, the share that its average example fills in a row of its own.
     """
 
     packed: Mapping[str, float]
@@ -47,12 +51,13 @@ class ExpectedFill:
 def expected_fill(
     denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int], chunk_tokens: ChunkTokens = None
 ) -> ExpectedFill:
-    """How full rows can be at best, from lengths and weights alone.
+    """How full rows can be at best, found from lengths and weights alone.
 
     Args:
         denoisers: the mixture.
-        sequence_length: {"inputs": int, "targets": int}.
-        chunk_tokens: upper bounds for the chunks, one for all or by the denoiser's name; none where it has none.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        chunk_tokens: the longest chunk: one number for all denoisers, or numbers by their names, where a denoiser that is not
+            named has no bound.
 
     Raises:
         ValueError: see `lengths.chunk_length`.
@@ -74,26 +79,34 @@ def expected_fill(
 def packed_fill(
     denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int], chunk_tokens: ChunkTokens = None, seed: int = 0
 ) -> dict[str, float]:
-    """How full rows get: `packing.assign_rows` on examples drawn from the mixture. Arguments and errors as above."""
+    """How full rows get when `packing.assign_rows` packs examples of the mixture that are drawn with this seed.
+
+    The other arguments, and the errors, are those of `expected_fill`.
+    """
     denoisers = check_denoisers(denoisers)
     return _by_feature(_measure(denoisers, sequence_length, chunk_tokens, _draw(denoisers, seed)))
 
 
 def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
-    """The chunk_tokens to use with packing, by the denoiser's name.
+    """The `chunk_tokens` that fill packed rows best, by the denoiser's name. Takes some five seconds.
 
-    Tried are full chunks, and `FRACTIONS` of them in all combinations within `SPREAD`: one fraction for all denoisers whose
-    full chunks fill the same budgets, each combination by packing drawn examples. In those that fill the rows best, and in
-    the longest of those that do so about as well, each denoiser's size is then moved by a few percent for as long as that
-    helps: where three examples nearly fit a row, they shall. Of those whose less full side comes within `TOLERANCE` of the
-    best, the one with the longest average chunk is taken. Takes some five seconds.
+    1. Full chunks are tried, and `FRACTIONS` of them in all combinations within `SPREAD`, with one fraction for all denoisers
+       whose full chunks fill the same budgets. Drawn examples are packed with each combination.
+    2. The combinations that fill the rows best are refined, and so are the longest of those that do about as well: the size
+       of each denoiser is moved by a few percent for as long as that helps, so that three examples that nearly fit a row
+       then do.
+    3. Some of these fill the less full side within `TOLERANCE` of the best. The one with the longest average chunk is taken.
 
-    A span denoiser keeps at least two spans in a chunk, if its full chunk has them: a lone span is, under placement "t5",
-    the chunk's end, always, see `lone_span`. More is not asked for: with at least half of the full chunk's spans R2 and X2
-    could not share a row at 1024/1024, and 88 % instead of 97 % of the rows would be filled.
+    A span denoiser keeps at least two spans in a chunk if its full chunk has two, because under placement "t5" a lone span is
+    always the end of the chunk, see `lone_span`. More spans are not asked for: if half of the full chunk's spans had to stay,
+    R2 and X2 could not share a row at 1024/1024, and 88 % instead of 97 % of the rows would be filled.
 
-    Modes are counted as one token, and both features as ending with an EOS; whether the vocabulary has sentinels enough is
-    seen when a dataset is made.
+    A mode counts as one token, and both features as ending with an EOS. Whether the vocabulary has enough sentinels is checked
+    when a dataset is made.
+
+    Args:
+        denoisers: the mixture.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
 
     Raises:
         ValueError: see `lengths.chunk_length`.
@@ -132,10 +145,10 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
 
 
 def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, int]) -> tuple[str, str] | None:
-    r"""What it means that a full chunk of a span denoiser has one span, and what to do; None where it has more.
+    r"""Explains what it means that a full chunk of a span denoiser has one span, and what to do. None if it has more.
 
-    Under placement "t5" the last token is noise, always. So a lone span is the chunk's end, the same place in all examples.
-    Under "uniform" it is anywhere, and there is nothing to tell.
+    Under placement "t5" the last token is always noise. So a lone span is the end of the chunk, in all examples. Under
+    "uniform" it can be anywhere, and there is nothing to explain.
 
     Args:
         denoiser: the denoiser.
@@ -168,15 +181,16 @@ def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, in
 
 
 def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
-    """The lengths of as many tokens in all whose packed rows can be the fullest with full chunks.
+    """The lengths, of the same sum, whose packed rows can be the fullest with full chunks.
 
     Args:
         denoisers: the mixture.
-        sequence_length: {"inputs": int, "targets": int}; only their sum counts, and they themselves where none are fuller.
+        sequence_length: {"inputs": int, "targets": int}; their sum is kept.
 
     Returns:
-        Lengths whose less full side has the highest bound (`expected_fill`), to a sixty-fourth of the sum, and to a multiple
-        of 8, which accelerators like, where the sum is one. No span denoiser that has several spans is left with one.
+        The lengths whose less full side has the highest bound (`expected_fill`), or `sequence_length` if none has a higher one.
+        The inputs are a multiple of a sixty-fourth of the sum, and of 8, which accelerators like, if the sum is one. A span
+        denoiser that has several spans keeps at least two.
 
     Raises:
         ValueError: see `lengths.chunk_length`.
@@ -186,7 +200,7 @@ def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, in
     total = sum(_budgets(best).tolist())
     fewest = [_shortest(denoiser, chunk) for denoiser, chunk in _chunks(denoisers, best, None)]
     multiple = 8 if total % 8 == 0 and total >= 512 else 1
-    sizes = sorted({round(total * part / 64 / multiple) * multiple for part in range(4, 61)})
+    sizes = sorted({round(total * sixty_fourths / 64 / multiple) * multiple for sixty_fourths in range(4, 61)})
     for inputs in sizes:
         lengths = {"inputs": inputs, "targets": total - inputs}
         try:
@@ -203,7 +217,7 @@ def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, in
 def _candidates(
     full: Mapping[str, Chunk], sizes: Mapping[str, tuple[int, int]], sequence_length: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Full chunks; and parts of them, the same for all that fill the same budgets (nine tenths of one are enough)."""
+    """Full chunks, and fractions of them: one for all denoisers that fill the same budgets, each to nine tenths at least."""
     shapes = {
         name: tuple(getattr(chunk, feature) > 0.9 * sequence_length[feature] for feature in FEATURES)
         for name, chunk in full.items()
@@ -212,9 +226,9 @@ def _candidates(
     return [
         {name: chunk.length for name, chunk in full.items()},
         *(
-            {name: _within(sizes[name], chunk.length * parts[different.index(shapes[name])]) for name, chunk in full.items()}
-            for parts in itertools.product(FRACTIONS, repeat=len(different))
-            if max(parts) <= SPREAD * min(parts)
+            {name: _within(sizes[name], chunk.length * fractions[different.index(shapes[name])]) for name, chunk in full.items()}
+            for fractions in itertools.product(FRACTIONS, repeat=len(different))
+            if max(fractions) <= SPREAD * min(fractions)
         ),
     ]
 
@@ -250,7 +264,11 @@ def _fewest_tokens(denoiser: SpanDenoiser, spans: int) -> int:
 
 
 def _draw(denoisers: Sequence[Denoiser], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Pools of examples, before their lengths are known: which denoiser [POOL], and where in its noise range [POOL], in [0, 1)."""
+    """Draws pools of examples before their lengths are known.
+
+    Returns:
+        For each pool the denoisers, [POOL] int, and the places in their noise ranges, [POOL] float64 in [0, 1).
+    """
     random = np.random.RandomState(seed)
     return [(random.choice(len(denoisers), POOL, p=_weights(denoisers)), random.uniform(size=POOL)) for _ in range(POOLS)]
 
@@ -261,7 +279,7 @@ def _measure(
     chunk_tokens: ChunkTokens,
     drawn: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
-    """[F] float64: the part of all rows that holds tokens."""
+    """Packs the drawn examples. Returns the share of all rows that holds tokens, [2] float64 for `FEATURES`."""
     ranges = [
         (chunk, *noise_range(denoiser, chunk.length)) for denoiser, chunk in _chunks(denoisers, sequence_length, chunk_tokens)
     ]

@@ -1,11 +1,12 @@
-"""Writes the cache of a corpus as a Beam job; the extra `cache`. See `cache` for what comes of it.
+"""Writes the cache of a corpus as a Beam job; needs the extra `cache`. What a cache is, `cache` says.
 
-Every worker turns one shard of the source into a few files, which it writes, hashes and then moves to their place, so
-memory does not grow with the corpus and what a killed job has finished stays. `COMPLETED` comes last: SeqIO takes nothing
-without it for a cache.
+Every worker turns one shard of the source into a few files: it writes them, hashes them and then moves them to their places.
+So memory does not grow with the corpus, and a killed job leaves behind what it has finished. `COMPLETED` is written last,
+because SeqIO takes a folder without it for no cache.
 
-The stock `seqio_cache_tasks` writes the same records. It shuffles all documents, and on one machine's runner for that
-holds them all in memory; here they are shuffled within `SHUFFLE_BUFFER` of a shard, and twice the same job gives the same bytes.
+The stock `seqio_cache_tasks` writes the same records, but it shuffles all documents, for which the runner on one machine holds
+all of them in memory. This job shuffles documents among `SHUFFLE_BUFFER` others of their shard, and writes the same bytes
+whenever it is run again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks import cache
-from ul2_tasks.corpora import corpus_settings
+from ul2_tasks.corpora import CorpusTask, corpus_settings
 from ul2_tasks.jobs import (
     BEGUN,
     FAILURES,
@@ -51,31 +52,31 @@ from ul2_tasks.jobs import (
 
 MIN_FILES = 64  # of each split, as in seqio_cache_tasks: hosts share out files
 SHUFFLE_BUFFER = 10_000
-_PARTS = "parts"
+_RECORDS = "parts"  # the folder of an unfinished job
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """One shard of the source, and the files that it becomes."""
+class InputShard:
+    """One shard of the source, and the names of the files that it becomes."""
 
     corpus: str
     split: str
-    shard: int
+    index: int
     num_shards: int
     files: tuple[str, ...]
     max_documents: int | None
     cache_dir: str
 
     @property
-    def notes(self) -> str:
-        """The folder of such files as `done`, and of temporary ones."""
-        return place(self.cache_dir, _PARTS)
+    def records(self) -> str:
+        """The folder of the records of the job, such as `done`, and of temporary files."""
+        return place(self.cache_dir, _RECORDS)
 
     @property
     def done(self) -> str:
-        """The file that says that this part is written, and what is in it."""
-        return f"{self.notes}/{self.split}-{self.shard:05d}-of-{self.num_shards:05d}.json"
+        """The file that says that this shard is written, and what is in its files."""
+        return f"{self.records}/{self.split}-{self.index:05d}-of-{self.num_shards:05d}.json"
 
 
 def build(
@@ -91,21 +92,21 @@ def build(
 
     Args:
         corpus: the name of its task, such as "ul2_corpus".
-        output_dir: a folder on any file system of TensorFlow's, for SeqIO's global cache directories; the cache is a
+        output_dir: one of SeqIO's global cache directories, on any file system that TensorFlow reads. The cache becomes a
             folder in it. All workers must see it.
-        max_documents: a limit for each split, for a smoke build.
-        prepare: what workers call first, so that they have the task too; `Registration.apply`, or the import of a module.
-        pipeline_options: of Beam.
+        max_documents: the most documents of each split, for a smoke build.
+        prepare: what each worker calls first, so that it has the task too: `Registration.apply`, or the import of a module.
+        pipeline_options: Beam's.
         console: where progress and the summary go.
 
     Returns:
         The manifest.
 
     Raises:
-        ValueError: there is no such corpus; the cache exists already, or what was begun has other settings, which are named; the
-            corpus has no token.
+        ValueError: there is no such corpus; the cache exists, or an unfinished one was begun with other settings, which are
+            named; the corpus has no token.
         ImportError: Apache Beam is not installed.
-        RuntimeError: a source cannot be read or a file not written; says which, and why.
+        RuntimeError: a source cannot be read, or a file cannot be written; says which, and why.
     """
     console = console or Console(stderr=True)
     import_beam()
@@ -116,77 +117,77 @@ def build(
     if cache.is_cache(cache_dir):
         return _existing(cache_dir, corpus, settings, max_documents, console)
 
-    parts = list(_plan(task, cache_dir, max_documents))
+    input_shards = list(_input_shards(task, cache_dir, max_documents))
     begun = {
         "schema_version": cache.SCHEMA_VERSION,
         "settings": settings,
         "max_documents": max_documents,
-        "parts": len(parts),
+        "parts": len(input_shards),
     }
-    waiting = _begin(cache_dir, begun, parts)
+    waiting = _begin(cache_dir, begun, input_shards)
     started = time.monotonic()
-    notes, to_come = place(cache_dir, _PARTS), [os.path.basename(part.done) for part in waiting]
-    with progress(corpus, len(parts), notes, to_come, console):
-        run_on_beam(pipeline_options, functools.partial(write_part, prepare=prepare), waiting, notes)
-    manifest = _finish(cache_dir, corpus, begun, parts)
+    records, to_come = place(cache_dir, _RECORDS), [os.path.basename(shard.done) for shard in waiting]
+    with progress(corpus, len(input_shards), records, to_come, console):
+        run_on_beam(pipeline_options, functools.partial(write_shard, prepare=prepare), waiting, records)
+    manifest = _finish(cache_dir, corpus, begun, input_shards)
     _summarize(manifest, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
 
 
-def write_part(part: Part, prepare: Callable[[], object]) -> str:
-    """Writes the files of one part, unless they are written; returns its name. Runs on a worker.
+def write_shard(shard: InputShard, prepare: Callable[[], object]) -> str:
+    """Writes the files of one input shard, unless they are written, and returns `shard.done`. Runs on a worker.
 
     Raises:
-        RuntimeError: the source cannot be read or the files not written; says which, and why.
+        RuntimeError: the source cannot be read, or the files cannot be written; says which, and why.
     """
-    if tf.io.gfile.exists(part.done):
-        return part.done
+    if tf.io.gfile.exists(shard.done):
+        return shard.done
     prepare()
     try:
-        shards = _write(part, _read(part))
-        write_atomically(part.done, json.dumps([dataclasses.asdict(shard) for shard in shards]))
+        written = _write(shard, _read(shard))
+        write_atomically(shard.done, json.dumps([dataclasses.asdict(file) for file in written]))
     except FAILURES as error:
-        name = seqio.TaskRegistry.get(part.corpus).source.list_shards(part.split)[part.shard]
-        where = f"{part.corpus}, split {part.split}, shard {part.shard + 1} of {part.num_shards} ({name})"
+        name = seqio.TaskRegistry.get(shard.corpus).source.list_shards(shard.split)[shard.index]
+        where = f"{shard.corpus}, split {shard.split}, shard {shard.index + 1} of {shard.num_shards} ({name})"
         raise RuntimeError(f"{where}: {in_words(error)}") from error
-    return part.done
+    return shard.done
 
 
-def _read(part: Part) -> Iterator[dict[str, np.ndarray | bytes]]:
-    """The tokenized documents of a part, in the order in which they are written."""
-    task = seqio.TaskRegistry.get(part.corpus)
-    present = len(task.source.list_shards(part.split))
-    if present != part.num_shards:
+def _read(shard: InputShard) -> Iterator[dict[str, np.ndarray | bytes]]:
+    """The tokenized documents of an input shard, in the order in which they are written."""
+    task = seqio.TaskRegistry.get(shard.corpus)
+    present = len(task.source.list_shards(shard.split))
+    if present != shard.num_shards:
         raise OSError(
-            f"there were {part.num_shards} shards when the job began, and now there are {present}; do not touch the corpus"
+            f"there were {shard.num_shards} shards when the job began, and now there are {present}; do not touch the corpus"
         )
-    seed = zlib.crc32(f"{part.corpus}/{part.split}/{part.shard}".encode())
+    seed = zlib.crc32(f"{shard.corpus}/{shard.split}/{shard.index}".encode())
     source = task.source.get_dataset(
-        split=part.split, shuffle=False, seed=seed, shard_info=seqio.ShardInfo(part.shard, part.num_shards)
+        split=shard.split, shuffle=False, seed=seed, shard_info=seqio.ShardInfo(shard.index, shard.num_shards)
     )
-    if part.max_documents is not None:
-        source = source.take(part.max_documents)
+    if shard.max_documents is not None:
+        source = source.take(shard.max_documents)
     documents = task.preprocess_precache(source, seed=seed)
     return documents.shuffle(SHUFFLE_BUFFER, seed=seed).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
 
 
-def _write(part: Part, documents: Iterator[dict[str, np.ndarray | bytes]]) -> list[cache.Shard]:
-    """Deals the documents out to the part's files, which then move to their places."""
-    temporary = [place(part.notes, f"{name}.{uuid.uuid4().hex}.tmp") for name in part.files]
-    counts = [cache.no_counts() for _ in part.files]
+def _write(shard: InputShard, documents: Iterator[dict[str, np.ndarray | bytes]]) -> list[cache.Shard]:
+    """Writes the documents to the shard's files in turn, then moves the files to their places."""
+    temporary = [place(shard.records, f"{name}.{uuid.uuid4().hex}.tmp") for name in shard.files]
+    counts = [cache.no_counts() for _ in shard.files]
     with removed_on_failure(*temporary):
         with contextlib.ExitStack() as open_files:
             writers = [open_files.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
             for document, (writer, count) in zip(documents, itertools.cycle(zip(writers, counts))):
                 writer.write(_serialize(document))
                 cache.count(count, document["document"].decode(), len(document["targets"]))
-        shards = [
+        written = [
             cache.Shard(file=name, bytes=size(path), sha256=sha256(path), **count)
-            for name, path, count in zip(part.files, temporary, counts)
+            for name, path, count in zip(shard.files, temporary, counts)
         ]
-        for path, name in zip(temporary, part.files):
-            tf.io.gfile.rename(path, place(part.cache_dir, name), overwrite=True)
-    return shards
+        for path, name in zip(temporary, shard.files):
+            tf.io.gfile.rename(path, place(shard.cache_dir, name), overwrite=True)
+    return written
 
 
 def _serialize(document: dict[str, np.ndarray | bytes]) -> bytes:
@@ -196,14 +197,16 @@ def _serialize(document: dict[str, np.ndarray | bytes]) -> bytes:
     return example.SerializeToString(deterministic=True)
 
 
-def _corpus_task(corpus: str) -> seqio.Task:
-    names = sorted(name for name in seqio.TaskRegistry.names() if name.endswith("_corpus"))
-    if corpus not in names:
-        raise ValueError(f"there is no corpus {corpus!r}, only {names}; name one, or the module that registers it")
-    return seqio.TaskRegistry.get(corpus)
+def _corpus_task(corpus: str) -> CorpusTask:
+    tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
+    corpora = {name: task for name, task in tasks.items() if isinstance(task, CorpusTask)}
+    if corpus not in corpora:
+        raise ValueError(f"there is no corpus {corpus!r}, only {[*corpora]}; name one, or the module that registers it")
+    return corpora[corpus]
 
 
-def _plan(task: seqio.Task, cache_dir: str, max_documents: int | None) -> Iterator[Part]:
+def _input_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) -> Iterator[InputShard]:
+    """The shards of all splits. Each becomes as many files as it takes for a split to have `MIN_FILES`."""
     for split in task.splits:
         num_shards = len(task.source.list_shards(split))
         if not num_shards:
@@ -211,9 +214,9 @@ def _plan(task: seqio.Task, cache_dir: str, max_documents: int | None) -> Iterat
         files_each = -(-MIN_FILES // num_shards)
         count = num_shards * files_each
         names = [f"{split}.tfrecord-{file:05d}-of-{count:05d}" for file in range(count)]
-        for shard in range(num_shards):
-            share = None if max_documents is None else max_documents // num_shards + (shard < max_documents % num_shards)
-            yield Part(task.name, split, shard, num_shards, tuple(names[shard::num_shards]), share, cache_dir)
+        for index in range(num_shards):
+            share = None if max_documents is None else max_documents // num_shards + (index < max_documents % num_shards)
+            yield InputShard(task.name, split, index, num_shards, tuple(names[index::num_shards]), share, cache_dir)
 
 
 def _existing(cache_dir: str, corpus: str, settings: dict[str, str], max_documents: int | None, console: Console) -> dict:
@@ -228,21 +231,21 @@ def _existing(cache_dir: str, corpus: str, settings: dict[str, str], max_documen
     return manifest
 
 
-def _begin(cache_dir: str, begun: dict[str, object], parts: Sequence[Part]) -> list[Part]:
-    """Makes the folder, and returns the parts that are to be written; of an interrupted job it keeps the finished ones."""
-    path = f"{cache_dir}/{_PARTS}/{BEGUN}"
+def _begin(cache_dir: str, begun: dict[str, object], shards: Sequence[InputShard]) -> list[InputShard]:
+    """Makes the folder, and returns the shards that are not written yet. Keeps those that an interrupted job has finished."""
+    path = f"{cache_dir}/{_RECORDS}/{BEGUN}"
     if tf.io.gfile.exists(path) and (changes := "; ".join(differences(load(path), begun))):
         raise ValueError(f"{cache_dir} was begun with other settings: {changes}; delete it, or name another folder")
-    tf.io.gfile.makedirs(f"{cache_dir}/{_PARTS}")
-    waiting = [part for part in parts if not tf.io.gfile.exists(part.done)]
-    _remove_files(cache_dir, but={name for part in set(parts) - set(waiting) for name in part.files})
+    tf.io.gfile.makedirs(f"{cache_dir}/{_RECORDS}")
+    waiting = [shard for shard in shards if not tf.io.gfile.exists(shard.done)]
+    _remove_files(cache_dir, but={name for shard in set(shards) - set(waiting) for name in shard.files})
     write_atomically(path, json.dumps(begun))
     return waiting
 
 
 def _remove_files(cache_dir: str, but: set[str]) -> None:
-    """Removes what an interrupted job has left, but for finished files."""
-    for folder in (cache_dir, place(cache_dir, _PARTS)):
+    """Removes what an interrupted job has left, except finished files."""
+    for folder in (cache_dir, place(cache_dir, _RECORDS)):
         for name in names_in(folder):
             if name.startswith("beam-temp-"):
                 tf.io.gfile.rmtree(place(folder, name))
@@ -251,16 +254,16 @@ def _remove_files(cache_dir: str, but: set[str]) -> None:
 
 
 def _forget(cache_dir: str) -> None:
-    """Removes what is known of the parts; a job that was killed after `COMPLETED` has left that, too."""
-    if _PARTS in names_in(cache_dir):
-        tf.io.gfile.rmtree(place(cache_dir, _PARTS))
+    """Removes the records of the job, which a job that was killed after `COMPLETED` has left, too."""
+    if _RECORDS in names_in(cache_dir):
+        tf.io.gfile.rmtree(place(cache_dir, _RECORDS))
 
 
-def _finish(cache_dir: str, corpus: str, begun: dict[str, object], parts: Sequence[Part]) -> dict:
-    """Writes what SeqIO wants to read beside the files, then the manifest, and `COMPLETED` last."""
+def _finish(cache_dir: str, corpus: str, begun: dict[str, object], input_shards: Sequence[InputShard]) -> dict:
+    """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
     splits: dict[str, list[cache.Shard]] = {}
-    for part in parts:
-        splits.setdefault(part.split, []).extend(cache.Shard(**shard) for shard in load(part.done))
+    for written in input_shards:
+        splits.setdefault(written.split, []).extend(cache.Shard(**shard) for shard in load(written.done))
     shards = [shard for in_split in splits.values() for shard in in_split]
     if not any(shard.tokens for shard in shards):
         _remove_files(cache_dir, but=set())

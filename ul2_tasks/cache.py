@@ -1,12 +1,12 @@
-"""The cached corpus: what made it, whether it is the one that is asked for and whole, and how it is read.
+"""The cached corpus: what made it, whether it is the one that is asked for, whether it is whole, and how it is read.
 
 A cache is a folder as `seqio_cache_tasks` writes it: `SPLIT.tfrecord-00000-of-00064` .., `info.SPLIT.json`,
-`stats.SPLIT.json`, and last of all `COMPLETED`. Each record is a tf.Example of a document's tokens, `targets`, and of
-`document`: the document's id, then a digest of the settings that made it, as "ID/DIGEST". The first record of each input
-shard has the settings themselves after that. So a cache says what made it, whatever job wrote it.
+`stats.SPLIT.json`, and last of all `COMPLETED`. Each record is a tf.Example with the tokens of a document, `targets`, and its
+name, `document`: the id of the document and a digest of the settings that made it, as "ID/DIGEST". The name of the first
+record of each input shard ends with the settings themselves. So a cache says what made it, whatever job wrote it.
 
-Beside it is `manifest.json`, with those settings, and of each shard the bytes, SHA-256, documents and tokens. `build_cache`
-writes it; to a cache that has none, because the stock job wrote it, the first use adds it.
+A file `manifest.json` beside the records has those settings, and the bytes, SHA-256, documents and tokens of each shard.
+`build_cache` writes it. The stock job does not; then the first use of the cache adds it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pathlib
 import re
 import subprocess
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import seqio
@@ -28,7 +28,7 @@ from absl import logging
 from ul2_tasks.files import parallel_map
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs import load, missing_or_resized, names_in, place, sha256, size, spoilt, unfinished, write_atomically
-from ul2_tasks.vocabularies import Mode, encodable_ids, special_ids, vocabulary_identity
+from ul2_tasks.vocabularies import Mode, SpecialTokensRequest, encodable_ids, vocabulary_identity
 
 SCHEMA_VERSION = 2
 _READABLE = (1, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too
@@ -58,26 +58,39 @@ class Shard:
         return self.documents + self.empty + self.skipped
 
 
-def settings(
-    vocabulary: seqio.Vocabulary,
-    source: str,
-    text_key: str,
-    on_error: str,
-    mode_names: Sequence[str | None] = (),
-    sentinels: Sequence[int] | str | None = None,
-    modes: Mapping[str, Mode] | None = None,
-) -> dict[str, str]:
-    """All that decides a document's tokens, in words. Opens the vocabulary.
+@dataclasses.dataclass(frozen=True)
+class CorpusConfiguration:
+    """How records become tokens.
 
-    Of sentinels and modes it is only those that the vocabulary would find in a text: with control pieces there are none.
+    Attributes:
+        text_key: the feature of a record that holds its text.
+        on_error: what becomes of a record with a problem, or with a text that is not UTF-8 and that a tokenizer would change
+            without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it.
+        special_tokens: the sentinels and modes, which no text becomes.
     """
-    in_text = encodable_ids(vocabulary, special_ids(vocabulary, mode_names, sentinels, modes))
+
+    text_key: str = "text"
+    on_error: str = "raise"
+    special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
+
+
+def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:
+    """Describes all that decides the tokens of a document. Opens the vocabulary.
+
+    A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count.
+
+    Args:
+        vocabulary: tokenizes the text.
+        source: the identity of the source, see `identity.source_identity`.
+        configuration: of the corpus.
+    """
+    in_text = encodable_ids(vocabulary, configuration.special_tokens.ids(vocabulary))
     return {
         "vocabulary": vocabulary_identity(vocabulary),
         "kept_out_of_text": f"{len(in_text)} ids, crc32 {zlib.crc32(repr(in_text).encode())}" if in_text else "none",
         "source": source,
-        "text_key": text_key,
-        "on_error": on_error,
+        "text_key": configuration.text_key,
+        "on_error": configuration.on_error,
     }
 
 
@@ -87,17 +100,17 @@ def digest(settings: Mapping[str, str]) -> str:
 
 
 def document_name(number: tf.Tensor, text: tf.Tensor, is_whole: tf.Tensor, settings: Mapping[str, str]) -> tf.Tensor:
-    """The feature `document`, a string scalar: "ID/DIGEST", and for the first of a shard "ID/DIGEST/SETTINGS".
+    """The feature `document`, a string scalar: "ID/DIGEST", or for the first record of a shard "ID/DIGEST/SETTINGS".
 
     Args:
-        number: int64 scalar, the document's place in its input shard.
+        number: int64 scalar, how many records of the input shard come before this one.
         text: string scalar; its FarmHash64 is the id.
-        is_whole: bool scalar, whether it is a document, and not a record that is skipped.
+        is_whole: bool scalar, whether it is a document; otherwise it is a record that is skipped.
         settings: of the corpus.
     """
     id = tf.strings.as_string(tf.bitcast(tf.fingerprint(text[tf.newaxis])[0], tf.int64))
-    told = tf.where(number == 0, f"/{_json(settings)}", "")
-    return tf.strings.join([tf.where(is_whole, id, SKIPPED), f"/{digest(settings)}", told])
+    ending = tf.where(number == 0, f"/{_json(settings)}", "")
+    return tf.strings.join([tf.where(is_whole, id, SKIPPED), f"/{digest(settings)}", ending])
 
 
 @no_autograph
@@ -110,16 +123,25 @@ def read(
     seed: int | None,
     shard_info: seqio.ShardInfo | None,
 ) -> tf.data.Dataset:
-    """The documents of a cached corpus, 128 at a time.
+    """Reads the documents of a cached corpus, 128 at a time.
 
-    Hosts share out the files, or, where there are more hosts than files, the documents of all files. Each epoch has its
-    own order of the files, and within 1,000 documents of what is read from 16 files at a time.
+    Each host reads some of the files; where there are more hosts than files, some of the documents of all files. In each epoch
+    the files are shuffled anew, 16 files are read at a time, and their documents are shuffled among 1,000 others.
+
+    Args:
+        cache_dir: the folder of the cache.
+        corpus: the name of its task.
+        expected: the settings of the corpus that is asked for.
+        split: of the cache.
+        shuffle: whether files and documents are shuffled.
+        seed: of the shuffling.
+        shard_info: which of the hosts this is; None for a single one.
 
     Returns:
         A dataset of {"targets": RaggedTensor [documents, tokens] int32}.
 
     Raises:
-        ValueError: other settings made the cache; it is not whole; it has no documents in the split, or fewer than hosts.
+        ValueError: other settings made the cache; it is not whole; the split has no document, or fewer documents than hosts.
     """
     manifest = check(cache_dir, corpus, expected, is_first=shard_info is None or shard_info.index == 0)
     index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
@@ -148,10 +170,9 @@ def read(
 
 
 def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bool = True) -> dict | None:
-    """Raises a ValueError unless these settings made the cache and its files are there; returns its manifest.
+    """Raises a ValueError unless these settings made the cache and all of its files are there. Returns its manifest.
 
-    Where there is no manifest the first host makes it, and the others, for which this returns None, look at one record
-    of each file.
+    Where there is no manifest the first host makes it. The other hosts look at one record of each file, and get None.
     """
     manifest = read_manifest(cache_dir)
     if manifest is None and is_first:
@@ -178,14 +199,14 @@ def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bo
 
 
 def identity(cache_dir: str, split: str) -> str:
-    """A split's files in few words, the same on every host, and other ones for a cache that was written anew."""
+    """Describes the files of a split in few words: the same on every host, and others for a cache that was written anew."""
     names = _expected_files(cache_dir, split)
     sizes = parallel_map(lambda name: size(place(cache_dir, name)), names)
     return f"{len(names)} files, {sum(sizes)} bytes, crc32 {zlib.crc32(repr(sizes).encode())}"
 
 
 def verify(cache_dir: str) -> Iterator[str]:
-    """Reads a cache again, and gives a sentence for each file that is missing, truncated, altered or too many.
+    """Reads all of a cache again. Gives a sentence for each file that is missing, truncated, altered or too many.
 
     Raises:
         ValueError: there is no such folder, no cache in it, an unfinished one, or one without a manifest.
@@ -210,7 +231,7 @@ def is_cache(folder: str) -> bool:
 
 
 def splits(cache_dir: str) -> list[str]:
-    """The names of a cache's splits. Other files, such as an editor's copy `info.train.json~`, are passed over."""
+    """The names of the splits of a cache. Files such as `info.train.json~`, the copy of an editor, are ignored."""
     return sorted(found.group(1) for name in tf.io.gfile.listdir(cache_dir) if (found := re.fullmatch(r"info\.(.+)\.json", name)))
 
 
@@ -237,12 +258,12 @@ def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
 
 
 def make_manifest(cache_dir: str, corpus: str) -> dict:
-    """Reads a cache that has no manifest, all of it, and makes one."""
+    """Makes the manifest of a cache that has none; reads all of the cache."""
     shards, settings = {}, None
     for split in splits(cache_dir):
         found = parallel_map(_read_shard, [place(cache_dir, name) for name in _expected_files(cache_dir, split)])
         shards[split] = [shard for shard, _ in found]
-        settings = next((told for _, told in found if told), settings)
+        settings = next((named for _, named in found if named), settings)
     return manifest_of(corpus, settings, shards, max_documents=None)
 
 
@@ -252,7 +273,7 @@ def no_counts() -> dict[str, int]:
 
 
 def count(counts: dict[str, int], name: str, tokens: int) -> None:
-    """Adds a record, of which `name` is the feature `document`, to counts."""
+    """Adds a record to the counts; `name` is its feature `document`."""
     kind = "skipped" if name.startswith(f"{SKIPPED}/") else "documents" if tokens else "empty"
     counts[kind] += 1
     counts["tokens"] += tokens
@@ -264,24 +285,25 @@ def manifest_of(
     shards: Mapping[str, list[Shard]],
     max_documents: int | None,
 ) -> dict:
-    """A manifest, as JSON has it.
+    """Makes a manifest, of what JSON knows.
 
     Args:
         corpus: the name of the corpus's task.
-        settings: those that made the cache; None if it has no documents to tell.
-        shards: by split.
-        max_documents: the limit of a smoke build.
+        settings: those that made the cache; None if it has no record that names them.
+        shards: the files of each split.
+        max_documents: the limit of a smoke build, or None.
     """
     from ul2_tasks import __version__  # which imports this file
 
     task = seqio.TaskRegistry.get(corpus) if corpus in seqio.TaskRegistry.names() else None
+    configuration = getattr(task, "configuration", CorpusConfiguration())
     return {
         "schema_version": SCHEMA_VERSION,
         "corpus": corpus,
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
         "git_revision": _git_revision(),
         "settings": None if settings is None else dict(settings),
-        "modes": _plain(getattr(task, "modes", None)),
+        "modes": _plain(configuration.special_tokens.modes),
         "split_rule": getattr(task and task.source, "split_rule", "the source's own splits"),
         "max_documents": max_documents,
         "splits": {
@@ -293,7 +315,7 @@ def manifest_of(
 
 
 def _files_and_documents(cache_dir: str, split: str, manifest: Mapping | None) -> tuple[list[str], int]:
-    """The split's files that are not empty, and how many documents are in them."""
+    """The files of the split that are not empty, and the number of documents in them."""
     _check_split(cache_dir, split)
     if manifest is not None:
         shards = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
@@ -313,7 +335,7 @@ def _check_split(cache_dir: str, split: str) -> None:
 
 
 def _expected_files(cache_dir: str, split: str) -> list[str]:
-    """The names of a split's files. Raises a ValueError where some are missing, or others lie there too."""
+    """The names of the files of a split. Raises a ValueError if a file is missing, or if there are others."""
     present = {name for name in tf.io.gfile.listdir(cache_dir) if name.startswith(f"{split}.tfrecord-")}
     _check_split(cache_dir, split)
     count = load(seqio.get_cached_info_path(cache_dir, split)).get("num_shards", len(present))
@@ -335,12 +357,12 @@ def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping
 
 
 def _check_records(cache_dir: str, split: str, expected: Mapping[str, str]) -> None:
-    """Looks at the first record of each file; on another digest than expected, finds out what it stands for."""
+    """Raises a ValueError if the first record of a file has another digest than expected; names the settings behind it."""
     paths = [place(cache_dir, name) for name in _expected_files(cache_dir, split)]
     for found in parallel_map(_first_digest, paths):
         if found not in (None, digest(expected)):
-            told = (told for _, told in parallel_map(_read_shard, paths) if told and digest(told) == found)
-            raise _other_settings(cache_dir, next(told, f"digest {found}"), expected)
+            named = (settings for _, settings in parallel_map(_read_shard, paths) if settings and digest(settings) == found)
+            raise _other_settings(cache_dir, next(named, f"digest {found}"), expected)
 
 
 def _other_settings(cache_dir: str, found: object, expected: Mapping[str, str]) -> ValueError:
@@ -353,7 +375,7 @@ def _other_settings(cache_dir: str, found: object, expected: Mapping[str, str]) 
 
 
 def _parse_tokens(records: tf.Tensor) -> dict[str, tf.RaggedTensor]:
-    """[documents] of serialized tf.Examples to {"targets": [documents, tokens] int32}."""
+    """Parses [documents] serialized tf.Examples to {"targets": [documents, tokens] int32}."""
     parsed = tf.io.parse_example(records, {"targets": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)})
     return {"targets": tf.cast(parsed["targets"], tf.int32)}
 
@@ -370,14 +392,14 @@ def _document_names(records: list[bytes]) -> list[str]:
 
 
 def _read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
-    """Reads one file; also returns the settings, if one of its records tells them."""
+    """Reads one file. Also returns the settings, if one of its records names them."""
     counts, settings = no_counts(), None
     for records in tf.data.TFRecordDataset(path).batch(1024):
         sizes = _parse_tokens(records)["targets"].row_lengths().numpy()
         for name, tokens in zip(_document_names(records), sizes.tolist()):
             count(counts, name, tokens)
-            _, _, *told = name.split("/", 2)
-            settings = json.loads(told[0]) if told else settings
+            _, _, *named = name.split("/", 2)
+            settings = json.loads(named[0]) if named else settings
     return Shard(path.rsplit("/", 1)[-1], size(path), sha256(path), **counts), settings
 
 
@@ -386,7 +408,7 @@ def _totals(shards: list[Shard]) -> dict[str, int]:
 
 
 def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | None:
-    """Modes as JSON has them: whatever counts as ids there is a list of int here."""
+    """Modes as JSON has them: an id, or ids of any kind, are a list of int."""
     return modes and {name: mode if isinstance(mode, str) else np.atleast_1d(mode).tolist() for name, mode in modes.items()}
 
 
@@ -395,7 +417,7 @@ def _json(settings: Mapping[str, str]) -> str:
 
 
 def _git_revision() -> str | None:
-    """That of this package's checkout, or None."""
+    """The last revision of this package in its git checkout; None without one."""
     folder = pathlib.Path(__file__).parent
     command = ["git", "-C", str(folder), "log", "-1", "--format=%H", "--", str(folder)]
     try:

@@ -17,9 +17,9 @@ from ul2_tasks.forks import check_process
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.hugging_face_features import RowFormat, model_inputs
 from ul2_tasks.named_vocabularies import open_for_modes
-from ul2_tasks.preprocessors import corrupt_chunks, plan
+from ul2_tasks.preprocessors import DenoisingConfiguration, corrupt_chunks, solve
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabularies import Mode, SpecialTokens, id_shift, special_ids, text_vocabulary
+from ul2_tasks.vocabularies import Mode, SpecialTokens, SpecialTokensRequest, id_shift, text_vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +101,7 @@ class UL2DataCollator:
             return_tensors: "pt", PyTorch's, or "np", NumPy's.
 
         Raises:
-            ValueError: an argument is none of these; see `preprocessors.plan` for vocabularies without the sentinels or modes,
+            ValueError: an argument is none of these; see `preprocessors.solve` for vocabularies without the sentinels or modes,
                 and budgets that do not fit.
         """
         self._row_format = RowFormat(
@@ -125,11 +125,15 @@ class UL2DataCollator:
             {name: _shifted(mode, self._shift) for name, mode in (modes or {}).items()},
         )
         features = {key: seqio.Feature(vocabulary, add_eos=True) for key in ("inputs", "targets")}
-        plans = [plan(sequence_length, features, denoiser, sentinels, modes, chunk_tokens) for denoiser in self._denoisers]
-        self._special = [special for special, _ in plans]
+        request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
+        solutions = [
+            solve(sequence_length, features, DenoisingConfiguration(denoiser, request, chunk_tokens))
+            for denoiser in self._denoisers
+        ]
+        self._special = [solution.special for solution in solutions]
         self._sequence_length = dict(sequence_length)
-        self.max_tokens = min(full.length for _, full in plans)
-        reserved = special_ids(vocabulary, [denoiser.mode for denoiser in self._denoisers], sentinels, modes)
+        self.max_tokens = min(solution.full.length for solution in solutions)
+        reserved = request.ids(vocabulary)
         self._text_vocabulary = text_vocabulary(vocabulary, reserved)
         self._is_text = np.ones(vocabulary.vocab_size, bool)
         self._is_text[[0, *reserved]] = False

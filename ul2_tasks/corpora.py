@@ -1,26 +1,63 @@
-"""The tokenized corpus that all denoisers of a mixture share, each in an order of its own."""
+"""The task of a corpus, and the view through which each denoiser of a mixture reads it in an order of its own."""
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import seqio
 import tensorflow as tf
 
 from ul2_tasks import cache
+from ul2_tasks.cache import CorpusConfiguration
 from ul2_tasks.identity import cannot_tell, source_identity, vocabulary_tells
-from ul2_tasks.vocabularies import special_ids, text_vocabulary
+from ul2_tasks.tokenization import read_text, tokenize
+from ul2_tasks.vocabularies import text_vocabulary
+
+
+class CorpusTask(seqio.Task):
+    """The task `NAME_corpus` of `register`: records to texts to tokens, which a cache keeps.
+
+    Attributes:
+        configuration: how that is done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: seqio.DataSource,
+        output_features: Mapping[str, seqio.Feature],
+        *,
+        configuration: CorpusConfiguration,
+    ):
+        super().__init__(
+            name,
+            source,
+            output_features,
+            preprocessors=[
+                functools.partial(read_text, configuration=configuration, source=source),
+                functools.partial(tokenize, special_tokens=configuration.special_tokens),
+                seqio.CacheDatasetPlaceholder(),
+            ],
+            shuffle_buffer_size=None if source.performs_internal_shuffling else seqio.SHUFFLE_BUFFER_SIZE,
+        )
+        self.configuration = configuration
 
 
 class CorpusView(seqio.DataSource):
-    """One denoiser's own order over the tokenized corpus that it shares with the others.
+    """A source that reads a tokenized corpus in an order of its own.
 
-    SeqIO hands one seed to all tasks of a mixture, so five stock tasks read the same documents in the same order. Here
-    the order's seed is salted with the denoiser's name. The corpus, not this view, is what gets cached.
+    SeqIO hands one seed to all tasks of a mixture, so that five stock tasks read the same documents in the same order. Here the
+    seed of the order is salted. The corpus is cached, not this view, so all denoisers share one cache.
+
+    Args:
+        corpus: what is read.
+        salt: another order for each; the name of the denoiser.
+        use_cached: whether the cache of the corpus is read.
     """
 
-    def __init__(self, corpus: seqio.Task, salt: str, use_cached: bool = False):
+    def __init__(self, corpus: CorpusTask, salt: str, use_cached: bool = False):
         super().__init__(splits=(), caching_permitted=False)
         self._corpus = corpus
         self._salt = salt
@@ -30,7 +67,7 @@ class CorpusView(seqio.DataSource):
         return f"CorpusView({self._corpus.name!r}, salt={self._salt!r}, use_cached={self._use_cached})"
 
     @property
-    def corpus(self) -> seqio.Task:
+    def corpus(self) -> CorpusTask:
         return self._corpus
 
     @property
@@ -72,11 +109,14 @@ class CorpusView(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused_kwargs,
     ) -> tf.data.Dataset:
-        """A dataset of {"targets": [tokens] int32}, or from a cache of batches of such; see `seqio.DataSource.get_dataset`.
+        """Reads the documents; see `seqio.DataSource.get_dataset`.
+
+        Returns:
+            A dataset of documents {"targets": [tokens] int32, ..}; from a cache, of batches of them, see `cache.read`.
 
         Raises:
-            ValueError: the cache is asked for, and is in none of SeqIO's cache directories; names them. Or it is not that of
-                this corpus and vocabulary, or not whole; see `cache.read`.
+            ValueError: there is no document in the split. Or the cache is asked for, and it is in none of SeqIO's cache
+                directories, which are named; it is that of another corpus or vocabulary; or it is not whole.
         """
         seed = salted(seed, self._salt)
         if not self._use_cached:
@@ -98,13 +138,13 @@ class CorpusView(seqio.DataSource):
         )
 
 
-def corpus_settings(corpus: seqio.Task) -> dict[str, str]:
-    """What decides the tokens of a corpus that `register` made; see `cache.settings`.
+def corpus_settings(corpus: CorpusTask) -> dict[str, str]:
+    """Describes all that decides the tokens of a corpus; see `cache.settings`.
 
     Raises:
         ValueError: its source or its vocabulary cannot tell what it is, so that a cache or an export of it could be another's.
     """
-    vocabulary, keywords = corpus.output_features["targets"].vocabulary, corpus.preprocessors[0].keywords
+    vocabulary = corpus.output_features["targets"].vocabulary
     identity = source_identity(corpus.source)
     if identity is None:
         raise ValueError(f"{corpus.name!r} can have no cache and no export, which could be another's: {cannot_tell(corpus.source)}")
@@ -113,15 +153,15 @@ def corpus_settings(corpus: seqio.Task) -> dict[str, str]:
             f"{corpus.name!r} can have no cache and no export, which could be another's: {vocabulary!r} cannot tell what its ids"
             " mean; give a vocabulary of open_vocabulary, or give its class an attribute `identity`, a text that tells it"
         )
-    return cache.settings(vocabulary, **{**keywords, "source": identity})
+    return cache.settings(vocabulary, identity, corpus.configuration)
 
 
-def text_tokenizer(corpus: seqio.Task) -> seqio.Vocabulary:
-    """The vocabulary with which a corpus that `register` made tokenizes text; see `vocabularies.text_vocabulary`."""
+def text_tokenizer(corpus: CorpusTask) -> seqio.Vocabulary:
+    """The vocabulary with which a corpus tokenizes its text; see `vocabularies.text_vocabulary`."""
     vocabulary = corpus.output_features["targets"].vocabulary
-    return text_vocabulary(vocabulary, special_ids(vocabulary, **corpus.preprocessors[1].keywords))
+    return text_vocabulary(vocabulary, corpus.configuration.special_tokens.ids(vocabulary))
 
 
 def salted(seed: int | None, salt: str) -> int | None:
-    """Another seed for each salt, the same everywhere; None, for no seed, stays None."""
+    """Another seed for each salt, the same in every process. None, for no seed, stays None."""
     return None if seed is None else zlib.crc32(f"{salt}/{int(seed)}".encode())

@@ -1,4 +1,4 @@
-"""`ul2 doctor`: whether the installation, a vocabulary, a corpus and its lengths will do, each problem with what mends it."""
+"""`ul2 doctor`: looks for problems in the installation, a vocabulary, a corpus and its lengths, and says what mends each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.advice import lone_span
-from ul2_tasks.corpora import text_tokenizer
+from ul2_tasks.corpora import CorpusTask, text_tokenizer
 from ul2_tasks.file_source import FileSource
 from ul2_tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.records import PROBLEM
@@ -44,14 +44,14 @@ _CONCERNED_SHOWN = 8
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that was looked at.
+    """What was found when one thing was looked at.
 
     Attributes:
         kind: "ok", "note" or "problem".
         about: "installation", "mixture", "vocabulary", "corpus" or "lengths".
         what: what was found.
-        remedy: what mends it; empty where `what` says it, and where nothing is to be mended.
-        concerns: the names of the tasks, or of the corpus, that it is about; none, if it is about all.
+        remedy: what mends it; empty where `what` says so, or where nothing needs mending.
+        concerns: the names of the tasks that it is about, or of the corpus; none if it is about all.
     """
 
     kind: str
@@ -62,13 +62,13 @@ class Finding:
 
 
 def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "train", documents: int = 1000) -> list[Finding]:
-    """All findings about a registered mixture, each once: what concerns several tasks or corpora names them.
+    """Looks at a registered mixture. A finding that several tasks or corpora share is given once, with all of their names.
 
     Args:
         mixture: its name, such as "ul2_mix".
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
         split: the split whose documents are looked at.
-        documents: how many of them, of each corpus.
+        documents: how many documents of each corpus are looked at.
 
     Raises:
         ValueError: it has no task that `register` made.
@@ -93,7 +93,7 @@ def _each_once(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def examine_installation() -> Iterator[Finding]:
-    """Versions, and what clashes with what."""
+    """Looks at the versions of the packages, and at what clashes with what."""
     versions = {name: _version(name) for name in _PACKAGES}
     found = ", ".join(f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items() if version)
     yield Finding("ok", "installation", found)
@@ -115,7 +115,11 @@ def examine_installation() -> Iterator[Finding]:
 
 
 def examine_vocabulary(tasks: Iterable[DenoisingTask]) -> Iterator[Finding]:
-    """Special ids, and the way of a text to ids and back; of the tasks of one corpus."""
+    """Looks at the special ids, and at the way of a text to ids and back.
+
+    Args:
+        tasks: of one corpus.
+    """
     modes: dict[str, tuple[int, ...]] = {}
     special, problems = None, 0
     for task in tasks:
@@ -151,15 +155,15 @@ def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
         yield Finding("note", "vocabulary", f"tokens do not give all of a text back: {'; '.join(lost)}", remedy)
 
 
-def examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[Finding]:
-    """Splits, shards, and the first documents, with what is wrong with them."""
+def examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[Finding]:
+    """Looks at the splits, the shards and the first documents of a corpus."""
     return (dataclasses.replace(finding, concerns=(corpus.name,)) for finding in _examine_corpus(corpus, split, documents))
 
 
-def _examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[Finding]:
+def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[Finding]:
     source = corpus.source
     try:
-        pieces = {name: len(source.list_shards(name)) for name in source.splits}
+        shards = {name: len(source.list_shards(name)) for name in source.splits}
         read = list(itertools.islice(source.get_dataset(split, shuffle=False).as_numpy_iterator(), documents))
     except (ValueError, ImportError) as error:
         yield Finding("problem", "corpus", str(error))
@@ -168,10 +172,10 @@ def _examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[
         message = error.message if isinstance(error, tf.errors.OpError) else str(error)
         yield Finding("problem", "corpus", message.split("\nTraceback")[0], "mend it, or name other files")
         return
-    counts = ", ".join(f"{name} of {count:,}" for name, count in pieces.items())
-    yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; pieces to share out: {counts}")
-    if single := [name for name, count in pieces.items() if count < 2]:
-        found = f"a single piece, which all denoisers read from its start: split {', '.join(single)}"
+    counts = ", ".join(f"{name} of {count:,}" for name, count in shards.items())
+    yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; shards to share out: {counts}")
+    if single := [name for name, count in shards.items() if count < 2]:
+        found = f"a single shard, which all denoisers read from its start: split {', '.join(single)}"
         yield Finding("note", "corpus", found, "more files, or a cache (ul2 cache)")
     if not read:
         yield Finding("problem", "corpus", f"there is no document in split {split}", "name other files, or another split")
@@ -179,9 +183,8 @@ def _examine_corpus(corpus: seqio.Task, split: str, documents: int) -> Iterator[
     yield from _examine_documents(corpus, split, read)
 
 
-def _examine_documents(corpus: seqio.Task, split: str, read: list) -> Iterator[Finding]:
-    reader = corpus.preprocessors[0].keywords
-    text_key, skip = reader["text_key"], reader["on_error"] == "skip"
+def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[Finding]:
+    text_key, skip = corpus.configuration.text_key, corpus.configuration.on_error == "skip"
     documents = [document if isinstance(document, Mapping) else {text_key: document} for document in read]
     if text_key not in documents[0]:
         yield Finding(
@@ -206,19 +209,19 @@ def _examine_documents(corpus: seqio.Task, split: str, read: list) -> Iterator[F
     yield from _examine_choice(corpus.source, split)
 
 
-def _examine_tokens(corpus: seqio.Task, texts: list[str]) -> Iterator[Finding]:
+def _examine_tokens(corpus: CorpusTask, texts: list[str]) -> Iterator[Finding]:
     try:
         encode = text_tokenizer(corpus).encode
     except ValueError:
-        return  # the vocabulary's problem, which is told there
+        return  # `examine_vocabulary` gives this problem
     lengths = sorted(len(encode(text)) for text in texts)
     yield Finding("ok", "corpus", f"tokens a document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
 def _examine_choice(source: seqio.DataSource, split: str) -> Iterator[Finding]:
-    """Whether lines, paragraphs or files of text look like documents."""
+    """Looks whether the lines, paragraphs or files of a text are documents."""
     if hasattr(source, "source"):
-        source, split = source.source, "train"  # of a split by hash
+        source, split = source.source, "train"  # the source that is split by hash
     if not isinstance(source, FileSource) or source.layout(split).format != "text":
         return
     chosen, paths = source.layout(split).documents, source.files(split)
@@ -239,13 +242,13 @@ def _examine_choice(source: seqio.DataSource, split: str) -> Iterator[Finding]:
 
 
 def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str, int]) -> Iterator[Finding]:
-    """What each denoiser does within the budgets, or why it cannot."""
+    """Looks at what each denoiser does within the budgets."""
     lengths = {}
     for task in tasks:
         try:
             task.special_tokens()
         except ValueError:
-            continue  # the vocabulary's problem, which is told there
+            continue  # `examine_vocabulary` gives this problem
         try:
             full = task.full_chunk(sequence_length)
         except ValueError as error:
@@ -261,7 +264,7 @@ def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str
 
 
 def report(findings: Sequence[Finding], console: Console) -> None:
-    """Prints findings: problems first and again last, notes, and what is fine in few lines."""
+    """Prints findings: first problems and notes, then in few lines what is fine, and at the end the problems again."""
     by_kind = {kind: [finding for finding in findings if finding.kind == kind] for kind in _STYLES}
     for finding in by_kind["problem"] + by_kind["note"]:
         remedy = f"\nwhat to do: {finding.remedy}" if finding.remedy else ""
@@ -270,8 +273,8 @@ def report(findings: Sequence[Finding], console: Console) -> None:
         console.print(_row("ok", Finding("ok", about, "", concerns=concerns), "; ".join(finding.what for finding in group)))
     problems, notes = len(by_kind["problem"]), len(by_kind["note"])
     ending = ":" if problems else "."
-    told = [f"{count or 'no'} {what}{'' if count == 1 else 's'}" for count, what in ((problems, "problem"), (notes, "note"))]
-    console.print(Text(f"{', '.join(told)}{ending}", "bold"))
+    counts = [f"{count or 'no'} {what}{'' if count == 1 else 's'}" for count, what in ((problems, "problem"), (notes, "note"))]
+    console.print(Text(f"{', '.join(counts)}{ending}", "bold"))
     for finding in by_kind["problem"]:
         console.print(_row("", finding, finding.what))
 

@@ -1,12 +1,13 @@
 """What comes after pre-training: any SeqIO task with a mode before its inputs, and three small tasks to try it on.
 
-The small tasks are made of the sections of Python's own documentation (`pydoc_data.topics`), which every Python has: from
-the opening of a section to its title, from the title to the opening, and from an opening's first half to its second.
+The small tasks are made of the documentation that every Python has (`pydoc_data.topics`). They ask for the title of a section
+when its opening paragraph is given, for the paragraph when the title is given, or for the second half of the paragraph.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -28,25 +29,54 @@ _TITLE_END = "\n"
 _trimmed: collections.Counter[str] = collections.Counter()  # features that this process trimmed, by task
 
 
+@dataclasses.dataclass(frozen=True)
+class ModeConfiguration:
+    """What `with_mode` makes a task of: the task, the mode's name, and what stands for the mode."""
+
+    task: seqio.Task
+    mode: str
+    modes: Mapping[str, Mode] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicsConfiguration:
+    """What `topics_task` makes a task of."""
+
+    vocabulary: seqio.Vocabulary
+
+
+class ConfiguredTask(seqio.Task):
+    """A task with what it was made of, so that it is registered once.
+
+    Args:
+        task: any; this task takes over all that it has.
+        configuration: what the task was made of.
+    """
+
+    def __init__(self, task: seqio.Task, configuration: ModeConfiguration | TopicsConfiguration):
+        vars(self).update(vars(task))  # because `seqio.Task.replace` makes a plain task whatever the class
+        self.configuration = configuration
+
+
 def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> str:
     """Registers a copy of a task with a mode before its inputs.
 
-    The mode goes in before the EOS, where `seqio.preprocessors.append_eos` or `append_eos_after_trim` adds one, and
-    otherwise last. Examples that are longer than `sequence_length` are trimmed, as SeqIO does, but they keep their EOS, and the
-    log says how many there were and how long the last one was: at the 1st, 10th, 100th .. of them. All else is the task's own,
-    but for its cache, which goes by the name. Called again with the same arguments it changes nothing.
+    The step that adds the mode comes before the step that adds the EOS, `seqio.preprocessors.append_eos` or
+    `append_eos_after_trim`; without such a step it comes last. Examples that are longer than `sequence_length` are trimmed, as by
+    SeqIO, but they keep their EOS. At the 1st, 10th, 100th .. of these the log says how many there were, and how long the last
+    one was. All else is as in the task, except the cache, which is found by the name. Called again with the same arguments it
+    changes nothing.
 
     Args:
         task: the name of a registered task with the feature `inputs`.
-        mode: the mode's name, as the denoisers have it, such as "[R]".
-        modes: see `vocabularies.special_tokens`; as for `register`.
+        mode: the name of a mode of the denoisers, such as "[R]".
+        modes: what stands for each mode, as for `register`; see `vocabularies.special_tokens`.
 
     Returns:
         The copy's name, such as "TASK_r".
 
     Raises:
-        ValueError: there is no such task; it is a denoising task, or has a mode already; the copy's name is taken by something
-            else.
+        ValueError: there is no such task; it is a denoising task, or has a mode already; something else has the copy's name.
     """
     if task not in seqio.TaskRegistry.names():
         raise ValueError(f"there is no task {task!r}; import the module that registers it first, from gin with `import MODULE`")
@@ -61,26 +91,26 @@ def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> 
         raise ValueError(f"{task!r} has a mode before its inputs already; name the task without one")
     ends = [at for at, step in enumerate(steps) if _function(step) in _APPEND_EOS]
     if ends:
-        steps[ends[0]] = seqio.preprocessors.append_eos  # the last step trims, and tells of it
+        steps[ends[0]] = seqio.preprocessors.append_eos  # the last step trims, and logs it
     steps.insert(ends[0] if ends else len(steps), functools.partial(prepend_mode, mode=mode, modes=modes))
     name = f"{task}_{''.join(filter(str.isalnum, mode)).lower()}"
     steps.append(functools.partial(_trim, task=name))
-    return _add_once(original.replace(name=name, preprocessors=steps), [original, mode, modes])
+    return _add_once(ConfiguredTask(original.replace(name=name, preprocessors=steps), ModeConfiguration(original, mode, modes)))
 
 
 def topics_task(kind: str = "title", vocabulary: seqio.Vocabulary | None = None) -> str:
     """Registers a task on the sections of Python's documentation; splits `train` and `validation`.
 
     Args:
-        kind: "title", from the opening paragraph of a section to its title, with exact match as its metric;
-            "opening", from the title to that paragraph; "continuation", from its first half to its second.
+        kind: what is asked for: "title", of a section whose opening paragraph is given, with exact match as the metric;
+            "opening", the paragraph to a title; or "continuation", the second half of a paragraph to its first.
         vocabulary: that of the model; by default the one that ships with this package.
 
     Returns:
         "topics_KIND".
 
     Raises:
-        ValueError: another kind; it is registered already with another vocabulary.
+        ValueError: there is no such kind; the task is registered already with another vocabulary.
     """
     kinds = {"title": (_opening, _title), "opening": (_title, _opening), "continuation": (_first_half, _second_half)}
     if kind not in kinds:
@@ -100,17 +130,21 @@ def topics_task(kind: str = "title", vocabulary: seqio.Vocabulary | None = None)
         output_features={"inputs": feature, "targets": feature},
         metric_fns=[exact_match] if kind == "title" else [],
     )
-    return _add_once(task, [vocabulary])
+    return _add_once(ConfiguredTask(task, TopicsConfiguration(vocabulary)))
 
 
 def exact_match(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
-    """{"exact_match": the percentage of predictions that equal their target}."""
+    """The percentage of predictions that equal their target.
+
+    >>> exact_match(["a", "b"], ["a", "B"])
+    {'exact_match': 50.0}
+    """
     return {"exact_match": 100 * sum(map(str.__eq__, targets, predictions)) / len(targets)}
 
 
 def topic_sections() -> list[str]:
     """The sections of all `pydoc` topics, each once, as "TITLE\\nOPENING PARAGRAPH"."""
-    from pydoc_data.topics import topics  # only when it is wanted: importing opens no file
+    from pydoc_data.topics import topics  # here, so that importing this module opens no file
 
     return list(dict.fromkeys(section for name in sorted(topics) for section in _sections(topics[name])))
 
@@ -162,7 +196,7 @@ def _trim(
     *,
     task: str,
 ) -> tf.data.Dataset:
-    """Trims features of [tokens] to their lengths, an EOS at the end excepted, and reports each that it trims."""
+    """Trims features of [tokens] to their lengths, keeps an EOS at their end, and reports each feature that it trims."""
     spec = dataset.element_spec
     limits = {
         key: sequence_length[key]
@@ -194,20 +228,20 @@ def _trim(
 
 
 def _report_trimmed(task: str, key: str, limit: int, size: int) -> np.int64:
-    """Counts a feature that is trimmed, and tells the 1st, 10th, 100th .. of a task; returns the limit."""
-    number, is_told = count(_trimmed, task)
-    if is_told:
-        told = f"{task}: {number} features were trimmed until now, the last one from {size} tokens of {key} to {limit}"
-        logging.warning("%s; raise sequence_length, or leave such examples out before this task", told)
+    """Counts a feature that is trimmed, and logs the 1st, 10th, 100th .. of a task. Returns the limit."""
+    number, is_logged = count(_trimmed, task)
+    if is_logged:
+        trimmed = f"{task}: {number} features were trimmed until now, the last one from {size} tokens of {key} to {limit}"
+        logging.warning("%s; raise sequence_length, or leave such examples out before this task", trimmed)
     return np.int64(limit)
 
 
-def _add_once(task: seqio.Task, made_of: list[object]) -> str:
-    """Registers the task unless it is already, made of the same."""
-    task.made_of = made_of
-    if task.name in seqio.TaskRegistry.names():
-        if getattr(seqio.TaskRegistry.get(task.name), "made_of", None) != made_of:
-            raise ValueError(f"{task.name!r} is already registered, made of something else than {made_of}; use one per program")
-    else:
+def _add_once(task: ConfiguredTask) -> str:
+    """Registers the task, unless it is registered with the same configuration."""
+    if task.name not in seqio.TaskRegistry.names():
         seqio.TaskRegistry.add_provider(task.name, task)
+    elif getattr(seqio.TaskRegistry.get(task.name), "configuration", None) != task.configuration:
+        raise ValueError(
+            f"{task.name!r} is already registered, made of something else than {task.configuration}; use one per program"
+        )
     return task.name

@@ -1,12 +1,13 @@
-"""Examples to measure and to look at: those of training, with what training does without.
+"""Tasks and mixtures whose examples are measured or looked at: they are those of training, with what training does without.
 
-That is the task's name, where documents meet, and an answer in seconds for a corpus of a few tokens, too, which
-would be read a million times: each time is a new iterator, and a shuffle buffer alone takes half a million tokens.
+An example then has the name of its task, and says where documents begin. And it comes in seconds from a small corpus as well,
+where training waits until a shuffle buffer of half a million tokens is full: a corpus of a few tokens is read a million times
+for that, each time by a new iterator.
 """
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 
@@ -16,51 +17,54 @@ import tensorflow as tf
 from ul2_tasks.corpora import salted
 from ul2_tasks.first_documents import FirstDocuments, first_documents
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.mixing import sample_examples
-from ul2_tasks.preprocessors import TOKENS_PER_BLOCK, chunk
+from ul2_tasks.preprocessors import TOKENS_PER_BLOCK
 from ul2_tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 
 MOST_DOCUMENTS_READ = 250_000  # of one corpus for a sample; so many take some ten seconds
-PASS = 20  # as many documents as it takes to start from the beginning again
-TOKENS_IN_MEMORY, BATCHES_IN_MEMORY = 1 << 17, 8  # of a batch of documents in memory, at least, and of a pass over them
+PASS = 20  # starting from the beginning again takes as long as reading so many documents
+TOKENS_IN_MEMORY = 1 << 17  # the fewest tokens of a batch of documents in memory
+BATCHES_IN_MEMORY = 8  # of a pass over them
 
 
 class _StockMixture(DenoisingMixture):
-    """As one of SeqIO's own: tasks without the split are left out."""
+    """Leaves out tasks that do not have the split, as SeqIO's own mixtures do."""
 
     get_dataset = seqio.Mixture.get_dataset
 
 
 def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) -> seqio.Mixture:
-    """The mixture itself, if it is of `register` or `mix`; where some of its tasks are replaced, one that is not registered.
+    """A mixture whose examples have the feature `providers.TASK` where that is asked for.
 
     Args:
-        mixture: any of SeqIO's, whose examples are of inputs and targets.
-        tasks: what replaces the tasks of these names.
+        mixture: any mixture of SeqIO's with inputs and targets.
+        tasks: these replace the tasks of the same names.
 
     Returns:
-        A mixture whose examples have the feature `providers.TASK` where that is asked for. It draws as many of each task, and
-        leaves out, or refuses, what the mixture does.
+        The mixture itself, if `register` or `mix` made it and no task is replaced. Otherwise one that is not registered, has
+        the same rates, and leaves out or refuses what the mixture does.
     """
     is_ours = isinstance(mixture, DenoisingMixture)
     if is_ours and all(tasks.get(task.name, task) is task for task in mixture.tasks):
         return mixture
     rates = [(tasks.get(task.name, task), mixture.get_rate(task)) for task in mixture.tasks]
-    return (DenoisingMixture if is_ours else _StockMixture)(mixture.name, rates, sample_fn=sample_examples)
+    return (DenoisingMixture if is_ours else _StockMixture)(mixture.name, rates)
 
 
 def quick_tasks(
     tasks: Sequence[DenoisingTask], sequence_length: Mapping[str, int], split: str, examples: Mapping[str, float]
 ) -> tuple[dict[str, DenoisingTask], dict[str, FirstDocuments]]:
-    """The same tasks where that takes seconds, and others that read the first documents of the corpus in memory where not.
+    """Tasks that give a sample in seconds.
+
+    A task that would take longer is replaced by one that reads the first documents of the corpus, in memory.
 
     Args:
         tasks: of one or several corpora.
-        sequence_length, split: for which they are.
-        examples: how many are wanted, by the task's name.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        split: of the corpora.
+        examples: how many examples of each task are wanted, by its name.
 
     Returns:
-        The tasks by name, and by the name of each corpus its first documents.
+        The tasks by their names, and the first documents of each corpus by its name.
 
     Raises:
         ValueError: see `first_documents`, `lengths.chunk_length` and `vocabularies.special_tokens`.
@@ -77,35 +81,30 @@ def quick_tasks(
 
 
 def marked_task(task: DenoisingTask) -> DenoisingTask:
-    """The task, whose examples also have "starts_document", [L] bool: which tokens of the chunk, padded, begin a document."""
-    _, corrupt = task.preprocessors
-    return _copy(task, task.source, [functools.partial(chunk, **task.preprocessors[0].keywords, mark_documents=True), corrupt])
+    """The same task, but its examples also say which tokens of the chunk begin a document: "starts_document", [L] bool, padded."""
+    return task.replaced(configuration=dataclasses.replace(task.configuration, mark_documents=True))
 
 
 def reads_memory(task: DenoisingTask) -> bool:
-    """Whether `quick_tasks` made it to read documents in memory."""
+    """Whether `quick_tasks` made the task, so that it reads documents in memory."""
     return isinstance(task.source, _DocumentsInMemory)
 
 
 def _documents_read(task: DenoisingTask, sequence_length: Mapping[str, int], examples: float, tokens_a_document: float) -> float:
-    """Until so many examples are drawn: with a full shuffle buffer, and in whole blocks."""
+    """How many documents are read before so many examples are drawn: they fill a shuffle buffer, and come in whole blocks."""
     length = task.full_chunk(sequence_length).length
     examples += min(task.shuffle_buffer_size, SHUFFLED_TOKENS // length)
     documents = max(examples * length, TOKENS_PER_BLOCK) / tokens_a_document
-    is_joined = task.preprocessors[0].keywords["merge_examples"]
-    return documents if is_joined else min(documents, examples)  # kept apart, each is an example at least
+    # A document that is kept apart is an example at least.
+    return documents if task.configuration.merge_examples else min(documents, examples)
 
 
 def _in_memory(task: DenoisingTask, documents: FirstDocuments) -> DenoisingTask:
-    return _copy(task, _DocumentsInMemory(task.source, documents, task.name), task.preprocessors)
-
-
-def _copy(task: DenoisingTask, source: seqio.DataSource, preprocessors) -> DenoisingTask:
-    return DenoisingTask(task.name, source, task.output_features, preprocessors, shuffle_buffer_size=task.shuffle_buffer_size)
+    return task.replaced(source=_DocumentsInMemory(task.source, documents, task.name))
 
 
 class _DocumentsInMemory(seqio.DataSource):
-    """Documents that a task reads instead of its corpus, as often as it takes to be of some size, in an order of its own."""
+    """Documents in memory that a task reads instead of its corpus, in an order of its own, repeated until they have some size."""
 
     def __init__(self, view: seqio.DataSource, documents: FirstDocuments, salt: str):
         super().__init__(splits=view.splits, caching_permitted=False)

@@ -123,7 +123,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
         return {**corpus_settings(source.corpus), "read": read}
 
     def describe_task(task: DenoisingTask) -> dict[str, object]:
-        special, settings = task.special_tokens(), task.preprocessors[0].keywords
+        special, configuration = task.special_tokens(), task.configuration
         return {
             "corpus": task.source.corpus.name,
             "rate": mixture.get_rate(task),
@@ -131,7 +131,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
             "mode": f"{len(special.mode)} ids, {_crc32(map(int, special.mode))}",
             "sentinels": f"{len(special.sentinels)} ids, {_crc32(map(int, special.sentinels))}",
             "chunk": dataclasses.asdict(task.full_chunk(arguments["sequence_length"])),
-            **{key: value for key, value in settings.items() if key not in ("denoiser", "sentinels", "modes")},
+            **{key: getattr(configuration, key) for key in ("merge_examples", "chunk_tokens", "separate_documents")},
         }
 
     def describe_other(task: seqio.Task) -> dict[str, object]:

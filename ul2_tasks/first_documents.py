@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
-import seqio
 import tensorflow as tf
 
-DOCUMENTS = 1000  # that are looked at, and more as long as they are short
+from ul2_tasks.corpora import CorpusTask
+from ul2_tasks.tokenization import read_text, tokenize
+
+DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
 MOST_DOCUMENTS, MOST_TOKENS = 20_000, 1 << 22
 DECODED_TOKENS = 1 << 18  # of the documents that are decoded, to see whether their text comes back
@@ -17,15 +18,16 @@ DECODED_TOKENS = 1 << 18  # of the documents that are decoded, to see whether th
 
 @dataclasses.dataclass(frozen=True)
 class FirstDocuments:
-    """The first documents of a split, in the order of the corpus; empty ones and skipped ones are documents without tokens.
+    """The first documents of a split, in the order of the corpus. Empty and skipped ones are documents without tokens.
 
     Attributes:
-        tokens: [N] int32, those of all documents, one after the other.
-        lengths: [D] int64, the tokens of each.
-        is_all: whether the split has no others.
-        characters: in all of their texts.
+        tokens: [N] int32, the tokens of all documents, one document after the other.
+        lengths: [D] int64, the number of tokens of each document.
+        is_all: whether the split has no other documents.
+        characters: the number of characters of all texts.
         unknown: how many tokens are the vocabulary's unknown.
-        decoded, come_back: how many documents with text were decoded, and of how many the text was the same.
+        decoded: how many documents with text were decoded.
+        come_back: how many of these had the same text as before.
     """
 
     tokens: np.ndarray
@@ -37,15 +39,15 @@ class FirstDocuments:
     come_back: int
 
 
-def first_documents(corpus: seqio.Task, split: str) -> FirstDocuments:
-    """Reads them: a thousand, or as many more as short ones make up for.
+def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
+    """Reads a thousand documents, or more if they are short.
 
     Args:
         corpus: the task `NAME_corpus` of `register`.
-        split: of it.
+        split: of the corpus.
 
     Raises:
-        ValueError: there is no document, or no token in any.
+        ValueError: there is no document, or no document has a token.
     """
     vocabulary = corpus.output_features["targets"].vocabulary
     tokens: list[np.ndarray] = []
@@ -66,10 +68,10 @@ def first_documents(corpus: seqio.Task, split: str) -> FirstDocuments:
             come_back += vocabulary.decode(ids.tolist()) == text
     if is_all and not total:
         raise ValueError(f"{corpus.name!r} has {len(tokens)} documents in split {split!r}, and no token; name another")
-    joined = np.concatenate(tokens)
+    all_tokens = np.concatenate(tokens)
     lengths = np.array([ids.size for ids in tokens], np.int64)
-    unknown = int((joined == vocabulary.unk_id).sum())
-    return FirstDocuments(joined, lengths, is_all, characters, unknown, decoded, come_back)
+    unknown = int((all_tokens == vocabulary.unk_id).sum())
+    return FirstDocuments(all_tokens, lengths, is_all, characters, unknown, decoded, come_back)
 
 
 def _enough(documents: int, tokens: int) -> bool:
@@ -78,10 +80,12 @@ def _enough(documents: int, tokens: int) -> bool:
     return documents >= DOCUMENTS and tokens >= TOKENS_OF_SHORT_DOCUMENTS
 
 
-def _texts_and_tokens(corpus: seqio.Task, split: str) -> tf.data.Dataset:
+def _texts_and_tokens(corpus: CorpusTask, split: str) -> tf.data.Dataset:
     """A dataset of {"text": string scalar, "targets": [tokens] int32, ..}."""
-    read_text, tokenize = (functools.partial(step, output_features=corpus.output_features) for step in corpus.preprocessors[:2])
     if corpus.source.num_input_examples(split) == 0:
         raise ValueError(f"{corpus.name!r} has no document in split {split!r}; name another, or change how it is split")
-    texts = read_text(corpus.source.get_dataset(split=split, shuffle=False))
-    return tokenize(texts.map(lambda document: {**document, "text": document["targets"]}))
+    features, configuration = corpus.output_features, corpus.configuration
+    records = corpus.source.get_dataset(split=split, shuffle=False)
+    texts = read_text(records, features, configuration=configuration, source=corpus.source)
+    texts = texts.map(lambda document: {**document, "text": document["targets"]})
+    return tokenize(texts, features, special_tokens=configuration.special_tokens)

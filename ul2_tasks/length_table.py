@@ -14,11 +14,12 @@ from ul2_tasks.advice import best_chunk_tokens, best_lengths, lone_span, packed_
 from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.providers import denoising_tasks, other_tasks
+from ul2_tasks.registry import RegisterConfiguration
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskLengths:
-    """What a task's denoiser makes of the budgets: its full chunk, in tokens; the sentinels it needs, and those there are."""
+    """What a task's denoiser makes of the budgets: its full chunk, and how many sentinels it needs and the vocabulary has."""
 
     task: str
     denoiser: str
@@ -29,7 +30,7 @@ class TaskLengths:
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """Something to know about a task's lengths; `remedy` is empty where `what` says what to do."""
+    """What a user should know about the lengths of a task. `remedy` is empty where `what` says what to do."""
 
     task: str
     what: str
@@ -38,7 +39,7 @@ class Remark:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """A way to use as many tokens in all, with packing: lengths, chunk_tokens, and the part of each budget that holds tokens."""
+    """Lengths of the same sum, chunk_tokens, and the share of each budget that then holds tokens when rows are packed."""
 
     name: str
     sequence_length: Mapping[str, int]
@@ -48,16 +49,18 @@ class Way:
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-    """What becomes of the budgets.
+    """What the tasks of a mixture make of the budgets.
 
     Attributes:
-        mixture, sequence_length: of what.
-        tasks: those that fit.
-        problems: those that do not.
-        notes: span denoisers with one span in a full chunk.
-        ways: to fill packed rows, the first as things are; none, if there are several corpora, or a task does not fit.
-        corpora: the mixtures of one corpus each that it is made of.
-        left_out: tasks that `register` did not make.
+        mixture: the name of the mixture.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        tasks: the tasks that fit.
+        problems: the tasks that do not.
+        notes: the span denoisers that have one span in a full chunk.
+        ways: ways to fill packed rows, beginning with the one that was asked for; none if there are several corpora, or if a
+            task does not fit.
+        corpora: the mixtures of one corpus each that the mixture is made of.
+        left_out: the tasks that `register` did not make.
     """
 
     mixture: str
@@ -71,7 +74,7 @@ class Lengths:
 
 
 def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
-    """What becomes of the budgets under a registered mixture. Takes some twenty seconds, most of them for the advice.
+    """Finds out what the tasks of a registered mixture make of the budgets. Takes some twenty seconds, most for the advice.
 
     Args:
         mixture: its name, such as "ul2_mix".
@@ -84,15 +87,16 @@ def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
     of_ours = denoising_tasks(mixture)
     for task in of_ours:
         try:
-            chunk = task.full_chunk(sequence_length)
+            solution = task.solve(sequence_length)
         except ValueError as error:
             problems.append(Remark(task.name, str(error)))
             continue
-        needed, present = sentinels_needed(task.denoiser, chunk.length), len(task.special_tokens().sentinels)
-        tasks.append(TaskLengths(task.name, task.denoiser.name, chunk, needed, present))
-        if lone := lone_span(task.denoiser, chunk, sequence_length):
+        needed, present = sentinels_needed(task.denoiser, solution.full.length), len(solution.special.sentinels)
+        tasks.append(TaskLengths(task.name, task.denoiser.name, solution.full, needed, present))
+        if lone := lone_span(task.denoiser, solution.full, sequence_length):
             notes.append(Remark(task.name, *lone))
-    denoisers = getattr(seqio.get_mixture_or_task(mixture), "settings", {}).get("denoisers")  # of several corpora there are none
+    configuration = getattr(seqio.get_mixture_or_task(mixture), "configuration", None)
+    denoisers = configuration.denoisers if isinstance(configuration, RegisterConfiguration) else ()  # else of several corpora
     return Lengths(
         mixture=mixture,
         sequence_length=dict(sequence_length),
@@ -106,14 +110,14 @@ def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
 
 
 def print_lengths(lengths: Lengths, console: Console) -> None:
-    """Prints a table of the mixture's denoisers, what to know about them, and advice."""
+    """Prints a table of the denoisers of the mixture, what a user should know about them, and advice."""
     if lengths.tasks:
         console.print(_table(lengths), highlight=False)
     for problem in lengths.problems:
         console.print(f"[bold red]{problem.task} does not fit:[/] {escape(problem.what)}", highlight=False, soft_wrap=True)
     for note in lengths.notes:
-        told = escape(f"{note.what}; what to do: {note.remedy}")
-        console.print(f"[yellow]{note.task}:[/] {told}", highlight=False, soft_wrap=True)
+        text = escape(f"{note.what}; what to do: {note.remedy}")
+        console.print(f"[yellow]{note.task}:[/] {text}", highlight=False, soft_wrap=True)
     if lengths.left_out:
         names = escape(", ".join(lengths.left_out))
         console.print(f"left out, because ul2_tasks.register did not make them: {names}", highlight=False, soft_wrap=True)
@@ -153,8 +157,8 @@ def _table(lengths: Lengths) -> Table:
 
 
 def _print_advice(ways: Sequence[Way], console: Console) -> None:
-    """A column for each way, and those with chunks of their own as lines to paste."""
-    table = _columns("packed rows, and the part of them that holds tokens", "", [way.name for way in ways])
+    """Prints a column for each way, and the advised chunks as lines to paste."""
+    table = _columns("packed rows, and the share of them that holds tokens", "", [way.name for way in ways])
     table.add_row("--lengths", *(_of_lengths(way) for way in ways))
     for feature in ("inputs", "targets"):
         table.add_row(f"{feature} filled", *(f"{way.fill[feature]:.1%}" for way in ways))

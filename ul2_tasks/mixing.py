@@ -1,7 +1,7 @@
 """How denoisers are mixed: example by example, at random, by rate.
 
-`tf.data.Dataset.sample_from_datasets`, with which SeqIO mixes by default, draws each number in a function call of its own,
-which costs several times what making an example costs. Here one call draws the next 4,096.
+SeqIO mixes with `tf.data.Dataset.sample_from_datasets`, which calls a function to draw each number. That costs several times
+what making an example costs. Here one call draws 4,096 numbers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _DRAWN_AT_A_TIME = 4096
 
 @no_autograph
 def sample_examples(datasets: Sequence[tf.data.Dataset], rates: Sequence[float], seed: int | None = None) -> tf.data.Dataset:
-    """Mixes datasets, each element from one drawn independently with probability proportional to its rate.
+    """Mixes datasets: draws for each element the dataset that it comes from, with a probability proportional to its rate.
 
-    A `sample_fn` of `seqio.Mixture`. It ends when the dataset that was drawn has no more, as SeqIO's default.
+    A `sample_fn` of `seqio.Mixture`. As SeqIO's own it ends when the dataset that is drawn has no more elements.
 
     Args:
-        datasets: of elements of one structure.
-        rates: one a dataset, of a sum above 0.
-        seed: of the draws; by default another one each time that this is called.
+        datasets: D of them, with elements of one structure.
+        rates: [D] numbers of 0 or more, with a sum above 0.
+        seed: of the draws; by default another one in each call.
     """
     seed = secrets.randbits(63) if seed is None else seed
     upper_bounds = np.cumsum(rates, dtype=np.float64)[:-1] / np.sum(rates, dtype=np.float64)

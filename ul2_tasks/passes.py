@@ -1,7 +1,7 @@
-"""Passes over a corpus, one after the other, each of which must give something: else the next would begin, for ever.
+"""Passes over a corpus, one after the other, until one of them gives nothing.
 
-tf.data reads on until it has an element to give, and nothing ends that. So each pass ends with a mark, at which is asked what
-came since the last one.
+Where no document is long enough for an example, tf.data would begin one pass after the other, for ever, to find an element. So
+a mark is put at the end of each pass. When it comes, an error is raised unless the pass held what can be an example.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ NO_EXAMPLE = "no example can be made of"  # how the error begins
 
 @no_autograph
 def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, fewest_tokens: int, is_whole: bool) -> tf.data.Dataset:
-    """The documents, so many times over.
+    """Repeats the documents.
 
     Args:
         documents: of {"targets": [tokens], "document": string scalar, see `cache.document_name`}; or of batches,
             {"targets": RaggedTensor [documents, tokens]}.
         num_epochs: how often; None for ever.
         name: the corpus and split, for the error.
-        fewest_tokens: a document of fewer makes no example.
-        is_whole: whether these are all documents; a part of them, that of one host among several, may have nothing to give
-            in a finite number of epochs.
+        fewest_tokens: a document of fewer tokens makes no example.
+        is_whole: whether these are all documents. Otherwise they are the documents of one host among several, which may give
+            nothing in a finite number of epochs.
 
     Returns:
         A dataset as `documents`.
 
     Raises:
-        tf.errors.InvalidArgumentError: while iterating, when a pass ends in which no document was long enough; but in a finite
-            number of epochs one without any document ends in silence.
+        tf.errors.InvalidArgumentError: while iterating, at the end of a pass in which no document was long enough. In a finite
+            number of epochs a pass without any document is no error.
     """
     if num_epochs is not None and not is_whole:
         return documents.repeat(num_epochs)
@@ -50,7 +50,7 @@ def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, few
         return tf.debugging.Assert(False, [tf.strings.join(message)])
 
     def count(held: tf.Tensor, document: Documents) -> tuple[tf.Tensor, Documents]:
-        """What a pass held until now, [4] int64: documents, their tokens, records skipped, documents that make an example."""
+        """Adds a document to what the pass held, [4] int64: documents, tokens, records skipped, documents that make an example."""
         counted = held + _counts(document, fewest_tokens)
         is_end = _is_end(document)
         may_go_on = (counted[3] > 0) | ((counted[0] == 0) & (num_epochs is not None))
@@ -62,7 +62,7 @@ def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, few
 
 
 def _end(documents: tf.data.Dataset) -> tf.data.Dataset:
-    """One element that no document is: a batch of none, or a document without a name."""
+    """A dataset of one element that is no document: a batch of none, or a document without a name."""
     spec = documents.element_spec["targets"]
     if not isinstance(spec, tf.RaggedTensorSpec):
         return tf.data.Dataset.from_tensors({"targets": tf.zeros([0], spec.dtype), "document": ""})

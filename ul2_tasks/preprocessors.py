@@ -1,16 +1,17 @@
 """The tf.data steps: documents -> blocks of chunks -> corrupted examples.
 
 tf.data costs tens of microseconds per element and per map, whatever the map does. So documents are cut into *blocks*,
-batches of chunks, and one graph corrupts a whole block. `chunk` makes the blocks and `corrupt` the examples; both are
-SeqIO preprocessors, and take `sequence_length` and `output_features` as SeqIO passes them. `prepend_mode` is for other
-tasks, those that a model with modes is fine-tuned on.
+batches of chunks, and one graph corrupts a whole block. `solve` finds the special ids and the length of a chunk, `chunk`
+makes the blocks and `corrupt` the examples. `denoise` is all three, as a preprocessor for a SeqIO task. `prepend_mode` is
+for other tasks, those that a model with modes is fine-tuned on.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import seqio
@@ -23,25 +24,78 @@ from ul2_tasks.graphs import no_autograph
 from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
 from ul2_tasks.named_vocabularies import more_sentinels
 from ul2_tasks.spans import random_spans
-from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens, with_id_shift
+from ul2_tasks.vocabularies import Mode, SpecialTokens, SpecialTokensRequest, special_tokens, with_id_shift
 
 TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
 
 
-@no_autograph
-def chunk(
+@dataclasses.dataclass(frozen=True)
+class DenoisingConfiguration:
+    """How a task makes examples of documents.
+
+    Attributes:
+        denoiser: what corrupts its chunks.
+        special_tokens: what the user asks for as sentinels and modes.
+        chunk_tokens: the longest chunk that is wanted; None where the budgets alone decide.
+        merge_examples: whether chunks go on across the borders of documents.
+        separate_documents: whether an EOS ends each document when they do.
+        mark_documents: whether examples say where documents begin, which only those that are looked at do.
+    """
+
+    denoiser: Denoiser
+    special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
+    chunk_tokens: int | None = None
+    merge_examples: bool = True
+    separate_documents: bool = False
+    mark_documents: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """What a configuration comes to with one vocabulary and within two budgets.
+
+    Attributes:
+        configuration: what was solved.
+        vocabulary: that of inputs and targets.
+        add_eos: whether inputs, and whether targets, end with an EOS.
+        special: the ids that the denoiser adds.
+        full: the chunk that every chunk is, except at the end of the corpus or of a document.
+    """
+
+    configuration: DenoisingConfiguration
+    vocabulary: seqio.Vocabulary
+    add_eos: tuple[bool, bool]
+    special: SpecialTokens
+    full: Chunk
+
+
+def denoise(
     dataset: tf.data.Dataset,
     sequence_length: Mapping[str, int] | None,
     output_features: Mapping[str, seqio.Feature],
     *,
-    denoiser: Denoiser,
-    sentinels: Sequence[int] | str | None = None,
-    modes: Mapping[str, Mode] | None = None,
-    chunk_tokens: int | None = None,
-    merge_examples: bool = True,
-    separate_documents: bool = False,
-    mark_documents: bool = False,
+    configuration: DenoisingConfiguration,
 ) -> tf.data.Dataset:
+    """Makes examples of tokenized documents: `solve`, then `chunk`, then `corrupt`.
+
+    Args:
+        dataset: see `chunk`.
+        sequence_length, output_features: as SeqIO passes them; see `solve`.
+        configuration: of the task.
+
+    Returns:
+        See `corrupt`.
+
+    Raises:
+        ValueError: see `solve` and `chunk`.
+        tf.errors.InvalidArgumentError: see `chunk`.
+    """
+    solution = solve(sequence_length, output_features, configuration)
+    return corrupt(chunk(dataset, solution), solution)
+
+
+@no_autograph
+def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """Cuts tokenized documents into blocks of chunks as long as the budgets allow.
 
     Every token of every document is in exactly one chunk, but where a causal denoiser's stride or `keep_partial` say
@@ -52,31 +106,25 @@ def chunk(
     Args:
         dataset: of {"targets": [tokens] int32}, any length, or of batches of such documents, {"targets": RaggedTensor
             [documents, tokens] int32}; other features are left behind.
-        sequence_length: {"inputs": int, "targets": int}, the budgets.
-        output_features: `inputs` and `targets`, of one vocabulary.
-        denoiser: the denoiser that the chunks are for.
-        sentinels, modes: see `vocabularies.special_tokens`.
-        chunk_tokens: an upper bound for the chunk.
-        merge_examples: whether documents are joined.
-        separate_documents: whether an EOS ends each document when they are joined.
-        mark_documents: whether blocks tell where documents begin.
+        solution: of the task's configuration.
 
     Returns:
         A dataset of blocks {"tokens": [R, L] int32, "length": [R] int32}, R and L varying, rows padded with 0 at their end; with
         `mark_documents` also "starts_document": [R, L] bool.
 
     Raises:
-        ValueError: see `lengths.chunk_length` and `vocabularies.special_tokens`.
+        ValueError: `separate_documents` where nothing is joined or there is no EOS; a causal denoiser lacks BOS or EOS.
         tf.errors.InvalidArgumentError: while iterating, on an id that no text may have: padding, a sentinel, a mode.
     """
-    special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
-    starts, ends = _document_borders(denoiser, special, output_features["targets"].vocabulary)
-    if separate_documents and (not merge_examples or special.eos is None):
+    configuration, special, full = solution.configuration, solution.special, solution.full
+    denoiser, merge_examples, mark_documents = configuration.denoiser, configuration.merge_examples, configuration.mark_documents
+    starts, ends = _document_borders(denoiser, special, solution.vocabulary)
+    if configuration.separate_documents and (not merge_examples or special.eos is None):
         raise ValueError(
             f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
             " set merge_examples=True and use a vocabulary with an EOS, or set separate_documents=False"
         )
-    is_text = np.array([id not in special.reserved for id in range(output_features["targets"].vocabulary.vocab_size)])
+    is_text = np.array([id not in special.reserved for id in range(solution.vocabulary.vocab_size)])
 
     def checked(tokens: tf.Tensor) -> tf.Tensor:
         tokens = tf.cast(tokens, tf.int32)
@@ -92,7 +140,7 @@ def chunk(
     stride = getattr(denoiser, "stride", None) or full.length
     keep_partial = getattr(denoiser, "keep_partial", True)
     rows = max(1, TOKENS_PER_BLOCK // full.length)
-    ends = ends or ([special.eos] if separate_documents else [])
+    ends = ends or ([special.eos] if configuration.separate_documents else [])
     if mark_documents:
         dataset, starts, ends = marked(dataset, starts, ends), [], []
     if not merge_examples:
@@ -105,17 +153,7 @@ def chunk(
 
 
 @no_autograph
-def corrupt(
-    dataset: tf.data.Dataset,
-    sequence_length: Mapping[str, int] | None,
-    output_features: Mapping[str, seqio.Feature],
-    *,
-    denoiser: Denoiser,
-    sentinels: Sequence[int] | str | None = None,
-    modes: Mapping[str, Mode] | None = None,
-    chunk_tokens: int | None = None,
-    merge_examples: bool = True,
-) -> tf.data.Dataset:
+def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """Corrupts blocks of chunks and gives out their examples one by one.
 
     The noise of a block depends on SeqIO's seed for it (a new one for each block, so also for each epoch), on the
@@ -123,17 +161,16 @@ def corrupt(
     seeds, still draw different noise; the same seed over the same documents draws the same.
 
     Args:
-        dataset: of blocks, as `chunk` makes them from the same arguments; features beside `tokens` and `length` are
-            handed on row by row.
-        sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens, merge_examples: as for `chunk`.
+        blocks: what `chunk` made of the same solution; features beside `tokens` and `length` are handed on row by row.
+        solution: of the task's configuration.
 
     Returns:
         A dataset of examples {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
     """
-    special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
-    add_eos = output_features["inputs"].add_eos, output_features["targets"].add_eos
+    denoiser, full = solution.configuration.denoiser, solution.full
     fewest, most = noise_range(denoiser, full.length)
-    equal_lengths = merge_examples and fewest == most  # then all rows of a block are, and there is no padding to cut
+    # Then all rows of a block are full chunks of as much noise, and there is no padding to cut.
+    equal_lengths = solution.configuration.merge_examples and fewest == most
 
     @seqio.map_over_dataset(num_seeds=1)
     def corrupt_block(block: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -144,9 +181,9 @@ def corrupt(
             lengths,
             _noise_seed(seed, denoiser, tokens),
             denoiser=denoiser,
-            special=special,
+            special=solution.special,
             max_length=full.length,
-            add_eos=add_eos,
+            add_eos=solution.add_eos,
         )
         for key, ragged in features.items():
             if equal_lengths:
@@ -162,7 +199,7 @@ def corrupt(
             example[key] = example[key][: example.pop(f"{key}_length")]
         return example
 
-    examples = corrupt_block(with_id_shift(dataset, output_features["targets"].vocabulary)).unbatch()
+    examples = corrupt_block(with_id_shift(blocks, solution.vocabulary)).unbatch()
     return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
 
 
@@ -239,18 +276,17 @@ def prepend_mode(
     return with_id_shift(prepended, output_features["inputs"].vocabulary)
 
 
-def plan(
+def solve(
     sequence_length: Mapping[str, int] | None,
     output_features: Mapping[str, seqio.Feature],
-    denoiser: Denoiser,
-    sentinels: Sequence[int] | str | None,
-    modes: Mapping[str, Mode] | None,
-    chunk_tokens: int | None,
-) -> tuple[SpecialTokens, Chunk]:
-    """The ids that a denoiser adds, and the chunk that all are but the ends of the corpus or of documents.
+    configuration: DenoisingConfiguration,
+) -> Solution:
+    """Finds the ids that a denoiser adds, and the longest chunk whose inputs and targets fit their budgets.
 
     Args:
-        sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens: as for `chunk`.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        output_features: `inputs` and `targets`, of one vocabulary, which this opens.
+        configuration: of the task.
 
     Raises:
         ValueError: inputs or targets are missing, have different vocabularies, want an EOS where there is none, or could be
@@ -262,7 +298,8 @@ def plan(
     vocabularies = [output_features[key].vocabulary for key in ("inputs", "targets")]
     if vocabularies[0] is not vocabularies[1] and vocabularies[0] != vocabularies[1]:
         raise ValueError(f"inputs and targets must have one vocabulary, got {vocabularies[0]} and {vocabularies[1]}")
-    special = special_tokens(vocabularies[0], denoiser.mode, sentinels, modes)
+    denoiser, request = configuration.denoiser, configuration.special_tokens
+    special = request.tokens(vocabularies[0], denoiser.mode)
     add_eos = output_features["inputs"].add_eos, output_features["targets"].add_eos
     if any(add_eos) and special.eos is None:
         raise ValueError(f"{vocabularies[0]} has no EOS, but the features ask for one; set seqio.Feature(add_eos=False)")
@@ -276,32 +313,23 @@ def plan(
         sequence_length,
         mode_tokens=len(special.mode),
         num_sentinels=len(special.sentinels),
-        chunk_tokens=chunk_tokens,
+        chunk_tokens=configuration.chunk_tokens,
         add_eos=add_eos,
-        more_sentinels=functools.partial(more_sentinels, vocabularies[0], special, sentinels),
+        more_sentinels=functools.partial(more_sentinels, vocabularies[0], special, request.sentinels),
     )
-    return special, full
+    return Solution(configuration, vocabularies[0], add_eos, special, full)
 
 
-def fewest_tokens(
-    sequence_length: Mapping[str, int] | None,
-    output_features: Mapping[str, seqio.Feature],
-    *,
-    denoiser: Denoiser,
-    sentinels: Sequence[int] | str | None = None,
-    modes: Mapping[str, Mode] | None = None,
-    chunk_tokens: int | None = None,
-    merge_examples: bool = True,
-) -> int:
-    """The tokens without which a document makes no example, however often it comes: 1, but where only full windows are kept.
+def fewest_tokens(solution: Solution) -> int:
+    """The tokens without which a document makes no example, however often it is read.
 
-    Arguments and errors as for `chunk`.
+    One is enough, except where documents are kept apart and only full windows of them are kept.
     """
-    special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
-    if merge_examples or getattr(denoiser, "keep_partial", True):
+    denoiser = solution.configuration.denoiser
+    if solution.configuration.merge_examples or getattr(denoiser, "keep_partial", True):
         return 1
-    starts, ends = _document_borders(denoiser, special, output_features["targets"].vocabulary)
-    return max(1, full.length - len(starts) - len(ends))
+    starts, ends = _document_borders(denoiser, solution.special, solution.vocabulary)
+    return max(1, solution.full.length - len(starts) - len(ends))
 
 
 def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:

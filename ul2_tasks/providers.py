@@ -1,18 +1,18 @@
 """The SeqIO providers: a task and a mixture whose iterators resume only in the pipeline that saved them.
 
-tf.data restores an iterator into whatever pipeline it is given: other rates, lengths, seeds or shards go on without a
-word, with other data than before. So an iterator's checkpoint holds a description of its pipeline, and restoring compares
-it with the one that it is restored into.
+tf.data restores an iterator into any pipeline that has the same steps. With other rates, lengths, seeds or shards it goes on
+without a word, with other data than before. So the checkpoint of an iterator here holds a description of its pipeline, the
+*fingerprint*, which is compared with that of the pipeline in which the iterator is restored.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import secrets
 import zlib
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -21,41 +21,67 @@ from ul2_tasks import passes
 from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.lengths import Chunk
-from ul2_tasks.preprocessors import fewest_tokens, plan
+from ul2_tasks.mixing import sample_examples
+from ul2_tasks.preprocessors import DenoisingConfiguration, Solution, chunk, corrupt, denoise, fewest_tokens, solve
 from ul2_tasks.scalars import as_python
-from ul2_tasks.vocabularies import SpecialTokens, special_tokens, vocabulary_identity
+from ul2_tasks.vocabularies import SpecialTokens, vocabulary_identity
 
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
-# A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens: what it is for is to part the chunks of
-# one document, and the longer the chunks are the fewer these are.
+# A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
+# document, and the longer the chunks are, the fewer a document has.
 SHUFFLED_TOKENS = 1 << 20
-# For get_dataset(passthrough_features=["denoiser", "task"]): the names of an example's denoiser and of its task.
+# The features that `get_dataset(passthrough_features=["denoiser", "task"])` adds: the names of an example's denoiser and task.
 DENOISER, TASK = "denoiser", "task"
 
 
 class DenoisingTask(seqio.Task):
-    """A `seqio.Task` for one denoiser, whose preprocessors are `preprocessors.chunk` and `preprocessors.corrupt`.
+    """A `seqio.Task` for one denoiser, whose preprocessor is `preprocessors.denoise`.
 
-    It differs from its base in `get_dataset` alone. A resumed iterator is checked, as above. The corpus is not held in
-    memory by SeqIO, which would freeze its order and put it into every checkpoint. Nothing is trimmed: no example is
-    longer than its budget. `use_cached` reads the cache of the shared corpus. From block to
-    example no step of tf.data calls a function for each example, which would cost more than all else, but where the lengths
-    of full chunks' examples are drawn (`split="uniform"`) or documents are kept apart.
+    Its `get_dataset` differs from that of its base:
+
+    * A resumed iterator is checked, as above.
+    * SeqIO does not hold the corpus in memory, which would freeze its order and put it into every checkpoint.
+    * Nothing is trimmed, because no example is longer than its budget.
+    * `use_cached` reads the cache of the shared corpus.
+    * No step of tf.data between a block and its examples calls a function for each example, which would cost more than all
+      else. The exceptions are tasks whose examples differ in length: with `split="uniform"`, or with documents kept apart.
+
+    Attributes:
+        configuration: how it makes examples of documents.
     """
+
+    def __init__(
+        self,
+        name: str,
+        source: seqio.DataSource,
+        output_features: Mapping[str, seqio.Feature],
+        *,
+        configuration: DenoisingConfiguration,
+        shuffle_buffer_size: int | None = seqio.SHUFFLE_BUFFER_SIZE,
+    ):
+        steps = [functools.partial(denoise, configuration=configuration)]
+        super().__init__(name, source, output_features, steps, shuffle_buffer_size=shuffle_buffer_size)
+        self.configuration = configuration
+
+    def replaced(
+        self, source: seqio.DataSource | None = None, configuration: DenoisingConfiguration | None = None
+    ) -> DenoisingTask:
+        """The same task of another source or configuration; `seqio.Task.replace` makes a plain `seqio.Task`."""
+        return DenoisingTask(
+            self.name,
+            source or self.source,
+            self.output_features,
+            configuration=configuration or self.configuration,
+            shuffle_buffer_size=self.shuffle_buffer_size,
+        )
 
     @property
     def denoiser(self) -> Denoiser:
-        return self._settings["denoiser"]
+        return self.configuration.denoiser
 
     def special_tokens(self) -> SpecialTokens:
-        """The ids that the denoiser adds to the text's; opens the vocabulary."""
-        vocabulary = self.output_features["targets"].vocabulary
-        return special_tokens(vocabulary, self.denoiser.mode, self._settings.get("sentinels"), self._settings.get("modes"))
-
-    @property
-    def _settings(self) -> Mapping[str, Any]:
-        chunk, _ = self.preprocessors
-        return chunk.keywords
+        """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
+        return self.configuration.special_tokens.tokens(self.output_features["targets"].vocabulary, self.denoiser.mode)
 
     def get_dataset(
         self,
@@ -77,23 +103,24 @@ class DenoisingTask(seqio.Task):
 
         Args:
             shuffle_buffer_size: in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
-            rates: the rates of the mixture that this is for; part of what a resumed iterator is checked for.
-            features: what to keep of an example; by default the output features.
+            rates: the rates of the mixture that asks, by the name of the task; they belong to the fingerprint.
+            features: the features of an example that are kept; by default the output features.
 
         Raises:
+            ValueError: see `preprocessors.solve` and `preprocessors.chunk`.
             tf.errors.InvalidArgumentError: while iterating, where a pass over the corpus gives no example; see `passes.repeat`.
         """
-        chunk, corrupt = self.preprocessors
+        solution = self.solve(sequence_length)
         source = self.source.cached() if use_cached else self.source
         kept = self.output_features if features is None else features
         if shuffle and shuffle_buffer_size is None:
-            shuffle_buffer_size = self._default_shuffle_buffer_size(sequence_length)
+            shuffle_buffer_size = max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // solution.full.length))
         fingerprint = json.dumps(
             {
                 "stream_version": STREAM_VERSION,
                 "task": self.name,
                 "rates": rates,
-                "settings": _describe(self._settings),
+                "settings": _describe(self.configuration),
                 "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
                 "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
                 "split": split,
@@ -110,41 +137,44 @@ class DenoisingTask(seqio.Task):
             num_epochs,
             name=f"{source.corpus.name}, split {split}"
             + ("" if is_whole else f", shard {shard_info.index} of {shard_info.num_shards}"),
-            fewest_tokens=fewest_tokens(
-                sequence_length,
-                self.output_features,
-                **{key: value for key, value in self._settings.items() if key in (*_PLANNED, "merge_examples")},
-            ),
+            fewest_tokens=fewest_tokens(solution),
             is_whole=is_whole,
         )
         with seqio.utils.map_seed_manager(seed):
-            blocks = _resume_only_in(
-                fingerprint, chunk(documents, sequence_length, self.output_features), has_seed=seed is not None
-            )
+            blocks = _resume_only_in(fingerprint, chunk(documents, solution), has_seed=seed is not None)
             names = {DENOISER: self.denoiser.name, TASK: self.name}
             blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
-            examples = corrupt(blocks, sequence_length, self.output_features)
+            examples = corrupt(blocks, solution)
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
-    def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
-        """The chunk that all are but the ends of the corpus or of documents; raises what `preprocessors.plan` raises."""
-        _, full = plan(sequence_length, self.output_features, **{key: self._settings.get(key) for key in _PLANNED})
-        return full
+    def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
+        """Finds the special ids and the full chunk within these budgets; see `preprocessors.solve`."""
+        return solve(sequence_length, self.output_features, self.configuration)
 
-    def _default_shuffle_buffer_size(self, sequence_length: Mapping[str, int] | None) -> int:
-        return max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // self.full_chunk(sequence_length).length))
+    def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
+        """The chunk that every chunk is within these budgets, except at the end of the corpus or of a document."""
+        return self.solve(sequence_length).full
 
 
 class DenoisingMixture(seqio.Mixture):
-    """A `seqio.Mixture` of denoising tasks, and of others beside them; a resumed iterator is also checked for the mixture's rates.
+    """A `seqio.Mixture` of denoising tasks, and of others beside them, mixed by `mixing.sample_examples`.
 
-    Other tasks' examples are made by SeqIO, which trims them to their budgets and repeats them as it does everywhere.
+    A resumed iterator is also checked for the rates of the mixture. SeqIO makes the examples of other tasks: it trims them to
+    their budgets and repeats them as it does everywhere.
+
+    Attributes:
+        configuration: the arguments of `register` or `mix` that made it; None of a mixture that is not registered.
     """
+
+    def __init__(self, *arguments, configuration: object = None, **keywords):
+        """Takes the arguments of `seqio.Mixture`, except `sample_fn`, and the configuration."""
+        super().__init__(*arguments, sample_fn=sample_examples, **keywords)
+        self.configuration = configuration
 
     def get_dataset(
         self, sequence_length: Mapping[str, int] | None = None, split: str = "train", *args, **kwargs
     ) -> tf.data.Dataset:
-        """See `seqio.Mixture.get_dataset`. Of `passthrough_features` "denoiser" is empty where the task is none of ours.
+        """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
         Raises:
             ValueError: a task has no such split. SeqIO would leave the task out, and so mix the others at other rates.
@@ -175,7 +205,8 @@ class DenoisingMixture(seqio.Mixture):
         """See `seqio.Mixture.get_task_dataset`.
 
         Raises:
-            ValueError: `use_cached`, and a task that is none of ours has no cache; or a feature to be handed on that not all have.
+            ValueError: `use_cached`, and a task that is no `DenoisingTask` has no cache; or a task hands on a feature that
+                denoising tasks do not have.
         """
         if not isinstance(task, DenoisingTask):
             _check_cached(task, use_cached)
@@ -207,12 +238,14 @@ class DenoisingMixture(seqio.Mixture):
 
 
 def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
-    """The denoising tasks of a registered mixture, in its order: all, or those of the denoisers of these names.
+    """The denoising tasks of a registered mixture, in its order; `other_tasks` gives the others.
 
-    Tasks of other kinds are left out; `other_tasks` has them.
+    Args:
+        mixture: the name of a mixture, or of a single task.
+        denoisers: the names of the denoisers whose tasks are wanted; by default all.
 
     Raises:
-        ValueError: there is no such mixture or task, it has no denoising task, or none of such a name.
+        ValueError: there is no such mixture or task; it has no denoising task, or none with a denoiser of such a name.
     """
     tasks = [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if isinstance(task, DenoisingTask)]
     if not tasks:
@@ -225,7 +258,7 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
 
 
 def other_tasks(mixture: str) -> list[seqio.Task]:
-    """The tasks of a registered mixture that are no denoising tasks, in its order."""
+    """The tasks of a registered mixture that are not denoising tasks, in its order."""
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
 
 
@@ -239,7 +272,7 @@ def _check_cached(task: seqio.Task, use_cached: bool) -> None:
 
 @no_autograph
 def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[str]) -> tf.data.Dataset:
-    """The examples of another task with the features that those of a denoising task have, and no others."""
+    """The examples of a task of another kind, with the features that the examples of a denoising task have."""
     names = {key: name for key, name in {DENOISER: "", TASK: task.name}.items() if key in features}
     foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys())
     if foreign:
@@ -257,16 +290,13 @@ def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Da
     return blocks.map(lambda block: block | {key: tf.fill(tf.shape(block["length"]), name) for key, name in names.items()})
 
 
-# What of a task's settings decides its chunks.
-_PLANNED = ("denoiser", "sentinels", "modes", "chunk_tokens")
-
-
 @no_autograph
 def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
-    """The same dataset, whose iterator's checkpoint cannot be restored under another fingerprint.
+    """The same dataset, but an iterator that was saved under another fingerprint cannot be restored into it.
 
-    `flat_map` saves the element that it is at, and calls its function on it again when it is restored. (Once all of a
-    finite dataset is read there is nothing to guard: what is still in the buffers was saved with them.)
+    `flat_map` saves the element that it is at. When it is restored, it calls its function with that element again, which here is
+    the fingerprint. Once all of a finite dataset is read there is nothing left to guard: what is still in the buffers was saved
+    with them.
     """
 
     def check(saved: tf.Tensor) -> tf.data.Dataset:
@@ -281,11 +311,19 @@ def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset, has_seed: bool) 
     return tf.data.Dataset.zip(dataset, guard).map(lambda element, _: element)
 
 
-def _describe(settings: Mapping[str, object]) -> dict[str, object]:
-    """The settings of a task in few words: a list of a thousand sentinels is told by its length and checksum."""
-    described = dict(settings)
-    described["denoiser"] = dataclasses.asdict(settings["denoiser"])
-    sentinels = settings.get("sentinels")
+def _describe(configuration: DenoisingConfiguration) -> dict[str, object]:
+    """Describes a configuration in few words: a list of a thousand sentinels by its length and checksum.
+
+    Iterators are saved with these names in this order.
+    """
+    sentinels, modes = configuration.special_tokens.sentinels, configuration.special_tokens.modes
     if sentinels is not None and not isinstance(sentinels, str):
-        described["sentinels"] = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(map(int, sentinels))).encode())}"
-    return described
+        sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
+    return {
+        "denoiser": dataclasses.asdict(configuration.denoiser),
+        "sentinels": sentinels,
+        "modes": modes,
+        "merge_examples": configuration.merge_examples,
+        "chunk_tokens": configuration.chunk_tokens,
+        "separate_documents": configuration.separate_documents,
+    }

@@ -1,4 +1,4 @@
-"""What a command line registers: in its own process, and again in each of a Beam job's workers."""
+"""What a command registers: in its own process, and again in each worker of a Beam job."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import seqio
 
 from ul2_tasks.memory import texts_in_memory
 from ul2_tasks.providers import DenoisingTask
-from ul2_tasks.registry import register
+from ul2_tasks.registry import RegisterConfiguration, register
 from ul2_tasks.sources import open_source
 
 
 @dataclasses.dataclass(frozen=True)
 class Registration:
-    """A mixture by its name, and what registers it: modules, or arguments.
+    """The name of a mixture, and what registers it: modules, or arguments.
 
     Attributes:
-        name: of the mixture NAME_mix; of one that is registered, the mixture's own name will do, too.
-        modules: what is imported first.
-        source: arguments of `open_source`; by default of the embedded corpus.
-        arguments: of `register`, but for `preset`, the denoisers by their preset's name. Without these, and without a source, the
-            mixture is one that is registered: by one of the modules, or by this package.
+        name: NAME of the mixture NAME_mix. If the modules register it, the whole name of any mixture will do, too.
+        modules: they are imported first.
+        source: arguments of `open_source`; by default those of the embedded corpus.
+        arguments: of `register`; `preset` instead of `denoisers` is the name of a preset. Without a source and without
+            arguments, one of the modules or this package has registered the mixture.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Registration:
     arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def apply(self) -> str:
-        """Registers it, if that is not done yet, and returns the mixture's name.
+        """Registers the mixture, unless it is registered, and returns its name.
 
         Raises:
             ValueError: see `open_source` and `register`; there is no such mixture; the name is that of a task.
@@ -48,7 +48,7 @@ class Registration:
 
 
 def with_texts(mixture: str, texts: Sequence[str]) -> str:
-    """Registers the denoisers of a mixture on these texts instead of its corpus, each text apart from the others.
+    """Registers the denoisers of a mixture on other documents, which are kept apart.
 
     Args:
         mixture: what `register` returned, "NAME_mix".
@@ -60,11 +60,11 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
     Raises:
         ValueError: the mixture is one of several corpora, or was not registered by `register`; see `register`.
     """
-    settings = getattr(seqio.MixtureRegistry.get(mixture), "settings", {})
-    if "source" not in settings:
+    configuration = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
+    if not isinstance(configuration, RegisterConfiguration):
         raise ValueError(f"{mixture!r} is a mixture of several corpora; name one of those that it mixes to use its denoisers")
     own = {"source": texts_in_memory(texts), "text_key": "text", "merge_examples": False, "separate_documents": False}
-    return register(f"{mixture.removesuffix('_mix')}_text", **{**settings, **own})
+    return register(f"{mixture.removesuffix('_mix')}_text", **{**vars(configuration), **own})
 
 
 def _registered(name: str) -> str:

@@ -16,7 +16,7 @@ from ul2_tasks.vocabularies import SpecialTokens
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """The tokens of an example: of its chunk, of its noise, of its inputs and targets; its spans; noise / chunk."""
+    """The tokens of an example: of its chunk, its noise, its inputs and its targets; its noise spans; and noise / chunk."""
 
     chunk: int
     noise: int
@@ -35,9 +35,9 @@ class Sample:
         denoiser: the denoiser's name.
         mode: the mode's name, or None.
         number: 0, 1 .. within the task.
-        counts: its numbers.
+        counts: the numbers of its tokens and spans.
         ids: {"inputs": [tokens] int, "targets": [tokens] int}, EOS included.
-        inputs, targets: the same to read, with a border where another document begins, before its first token.
+        inputs, targets: the same to read, with a border before the first token of another document.
     """
 
     task: str
@@ -59,17 +59,17 @@ def draw(
     denoisers: Collection[str] | None = None,
     num_epochs: int | None = None,
 ) -> Iterator[Sample]:
-    """Draws examples of each denoising task of a registered mixture, task by task, in the mixture's order.
+    """Draws examples of each denoising task of a registered mixture, task by task, in the order of the mixture.
 
     Args:
         mixture: the name of a mixture that `register` or `mix` returned, or of one of its tasks.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        count: how many of each task.
-        seed: the same one draws the same examples.
-        split: the corpus's.
-        denoisers: the names of those to draw of; by default all.
-        num_epochs: how often the corpus is read; None for as often as it takes, each time with other noise. With a number
-            there may be fewer than `count`. Where None would mean to read very many documents, the first ones are read, in memory.
+        count: how many examples of each task are drawn.
+        seed: the same seed draws the same examples.
+        split: of the corpus.
+        denoisers: the names of the denoisers whose examples are drawn; by default all.
+        num_epochs: how often the corpus is read; there may then be fewer than `count` examples. None for as often as it takes,
+            each time with other noise. Where that would mean to read very many documents, the first ones are read, in memory.
 
     Raises:
         ValueError: there is no such denoiser; the corpus has no token; the lengths do not fit, see `lengths.chunk_length`.

@@ -21,16 +21,16 @@ from ul2_tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.readable import Segment
 from ul2_tasks.samples import Sample, draw
 
-# One for each noise span, in turn. Of the terminals' 256 colours, those that are about as far from black as from white.
+# Noise spans take these in turn: of the 256 colours of terminals some that are about as far from black as from white.
 _COLOURS = ("#008700", "#d700af", "#0087af", "#af5f00", "#875fd7", "#ff0000")
-_SIDE_BY_SIDE = 100  # columns of a terminal that has room for inputs beside targets
-_NARROWEST = 0.3  # of the two columns' room
+_SIDE_BY_SIDE = 100  # from so many columns on a terminal has room for inputs beside targets
+_NARROWEST = 0.3  # the least share of the room that inputs, or targets, get
 
-_MOVING = ("Cc", "Zl", "Zp")  # Unicode's categories of what moves the cursor
+_MOVING = ("Cc", "Zl", "Zp")  # the Unicode categories of characters that move the cursor
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of writing
 _LINE_END = "⏎\n"
 _BORDER = "‖"
-# Lines may break around these, without a space: Japanese and Chinese letters.
+# Japanese and Chinese letters, around which a line may break without a space.
 _IDEOGRAPH = "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 _ATOMS = {  # what a line does not break
     "text": re.compile(rf"{_LINE_END}|[^\S\n]+|{_IDEOGRAPH}|(?:(?!{_IDEOGRAPH}|{_LINE_END})\S)+"),
@@ -50,11 +50,11 @@ def show(
 ) -> None:
     """Prints examples of each denoiser of a registered mixture.
 
-    Each noise span has a colour, the same in inputs and targets; without colours its sentinel says which it is.
+    Each noise span has one colour in inputs and targets. Without colours its sentinel says which it is.
 
     Args:
         mixture, sequence_length, count, seed, split, denoisers: see `samples.draw`.
-        console: where to; by default standard output. From 100 columns on inputs and targets are side by side.
+        console: where the examples go; by default standard output. From 100 columns on inputs and targets are side by side.
 
     Raises:
         ValueError: see `samples.draw`.
@@ -64,7 +64,7 @@ def show(
     budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
     console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
     tasks = {task.name: task for task in denoising_tasks(mixture, denoisers)}
-    if any(task.preprocessors[0].keywords["merge_examples"] for task in tasks.values()):
+    if any(task.configuration.merge_examples for task in tasks.values()):
         console.print(Text(f"{_BORDER} stands where another document begins", "dim"))
     others = ", ".join(task.name for task in other_tasks(mixture))
     if others:
@@ -101,24 +101,24 @@ def show_json(
 
 @dataclasses.dataclass(frozen=True)
 class Flow:
-    """Segments for rich to print: those of a span in its colour; its sentinel, the mode and EOS set off.
+    """Segments that rich prints: a span in its colour; sentinels, the mode and EOS so that they stand out.
 
-    Lines break at spaces, between two spans and around ideographs; in a word only if it has no room in a line; in a sentinel
-    never.
+    Lines break at spaces, between two spans and around ideographs. They break within a word only if it is too long for a line,
+    and never within a sentinel.
     """
 
-    parts: Sequence[Segment]
+    segments: Sequence[Segment]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.wrapped(options.max_width)
 
     @property
     def width(self) -> int:
-        """Columns that it takes in one line."""
-        return sum(cell_len(atom) for part in self.parts for atom, _ in _atoms(part))
+        """The columns that all segments take in one line."""
+        return sum(cell_len(atom) for segment in self.segments for atom, _ in _atoms(segment))
 
     def wrapped(self, width: int) -> Text:
-        """In lines of at most `width` columns."""
+        """The text in lines of at most `width` columns."""
         lines, used = Text(), 0
         for word in self._words():
             if word[0][0].isspace() and used + cell_len(word[0][0]) > width:
@@ -127,20 +127,20 @@ class Flow:
                 lines.append("\n")
                 used = 0
             for atom, style in word:
-                for piece in chop_cells(atom, width):
-                    if used + cell_len(piece) > width and used:
+                for fitting in chop_cells(atom, width):
+                    if used + cell_len(fitting) > width and used:
                         lines.append("\n")
                         used = 0
-                    lines.append(piece, style)
-                    used = 0 if piece.endswith("\n") else used + cell_len(piece)
+                    lines.append(fitting, style)
+                    used = 0 if fitting.endswith("\n") else used + cell_len(fitting)
         return lines
 
     def _words(self) -> Iterator[list[tuple[str, str]]]:
-        """Atoms with their styles, in lists of those that a line should not part."""
+        """Words: lists of atoms, with their styles, between which no line should break."""
         word = []
-        for before, part in itertools.pairwise([None, *self.parts]):
-            next_span = part.kind == "sentinel" and before is not None and before.span is not None
-            for atom, style in _atoms(part):
+        for before, segment in itertools.pairwise([None, *self.segments]):
+            next_span = segment.kind == "sentinel" and before is not None and before.span is not None
+            for atom, style in _atoms(segment):
                 if word and (next_span or atom.isspace() or word[-1][0][-1].isspace() or re.match(_IDEOGRAPH, atom)):
                     yield word
                     word = []
@@ -150,9 +150,9 @@ class Flow:
 
 
 def visible(text: str) -> str:
-    """The text without what moves the cursor or turns the direction of writing.
+    """The text without characters that move the cursor or turn the direction of writing.
 
-    A line end is ⏎ and a new line, a tab ⇥, and any other such character is its number.
+    A line end becomes ⏎ and a new line, a tab becomes ⇥, and any other such character becomes its number.
 
     >>> visible("tab\\there, bell\\x07")
     'tab⇥here, bell\\\\u0007'
@@ -167,15 +167,15 @@ def _visible(character: str) -> str:
     return character if is_text else f"\\u{ord(character):04x}"
 
 
-def _atoms(part: Segment) -> list[tuple[str, str]]:
-    text = _BORDER if part.kind == "border" else visible(part.text)
-    return [(atom, _style(part)) for atom in (_ATOMS[part.kind].findall(text) if part.kind in _ATOMS else [text])]
+def _atoms(segment: Segment) -> list[tuple[str, str]]:
+    text = _BORDER if segment.kind == "border" else visible(segment.text)
+    return [(atom, _style(segment)) for atom in (_ATOMS[segment.kind].findall(text) if segment.kind in _ATOMS else [text])]
 
 
-def _style(part: Segment) -> str:
-    colour = "" if part.span is None else _COLOURS[part.span % len(_COLOURS)]
+def _style(segment: Segment) -> str:
+    colour = "" if segment.span is None else _COLOURS[segment.span % len(_COLOURS)]
     marks = {"mode": "bold reverse", "sentinel": "bold reverse", "eos": "dim", "bytes": "italic", "border": "bold"}
-    return f"{marks.get(part.kind, '')} {colour}".strip()
+    return f"{marks.get(segment.kind, '')} {colour}".strip()
 
 
 def _description(task: DenoisingTask, sequence_length: Mapping[str, int]) -> Text:
@@ -200,8 +200,8 @@ def _example(sample: Sample, side_by_side: bool) -> RenderableType:
         return Group(head, titles[0], Padding(inputs, (0, 0, 0, 2)), titles[1], Padding(targets, (0, 0, 0, 2)))
     of_inputs = min(max(inputs.width / (inputs.width + targets.width), _NARROWEST), 1 - _NARROWEST)
     table = Table.grid(padding=(0, 3), expand=True)
-    for part in (of_inputs, 1 - of_inputs):
-        table.add_column(ratio=round(100 * part))
+    for share in (of_inputs, 1 - of_inputs):
+        table.add_column(ratio=round(100 * share))
     table.add_row(*titles)
     table.add_row(inputs, targets)
     return Group(head, table)

@@ -34,7 +34,7 @@ class Tally:
         self.text = Fingerprints(every)
         self.first_texts: list[np.ndarray] = []
         self._every = every
-        self.joins_documents = task.preprocessors[0].keywords["merge_examples"]
+        self.joins_documents = task.configuration.merge_examples
         self._is_text = np.ones(task.output_features["targets"].vocabulary.vocab_size, bool)
         self._is_text[list(self.special.reserved)] = False
         self._counts_of: dict[int, tuple[int, int, int]] = {}

@@ -1,21 +1,22 @@
-"""The tf.data steps of the corpus: records -> texts -> tokens, which a cache keeps."""
+"""The tf.data steps of a corpus: records -> texts -> tokens, which a cache keeps."""
 
 from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import seqio
 import tensorflow as tf
 from absl import logging
 
 from ul2_tasks import cache
+from ul2_tasks.cache import CorpusConfiguration
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.identity import describe_source, source_identity
 from ul2_tasks.python_ops import count, python_op
 from ul2_tasks.records import PROBLEM
-from ul2_tasks.vocabularies import Mode, special_ids, text_vocabulary
+from ul2_tasks.vocabularies import SpecialTokensRequest, text_vocabulary
 
 _skipped: collections.Counter[str] = collections.Counter()  # records that this process skipped, by source
 
@@ -25,24 +26,17 @@ def read_text(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     *,
-    text_key: str = "text",
+    configuration: CorpusConfiguration,
     source: seqio.DataSource | None = None,
-    on_error: str = "raise",
-    mode_names: Sequence[str | None] = (),
-    sentinels: Sequence[int] | str | None = None,
-    modes: Mapping[str, Mode] | None = None,
 ) -> tf.data.Dataset:
-    """Names the text of each document `targets`, and what it is for a cache `document`; other features are left behind.
+    """Makes of each record a document: its text, and the name under which a cache keeps it. Other features are left behind.
 
     Args:
-        dataset: of dictionaries with a string scalar `text_key`, and perhaps a string scalar `problem`, as `records` has it; or
-            of bare string scalars (`TextLineDataSource`).
+        dataset: of dictionaries with a string scalar `configuration.text_key`, and perhaps a string scalar `problem`, see
+            `records`; or of bare string scalars, as `seqio.TextLineDataSource` gives them.
         output_features: `targets`, as SeqIO passes it.
-        text_key: the feature that holds the text.
-        source: the source, for a cache and the log to tell.
-        on_error: what becomes of a record with a problem, or with a text that is not UTF-8, of which tokenizers make
-            something else without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it.
-        mode_names, sentinels, modes: as for `tokenize`, for a cache to tell.
+        configuration: of the corpus.
+        source: where the records come from, which a cache and the log name.
 
     Returns:
         A dataset of {"targets": string scalar, "document": string scalar, see `cache.document_name`}.
@@ -52,13 +46,14 @@ def read_text(
         tf.errors.InvalidArgumentError: while iterating, on a record with a problem, if they are to be raised.
     """
     if not isinstance(dataset.element_spec, Mapping):
-        dataset = dataset.map(lambda text: {text_key: text})
+        dataset = dataset.map(lambda text: {configuration.text_key: text})
+    text_key = configuration.text_key
     if text_key not in dataset.element_spec:
         raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(dataset.element_spec)}; give text_key")
-    told = describe_source(source) if source else "a source"
-    identity = (source and source_identity(source)) or f"{told}, which cannot tell what it reads"
-    settings = cache.settings(output_features["targets"].vocabulary, identity, text_key, on_error, mode_names, sentinels, modes)
-    report = functools.partial(_report, told, on_error)
+    described = describe_source(source) if source else "a source"
+    identity = (source and source_identity(source)) or f"{described}, which cannot tell what it reads"
+    settings = cache.settings(output_features["targets"].vocabulary, identity, configuration)
+    report = functools.partial(_report, described, configuration.on_error)
 
     def read(number: tf.Tensor, document: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         text, problem = document[text_key], document.get(PROBLEM, tf.constant(""))
@@ -77,37 +72,35 @@ def tokenize(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     *,
-    mode_names: Sequence[str | None] = (),
-    sentinels: Sequence[int] | str | None = None,
-    modes: Mapping[str, Mode] | None = None,
+    special_tokens: SpecialTokensRequest,
 ) -> tf.data.Dataset:
-    """Tokenizes `targets`, as `seqio.preprocessors.tokenize`, except that no text becomes a sentinel or a mode.
+    """Tokenizes `targets` as `seqio.preprocessors.tokenize` does, except that no text becomes a sentinel or a mode.
 
     A text that spells one (`<extra_id_0>`) becomes ordinary tokens, whatever the vocabulary would make of it.
 
     Args:
         dataset: of {"targets": string scalar, ..}; all else is handed on.
         output_features: `targets`, as SeqIO passes it.
-        mode_names, sentinels, modes: see `vocabularies.special_ids`.
+        special_tokens: the sentinels and modes.
 
     Returns:
         A dataset of {"targets": [tokens] int32, ..}.
     """
     vocabulary = output_features["targets"].vocabulary
-    vocabulary = text_vocabulary(vocabulary, special_ids(vocabulary, mode_names, sentinels, modes))
+    vocabulary = text_vocabulary(vocabulary, special_tokens.ids(vocabulary))
     return dataset.map(
         lambda document: {**document, "targets": vocabulary.encode_tf(document["targets"])}, num_parallel_calls=tf.data.AUTOTUNE
     )
 
 
 def _report(source: str, on_error: str, problem: bytes) -> bool:
-    """Raises what is wrong with a record, or counts it, and tells the 1st, 10th, 100th .. of a source; returns False."""
-    told = problem.decode(errors="replace")
+    """Raises what is wrong with a record; or counts it, and logs the 1st, 10th, 100th .. of a source. Returns False."""
+    problem = problem.decode(errors="replace")
     if on_error == "raise":
         raise ValueError(
-            f"{told}. Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them"
+            f"{problem}. Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them"
         )
-    number, is_told = count(_skipped, source)
-    if is_told:
-        logging.warning("%s: skipped %d records until now, the last because %s", source, number, told)
+    number, is_logged = count(_skipped, source)
+    if is_logged:
+        logging.warning("%s: skipped %d records until now, the last because %s", source, number, problem)
     return False

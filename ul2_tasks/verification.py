@@ -1,4 +1,4 @@
-"""`ul2 verify`: which caches and exports are in a folder, and whether each is as it was written."""
+"""`ul2 verify`: finds the caches and exports in a folder, and checks that each is as it was written."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from ul2_tasks.jobs import names_in, place, unfinished
 
 
 def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
-    """Reads again the cache or export that is in a folder; or, of a folder that is none, those in the folders right in it.
+    """Reads a cache or export again, and compares it with what its manifest says.
+
+    Args:
+        folder: that of a cache or an export; or one that has the folders of several right in it.
 
     Returns:
-        Of each its folder; a sentence for all that is wrong with it, which may be that it is not finished; and, where nothing is
-        wrong, how much of what is in it, such as {"documents": 525, ..}.
+        For each of them: its folder; a sentence for each thing that is wrong, such as that it is not finished; and, where nothing
+        is wrong, the totals of its manifest, such as {"documents": 525, ..}.
 
     Raises:
-        ValueError: there is no such folder, or none of all this in it.
+        ValueError: there is no such folder, or no cache and no export in it.
     """
     if not tf.io.gfile.isdir(folder):
         raise ValueError(f"there is no folder {folder!r}; expected the --output of `ul2 cache` or of `ul2 export`")
@@ -32,7 +35,7 @@ def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
 
 
 def _holds(folder: str) -> bool:
-    """Whether a folder has a cache or an export, whole or in part."""
+    """Whether a folder has a cache or an export, finished or not."""
     if cache.is_cache(folder) or export_folder.is_export(folder) or unfinished(folder):
         return True
     return any(".tfrecord-" in name for name in names_in(folder))  # a cache that SeqIO's own job has not finished

@@ -51,6 +51,28 @@ class SpecialTokens:
     reserved: frozenset[int]
 
 
+@dataclasses.dataclass(frozen=True)
+class SpecialTokensRequest:
+    """What a user asks for as sentinels and modes. The ids are looked up later, so that making it opens no vocabulary.
+
+    Attributes:
+        sentinels, modes: see `special_tokens`.
+        mode_names: the modes of all denoisers that share the corpus.
+    """
+
+    sentinels: tuple[int, ...] | str | None = None
+    modes: Mapping[str, Mode] | None = None
+    mode_names: tuple[str | None, ...] = ()
+
+    def tokens(self, vocabulary: seqio.Vocabulary, mode: str | None) -> SpecialTokens:
+        """The special ids of a denoiser of this mode; see `special_tokens`."""
+        return special_tokens(vocabulary, mode, self.sentinels, self.modes)
+
+    def ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
+        """The ids of all sentinels and modes, which no text may become; see `special_ids`."""
+        return special_ids(vocabulary, self.mode_names, self.sentinels, self.modes)
+
+
 def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
     """How many rows an embedding of all ids of a vocabulary needs, rounded up to a multiple of 128, which suits accelerators.
 
@@ -70,21 +92,26 @@ def special_tokens(
 
     Args:
         vocabulary: the vocabulary of both features.
-        mode: the denoiser's mode by name, or None.
-        sentinels: their ids in the order of use; or the pieces' common name with `{}` for the number, such as
-            "<unused{}>"; or None for the pieces `<extra_id_0>`, `<extra_id_1>`, .. of a SentencePiece model, and
-            otherwise the vocabulary's `extra_ids`, last id first (T5's order), in both cases less those that are modes.
-        modes: what each mode is: an id, several ids, or a text to tokenize (its length counts in the budget). A mode
-            that is not given must be a single piece of the vocabulary.
+        mode: the name of the denoiser's mode, or None.
+        sentinels: one of three: their ids in the order in which they are used; or the common name of their pieces, with `{}`
+            for the number, such as "<unused{}>"; or None for the default. By default they are the pieces `<extra_id_0>`,
+            `<extra_id_1>`, .., and in a vocabulary without these its `extra_ids`, the last id first, which is T5's order. Ids
+            that are modes are left out of the default.
+        modes: what stands for each mode: an id, several ids, or a text that is tokenized and whose length counts in the
+            budget. A mode that is not given must be a single piece of the vocabulary.
 
     Raises:
-        ValueError: id 0 can be a real token; a sentinel or mode id is out of range, doubled, ordinary, padding, EOS or
-            unknown; a mode is not in the vocabulary.
+        ValueError: id 0 can be a real token; the id of a sentinel or mode is out of range, given twice, an ordinary token,
+            padding, EOS or unknown; the vocabulary does not have the mode.
+
+    >>> special = special_tokens(seqio.ByteVocabulary(extra_ids=4), "[R]", modes={"[R]": 259})
+    >>> special.sentinels, special.mode, special.eos, sorted(special.reserved)
+    ((262, 261, 260), (259,), 1, [0, 259, 260, 261, 262])
     """
     check_padding(vocabulary)
     modes = plain_modes(modes) or {}
     mode_ids = () if mode is None else _mode_ids(vocabulary, mode, modes)
-    # A mode given by id is no sentinel, this denoiser's mode or not: one mixture, one set of sentinels.
+    # A mode that is given by id is never a sentinel, whichever denoiser has it: all denoisers of a mixture share the sentinels.
     reserved = {id for value in modes.values() if not isinstance(value, str) for id in _as_ids(value)}
     if not isinstance(modes.get(mode), str):
         reserved |= set(mode_ids)
@@ -118,11 +145,11 @@ def special_ids(
     sentinels: Sequence[int] | str | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> frozenset[int]:
-    """The ids of all sentinels and modes of several denoisers: those that no text may become.
+    """The ids of all sentinels and modes of several denoisers. No text may become one of them.
 
     Args:
         vocabulary, sentinels, modes: see `special_tokens`.
-        mode_names: the denoisers' modes; a mode that is a text to tokenize adds no id.
+        mode_names: the modes of the denoisers. A mode that is given as a text adds no id.
 
     Raises:
         ValueError: see `special_tokens`.
