@@ -22,7 +22,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.controlled_vocabulary import free_name
-from ul2_tasks.python_ops import python_op
+from ul2_tasks.graphs import python_op
 from ul2_tasks.vocabularies import special_names
 
 TOKENIZER = "tokenizer.json"

@@ -11,9 +11,8 @@ import tensorflow as tf
 from absl import logging
 
 from ul2_tasks import cache
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.graphs import count, no_autograph, python_op
 from ul2_tasks.identity import describe_source, source_identity
-from ul2_tasks.python_ops import count, python_op
 from ul2_tasks.records import PROBLEM
 from ul2_tasks.vocabularies import Mode, special_ids, text_vocabulary
 
