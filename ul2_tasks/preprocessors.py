@@ -1,9 +1,9 @@
 """The tf.data steps: documents -> blocks of chunks -> corrupted examples.
 
-tf.data costs tens of microseconds per element and per map, whatever the map does. So documents are cut into *blocks*,
-batches of chunks, and one graph corrupts a whole block. `chunk` makes the blocks and `corrupt` the examples; both are
-SeqIO preprocessors, and take `sequence_length` and `output_features` as SeqIO passes them. `prepend_mode` is for other
-tasks, those that a model with modes is fine-tuned on.
+tf.data costs tens of microseconds per element and per map, whatever the map does. So documents become *blocks*, batches of
+chunks, and one graph corrupts a whole block. `chunk` makes the blocks and `corrupt` the examples. Both are SeqIO
+preprocessors, and take `sequence_length` and `output_features` as SeqIO passes them. `prepend_mode` is for other tasks, on
+which a model with modes is fine-tuned.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.chunking import cut, joined, marked, slide, split_apart, without_marks
+from ul2_tasks.chunking import chunk_documents, chunk_stream, concatenate, marked, sliding_windows, without_marks
 from ul2_tasks.corruption import corrupt_rows
-from ul2_tasks.denoisers import CausalDenoiser, Denoiser
+from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
+from ul2_tasks.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.named_vocabularies import more_sentinels
 from ul2_tasks.spans import random_spans
 from ul2_tasks.vocabularies import Mode, SpecialTokens, special_tokens, with_id_shift
 
-TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
+TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, and few enough for the processor's cache
 
 
 @no_autograph
@@ -42,12 +42,11 @@ def chunk(
     separate_documents: bool = False,
     mark_documents: bool = False,
 ) -> tf.data.Dataset:
-    """Cuts tokenized documents into blocks of chunks as long as the budgets allow.
+    """Splits tokenized documents into blocks of chunks as long as the budgets allow.
 
-    Every token of every document is in exactly one chunk, but where a causal denoiser's stride or `keep_partial` say
-    otherwise. Documents that are joined make chunks of full length across
-    their borders, and one shorter chunk at the very end of a dataset that ends. Documents that are kept apart make
-    full chunks and one shorter one each. A document without tokens adds nothing.
+    Every token of every document is in exactly one chunk, unless the denoiser's `stride` or `keep_partial` says otherwise.
+    Documents that are joined make full chunks across their borders, and one shorter chunk where the dataset ends. Each of the
+    documents that are kept apart makes full chunks and one shorter one. A document without tokens adds nothing.
 
     Args:
         dataset: of {"targets": [tokens] int32}, any length, or of batches of such documents, {"targets": RaggedTensor
@@ -85,23 +84,22 @@ def chunk(
         ids = without_marks(tokens)
         return _check_text_ids(ids, is_text, denoiser) + (tokens - ids)
 
-    def tell_marks(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def with_marks_apart(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         ids = without_marks(block["tokens"])
         return {**block, "tokens": ids, "starts_document": block["tokens"] != ids}
 
-    stride = getattr(denoiser, "stride", None) or full.length
-    keep_partial = getattr(denoiser, "keep_partial", True)
-    rows = max(1, TOKENS_PER_BLOCK // full.length)
+    length, stride, keep_partial = full.length, denoiser.stride or full.length, denoiser.keep_partial
+    rows = max(1, TOKENS_PER_BLOCK // length)
     ends = ends or ([special.eos] if separate_documents else [])
     if mark_documents:
         dataset, starts, ends = marked(dataset, starts, ends), [], []
     if not merge_examples:
-        blocks = split_apart(dataset, full.length, stride, rows, keep_partial, checked, starts, ends)
-    elif stride < full.length:
-        blocks = slide(joined(dataset, starts, ends), full.length, stride, rows, keep_partial, checked)
+        blocks = chunk_documents(dataset, length, stride, rows, keep_partial, checked, starts, ends)
+    elif stride < length:
+        blocks = sliding_windows(concatenate(dataset, starts, ends), length, stride, rows, keep_partial, checked)
     else:
-        blocks = cut(joined(dataset, starts, ends), full.length, rows, keep_partial, checked)
-    return blocks.map(tell_marks) if mark_documents else blocks
+        blocks = chunk_stream(concatenate(dataset, starts, ends), length, rows, keep_partial, checked)
+    return blocks.map(with_marks_apart) if mark_documents else blocks
 
 
 @no_autograph
@@ -116,11 +114,11 @@ def corrupt(
     chunk_tokens: int | None = None,
     merge_examples: bool = True,
 ) -> tf.data.Dataset:
-    """Corrupts blocks of chunks and gives out their examples one by one.
+    """Corrupts blocks of chunks, and gives their examples one by one.
 
-    The noise of a block depends on SeqIO's seed for it (a new one for each block, so also for each epoch), on the
-    denoiser's name and on the block's tokens. So denoisers that get the same tokens, and hosts that get the same
-    seeds, still draw different noise; the same seed over the same documents draws the same.
+    The noise of a block depends on SeqIO's seed for it (each block of each epoch has another), on the denoiser's name and on
+    the block's tokens. So two denoisers draw different noise from the same tokens, and so do two hosts with the same seed;
+    the same seed over the same documents draws the same noise.
 
     Args:
         dataset: of blocks, as `chunk` makes them from the same arguments; features beside `tokens` and `length` are
@@ -132,8 +130,8 @@ def corrupt(
     """
     special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
     add_eos = output_features["inputs"].add_eos, output_features["targets"].add_eos
-    fewest, most = noise_range(denoiser, full.length)
-    equal_lengths = merge_examples and fewest == most  # then all rows of a block are, and there is no padding to cut
+    fewest, most = denoiser.noise_range(full.length)
+    equal_lengths = merge_examples and fewest == most  # then all examples of a block have the same lengths, without padding
 
     @seqio.map_over_dataset(num_seeds=1)
     def corrupt_block(block: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -156,14 +154,14 @@ def corrupt(
                 block[f"{key}_length"] = ragged.row_lengths()
         return block
 
-    def cut_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         example = dict(example)
         for key in ("inputs", "targets"):
             example[key] = example[key][: example.pop(f"{key}_length")]
         return example
 
     examples = corrupt_block(with_id_shift(dataset, output_features["targets"].vocabulary)).unbatch()
-    return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
+    return examples if equal_lengths else examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 @no_autograph
@@ -185,7 +183,7 @@ def corrupt_chunks(
         seed: [2] int32 or int64.
         denoiser, special: the denoiser, and its special ids.
         max_length: the longest chunk there can be.
-        add_eos: whether inputs and targets end with an EOS; the targets of a causal denoiser do not.
+        add_eos: whether the inputs end with an EOS, and whether the targets do, unless the denoiser's never do.
 
     Returns:
         {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
@@ -210,13 +208,13 @@ def prepend_mode(
     mode: str,
     modes: Mapping[str, Mode] | None = None,
 ) -> tf.data.Dataset:
-    """Puts a mode before the inputs of any task, as in pre-training, so that a model is fine-tuned or asked in that mode.
+    """Puts a mode before the inputs of any task, as in pre-training, so that a model is fine-tuned or used in that mode.
 
-    For a task's preprocessors: after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then counts
-    the mode in the budget.
+    It stands among a task's preprocessors after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then
+    counts the mode in the budget.
 
     Args:
-        dataset: of {"inputs": [tokens] of an integer dtype, ..}, tokenized; all else is handed on.
+        dataset: of {"inputs": [tokens] of an integer dtype, ..}, tokenized; other features are kept as they are.
         output_features: `inputs` and others, as SeqIO passes them.
         mode: the mode's name, as the denoisers have it.
         modes: see `vocabularies.special_tokens`; as for `register`.
@@ -298,30 +296,26 @@ def fewest_tokens(
     Arguments and errors as for `chunk`.
     """
     special, full = plan(sequence_length, output_features, denoiser, sentinels, modes, chunk_tokens)
-    if merge_examples or getattr(denoiser, "keep_partial", True):
+    if merge_examples or denoiser.keep_partial:
         return 1
     starts, ends = _document_borders(denoiser, special, output_features["targets"].vocabulary)
     return max(1, full.length - len(starts) - len(ends))
 
 
 def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
-    """The ids before and after each document that the denoiser itself asks for."""
-    if not isinstance(denoiser, CausalDenoiser):
-        return [], []
-    if special.eos is None:
+    """The ids that the denoiser puts before and after each document."""
+    if denoiser.documents_end_in_eos and special.eos is None:
         raise ValueError(f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none")
-    if not denoiser.bos:
-        return [], [special.eos]
-    bos = vocabulary.bos_id
-    if bos is None or bos < 0 or bos in special.reserved:
+    bos = vocabulary.bos_id if denoiser.bos else None
+    if denoiser.bos and (bos is None or bos < 0 or bos in special.reserved):
         raise ValueError(
             f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {bos}; set bos=False"
         )
-    return [bos], [special.eos]
+    return [bos] if denoiser.bos else [], [special.eos] if denoiser.documents_end_in_eos else []
 
 
 def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) -> tf.Tensor:
-    """The same tokens, [N] int32; an error if one is not marked in is_text, [vocabulary size] bool."""
+    """Returns `tokens`, [N] int32, or fails if one of them is no id of text by `is_text`, [vocabulary size] bool."""
     first, last = np.flatnonzero(is_text)[[0, -1]]
     message = (
         f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
@@ -329,7 +323,7 @@ def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) 
         " The ids:"
     )
 
-    def refuse() -> tf.Operation:  # finds the ids only then: it costs more than to see that there are none
+    def refuse() -> tf.Operation:  # to find the ids costs more than to see that there are none
         in_range = (tokens >= first) & (tokens <= last)
         valid = in_range & tf.gather(tf.constant(is_text), tf.where(in_range, tokens, first))
         return tf.debugging.Assert(False, [message, tf.boolean_mask(tokens, ~valid)])
@@ -342,7 +336,7 @@ def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) 
 
 
 def _noise_seed(seed: tf.Tensor, denoiser: Denoiser, tokens: tf.Tensor) -> tf.Tensor:
-    """[2] int64. Salted with the denoiser and the tokens: SeqIO gives all tasks of a mixture, and all hosts, one seed."""
+    """[2] int64. SeqIO gives one seed to all tasks of a mixture and to all hosts, so the denoiser and the tokens salt it."""
     content = tf.bitcast(tf.fingerprint(tf.reshape(tokens, [1, -1]))[0], tf.int64)
     seed = tf.random.fold_in(seed, tf.constant(zlib.crc32(denoiser.name.encode()), tf.int64), alg="philox")
     return tf.random.fold_in(seed, content, alg="philox")
