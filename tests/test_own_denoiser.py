@@ -51,7 +51,7 @@ def test_its_name_mode_and_weight_are_checked():
 def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
     denoiser = GapsDenoiser()
     name = register(
-        f"gaps_{merge_examples}".lower(),
+        "gaps_joined" if merge_examples else "gaps_apart",
         MemoryDataSource(lambda: DOCUMENTS, validation=0),
         BYTES,
         denoiser,
@@ -72,8 +72,7 @@ def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
         longest = example_lengths(denoiser, length, mode_tokens=1)
         assert len(example["inputs"]) <= longest[0]
         assert len(example["targets"]) <= longest[1]
-    full = task.full_chunk(LENGTHS)
-    assert max(len(part.chunk) for part in found) == (full.length if merge_examples else max(map(len, ended)))
+    assert max(len(part.chunk) for part in found) == task.full_chunk(LENGTHS).length
 
 
 def test_its_chunks_may_overlap():

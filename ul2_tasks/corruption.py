@@ -30,10 +30,10 @@ def corrupt_rows(
         tokens   A | B C | D E | F G | H | pad  then  [R] | <0> | <1> | </s> | </s> | (no token)
         run      0   1     2     3     4   5          6     7     8     9      10     11
 
-        inputs   6, 0 7 2 8, 4, 9
-        targets  7 1 8 3, 10
+        inputs   6 | 0 7 2 8 | 4 | 9      the mode, each kept run but the last and its sentinel, the last kept run, EOS
+        targets  7 1 8 3 | 10             each sentinel and its noise, EOS
 
-    A span that a row does not have, noise 0, has the empty run for its sentinel.
+    Where a row has fewer spans than others, the run without a token stands for the sentinels of those that it lacks.
 
     Args:
         tokens: [R, L] int32, each row's chunk, padded at its end.
@@ -47,9 +47,8 @@ def corrupt_rows(
         {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
 
     >>> chunk, kept, noise = [[11, 12, 13, 14, 15, 16, 17, 18, 0]], [[1, 2, 1]], [[2, 2]]
-    >>> example = corrupt_rows(
-    ...     *map(tf.constant, (chunk, kept, noise)), sentinels=[100, 101], mode=[50], eos=([1], [1])
-    ... )
+    >>> rows = map(tf.constant, (chunk, kept, noise))
+    >>> example = corrupt_rows(*rows, sentinels=[100, 101], mode=[50], eos=([1], [1]))
     >>> example["inputs"].to_list(), example["targets"].to_list()
     ([[50, 11, 100, 14, 15, 101, 18, 1]], [[100, 12, 13, 101, 16, 17, 1]])
     """

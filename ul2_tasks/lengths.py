@@ -7,11 +7,10 @@ The denoiser says n and k, see `Denoiser.noise_counts`. With m tokens of the mod
 
 Everything here is plain integers, known before any graph is built.
 
-Where `t5.data.preprocessors.random_spans_helper` applies (no mode token, targets large enough) the chunk is the same
-but for three of its habits: it looks at the inputs alone, and leaves `span_corruption` to fail on the targets; at
-r = 0.5 it gives up one token so that targets are no longer than inputs, whatever the targets' budget; and it does not
-clamp n and k, so that short budgets count 0 spans where its mask then makes 1, or more spans than kept tokens can
-separate.
+Without a mode and with large targets `t5.data.preprocessors.random_spans_helper` gives the same chunk, but for three
+differences. It looks at the inputs alone, and `span_corruption` then fails if the targets are too long. At r = 0.5 it gives
+up one token so that targets are no longer than inputs, whatever the targets' budget. And it does not clamp n and k: in short
+chunks it counts 0 spans where its mask then has 1, or more spans than the kept tokens can separate.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def chunk(
         chunk_tokens: an upper bound for the chunk.
         merge_examples: whether documents are joined.
         separate_documents: whether an EOS ends each document when they are joined.
-        mark_documents: whether blocks tell where documents begin.
+        mark_documents: whether blocks say where documents begin.
 
     Returns:
         A dataset of blocks {"tokens": [R, L] int32, "length": [R] int32}, R and L varying, rows padded with 0 at their end; with
@@ -323,7 +323,7 @@ def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) 
         " The ids:"
     )
 
-    def refuse() -> tf.Operation:  # to find the ids costs more than to see that there are none
+    def refuse() -> tf.Operation:  # finds the ids only now: it costs more than to see that there are none
         in_range = (tokens >= first) & (tokens <= last)
         valid = in_range & tf.gather(tf.constant(is_text), tf.where(in_range, tokens, first))
         return tf.debugging.Assert(False, [message, tf.boolean_mask(tokens, ~valid)])

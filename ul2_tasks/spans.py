@@ -53,7 +53,7 @@ def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: 
     seed_noise, seed_kept = tf.unstack(tf.random.split(seed, 2, alg="philox"))
     if (table[:, 1] < table[:, 2]).any():
         noise = fewest + random_below(most - fewest + 1, seed_noise)
-        seed_noise = tf.random.fold_in(seed_noise, 1, alg="philox")  # spans' lengths shall not depend on the draw above
+        seed_noise = tf.random.fold_in(seed_noise, 1, alg="philox")  # so that the span lengths do not depend on this draw
 
     noise_lengths = random_composition(noise, spans, max_spans, seed_noise)
     if denoiser.placement == "t5":
@@ -97,7 +97,8 @@ def random_composition(total: tf.Tensor, parts: tf.Tensor, max_parts: int, seed:
     if width == 0:
         return total[:, tf.newaxis]
     total, parts = total[:, tf.newaxis], parts[:, tf.newaxis]
-    step, last = tf.range(width), total - parts + tf.range(width)  # [W], and [R, W], the last place of each step's range
+    step = tf.range(width)
+    last = total - parts + step  # [R, W], the last place of each step's range
     drawn = random_below(tf.maximum(last + 1, 1), seed)
     taken = tf.where(_is_taken_before(drawn, total - parts), last, drawn)
     ends = tf.sort(tf.where(step < parts - 1, taken + 1, total), axis=1)
