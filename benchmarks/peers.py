@@ -18,7 +18,7 @@ import t5.data.preprocessors as t5
 import tensorflow as tf
 
 from ul2_tasks.denoisers import T5GEMMA2, Denoiser
-from ul2_tasks.lengths import Chunk, chunk_length, noise_counts
+from ul2_tasks.lengths import Chunk, chunk_length
 from ul2_tasks.vocabularies import SpecialTokens, special_tokens
 
 EXAMPLES_PER_BATCH = 128
@@ -163,7 +163,7 @@ def _numpy_chunks(documents: Iterable[np.ndarray], length: int) -> Iterator[np.n
 
 
 def numpy_corrupt(tokens: np.ndarray, denoiser: Denoiser, special: SpecialTokens, random: np.random.Generator) -> Example:
-    noise_tokens, spans = noise_counts(denoiser, len(tokens))
+    noise_tokens, spans = denoiser.noise_counts(len(tokens))
     noise = geometric_lengths(noise_tokens, spans, random)
     kept = geometric_lengths(len(tokens) - noise_tokens, spans, random)
     inputs, targets, position = [special.mode], [], 0

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerFast
 from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, default_vocabulary, open_vocabulary
 from ul2_tasks.collator import UL2DataCollator
 from ul2_tasks.dissection import dissect
-from ul2_tasks.lengths import noise_counts, noise_range
 from ul2_tasks.vocabularies import special_tokens
 
 LENGTHS = {"inputs": 96, "targets": 80}
@@ -69,8 +68,8 @@ def test_every_example_comes_out_of_its_noise_whole_and_with_exact_counts(denois
     for document, example in zip(documents, pairs(collate(documents)), strict=True):
         dissected = dissect(example, denoiser, special)
         assert dissected.chunk.tolist() == document.tolist()
-        _, spans = noise_counts(denoiser, len(document))
-        fewest, most = noise_range(denoiser, len(document))
+        _, spans = denoiser.noise_counts(len(document))
+        fewest, most = denoiser.noise_range(len(document))
         assert fewest <= dissected.spans.sum() <= most
         assert len(dissected.spans) == spans
 
@@ -78,7 +77,7 @@ def test_every_example_comes_out_of_its_noise_whole_and_with_exact_counts(denois
 def test_denoisers_are_drawn_by_weight():
     """Of 40 tokens each denoiser makes another pair of mode and number of targets."""
     special = {d.name: special_tokens(default_vocabulary(), d.mode) for d in T5GEMMA2}
-    kinds = {(special[d.name].mode[0], sum(noise_counts(d, 40)) + 1): d for d in T5GEMMA2}
+    kinds = {(special[d.name].mode[0], sum(d.noise_counts(40)) + 1): d for d in T5GEMMA2}
     assert len(kinds) == len(T5GEMMA2)
     collate = collator(seed=5)
     random = np.random.RandomState(0)

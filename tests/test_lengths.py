@@ -1,7 +1,6 @@
 """The solver against brute force, against t5's, and in its errors."""
 
 import dataclasses
-import doctest
 import itertools
 
 import numpy as np
@@ -9,9 +8,8 @@ import pytest
 from support import DENOISERS, SEQUENTIAL, denoiser_id
 from t5.data.preprocessors import random_spans_helper
 
-import ul2_tasks.lengths
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser, chunk_length
-from ul2_tasks.lengths import Chunk, noise_counts, noise_range
+from ul2_tasks.lengths import Chunk
 
 GRID = [16, 17, 24, 31, 48, 64, 100, 128, 255, 256, 512, 777, 1024, 2048, 4095, 4096]
 
@@ -51,17 +49,17 @@ def test_chunk_tokens_is_a_cap(denoiser):
     assert chunk_length(denoiser, budgets, chunk_tokens=10**6) == free
     capped = chunk_length(denoiser, budgets, chunk_tokens=100)
     assert capped.length == 100
-    assert (capped.noise, capped.spans) == noise_counts(denoiser, 100)
+    assert (capped.noise, capped.spans) == denoiser.noise_counts(100)
 
 
 @pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
 def test_the_smallest_chunks(denoiser):
-    assert noise_counts(denoiser, 1) == (1, 1), "one token is all noise"
-    assert noise_counts(denoiser, 2) == (1, 1)
-    assert noise_range(denoiser, 2) == (1, 1)
+    assert denoiser.noise_counts(1) == (1, 1), "one token is all noise"
+    assert denoiser.noise_counts(2) == (1, 1)
+    assert denoiser.noise_range(2) == (1, 1)
     for length in range(2, 50):
-        noise, spans = noise_counts(denoiser, length)
-        fewest, most = noise_range(denoiser, length)
+        noise, spans = denoiser.noise_counts(length)
+        fewest, most = denoiser.noise_range(length)
         assert 1 <= fewest <= noise <= most <= length - 1
         assert fewest + most == 2 * noise, "the mean of the uniform split is n"
         assert 1 <= spans <= min(noise, length - noise)
@@ -161,8 +159,3 @@ def test_no_sentinel_is_needed_without_one():
     assert chunk_length(plain, {"inputs": 64, "targets": 64}, num_sentinels=0).targets == 64
     with pytest.raises(ValueError, match=r"needs 1 sentinels .* the vocabulary has 0"):
         chunk_length(T5GEMMA2[-1], {"inputs": 64, "targets": 64}, num_sentinels=0)
-
-
-def test_the_examples_in_the_docstrings_run():
-    assert doctest.testmod(ul2_tasks.lengths).attempted > 0
-    assert doctest.testmod(ul2_tasks.lengths).failed == 0

@@ -1,7 +1,6 @@
 """Packing against its laws, against SeqIO's packer, and the advice against visible arithmetic."""
 
 import dataclasses
-import doctest
 import re
 
 import numpy as np
@@ -11,10 +10,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ul2_tasks.advice
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser, chunk_length
 from ul2_tasks.advice import best_chunk_tokens, best_lengths, expected_fill, lone_span, packed_fill
-from ul2_tasks.lengths import noise_range
 from ul2_tasks.packing import MAX_KINDS, assign_rows
 
 # Traced once each; hypothesis draws lengths below them.
@@ -67,7 +64,7 @@ def draw(denoisers, chunk_tokens, count, seed, longest_documents=None, budgets=(
         if longest_documents:
             cap = min(cap, random.randint(2, longest_documents))
         chunk = chunk_length(denoiser, {"inputs": budgets[0], "targets": budgets[1]}, chunk_tokens=cap)
-        fewest, most = noise_range(denoiser, chunk.length)
+        fewest, most = denoiser.noise_range(chunk.length)
         noise = random.randint(fewest, most + 1)
         lengths.append((chunk.inputs - (noise - fewest), chunk.targets - (most - noise)))
     return np.array(lengths, np.int32)
@@ -299,9 +296,3 @@ def test_budgets_that_no_chunk_fits_are_named(question):
         question(T5GEMMA2, {"inputs": 512})
     with pytest.raises(ValueError, match=r"denoiser 'r1' cannot fit .*targets 2"):
         question(T5GEMMA2, {"inputs": 512, "targets": 2})
-
-
-def test_the_examples_in_the_docstrings_run():
-    results = doctest.testmod(ul2_tasks.advice)
-    assert results.attempted > 0
-    assert results.failed == 0

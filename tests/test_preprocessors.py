@@ -26,7 +26,7 @@ from support import (
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser, chunk_length, default_vocabulary
 from ul2_tasks.cache import CorpusConfiguration
-from ul2_tasks.lengths import example_lengths, noise_counts, noise_range
+from ul2_tasks.lengths import example_lengths
 from ul2_tasks.preprocessors import chunk, prepend_mode, solve
 from ul2_tasks.preprocessors import denoise as denoise_dataset
 from ul2_tasks.tokenization import read_text, tokenize
@@ -82,7 +82,7 @@ def test_joined_documents_are_lossless_and_every_full_chunk_is_exact(denoiser, v
     assert [len(chunk) for chunk in chunks] == [full.length] * (total // full.length) + [total % full.length] * (
         total % full.length > 0
     )
-    fewest, most = noise_range(denoiser, full.length)
+    fewest, most = denoiser.noise_range(full.length)
     uses_sentinel = getattr(denoiser, "sentinel", True)
     for example, tokens in zip(examples, chunks):
         assert len(example["inputs"]) <= budgets["inputs"]
@@ -346,7 +346,7 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
     special = special_for(denoiser, BYTES, MODES)
     restored = restore_all(examples, denoiser, special)
     assert BYTES.decode(restored) == "one documentand another one" * 40
-    assert noise_counts(denoiser, len(restore(examples[0], denoiser, special)))[1] >= 1
+    assert denoiser.noise_counts(len(restore(examples[0], denoiser, special)))[1] >= 1
 
 
 @pytest.mark.parametrize(("merge_examples", "separate_documents"), [(True, False), (True, True), (False, False)])

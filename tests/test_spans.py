@@ -13,7 +13,6 @@ from support import DENOISERS, UNIFORM, denoiser_id
 from t5.data.preprocessors import random_spans_noise_mask
 
 from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.lengths import noise_counts, noise_range
 from ul2_tasks.spans import random_composition, random_spans
 
 SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails
@@ -52,8 +51,8 @@ def test_rows_of_every_length_have_exactly_their_noise_and_spans(denoiser, max_l
     assert kept.shape[1] == noise.shape[1] + 1
     np.testing.assert_array_equal(kept.sum(1) + noise.sum(1), lengths)
     for row, length in enumerate(lengths):
-        _, k = noise_counts(denoiser, int(length))
-        fewest, most = noise_range(denoiser, int(length))
+        _, k = denoiser.noise_counts(int(length))
+        fewest, most = denoiser.noise_range(int(length))
         assert fewest <= noise[row].sum() <= most
         assert (noise[row] > 0).sum() == k, "as many spans as solved, none empty, the rest of the row zero"
         assert (noise[row, :k] > 0).all()
@@ -124,14 +123,14 @@ def test_long_masks_have_t5s_positions_and_span_lengths(length, rate, mean):
         table = np.array(table)[:, np.sum(table, axis=0) > 0]
         assert scipy.stats.chi2_contingency(table).pvalue > SIGNIFICANCE
     for drawn in (ours, theirs):
-        assert {(int(mask.sum()), len(span_lengths(mask))) for mask in drawn} == {noise_counts(denoiser, length)}
+        assert {(int(mask.sum()), len(span_lengths(mask))) for mask in drawn} == {denoiser.noise_counts(length)}
 
 
 @pytest.mark.parametrize(("length", "rate", "mean"), [(64, 0.5, 4), (100, 0.15, 3), (200, 0.5, 32)])
 @pytest.mark.parametrize("placement", ["t5", "uniform"])
 def test_a_span_length_has_the_conditioned_geometric_marginal(length, rate, mean, placement):
     denoiser = SpanDenoiser(name="d", mean_span_length=mean, noise_density=rate, placement=placement)
-    n, k = noise_counts(denoiser, length)
+    n, k = denoiser.noise_counts(length)
     count = 30_000
     _, noise = random_spans(denoiser, tf.fill([count], length), length, tf.constant([5, 6]))
     expected = np.array([comb(n - span - 1, k - 2) / comb(n - 1, k - 1) for span in range(1, n - k + 2)])
@@ -149,7 +148,7 @@ def test_a_span_length_has_the_conditioned_geometric_marginal(length, rate, mean
 @pytest.mark.parametrize(("length", "rate", "mean"), [(7, 0.4, 2), (8, 0.5, 2), (9, 0.2, 2), (10, 0.3, 1)])
 def test_uniform_placement_makes_every_mask_equally_likely(length, rate, mean):
     denoiser = SpanDenoiser(name="d", mean_span_length=mean, noise_density=rate, placement="uniform")
-    n, k = noise_counts(denoiser, length)
+    n, k = denoiser.noise_counts(length)
     every = [mask for mask in itertools.product([0, 1], repeat=length) if sum(mask) == n and len(span_lengths(np.array(mask))) == k]
     assert len(every) == comb(n - 1, k - 1) * comb(length - n + 1, k)
     seen, counts = np.unique(masks(denoiser, length, 40_000), axis=0, return_counts=True)
@@ -160,7 +159,7 @@ def test_uniform_placement_makes_every_mask_equally_likely(length, rate, mean):
 @pytest.mark.parametrize("denoiser", UNIFORM, ids=denoiser_id)
 def test_uniform_placement_reaches_both_ends_alike(denoiser):
     length, count = 200, 20_000
-    n, k = noise_counts(denoiser, length)
+    n, k = denoiser.noise_counts(length)
     drawn = masks(denoiser, length, count)
     # Of the C(L-n+1, k) choices of gaps those with a span at the start are C(L-n, k-1): k / (L-n+1) of all.
     for end in (0, -1):
@@ -173,11 +172,11 @@ def test_the_uniform_split_is_uniform_with_the_mean_of_the_fixed_one(length, rat
     denoiser = SequentialDenoiser(name="s", noise_density=rate, split="uniform", sentinel=sentinel)
     count = 20_000
     kept, noise = random_spans(denoiser, tf.fill([count], length), length, tf.constant([8, 9]))
-    fewest, most = noise_range(denoiser, length)
+    fewest, most = denoiser.noise_range(length)
     counts = np.bincount(noise.numpy()[:, 0], minlength=length)
     assert counts[:fewest].sum() == counts[most + 1 :].sum() == 0
     assert scipy.stats.chisquare(counts[fewest : most + 1]).pvalue > SIGNIFICANCE
-    assert (fewest + most) / 2 == noise_counts(denoiser, length)[0]
+    assert (fewest + most) / 2 == denoiser.noise_counts(length)[0]
     np.testing.assert_array_equal(kept.numpy()[:, 1], 0)
 
 
@@ -192,7 +191,7 @@ def test_draws_are_stateless_and_traceable(denoiser):
     assert set(stateful) <= {"Placeholder", "Assert"}
     if (
         denoiser not in (d for d in DENOISERS if isinstance(d, SequentialDenoiser) and d.split == "fixed")
-        and noise_counts(denoiser, 60)[1] > 1
+        and denoiser.noise_counts(60)[1] > 1
     ):
         other = random_spans(denoiser, lengths, 60, tf.constant([3, 5]))
         assert any((a != b).numpy().any() for a, b in zip(eager, other))
@@ -201,5 +200,5 @@ def test_draws_are_stateless_and_traceable(denoiser):
 def test_t5_placement_of_one_span_is_a_suffix():
     # What t5's mask does with a single span (its docstring says so too), and what makes S a special case of it.
     x1 = T5GEMMA2[2]
-    assert noise_counts(x1, 100) == (15, 1)
+    assert x1.noise_counts(100) == (15, 1)
     np.testing.assert_array_equal(masks(x1, 100, 3), np.tile(np.arange(100) >= 85, (3, 1)))

@@ -1,7 +1,6 @@
 """The laws and bounds against enumeration."""
 
 import collections
-import doctest
 import itertools
 from math import comb
 
@@ -10,17 +9,9 @@ import pytest
 import scipy.stats
 from support import DENOISERS, denoiser_id
 
-import ul2_tasks.theory
-from ul2_tasks.lengths import noise_counts, noise_range
 from ul2_tasks.theory import binomial_interval, chi_square_p_value, part_probabilities, span_probabilities
 
 OUTSIDE = 1e-6
-
-
-def test_examples_of_the_docstrings_run():
-    results = doctest.testmod(ul2_tasks.theory)
-    assert results.attempted == 2
-    assert not results.failed
 
 
 @pytest.mark.parametrize(("total", "parts"), [(total, parts) for total in range(1, 10) for parts in range(1, total + 1)])
@@ -57,11 +48,11 @@ def test_what_has_no_composition_is_refused(total, parts):
 @pytest.mark.parametrize("length", [2, 3, 17, 150])
 def test_the_law_of_spans_is_that_of_the_denoiser(denoiser, length):
     law = span_probabilities(denoiser, length)
-    noise, spans = noise_counts(denoiser, length)
+    noise, spans = denoiser.noise_counts(length)
     assert law[0] == 0
     assert law.sum() == pytest.approx(1)
     assert law @ np.arange(law.size) == pytest.approx(noise / spans)
-    fewest, most = noise_range(denoiser, length)
+    fewest, most = denoiser.noise_range(length)
     assert law.size == (most if spans == 1 else noise - spans + 1) + 1
     if fewest < most:
         assert set(law[fewest:]) == {1 / (most - fewest + 1)}

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ul2_tasks.denoisers import Denoiser, SpanDenoiser, check_denoisers
-from ul2_tasks.lengths import Chunk, chunk_length, noise_counts, noise_range
+from ul2_tasks.denoisers import Denoiser, check_denoisers
+from ul2_tasks.lengths import Chunk, chunk_length
 from ul2_tasks.packing import count_rows
 
 FEATURES = ("inputs", "targets")
@@ -165,10 +165,10 @@ def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, in
     >>> remedy
     "longer lengths (two spans need 272,51), or placement='uniform'"
     """
-    if not isinstance(denoiser, SpanDenoiser) or chunk.spans > 1 or denoiser.placement != "t5":
+    if denoiser.single_span or chunk.spans > 1 or denoiser.placement != "t5":
         return None
     length = _fewest_tokens(denoiser, spans=2)
-    noise, spans = noise_counts(denoiser, length)
+    noise, spans = denoiser.noise_counts(length)
     inputs = chunk.inputs + (length - noise + spans) - (chunk.length - chunk.noise + chunk.spans)
     targets = chunk.targets + (noise + spans) - (chunk.noise + chunk.spans)
     fits = inputs <= sequence_length["inputs"] and targets <= sequence_length["targets"]
@@ -253,14 +253,12 @@ def _within(sizes: tuple[int, int], size: float) -> int:
 
 def _shortest(denoiser: Denoiser, full: Chunk) -> int:
     """The shortest chunk that is advised."""
-    if isinstance(denoiser, SpanDenoiser):
-        return _fewest_tokens(denoiser, min(2, full.spans))
-    return getattr(denoiser, "stride", None) or 2
+    return max(_fewest_tokens(denoiser, min(2, full.spans)), denoiser.stride or 2)
 
 
-def _fewest_tokens(denoiser: SpanDenoiser, spans: int) -> int:
+def _fewest_tokens(denoiser: Denoiser, spans: int) -> int:
     """The length of the shortest chunk with so many noise spans."""
-    return next(length for length in itertools.count(2) if noise_counts(denoiser, length)[1] >= spans)
+    return next(length for length in itertools.count(2) if denoiser.noise_counts(length)[1] >= spans)
 
 
 def _draw(denoisers: Sequence[Denoiser], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -280,9 +278,7 @@ def _measure(
     drawn: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
     """Packs the drawn examples. Returns the share of all rows that holds tokens, [2] float64 for `FEATURES`."""
-    ranges = [
-        (chunk, *noise_range(denoiser, chunk.length)) for denoiser, chunk in _chunks(denoisers, sequence_length, chunk_tokens)
-    ]
+    ranges = [(chunk, *denoiser.noise_range(chunk.length)) for denoiser, chunk in _chunks(denoisers, sequence_length, chunk_tokens)]
     budgets = _budgets(sequence_length)
     longest = np.array([(chunk.inputs, chunk.targets) for chunk, _, _ in ranges])
     fewest, most = np.array([(fewest, most) for _, fewest, most in ranges]).T
@@ -303,7 +299,7 @@ def _chunks(
 
 
 def _mean_lengths(denoiser: Denoiser, chunk: Chunk) -> tuple[int, int]:
-    fewest, most = noise_range(denoiser, chunk.length)
+    fewest, most = denoiser.noise_range(chunk.length)
     return chunk.inputs - (chunk.noise - fewest), chunk.targets - (most - chunk.noise)
 
 

@@ -1,6 +1,6 @@
 """Tokens and spans to inputs and targets: each is a concatenation of runs, of tokens and of special ones.
 
-A B C D E F G H  with spans [B C] [F G]
+chunk    A B C D E F G H   with the spans [B C] and [F G]
 inputs   [R] A <0> D E <1> H </s>
 targets  <0> B C <1> F G </s>
 """
@@ -24,6 +24,17 @@ def corrupt_rows(
 ) -> dict[str, tf.RaggedTensor]:
     """Makes the inputs and the targets of a block of rows.
 
+    All rows' tokens, and after them the special ids, are numbered as runs. Inputs and targets are lists of these numbers,
+    which `concatenate` looks up. For one row, with the chunk and the spans above and one token of padding:
+
+        tokens   A | B C | D E | F G | H | pad  then  [R] | <0> | <1> | </s> | </s> | (no token)
+        run      0   1     2     3     4   5          6     7     8     9      10     11
+
+        inputs   6 | 0 7 2 8 | 4 | 9      the mode, each kept run but the last and its sentinel, the last kept run, EOS
+        targets  7 1 8 3 | 10             each sentinel and its noise, EOS
+
+    Where a row has fewer spans than others, the run without a token stands for the sentinels of those that it lacks.
+
     Args:
         tokens: [R, L] int32, each row's chunk, padded at its end.
         kept: [R, K + 1] int32, tokens before each noise span, and after the last.
@@ -34,11 +45,16 @@ def corrupt_rows(
 
     Returns:
         {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
+
+    >>> chunk, kept, noise = [[11, 12, 13, 14, 15, 16, 17, 18, 0]], [[1, 2, 1]], [[2, 2]]
+    >>> rows = map(tf.constant, (chunk, kept, noise))
+    >>> example = corrupt_rows(*rows, sentinels=[100, 101], mode=[50], eos=([1], [1]))
+    >>> example["inputs"].to_list(), example["targets"].to_list()
+    ([[50, 11, 100, 14, 15, 101, 18, 1]], [[100, 12, 13, 101, 16, 17, 1]])
     """
     rows, width = tf.unstack(tf.shape(tokens))
     spans = noise.shape[1]
 
-    # Every run that can be wanted: of each row kept, noise, kept, .. kept and the padding, then the special ones.
     padding = width - tf.reduce_sum(kept, axis=1) - tf.reduce_sum(noise, axis=1)
     row_runs = _interleave(kept, tf.concat([noise, padding[:, tf.newaxis]], axis=1))
     special_runs = [mode, *([id] for id in sentinels[:spans]), eos[0], eos[1], ()]
@@ -49,10 +65,11 @@ def corrupt_rows(
         validate=False,  # the runs of a row sum to its width by construction
     )
 
-    per_row = 2 * spans + 2
-    first = (tf.range(rows) * per_row)[:, tf.newaxis]
-    kept_run, noise_run = first + tf.range(0, per_row, 2), first + tf.range(1, per_row - 1, 2)
-    mode_run, *sentinel_runs, inputs_end, targets_end, empty = [rows * per_row + run for run in range(len(special_runs))]
+    runs_per_row = 2 * spans + 2
+    first = (tf.range(rows) * runs_per_row)[:, tf.newaxis]
+    kept_run, noise_run = first + tf.range(0, runs_per_row, 2), first + tf.range(1, runs_per_row - 1, 2)
+    after_rows = range(len(special_runs))
+    mode_run, *sentinel_runs, inputs_end, targets_end, empty = [rows * runs_per_row + run for run in after_rows]
     sentinel_run = tf.where(noise > 0, tf.stack(sentinel_runs) if sentinel_runs else empty, empty)
 
     def column(run: tf.Tensor) -> tf.Tensor:
@@ -66,14 +83,18 @@ def corrupt_rows(
 
 
 def concatenate(runs: tf.RaggedTensor, wanted: Sequence[tf.Tensor]) -> tf.RaggedTensor:
-    """Writes runs one after the other, in each row.
+    """Looks up runs by their numbers, and writes those of each row one after the other.
 
     Args:
         runs: [N, tokens] int32.
-        wanted: [R, .] int32 each, numbers of runs; their columns, one tensor's after another's, are the order.
+        wanted: numbers of runs, [R, .] int32 each: the columns of the first tensor, then those of the second, and so on.
 
     Returns:
         RaggedTensor [R, tokens] int32.
+
+    >>> runs = tf.ragged.constant([[2, 3, 4], [], [7], [8, 9]], dtype=tf.int32)
+    >>> concatenate(runs, [tf.constant([[0], [3]]), tf.constant([[1, 2], [2, 2]])]).to_list()
+    [[2, 3, 4, 7], [8, 9, 7, 7]]
     """
     wanted = tf.concat(wanted, axis=1)
     chosen = tf.gather(runs, tf.reshape(wanted, [-1]))
@@ -82,5 +103,5 @@ def concatenate(runs: tf.RaggedTensor, wanted: Sequence[tf.Tensor]) -> tf.Ragged
 
 
 def _interleave(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """[R, K] and [R, K] to [R, 2 K]: a0 b0 a1 b1 .."""
+    """[R, K] and [R, K] to [R, 2 K], their columns in turn: a0 b0 a1 b1 .."""
     return tf.reshape(tf.stack([a, b], axis=2), [tf.shape(a)[0], 2 * a.shape[1]])

@@ -1,6 +1,7 @@
-"""What the objective is: a denoiser is a row of a table, a preset is a table.
+"""What the objective is: a denoiser is a row of a table, and a preset is a table.
 
-Nothing here touches TensorFlow. `lengths` turns a row into integers, `spans` and `corruption` into examples.
+A denoiser says in plain integers all that its kind does differently: `lengths` solves its chunks from that, `spans` draws
+its noise and `preprocessors` makes its examples, none of them knowing the kinds. Nothing here touches TensorFlow.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable
-from typing import ClassVar
 
 from ul2_tasks.scalars import as_python, is_finite, is_integer
 
@@ -16,16 +16,86 @@ PLACEMENTS = ("t5", "uniform")
 SPLITS = ("fixed", "uniform")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SpanDenoiser:
-    """Span corruption: spans of a chunk are replaced by sentinels, and asked for (T5, arXiv 1910.10683, section 3.1.4).
+class Denoiser:
+    """What becomes of a chunk of L tokens: n of them are noise, in k spans, and the rest is kept.
+
+    A kind of denoiser is a frozen dataclass that inherits from this class. It has the fields `name`, `mode` and `weight`, and
+    the method `noise_counts`; of the rest it overrides what it does differently.
 
     Attributes:
         name: ends the task's name, `ul2_<name>`; lower-case letters, digits and underscores.
-        mean_span_length: mu, mean number of tokens in a noise span, at least 1.
-        noise_density: r, the fraction of a chunk's tokens that is noise, in (0, 1).
         mode: the mode token that starts the inputs, by name; None for none.
         weight: mixing rate in examples, relative to the other denoisers', above 0.
+        placement: where the spans stand. "t5" begins with kept tokens and ends with noise, so that a single span is the
+            chunk's end; "uniform" makes all places equally likely.
+        single_span: whether a chunk of any length has one span.
+        sentinel: whether each span has a sentinel, in the inputs and in the targets.
+        targets_end_in_eos: whether targets end with an EOS, if their feature asks for one.
+        needs_inputs_length: whether `sequence_length` must have inputs. It need not where they hold no token of the chunk.
+        bos: whether each document begins with the vocabulary's BOS.
+        documents_end_in_eos: whether each document ends with an EOS.
+        stride: tokens from the start of a chunk to the start of the next; None for the chunk's length.
+        keep_partial: whether what is left at the end, shorter than a chunk, becomes an example.
+    """
+
+    name: str
+    mode: str | None
+    weight: float
+    placement: str = "t5"
+    single_span: bool = False
+    sentinel: bool = True
+    targets_end_in_eos: bool = True
+    needs_inputs_length: bool = True
+    bos: bool = False
+    documents_end_in_eos: bool = False
+    stride: int | None = None
+    keep_partial: bool = True
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, as_python(getattr(self, field.name)))  # a frozen dataclass has no other way
+        valid_name = isinstance(self.name, str) and re.fullmatch(r"[a-z0-9_]+", self.name)
+        self._check("name", "lower-case letters, digits and underscores", valid_name)
+        self._check("mode", "None or a non-empty string", self.mode is None or (isinstance(self.mode, str) and self.mode))
+        self._check("weight", "a finite number above 0", is_finite(self.weight) and self.weight > 0)
+
+    def noise_counts(self, length: int) -> tuple[int, int]:
+        """(n, k): how many tokens of a chunk are noise, and how many noise spans they form.
+
+        Where the number of noise tokens is drawn, see `noise_range`, n is its mean. A chunk of one token is all noise,
+        n = k = 1. In a longer one each span has a token, and kept tokens stand between the spans: for every n that can be
+        drawn k is at most min(n, L - n) under placement "t5", and min(n, L - n + 1) under "uniform". Unless the whole chunk
+        is noise: then k is 1.
+
+        As L grows, neither k nor the longest inputs and targets may shrink: `lengths.chunk_length` searches by bisection.
+
+        Args:
+            length: L, the chunk's tokens, at least 1.
+        """
+        raise NotImplementedError
+
+    def noise_range(self, length: int) -> tuple[int, int]:
+        """The fewest and the most noise tokens of a chunk of `length` tokens; all numbers between them are equally likely."""
+        noise, _ = self.noise_counts(length)
+        return noise, noise
+
+    def _check(self, field: str, expected: str, valid: object) -> None:
+        if not valid:
+            raise ValueError(f"{type(self).__name__} {self.name!r}: {field} is {getattr(self, field)!r}, expected {expected}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanDenoiser(Denoiser):
+    """Span corruption: sentinels replace spans of a chunk, and the targets are these spans (T5, arXiv 1910.10683, section 3.1.4).
+
+        chunk    A B C D E F G H   with the spans [B C] and [F G]
+        inputs   A <0> D E <1> H
+        targets  <0> B C <1> F G
+
+    Attributes:
+        name, mode, weight: as for `Denoiser`.
+        mean_span_length: mu, mean number of tokens in a noise span, at least 1.
+        noise_density: r, the fraction of a chunk's tokens that is noise, in (0, 1).
         placement: where spans may stand. "t5" starts with kept tokens and ends with noise, as
             `t5.data.preprocessors.random_spans_noise_mask` does; "uniform" makes every mask with
             the same number of noise tokens and spans equally likely, the two ends included.
@@ -37,28 +107,40 @@ class SpanDenoiser:
     mode: str | None = None
     weight: float = 1
     placement: str = "t5"
-    sentinel: ClassVar[bool] = True
-    targets_end_in_eos: ClassVar[bool] = True
 
     def __post_init__(self):
-        _check_common(self)
-        _check_noise_density(self)
-        _check(
-            self,
-            "mean_span_length",
-            "a number of at least 1",
-            is_finite(self.mean_span_length) and self.mean_span_length >= 1,
-        )
-        _check(self, "placement", f"one of {PLACEMENTS}", self.placement in PLACEMENTS)
+        super().__post_init__()
+        self._check("noise_density", "a number in the open range (0, 1)", _is_fraction(self.noise_density))
+        valid_mean = is_finite(self.mean_span_length) and self.mean_span_length >= 1
+        self._check("mean_span_length", "a number of at least 1", valid_mean)
+        self._check("placement", f"one of {PLACEMENTS}", self.placement in PLACEMENTS)
+
+    def noise_counts(self, length: int) -> tuple[int, int]:
+        """n = clamp(round(L r), 1, L - 1) noise tokens in k = clamp(round(n / mu), 1, min(n, L - n)) spans.
+
+        `round` is Python's, half to even.
+
+        >>> SpanDenoiser(name="r2", mean_span_length=12, noise_density=0.5).noise_counts(128)  # 64 / 12 = 5.3
+        (64, 5)
+        """
+        if length == 1:
+            return 1, 1
+        noise = _noise_tokens(length, self.noise_density)
+        return noise, min(max(round(noise / self.mean_span_length), 1), noise, length - noise)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SequentialDenoiser:
+class SequentialDenoiser(Denoiser):
     """Prefix language modelling: the noise is one span, the suffix (UL2's S-denoiser, arXiv 2205.05131, section 3.1.1).
 
+        chunk    A B C D E F G H   with the suffix [F G H]
+        inputs   A B C D E <0>
+        targets  <0> F G H
+
     Attributes:
-        name, noise_density, mode, weight: as for `SpanDenoiser`.
-        split: "fixed" cuts every chunk of one length at the same place; "uniform" draws the number of noise
+        name, mode, weight: as for `Denoiser`.
+        noise_density: r, the fraction of a chunk's tokens that is noise, in (0, 1).
+        split: "fixed" splits every chunk of one length at the same place; "uniform" draws the number of noise
             tokens uniformly from the widest range within the chunk whose mean is the fixed one.
         sentinel: whether the suffix has a sentinel, as any span has; False is plain prefix LM.
     """
@@ -69,26 +151,45 @@ class SequentialDenoiser:
     weight: float = 1
     split: str = "fixed"
     sentinel: bool = True
-    targets_end_in_eos: ClassVar[bool] = True
+    single_span = True
 
     def __post_init__(self):
-        _check_common(self)
-        _check_noise_density(self)
-        _check(self, "split", f"one of {SPLITS}", self.split in SPLITS)
-        _check(self, "sentinel", "True or False", isinstance(self.sentinel, bool))
+        super().__post_init__()
+        self._check("noise_density", "a number in the open range (0, 1)", _is_fraction(self.noise_density))
+        self._check("split", f"one of {SPLITS}", self.split in SPLITS)
+        self._check("sentinel", "True or False", isinstance(self.sentinel, bool))
+
+    def noise_counts(self, length: int) -> tuple[int, int]:
+        """n = clamp(round(L r), 1, L - 1) noise tokens in one span; n is their mean if the split is uniform."""
+        return _noise_tokens(length, self.noise_density) if length > 1 else 1, 1
+
+    def noise_range(self, length: int) -> tuple[int, int]:
+        """n alone if the split is fixed; n - j .. n + j if it is uniform, j as large as leaves 1 .. L - 1.
+
+        >>> SequentialDenoiser(name="s", noise_density=0.25, split="uniform").noise_range(40)  # 10 on average
+        (1, 19)
+        """
+        noise, _ = self.noise_counts(length)
+        reach = max(0, min(noise - 1, length - 1 - noise)) if self.split == "uniform" else 0
+        return noise - reach, noise + reach
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CausalDenoiser:
-    """Causal language modelling: all of a chunk is asked for, and nothing is given but the mode.
+class CausalDenoiser(Denoiser):
+    """Causal language modelling: the targets are all of a chunk, and the inputs are the mode alone.
 
-    The inputs are the mode and an EOS; the targets are a window of the corpus as it stands, without an EOS of their own, and
-    as long as their budget. A decoder converter shifts them by one place. Documents end with an EOS each.
+        chunk    A B C D E F G H
+        inputs   [C] </s>
+        targets  A B C D E F G H
+
+    The chunk is a window of the corpus as it stands, as long as the targets' budget, and gets no EOS of its own. Each document
+    in it ends with one. A decoder converter shifts the targets by one place.
 
     Attributes:
-        name, mode, weight: as for `SpanDenoiser`. The mode `[C]` is appended to a vocabulary opened by `register` that lacks it.
+        name, weight: as for `Denoiser`.
+        mode: as for `Denoiser`. `register` appends `[C]` to a vocabulary that it opens and that lacks it.
         stride: tokens from the start of a window to that of the next, at least 1 and at most a window's length; None for that
-            length. Windows of a smaller stride overlap, and all but the first begin with tokens that were asked for before.
+            length. Windows of a smaller stride overlap, and all but the first begin with tokens that were targets before.
         keep_partial: whether the last window, where it is shorter, is an example, too; False drops it, and with it the tokens
             of the corpus that no full window holds.
         bos: whether each document begins with the vocabulary's BOS.
@@ -100,18 +201,30 @@ class CausalDenoiser:
     stride: int | None = None
     keep_partial: bool = True
     bos: bool = False
-    sentinel: ClassVar[bool] = False
-    targets_end_in_eos: ClassVar[bool] = False
+    single_span = True
+    sentinel = False
+    targets_end_in_eos = False
+    needs_inputs_length = False
+    documents_end_in_eos = True
 
     def __post_init__(self):
-        _check_common(self)
+        super().__post_init__()
         expected = "an integer of at least 1, or None for the window's length"
-        _check(self, "stride", expected, self.stride is None or is_integer(self.stride, at_least=1))
-        _check(self, "keep_partial", "True or False", isinstance(self.keep_partial, bool))
-        _check(self, "bos", "True or False", isinstance(self.bos, bool))
+        self._check("stride", expected, self.stride is None or is_integer(self.stride, at_least=1))
+        self._check("keep_partial", "True or False", isinstance(self.keep_partial, bool))
+        self._check("bos", "True or False", isinstance(self.bos, bool))
+
+    def noise_counts(self, length: int) -> tuple[int, int]:
+        """All tokens, as one span."""
+        return length, 1
 
 
-Denoiser = SpanDenoiser | SequentialDenoiser | CausalDenoiser
+def _is_fraction(value: object) -> bool:
+    return is_finite(value) and 0 < value < 1
+
+
+def _noise_tokens(length: int, density: float) -> int:
+    return min(max(round(length * density), 1), length - 1)
 
 
 def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Denoiser, ...]:
@@ -143,32 +256,6 @@ def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Den
     if duplicates:
         raise ValueError(f"denoisers: name {duplicates} is given more than once in {names}; names must be unique")
     return denoisers
-
-
-def _check_common(denoiser: Denoiser) -> None:
-    for field in dataclasses.fields(denoiser):
-        object.__setattr__(denoiser, field.name, as_python(getattr(denoiser, field.name)))  # a frozen dataclass has no other way
-    valid_name = isinstance(denoiser.name, str) and re.fullmatch(r"[a-z0-9_]+", denoiser.name)
-    _check(denoiser, "name", "lower-case letters, digits and underscores", valid_name)
-    _check(
-        denoiser,
-        "mode",
-        "None or a non-empty string",
-        denoiser.mode is None or (isinstance(denoiser.mode, str) and denoiser.mode),
-    )
-    _check(denoiser, "weight", "a finite number above 0", is_finite(denoiser.weight) and denoiser.weight > 0)
-
-
-def _check_noise_density(denoiser: SpanDenoiser | SequentialDenoiser) -> None:
-    valid = is_finite(denoiser.noise_density) and 0 < denoiser.noise_density < 1
-    _check(denoiser, "noise_density", "a number in the open range (0, 1)", valid)
-
-
-def _check(denoiser: Denoiser, field: str, expected: str, valid: object) -> None:
-    if not valid:
-        raise ValueError(
-            f"{type(denoiser).__name__} {denoiser.name!r}: {field} is {getattr(denoiser, field)!r}, expected {expected}"
-        )
 
 
 # T5Gemma 2 (arXiv 2512.14856, section 3.1): (3, .15, n), (12, .5, n), (32, .15, n), (32, .5, n), (3/4 L, .75, 1), mixed 1:1:1:1:4.

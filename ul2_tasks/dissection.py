@@ -1,4 +1,4 @@
-"""The way back: from an example to its chunk, its noise and its spans, checking on the way that each special id is in its place."""
+"""The way back: from an example to its chunk, its noise and its spans, with a check that each special id is in its place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Dissection:
 
     Attributes:
         chunk: [L] int64, the tokens in their order in the corpus.
-        is_noise: [L] bool, whether the targets ask for the token.
+        is_noise: [L] bool, whether the token stands in the targets.
         spans: [k] int64, the lengths of the noise spans.
     """
 
@@ -27,15 +27,24 @@ class Dissection:
 
 
 def dissect(example: Mapping[str, Sequence[int]], denoiser: Denoiser, special: SpecialTokens) -> Dissection:
-    """Puts an example together again.
+    """Puts the chunk of an example together again.
 
     Args:
         example: {"inputs": [tokens] int, "targets": [tokens] int}, EOS included.
-        denoiser: that made it.
-        special: its special ids.
+        denoiser: the denoiser that made it.
+        special: the denoiser's special ids.
 
     Raises:
         ValueError: the mode, an EOS or a sentinel is not where it belongs, or a span is empty; the message says which.
+
+    The chunk 11 .. 17 with the spans [12 13] and [16], the mode 50, the sentinels 100, 101 and EOS 1:
+
+    >>> from ul2_tasks.denoisers import SpanDenoiser
+    >>> special = SpecialTokens(sentinels=(100, 101), mode=(50,), eos=1, reserved=frozenset())
+    >>> example = {"inputs": [50, 11, 100, 14, 15, 101, 17, 1], "targets": [100, 12, 13, 101, 16, 1]}
+    >>> found = dissect(example, SpanDenoiser(name="r", mean_span_length=2, noise_density=0.4, mode="[R]"), special)
+    >>> found.chunk.tolist(), found.spans.tolist()
+    ([11, 12, 13, 14, 15, 16, 17], [2, 1])
     """
     inputs = _without_eos(np.asarray(example["inputs"], np.int64), "inputs", special)
     targets = np.asarray(example["targets"], np.int64)
@@ -76,16 +85,17 @@ def _without_eos(ids: np.ndarray, key: str, special: SpecialTokens) -> np.ndarra
 
 
 def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray]) -> Dissection:
-    """Kept runs and noise spans in turn, beginning with a kept run, which may be empty, as the last one."""
+    """The dissection of a chunk that is kept[0] noise[0] kept[1] noise[1] .. kept[k]; kept runs may be empty."""
     runs = [run for pair in zip(kept, [*noise, np.array([], np.int64)]) for run in pair]
     is_noise = np.repeat(np.arange(len(runs)) % 2 == 1, [run.size for run in runs])
     return Dissection(np.concatenate(runs), is_noise, np.array([run.size for run in noise], np.int64))
 
 
 def places(dissection: Dissection, denoiser: Denoiser, special: SpecialTokens) -> np.ndarray:
-    """[L] int64: where each token of a chunk stands, in the inputs if it is kept and in the targets if it is noise."""
+    """Where each token of a chunk stands: its position in the inputs if it is kept, in the targets if it is noise, [L] int64."""
     is_noise = dissection.is_noise
-    begun = np.cumsum(is_noise & ~np.append(False, is_noise[:-1])) if denoiser.sentinel else 0  # spans, each with a sentinel before
-    in_inputs = len(special.mode) + np.cumsum(~is_noise) - 1 + begun
-    in_targets = np.cumsum(is_noise) - 1 + begun
+    # The number of sentinels before each token is that of the spans that have begun, its own included: the same in both.
+    sentinels = np.cumsum(is_noise & ~np.append(False, is_noise[:-1])) if denoiser.sentinel else 0
+    in_inputs = len(special.mode) + sentinels + np.cumsum(~is_noise) - 1
+    in_targets = sentinels + np.cumsum(is_noise) - 1
     return np.where(is_noise, in_targets, in_inputs)

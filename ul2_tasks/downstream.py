@@ -16,10 +16,10 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
+from ul2_tasks.graphs import count, python_op
 from ul2_tasks.memory import MemoryDataSource, is_prose
 from ul2_tasks.preprocessors import prepend_mode
 from ul2_tasks.providers import DenoisingTask
-from ul2_tasks.python_ops import count, python_op
 from ul2_tasks.sentencepiece_vocabulary import default_vocabulary
 from ul2_tasks.vocabularies import Mode
 

@@ -1,9 +1,87 @@
-"""How TensorFlow reads the functions of this package."""
+"""Python functions and TensorFlow's graphs: how TensorFlow traces functions into graphs, and how graphs call functions."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-# For functions that make or trace graphs, and what they call: take them as they are written. TensorFlow would rewrite the
-# Python of each function that tf.data traces, so that `if` and `for` may ask tensors (autograph), which takes most of the
-# time in which a pipeline is built. None here asks a tensor. What a user may have written, a source's or a vocabulary's
-# functions, is left to TensorFlow.
+# For functions that make or trace graphs, and for the functions that they call: TensorFlow takes them as they are written.
+# Otherwise it would rewrite the Python of each function that tf.data traces, so that `if` and `for` may ask tensors
+# (autograph). No function of this package does, and the rewriting is most of the time in which a pipeline is built. Functions
+# that a user may have written, those of a source or of a vocabulary, are left to TensorFlow.
 no_autograph = tf.autograph.experimental.do_not_convert
+
+
+def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> Any:
+    """Calls a Python function from a graph, as `tf.numpy_function` does, by an op without state.
+
+    An iterator over a dataset with an op that has a state cannot be saved.
+
+    Args:
+        function: takes arrays, and returns what depends on them alone. An exception that it raises ends the iteration.
+        inputs: the function's arguments.
+        dtypes: the dtypes of what it returns.
+    """
+
+    def call(*values: Any) -> Any:
+        with _calls:
+            return function(*values)
+
+    return tf.numpy_function(call, inputs, dtypes, stateful=False)
+
+
+def count(counts: collections.Counter[str], key: str) -> tuple[int, bool]:
+    """Adds one to `counts[key]`, from any of TensorFlow's threads.
+
+    Returns:
+        The new count, and whether it is one to log: 1, 10, 100 ..
+    """
+    with _counting:
+        counts[key] += 1
+        number = counts[key]
+    return number, re.fullmatch("10*", str(number)) is not None
+
+
+class _Calls:
+    """The calls from TensorFlow's threads into Python. None may be under way, or begin, when Python ends.
+
+    A thread that calls Python then waits for ever, and Python's end waits for the thread: a program that leaves behind an
+    iterator whose buffers are being filled hangs. So before the end calls are refused until no more come.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._last = -math.inf
+        self._refused = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._last = time.monotonic()
+            if self._refused:
+                raise StopIteration  # TensorFlow takes it for the end of the data, and reports no failure
+            self._under_way += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._under_way -= 1
+
+    def end(self, quiet: float = 0.2, most: float = 10.0) -> None:
+        """Refuses calls from now on, and returns when none has come for `quiet` seconds, or after `most` seconds."""
+        self._refused = True
+        last = time.monotonic() + most
+        while (self._under_way or time.monotonic() < self._last + quiet) and time.monotonic() < last:
+            time.sleep(0.01)
+
+
+_counting = threading.Lock()
+_calls = _Calls()
+atexit.register(_calls.end)

@@ -12,8 +12,8 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.graphs import python_op
 from ul2_tasks.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
-from ul2_tasks.python_ops import python_op
 from ul2_tasks.tokenizer_json import Loaded, load
 
 

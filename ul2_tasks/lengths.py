@@ -1,19 +1,16 @@
 """The integer arithmetic: from token budgets to the chunk length L, the noise tokens n and the noise spans k.
 
-    n = clamp(round(L * r), 1, L - 1)
-    k = clamp(round(n / mu), 1, min(n, L - n))
+The denoiser says n and k, see `Denoiser.noise_counts`. With m tokens of the mode and one sentinel for each span
+
     inputs  = mode + kept tokens, each span replaced by its sentinel + EOS    -> m + (L - n) + k + 1
     targets = for each span its sentinel, then its tokens, + EOS              -> n + k + 1
 
-`round` is Python's, half to even. A chunk of one token, which only the very end of a corpus or a one-token document
-gives, is all noise: n = k = 1. A causal denoiser's chunk, its window, is all noise whatever its length: n = L, k = 1, without
-a sentinel and without an EOS in the targets. Everything here is plain integers, known before any graph is built.
+Everything here is plain integers, known before any graph is built.
 
-Where `t5.data.preprocessors.random_spans_helper` applies (no mode token, targets large enough) the chunk is the same
-but for three of its habits: it looks at the inputs alone, and leaves `span_corruption` to fail on the targets; at
-r = 0.5 it gives up one token so that targets are no longer than inputs, whatever the targets' budget; and it does not
-clamp n and k, so that short budgets count 0 spans where its mask then makes 1, or more spans than kept tokens can
-separate.
+Without a mode and with large targets `t5.data.preprocessors.random_spans_helper` gives the same chunk, but for three
+differences. It looks at the inputs alone, and `span_corruption` then fails if the targets are too long. At r = 0.5 it gives
+up one token so that targets are no longer than inputs, whatever the targets' budget. And it does not clamp n and k: in short
+chunks it counts 0 spans where its mask then has 1, or more spans than the kept tokens can separate.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ import bisect
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from ul2_tasks.denoisers import CausalDenoiser, Denoiser, SequentialDenoiser
+from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.scalars import is_integer
 
 _UNBOUNDED = 1 << 20
@@ -34,7 +31,10 @@ def _open_with(sentinels: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """A full chunk of one denoiser, in tokens. With a uniform split, `noise` is the mean and `inputs`, `targets` the longest."""
+    """A full chunk of one denoiser, all in tokens but `spans`.
+
+    Where the number of noise tokens is drawn, `noise` is its mean, and `inputs` and `targets` are the longest that there can be.
+    """
 
     length: int
     noise: int
@@ -61,8 +61,8 @@ def chunk_length(
         mode_tokens: m, tokens of the mode; by default 1 if the denoiser has a mode.
         num_sentinels: sentinels that the vocabulary has; None to leave them uncounted.
         chunk_tokens: an upper bound for the chunk, for shorter examples that pack better.
-        add_eos: whether inputs and targets end with an EOS.
-        more_sentinels: what to do to have so many, for the error that says that there are too few.
+        add_eos: whether the inputs end with an EOS, and whether the targets do.
+        more_sentinels: how to get a vocabulary with that many sentinels, for the error where there are too few.
 
     Raises:
         ValueError: a budget is missing, not a positive integer, or too small for a chunk of 2 tokens; the chunk needs
@@ -85,8 +85,8 @@ def chunk_length(
         inputs, targets = longest(length)
         return inputs > inputs_budget or targets > targets_budget
 
-    # Both lengths never shrink as the chunk grows, so the first chunk that is too long ends the search; every token of
-    # a chunk stands in the inputs or in the targets, so no longer one can fit.
+    # Neither inputs nor targets shrink as the chunk grows, so bisection finds the first chunk that is too long. A chunk of more
+    # tokens than both budgets together is: each of its tokens stands in the inputs or in the targets.
     candidates = range(2, inputs_budget + targets_budget + 2)
     length = 1 + bisect.bisect_left(candidates, True, key=too_long)
     if length < 2:
@@ -98,44 +98,25 @@ def chunk_length(
         )
     length = min(length, int(chunk_tokens or length))
     _check_stride(denoiser, length)
-    noise, spans = noise_counts(denoiser, length)
+    noise, spans = denoiser.noise_counts(length)
     if num_sentinels is not None:
         _check_sentinels(denoiser, length, num_sentinels, more_sentinels)
     return Chunk(length, noise, spans, *longest(length))
-
-
-def noise_counts(denoiser: Denoiser, length: int) -> tuple[int, int]:
-    """(n, k): noise tokens and noise spans of a chunk of `length` tokens; n is the mean where the split is uniform."""
-    if length < 2 or isinstance(denoiser, CausalDenoiser):
-        return length, min(length, 1)
-    noise = min(max(round(length * denoiser.noise_density), 1), length - 1)
-    if isinstance(denoiser, SequentialDenoiser):
-        return noise, 1
-    return noise, min(max(round(noise / denoiser.mean_span_length), 1), noise, length - noise)
-
-
-def noise_range(denoiser: Denoiser, length: int) -> tuple[int, int]:
-    """The fewest and the most noise tokens that a chunk of `length` tokens can get; equal unless the split is uniform."""
-    noise, _ = noise_counts(denoiser, length)
-    if isinstance(denoiser, SequentialDenoiser) and denoiser.split == "uniform" and length > 1:
-        reach = min(noise - 1, length - 1 - noise)
-        return noise - reach, noise + reach
-    return noise, noise
 
 
 def example_lengths(
     denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bool, bool] = (True, True)
 ) -> tuple[int, int]:
     """The longest inputs and targets, in tokens, that a chunk of `length` tokens can make."""
-    fewest, most = noise_range(denoiser, length)
+    fewest, most = denoiser.noise_range(length)
     sentinels = sentinels_needed(denoiser, length)
     targets_eos = add_eos[1] and denoiser.targets_end_in_eos
     return mode_tokens + length - fewest + sentinels + add_eos[0], most + sentinels + targets_eos
 
 
 def sentinels_needed(denoiser: Denoiser, length: int) -> int:
-    """Sentinels that a chunk of `length` tokens uses: one a span, or none at all."""
-    return noise_counts(denoiser, length)[1] if denoiser.sentinel else 0
+    """The number of sentinels that a chunk of `length` tokens uses: one for each span, or none at all."""
+    return denoiser.noise_counts(length)[1] if denoiser.sentinel else 0
 
 
 def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int, more_sentinels: Callable[[int], str]) -> None:
@@ -143,7 +124,7 @@ def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int, more_s
     if needed <= num_sentinels:
         return
     remedies = f"{more_sentinels(needed)}, or take a larger mean_span_length"
-    enough = bisect.bisect_right(range(length + 1), num_sentinels, key=lambda length: sentinels_needed(denoiser, length)) - 1
+    enough = bisect.bisect_right(range(1, length + 1), num_sentinels, key=lambda length: sentinels_needed(denoiser, length))
     if enough >= 2:
         remedies += f", or chunk_tokens={enough} at most (at the price of padding)"
     raise ValueError(
@@ -153,11 +134,10 @@ def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int, more_s
 
 
 def _check_stride(denoiser: Denoiser, length: int) -> None:
-    stride = getattr(denoiser, "stride", None)
-    if stride is not None and stride > length:
+    if denoiser.stride is not None and denoiser.stride > length:
         raise ValueError(
-            f"denoiser {denoiser.name!r} has a stride of {stride}, but its windows have {length} tokens: those between two windows"
-            f" would be lost; set the stride to {length} at most, or raise the targets' length or chunk_tokens"
+            f"denoiser {denoiser.name!r} has a stride of {denoiser.stride}, but its windows have {length} tokens: those between two"
+            f" windows would be lost; set the stride to {length} at most, or raise the targets' length or chunk_tokens"
         )
 
 
@@ -165,7 +145,7 @@ def _budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> t
     expected = 'expected {"inputs": tokens, "targets": tokens}, as in get_dataset(sequence_length={"inputs": 512, "targets": 512})'
     if sequence_length is None:
         raise ValueError(f"denoiser {denoiser.name!r}: sequence_length is None, {expected}")
-    if isinstance(denoiser, CausalDenoiser):  # a decoder's converter may ask for targets alone
+    if not denoiser.needs_inputs_length:  # a decoder's converter may ask for targets alone
         sequence_length = {"inputs": _UNBOUNDED, **sequence_length}
     for feature in ("inputs", "targets"):
         if feature not in sequence_length:

@@ -17,16 +17,16 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.chunking import cut, joined, marked, slide, split_apart, without_marks
+from ul2_tasks.chunking import chunk_documents, chunk_stream, concatenate, marked, sliding_windows, without_marks
 from ul2_tasks.corruption import corrupt_rows
-from ul2_tasks.denoisers import CausalDenoiser, Denoiser
+from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.lengths import Chunk, chunk_length, example_lengths, noise_range
+from ul2_tasks.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.named_vocabularies import more_sentinels
 from ul2_tasks.spans import random_spans
 from ul2_tasks.vocabularies import Mode, SpecialTokens, SpecialTokensRequest, special_tokens, with_id_shift
 
-TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, little enough to stay in the cache
+TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, and few enough for the processor's cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,12 +96,11 @@ def denoise(
 
 @no_autograph
 def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
-    """Cuts tokenized documents into blocks of chunks as long as the budgets allow.
+    """Splits tokenized documents into blocks of chunks as long as the budgets allow.
 
-    Every token of every document is in exactly one chunk, but where a causal denoiser's stride or `keep_partial` say
-    otherwise. Documents that are joined make chunks of full length across
-    their borders, and one shorter chunk at the very end of a dataset that ends. Documents that are kept apart make
-    full chunks and one shorter one each. A document without tokens adds nothing.
+    Every token of every document is in exactly one chunk, unless the denoiser's `stride` or `keep_partial` says otherwise.
+    Documents that are joined make full chunks across their borders, and one shorter chunk where the dataset ends. Each of the
+    documents that are kept apart makes full chunks and one shorter one. A document without tokens adds nothing.
 
     Args:
         dataset: of {"targets": [tokens] int32}, any length, or of batches of such documents, {"targets": RaggedTensor
@@ -133,32 +132,31 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
         ids = without_marks(tokens)
         return _check_text_ids(ids, is_text, denoiser) + (tokens - ids)
 
-    def tell_marks(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def with_marks_apart(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         ids = without_marks(block["tokens"])
         return {**block, "tokens": ids, "starts_document": block["tokens"] != ids}
 
-    stride = getattr(denoiser, "stride", None) or full.length
-    keep_partial = getattr(denoiser, "keep_partial", True)
-    rows = max(1, TOKENS_PER_BLOCK // full.length)
+    length, stride, keep_partial = full.length, denoiser.stride or full.length, denoiser.keep_partial
+    rows = max(1, TOKENS_PER_BLOCK // length)
     ends = ends or ([special.eos] if configuration.separate_documents else [])
     if mark_documents:
         dataset, starts, ends = marked(dataset, starts, ends), [], []
     if not merge_examples:
-        blocks = split_apart(dataset, full.length, stride, rows, keep_partial, checked, starts, ends)
-    elif stride < full.length:
-        blocks = slide(joined(dataset, starts, ends), full.length, stride, rows, keep_partial, checked)
+        blocks = chunk_documents(dataset, length, stride, rows, keep_partial, checked, starts, ends)
+    elif stride < length:
+        blocks = sliding_windows(concatenate(dataset, starts, ends), length, stride, rows, keep_partial, checked)
     else:
-        blocks = cut(joined(dataset, starts, ends), full.length, rows, keep_partial, checked)
-    return blocks.map(tell_marks) if mark_documents else blocks
+        blocks = chunk_stream(concatenate(dataset, starts, ends), length, rows, keep_partial, checked)
+    return blocks.map(with_marks_apart) if mark_documents else blocks
 
 
 @no_autograph
 def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
-    """Corrupts blocks of chunks and gives out their examples one by one.
+    """Corrupts blocks of chunks, and gives their examples one by one.
 
-    The noise of a block depends on SeqIO's seed for it (a new one for each block, so also for each epoch), on the
-    denoiser's name and on the block's tokens. So denoisers that get the same tokens, and hosts that get the same
-    seeds, still draw different noise; the same seed over the same documents draws the same.
+    The noise of a block depends on SeqIO's seed for it (each block of each epoch has another), on the denoiser's name and on
+    the block's tokens. So two denoisers draw different noise from the same tokens, and so do two hosts with the same seed;
+    the same seed over the same documents draws the same noise.
 
     Args:
         blocks: what `chunk` made of the same solution; features beside `tokens` and `length` are handed on row by row.
@@ -168,8 +166,8 @@ def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
         A dataset of examples {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
     """
     denoiser, full = solution.configuration.denoiser, solution.full
-    fewest, most = noise_range(denoiser, full.length)
-    # Then all rows of a block are full chunks of as much noise, and there is no padding to cut.
+    fewest, most = denoiser.noise_range(full.length)
+    # Then all examples of a block have the same lengths, without padding.
     equal_lengths = solution.configuration.merge_examples and fewest == most
 
     @seqio.map_over_dataset(num_seeds=1)
@@ -193,14 +191,14 @@ def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
                 block[f"{key}_length"] = ragged.row_lengths()
         return block
 
-    def cut_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         example = dict(example)
         for key in ("inputs", "targets"):
             example[key] = example[key][: example.pop(f"{key}_length")]
         return example
 
     examples = corrupt_block(with_id_shift(blocks, solution.vocabulary)).unbatch()
-    return examples if equal_lengths else examples.map(cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
+    return examples if equal_lengths else examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 @no_autograph
@@ -222,7 +220,7 @@ def corrupt_chunks(
         seed: [2] int32 or int64.
         denoiser, special: the denoiser, and its special ids.
         max_length: the longest chunk there can be.
-        add_eos: whether inputs and targets end with an EOS; the targets of a causal denoiser do not.
+        add_eos: whether the inputs end with an EOS, and whether the targets do, unless the denoiser's never do.
 
     Returns:
         {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
@@ -247,13 +245,13 @@ def prepend_mode(
     mode: str,
     modes: Mapping[str, Mode] | None = None,
 ) -> tf.data.Dataset:
-    """Puts a mode before the inputs of any task, as in pre-training, so that a model is fine-tuned or asked in that mode.
+    """Puts a mode before the inputs of any task, as in pre-training, so that a model is fine-tuned or used in that mode.
 
-    For a task's preprocessors: after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then counts
-    the mode in the budget.
+    It stands among a task's preprocessors after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then
+    counts the mode in the budget.
 
     Args:
-        dataset: of {"inputs": [tokens] of an integer dtype, ..}, tokenized; all else is handed on.
+        dataset: of {"inputs": [tokens] of an integer dtype, ..}, tokenized; other features are kept as they are.
         output_features: `inputs` and others, as SeqIO passes them.
         mode: the mode's name, as the denoisers have it.
         modes: see `vocabularies.special_tokens`; as for `register`.
@@ -326,30 +324,26 @@ def fewest_tokens(solution: Solution) -> int:
     One is enough, except where documents are kept apart and only full windows of them are kept.
     """
     denoiser = solution.configuration.denoiser
-    if solution.configuration.merge_examples or getattr(denoiser, "keep_partial", True):
+    if solution.configuration.merge_examples or denoiser.keep_partial:
         return 1
     starts, ends = _document_borders(denoiser, solution.special, solution.vocabulary)
     return max(1, solution.full.length - len(starts) - len(ends))
 
 
 def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
-    """The ids before and after each document that the denoiser itself asks for."""
-    if not isinstance(denoiser, CausalDenoiser):
-        return [], []
-    if special.eos is None:
+    """The ids that the denoiser puts before and after each document."""
+    if denoiser.documents_end_in_eos and special.eos is None:
         raise ValueError(f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none")
-    if not denoiser.bos:
-        return [], [special.eos]
-    bos = vocabulary.bos_id
-    if bos is None or bos < 0 or bos in special.reserved:
+    bos = vocabulary.bos_id if denoiser.bos else None
+    if denoiser.bos and (bos is None or bos < 0 or bos in special.reserved):
         raise ValueError(
             f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {bos}; set bos=False"
         )
-    return [bos], [special.eos]
+    return [bos] if denoiser.bos else [], [special.eos] if denoiser.documents_end_in_eos else []
 
 
 def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) -> tf.Tensor:
-    """The same tokens, [N] int32; an error if one is not marked in is_text, [vocabulary size] bool."""
+    """Returns `tokens`, [N] int32, or fails if one of them is no id of text by `is_text`, [vocabulary size] bool."""
     first, last = np.flatnonzero(is_text)[[0, -1]]
     message = (
         f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
@@ -357,7 +351,7 @@ def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) 
         " The ids:"
     )
 
-    def refuse() -> tf.Operation:  # finds the ids only then: it costs more than to see that there are none
+    def refuse() -> tf.Operation:  # finds the ids only now: it costs more than to see that there are none
         in_range = (tokens >= first) & (tokens <= last)
         valid = in_range & tf.gather(tf.constant(is_text), tf.where(in_range, tokens, first))
         return tf.debugging.Assert(False, [message, tf.boolean_mask(tokens, ~valid)])
@@ -370,7 +364,7 @@ def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) 
 
 
 def _noise_seed(seed: tf.Tensor, denoiser: Denoiser, tokens: tf.Tensor) -> tf.Tensor:
-    """[2] int64. Salted with the denoiser and the tokens: SeqIO gives all tasks of a mixture, and all hosts, one seed."""
+    """[2] int64. SeqIO gives one seed to all tasks of a mixture and to all hosts, so the denoiser and the tokens salt it."""
     content = tf.bitcast(tf.fingerprint(tf.reshape(tokens, [1, -1]))[0], tf.int64)
     seed = tf.random.fold_in(seed, tf.constant(zlib.crc32(denoiser.name.encode()), tf.int64), alg="philox")
     return tf.random.fold_in(seed, content, alg="philox")

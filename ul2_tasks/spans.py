@@ -1,20 +1,23 @@
 """Where the noise goes: span lengths for a block of rows, from counts and a seed.
 
-Span lengths are a uniformly random composition of n into k positive parts, and so are the kept runs between them: the
-distribution of `t5.data.preprocessors.random_spans_noise_mask`. It is also what papers call geometric span lengths:
-i.i.d. geometric lengths, conditioned on their number and their sum, are uniform over compositions whatever their mean,
-and one length alone has P(l) = C(n-l-1, k-2) / C(n-1, k-1).
+The n noise tokens of a row are split into k spans, and its L - n kept tokens into the runs between them. Both splits are
+uniformly random compositions: all ways to write the total as an ordered sum of positive integers are equally likely. That is
+the distribution of `t5.data.preprocessors.random_spans_noise_mask`. It is also what papers call geometric span lengths:
+independent geometric lengths, given their number and their sum, are uniform over compositions, whatever their mean. One span
+alone has the length l with the probability
+
+    P(l) = C(n-l-1, k-2) / C(n-1, k-1)
 
 All functions are vectorised over rows of different lengths, use stateless ops only, and can be traced.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.denoisers import CausalDenoiser, Denoiser, SequentialDenoiser
+from ul2_tasks.denoisers import Denoiser
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.lengths import noise_counts, noise_range
 
 
 @no_autograph
@@ -31,22 +34,33 @@ def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: 
         kept: [R, K + 1] int32, tokens before each noise span, and after the last.
         noise: [R, K] int32, tokens of each noise span. A row with fewer spans ends in zeros.
         A row reads kept[0] noise[0] kept[1] noise[1] .. kept[K], and sums to its length.
-    """
-    table = [(*noise_counts(denoiser, length), *noise_range(denoiser, length)) for length in range(max_length + 1)]
-    max_spans = max(spans for _, spans, _, _ in table)
-    noise, spans, fewest, most = tf.unstack(tf.gather(tf.constant(table, tf.int32), lengths), axis=1)
 
+    Nothing is random in a row with one span of a fixed length, which is the row's end:
+
+    >>> from ul2_tasks.denoisers import SequentialDenoiser
+    >>> suffix = SequentialDenoiser(name="s", noise_density=0.75)
+    >>> kept, noise = random_spans(suffix, tf.constant([8, 6]), max_length=8, seed=tf.constant([0, 0]))
+    >>> kept.numpy().tolist(), noise.numpy().tolist()
+    ([[2, 0], [2, 0]], [[6], [4]])
+    """
+    # What the denoiser says for every length, as a table, from which each row takes its line: [max_length + 1, 3].
+    counts = [(denoiser.noise_counts(length)[1], *denoiser.noise_range(length)) for length in range(1, max_length + 1)]
+    table = np.array([(0, 0, 0), *counts], np.int32)
+    max_spans = int(table[:, 0].max())
+    spans, fewest, most = tf.unstack(tf.gather(table, lengths), axis=1)
+
+    noise = fewest
     seed_noise, seed_kept = tf.unstack(tf.random.split(seed, 2, alg="philox"))
-    if isinstance(denoiser, SequentialDenoiser | CausalDenoiser):
-        if getattr(denoiser, "split", None) == "uniform":
-            noise = fewest + random_below(most - fewest + 1, seed_noise)
-        return tf.stack([lengths - noise, tf.zeros_like(noise)], axis=1), noise[:, tf.newaxis]
+    if (table[:, 1] < table[:, 2]).any():
+        noise = fewest + random_below(most - fewest + 1, seed_noise)
+        seed_noise = tf.random.fold_in(seed_noise, 1, alg="philox")  # so that the span lengths do not depend on this draw
 
     noise_lengths = random_composition(noise, spans, max_spans, seed_noise)
     if denoiser.placement == "t5":
         kept_lengths = random_composition(lengths - noise, spans, max_spans, seed_kept)
         return tf.pad(kept_lengths, [[0, 0], [0, 1]]), noise_lengths
-    # The first and the last kept run may be empty: one token more for each, taken off again.
+    # The first and the last kept run may be empty, but the parts of a composition may not. So both get a token that is not
+    # there, and lose it again.
     kept_lengths = random_composition(lengths - noise + 2, spans + 1, max_spans + 1, seed_kept)
     ends = tf.one_hot(tf.zeros_like(spans), max_spans + 1, dtype=tf.int32) + tf.one_hot(spans, max_spans + 1, dtype=tf.int32)
     return kept_lengths - ends, noise_lengths
@@ -55,9 +69,18 @@ def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: 
 def random_composition(total: tf.Tensor, parts: tf.Tensor, max_parts: int, seed: tf.Tensor) -> tf.Tensor:
     """Draws for each row one of the C(total-1, parts-1) ways to write `total` as an ordered sum of `parts` positive integers.
 
-    A part can end after any unit but the last: where they end is a uniformly random subset of `parts - 1` of these
-    `total - 1` places. It is drawn by Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 30(9), 1987),
-    which needs one number for each element of the subset, not one for each place.
+    A part can end after any unit but the last. So the ends of all parts but the last are `parts - 1` of `total - 1` places,
+    and every such set of places shall be equally likely. Floyd's algorithm draws it with one random number for each of its
+    elements (Bentley and Floyd, "A sample of brilliance", CACM 30(9), 1987). Step i draws a place from 0 .. total - parts + i,
+    and takes it, or, if an earlier step took that one, the last place of its range. For total = 9, parts = 4:
+
+        step                   0        1        2
+        range                  0 .. 5   0 .. 6   0 .. 7
+        drawn                  4        4        6
+        taken                  4        6        7         step 0 took 4, so step 1 takes 6, and step 2 takes 7
+
+        units                  o o o o o | o o | o | o
+        the place after each   0 1 2 3 4   5 6   7           composition: 5 + 2 + 1 + 1
 
     Args:
         total, parts: [R] int32, 1 <= parts <= total (one part may also be 0), parts <= max_parts.
@@ -66,35 +89,63 @@ def random_composition(total: tf.Tensor, parts: tf.Tensor, max_parts: int, seed:
 
     Returns:
         [R, max_parts] int32; a row with fewer parts ends in zeros.
+
+    >>> random_composition(tf.constant([9, 5]), tf.constant([4, 2]), max_parts=4, seed=tf.constant([0, 0])).numpy().tolist()
+    [[3, 2, 1, 3], [3, 2, 0, 0]]
     """
-    rows, width = tf.size(total), max_parts - 1
+    width = max_parts - 1
     if width == 0:
         return total[:, tf.newaxis]
     total, parts = total[:, tf.newaxis], parts[:, tf.newaxis]
-    # Step i draws one of the places 0 .. base + i, and takes it, or, if it was taken before, place base + i.
-    step, base = tf.range(width), total - parts
-    drawn = random_below(tf.maximum(base + step + 1, 1), seed)
-
-    # It was taken before if it was drawn before; or if it is base + j, and step j < i took that instead of its own. Then
-    # step j tells whether it did: a chain, at the end of which stands a step that was drawn before, or one that was not.
-    step_of = tf.reshape(tf.range(rows * width), [rows, width])
-    first_of_row = tf.range(rows)[:, tf.newaxis]
-    places = tf.maximum(tf.reduce_max(total), 1)
-    place = tf.minimum(drawn, places - 1) + first_of_row * places
-    drawn_before = tf.gather(tf.math.unsorted_segment_min(step_of, place, rows * places), place) < step_of
-    follows = ~drawn_before & (drawn >= base) & (drawn < base + step)
-    leader = tf.reshape(tf.where(follows, drawn - base + first_of_row * width, step_of), [-1])
-    for _ in range((width - 1).bit_length()):
-        leader = tf.gather(leader, leader)
-    taken_before = tf.reshape(tf.gather(tf.reshape(drawn_before, [-1]), leader), [rows, width])
-
-    chosen = tf.where(taken_before, base + step, drawn) + 1
-    ends = tf.sort(tf.where(step < parts - 1, chosen, total), axis=1)
+    step = tf.range(width)
+    last = total - parts + step  # [R, W], the last place of each step's range
+    drawn = random_below(tf.maximum(last + 1, 1), seed)
+    taken = tf.where(_is_taken_before(drawn, total - parts), last, drawn)
+    ends = tf.sort(tf.where(step < parts - 1, taken + 1, total), axis=1)
     edges = tf.concat([tf.zeros_like(total), ends, total], axis=1)
     return edges[:, 1:] - edges[:, :-1]
 
 
+def _is_taken_before(drawn: tf.Tensor, first_last: tf.Tensor) -> tf.Tensor:
+    """Whether the place that each step of Floyd's algorithm drew was taken by an earlier step, for all steps at once.
+
+    It was if an earlier step drew the same place: that step took it, or found it taken. It was also if it is the last place of
+    an earlier step's range, and that step took it, having found its own place taken. Then both steps have the same answer, and
+    the earlier one may again have that of a still earlier one. In the example of `random_composition`:
+
+        step                   0     1     2
+        drawn                  4     4     6
+        last of its range      5     6     7
+        drawn by an earlier    no    yes   no
+        has the answer of      0     1     1       step 2 drew the last of step 1's range
+        answer                 no    yes   yes
+
+    The chains of steps are followed by doubling: after a round each step knows the one twice as far along its chain.
+
+    Args:
+        drawn: [R, W] int32, places.
+        first_last: [R, 1] int32, the last place of step 0's range; that of step i is i places higher.
+
+    Returns:
+        [R, W] bool.
+    """
+    rows, width = tf.shape(drawn)[0], drawn.shape[1]
+    row, step = tf.range(rows)[:, tf.newaxis], tf.range(width)
+    places = tf.reduce_max(drawn) + 1
+    place = drawn + row * places  # numbers for the places of all rows, and for their steps
+    step_of = step + row * width
+    drawn_before = tf.gather(tf.math.unsorted_segment_min(step_of, place, rows * places), place) < step_of
+    follows = ~drawn_before & (drawn >= first_last) & (drawn < first_last + step)
+    leader = tf.reshape(tf.where(follows, drawn - first_last + row * width, step_of), [-1])
+    for _ in range((width - 1).bit_length()):
+        leader = tf.gather(leader, leader)
+    return tf.reshape(tf.gather(tf.reshape(drawn_before, [-1]), leader), [rows, width])
+
+
 def random_below(bounds: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Draws uniform integers in [0, bound); int32 of any shape to int32. No integer is more than bound / 2^32 too likely."""
+    """Draws uniform integers in [0, bound), int32, of the shape of `bounds`, int32.
+
+    Each is floor(bits * bound / 2^32) of 32 random bits, so that no integer's probability is off by more than 2^-32.
+    """
     bits = tf.random.stateless_uniform(tf.shape(bounds), seed, None, None, tf.uint32, alg="philox")
     return tf.cast(tf.bitwise.right_shift(tf.cast(bits, tf.int64) * tf.cast(bounds, tf.int64), 32), tf.int32)

@@ -9,7 +9,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.python_ops import python_op
+from ul2_tasks.graphs import python_op
 from ul2_tasks.records import PROBLEM
 
 _DOCUMENTS_PER_BATCH = 128

@@ -37,7 +37,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.python_ops import python_op
+from ul2_tasks.graphs import python_op
 from ul2_tasks.records import PROBLEM, Record
 
 _SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources

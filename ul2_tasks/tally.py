@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from ul2_tasks.dissection import dissect
-from ul2_tasks.lengths import noise_counts, noise_range
 from ul2_tasks.providers import DenoisingTask
 from ul2_tasks.shared_text import Fingerprints, fingerprints
 
@@ -89,8 +88,8 @@ class Tally:
 
     def _wanted(self, length: int) -> tuple[int, int, int]:
         if length not in self._counts_of:
-            _, spans = noise_counts(self.task.denoiser, length)
-            self._counts_of[length] = *noise_range(self.task.denoiser, length), spans
+            _, spans = self.task.denoiser.noise_counts(length)
+            self._counts_of[length] = *self.task.denoiser.noise_range(length), spans
         return self._counts_of[length]
 
     def _fault(self, kind: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What is expected of a sample: the law of span lengths, bounds for counts, and a test of one against the other."""
+"""What is expected of a sample: how its span lengths are distributed, bounds for its counts, and a test of the one by the other."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ import numpy as np
 from scipy import stats
 
 from ul2_tasks.denoisers import Denoiser
-from ul2_tasks.lengths import noise_counts, noise_range
 
-SIGNIFICANCE = 1e-6  # the part of all faultless samples that is taken for faulty
+SIGNIFICANCE = 1e-6  # the fraction of all faultless samples that is taken for faulty
 
 
 def part_probabilities(total: int, parts: int) -> np.ndarray:
-    """The law of one part of a uniformly random composition of `total` into `parts` positive parts.
+    """The distribution of one part of a uniformly random composition of `total` into `parts` positive parts.
 
-    For two parts or more P(l) = C(total-l-1, parts-2) / C(total-1, parts-1): so many of all compositions begin with l. It
-    is computed as P(1) = (parts-1) / (total-1) and the ratios P(l+1) / P(l) = (total-l-parts+1) / (total-l-1), all at most
-    1, so that no number is too large for a float, however long the chunk.
+    A composition is a way to write `total` as an ordered sum. There are C(total-1, parts-1) of them, and those that begin with
+    l continue with a composition of total - l into parts - 1 parts. So for two parts or more
+
+        P(l) = C(total-l-1, parts-2) / C(total-1, parts-1)
+
+    These numbers are too large for floats in long chunks. So P(l) is computed from P(1) = (parts-1) / (total-1) by the ratios
+    P(l+1) / P(l) = (total-l-parts+1) / (total-l-1), which are all at most 1.
+
+    Args:
+        total: tokens, at least 1.
+        parts: 1 .. total.
 
     Returns:
         [total - parts + 1] float64: the probabilities of 1, 2, ..
@@ -39,26 +46,43 @@ def part_probabilities(total: int, parts: int) -> np.ndarray:
 
 
 def span_probabilities(denoiser: Denoiser, length: int) -> np.ndarray:
-    """The law of the length of one noise span of a chunk: [max + 1] float64, the probabilities of 0, 1, .. max tokens.
+    """The distribution of the length of one noise span of a chunk.
 
-    The spans of a `SpanDenoiser` are a uniformly random composition of its noise tokens, see `spans`; the span of a
-    `SequentialDenoiser` has a fixed length, or is uniform over `lengths.noise_range`.
+    The spans are a uniformly random composition of the noise tokens, see `spans`, whose number is uniform over
+    `Denoiser.noise_range`.
+
+    Args:
+        denoiser: the denoiser.
+        length: the chunk's tokens.
+
+    Returns:
+        [longest + 1] float64: the probabilities of 0, 1, .. tokens.
+
+    >>> from ul2_tasks.denoisers import SpanDenoiser
+    >>> half = SpanDenoiser(name="half", mean_span_length=2, noise_density=0.5)
+    >>> half.noise_counts(8), span_probabilities(half, 8).round(3).tolist()
+    ((4, 2), [0.0, 0.333, 0.333, 0.333])
     """
-    fewest, most = noise_range(denoiser, length)
-    if fewest < most:
-        return np.append(np.zeros(fewest), np.full(most - fewest + 1, 1 / (most - fewest + 1)))
-    return np.append(0.0, part_probabilities(*noise_counts(denoiser, length)))
+    _, spans = denoiser.noise_counts(length)
+    fewest, most = denoiser.noise_range(length)
+    numbers = most - fewest + 1
+    if spans == 1:
+        return np.append(np.zeros(fewest), np.full(numbers, 1 / numbers))
+    probabilities = np.zeros(most - spans + 2)
+    for noise in range(fewest, most + 1):
+        probabilities[1 : noise - spans + 2] += part_probabilities(noise, spans)
+    return probabilities / numbers
 
 
 def binomial_interval(trials: int, probability: float, outside: float = SIGNIFICANCE) -> tuple[int, int]:
-    """The counts that a binomial variable leaves with a probability of at most `outside`, half of it below and half above.
+    """The interval that a binomial count falls out of with a probability of at most `outside`, half of it on either side.
 
-    Exact, where the normal approximation is not: also for rare events and few trials.
+    It is exact for rare events and few trials too, where the normal approximation is not.
 
     Args:
         trials: N, at least 0.
         probability: p, in [0, 1].
-        outside: in (0, 1).
+        outside: the probability of the counts below and above, in (0, 1).
 
     Returns:
         (low, high), both included.
@@ -71,30 +95,34 @@ def binomial_interval(trials: int, probability: float, outside: float = SIGNIFIC
 
 
 def chi_square_p_value(observed: Sequence[int], probabilities: Sequence[float], least: float = 5) -> float | None:
-    """Pearson's chi-square test: how probable counts at least as far from the law are, if they follow it.
+    """Pearson's chi-square test: the probability of counts at least as far from a distribution, if the draws follow it.
 
-    Neighbouring counts are merged until `least` are expected of each, the usual rule for the approximation to hold.
+    Neighbouring counts are merged until at least `least` draws are expected in each bin, the usual rule for the approximation
+    to hold.
 
     Args:
-        observed: [K] counts of independent draws.
-        probabilities: [K] of the law; what they lack of 1 is expected of nothing.
-        least: what must be expected of each bin.
+        observed: [K], how many independent draws had each of K values.
+        probabilities: [K], the distribution.
+        least: the fewest draws that must be expected in a bin.
 
     Returns:
-        The p-value; 0 if something was drawn that cannot be; None if there are not two bins to compare.
+        The p-value; 0 if a value of probability 0 was drawn; None if there are not two bins to compare.
+
+    >>> round(chi_square_p_value([60, 40], [0.5, 0.5]), 3)
+    0.046
     """
     observed, probabilities = np.asarray(observed, np.float64), np.asarray(probabilities, np.float64)
     if observed[probabilities == 0].any():
         return 0.0
     starts = [0]
     expected = probabilities * observed.sum()
-    waiting = 0.0
+    in_bin = 0.0
     for position, value in enumerate(expected):
-        waiting += value
-        if waiting >= least:
+        in_bin += value
+        if in_bin >= least:
             starts.append(position + 1)
-            waiting = 0.0
-    del starts[-1]  # of what is left, which is merged with the bin before it, or is nothing
+            in_bin = 0.0
+    del starts[-1]  # what is left is too little for a bin of its own, and goes to the last one
     if len(starts) < 2:
         return None
     merged_observed, merged_expected = np.add.reduceat(observed, starts), np.add.reduceat(expected, starts)

@@ -12,9 +12,8 @@ from absl import logging
 
 from ul2_tasks import cache
 from ul2_tasks.cache import CorpusConfiguration
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.graphs import count, no_autograph, python_op
 from ul2_tasks.identity import describe_source, source_identity
-from ul2_tasks.python_ops import count, python_op
 from ul2_tasks.records import PROBLEM
 from ul2_tasks.vocabularies import SpecialTokensRequest, text_vocabulary
 

@@ -1,0 +1,23 @@
+"""The examples in the docstrings run, and print what they say."""
+
+import doctest
+import importlib
+import pathlib
+
+import pytest
+
+import ul2_tasks
+
+PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
+MODULES = [
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if ">>> " in path.read_text()
+]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_in_the_docstrings_run(module):
+    results = doctest.testmod(importlib.import_module(module))
+    assert results.attempted > 0
+    assert results.failed == 0
