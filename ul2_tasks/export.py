@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -37,27 +35,21 @@ from ul2_tasks.export_folder import (
     no_counts,
     read_examples,
     read_manifest,
-    total,
     verify,
 )
 from ul2_tasks.export_formats import IDS, NAMES, NO_TOKEN, Examples, open_format
-from ul2_tasks.export_plan import PARTS, Export, describe, describe_ids, plan_export
-from ul2_tasks.files import parallel_map
-from ul2_tasks.jobs import (
+from ul2_tasks.export_plan import RECORDS, Export, ExportShard, describe, describe_ids, plan_export
+from ul2_tasks.jobs_manifest import differences, load, names_in, place, sha256, size, total, write_manifest
+from ul2_tasks.jobs_shards import (
     BEGUN,
-    FAILURES,
-    differences,
+    all_shards,
+    begin,
+    finished_shards,
     import_beam,
-    in_words,
-    load,
-    names_in,
-    place,
-    progress,
-    removed_on_failure,
-    run_on_beam,
-    sha256,
-    size,
-    write_atomically,
+    remove_records,
+    run,
+    temporary_files,
+    write_shard,
 )
 
 __all__ = ["is_export", "read_examples", "read_manifest", "verify", "write_examples"]
@@ -126,22 +118,15 @@ def write_examples(
     }
     export = plan_export(output, arguments)
     _check_folder(export)
-    notes = _notes(export)
-    if len(notes) == shards and is_export(export.folder):
-        _forget(export)
+    finished = finished_shards(export.shards, _listed(export))
+    if len(finished) == shards and is_export(export.folder):
+        remove_records(export.records)
         console.print(f"{export.folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
         return read_manifest(export.folder)
     export.dataset(shards - 1)  # which raises what is wrong with it before anything is written
-    _begin(export, notes)
-    waiting = [shard for shard in range(shards) if shard not in notes]
-    to_come = [f"{export.files[shard]}.json" for shard in waiting]
-    with progress(mixture, shards, export.parts, to_come, console) as advance:
-        write = functools.partial(_write_shard, export=export, prepare=prepare)
-        if pipeline_options is None:
-            for shard in waiting:
-                write(shard, advance=advance)
-        else:
-            run_on_beam(pipeline_options, write, waiting, export.parts)
+    waiting = begin(export.shards, finished, _begun(export))
+    write = functools.partial(_write_shard, export=export, prepare=prepare)
+    run(mixture, export.shards, waiting, write, pipeline_options, console)
     manifest = _finish(export)
     _summarize(manifest, export.folder, console)
     return manifest
@@ -149,9 +134,9 @@ def write_examples(
 
 def _check_folder(export: Export) -> None:
     """Raises a ValueError unless the folder is empty, or has this export, whole or in part."""
-    paths = [manifest_path(export.folder), place(export.parts, BEGUN), place(place(export.folder, "parts"), BEGUN)]
+    paths = [manifest_path(export.folder), place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
     known = [load(path) for path in paths if path and tf.io.gfile.exists(path)]
-    others = sorted(names_in(export.folder) - {PARTS})
+    others = sorted(names_in(export.folder) - {RECORDS})
     if others and not known:
         raise ValueError(f"{export.folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
     for before in known:
@@ -168,75 +153,51 @@ def _begun(export: Export) -> dict[str, object]:
     return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline}
 
 
-def _notes(export: Export) -> dict[int, dict]:
-    """Of each shard that is there, and of the size that it was written with, what the manifest has or will have."""
-    written, parts = names_in(export.folder), names_in(export.parts)
-    manifest = read_manifest(export.folder) if is_export(export.folder) else {"shards": []}
-    notes = {note["file"]: note for note in manifest["shards"]}
-    there = [name for name in export.files if f"{name}.json" in parts]
-    notes |= dict(zip(there, parallel_map(lambda name: load(export.note(name)), there)))
-
-    def is_whole(name: str) -> bool:
-        return name in notes and name in written and size(place(export.folder, name)) == notes[name]["bytes"]
-
-    return {shard: notes[name] for shard, name in enumerate(export.files) if is_whole(name)}
-
-
-def _begin(export: Export, notes: Mapping[int, dict]) -> None:
-    """Makes the folder; of an interrupted export keeps the whole shards and removes the rest."""
-    tf.io.gfile.makedirs(export.parts)
-    write_atomically(place(export.parts, BEGUN), json.dumps(_begun(export)))
-    unfinished = {name for shard, name in enumerate(export.files) if shard not in notes}
-    for folder, wrong in ((export.folder, unfinished), (export.parts, {f"{name}.json" for name in unfinished})):
-        for name in names_in(folder):
-            if name in wrong or name.endswith(".tmp"):
-                tf.io.gfile.remove(place(folder, name))
+def _listed(export: Export) -> dict[str, list[dict]]:
+    """The shards that a manifest lists already: of a finished export, from which some may have been deleted since."""
+    shards = read_manifest(export.folder)["shards"] if is_export(export.folder) else []
+    return {shard["file"]: [shard] for shard in shards}
 
 
 def _write_shard(
-    shard: int, export: Export, prepare: Callable[[], object], advance: Callable[[int], None] = lambda examples: None
-) -> str:
-    """Writes a shard, and then its note, unless that is there; returns the name of its file. Runs on a worker."""
-    name = export.files[shard]
-    note = export.note(name)
-    if tf.io.gfile.exists(note):
-        return name
-    prepare()
-    seqio.add_global_cache_dirs(export.cache_dirs)
-    changes = "; ".join(differences(export.pipeline, describe(export.arguments)))
-    if changes:
-        raise RuntimeError(f"a worker would write other examples: {changes}; give all workers the same corpus and package")
-    try:
-        write_atomically(note, json.dumps(_write(shard, export, advance)))
-    except FAILURES as error:
-        raise RuntimeError(f"{export.arguments['mixture']}, {name}: {in_words(error)}") from error
-    return name
+    shard: ExportShard,
+    export: Export,
+    prepare: Callable[[], object],
+    advance: Callable[[int], None] = lambda examples: None,
+) -> None:
+    """Writes a shard, see `jobs_shards.write_shard`. Runs on a worker."""
+
+    def write() -> dict:
+        seqio.add_global_cache_dirs(export.cache_dirs)
+        changes = "; ".join(differences(export.pipeline, describe(export.arguments)))
+        if changes:
+            raise RuntimeError(f"a worker would write other examples: {changes}; give all workers the same corpus and package")
+        return _write_file(shard, export, advance)
+
+    write_shard(shard, prepare, write, where=lambda: f"{export.arguments['mixture']}, {shard.name}")
 
 
-def _write(shard: int, export: Export, advance: Callable[[int], None]) -> dict:
-    """Writes a shard's file, which then moves to its place; returns what the manifest has of it."""
-    name = export.files[shard]
+def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], None]) -> dict:
+    """Writes the file of a shard; returns the manifest's entry for it."""
     counts = no_counts(export.pipeline["tasks"])
-    temporary = place(export.parts, f"{name}.{uuid.uuid4().hex}.tmp")
-    # Not all formats can be written to a remote file system.
-    with tempfile.TemporaryDirectory() as spool, removed_on_failure(temporary):
-        local = place(spool, name) if "://" in temporary else temporary
-        open_format(export.arguments["format"]).write(local, _counted(_batches(shard, export), counts, advance))
-        sums = total(counts.values())
+    with tempfile.TemporaryDirectory() as spool, temporary_files(shard) as (temporary,):
+        # Some formats can only be written to a local file.
+        local = place(spool, shard.name) if "://" in temporary else temporary
+        open_format(export.arguments["format"]).write(local, _counted(_batches(shard.number, export), counts, advance))
+        sums = total(counts.values(), COUNTED)
         if not sums["examples"]:
-            raise ValueError(f"{name} would have no example: the corpus is too small for so many shards; write fewer")
-        written = {"file": name, "bytes": size(local), "sha256": sha256(local), **sums, "tasks": counts}
+            raise ValueError(f"{shard.name} would have no example: the corpus is too small for so many shards; write fewer")
+        entry = {"file": shard.name, "bytes": size(local), "sha256": sha256(local), **sums, "tasks": counts}
         if local != temporary:
             tf.io.gfile.copy(local, temporary)
-        tf.io.gfile.rename(temporary, place(export.folder, name), overwrite=True)
-    return written
+    return entry
 
 
-def _batches(shard: int, export: Export) -> Iterator[Examples]:
+def _batches(number: int, export: Export) -> Iterator[Examples]:
     at_a_time = max(1, min(_EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME // sum(export.arguments["sequence_length"].values())))
     padding = {**dict.fromkeys(IDS, np.int32(NO_TOKEN)), **dict.fromkeys(NAMES, "")}
     # Single examples would cost tf.data more than all that is done to them, and so would ragged batches.
-    batches = export.dataset(shard).padded_batch(at_a_time, padding_values=padding).prefetch(tf.data.AUTOTUNE)
+    batches = export.dataset(number).padded_batch(at_a_time, padding_values=padding).prefetch(tf.data.AUTOTUNE)
     return map(functools.partial(Examples.from_padded, id_shift=export.id_shift), batches.as_numpy_iterator())
 
 
@@ -251,30 +212,21 @@ def _finish(export: Export) -> dict:
     """Writes the manifest, last of all."""
     from ul2_tasks import __version__  # which may come to import this file
 
-    notes = _notes(export)
-    missing = [name for shard, name in enumerate(export.files) if shard not in notes]
-    if missing:
-        raise RuntimeError(f"{export.folder} lacks {missing}, which workers have written: let all of them see this folder")
-    shards = list(notes.values())
+    written = all_shards(export.shards, _listed(export))
+    shards = [entry for shard in export.shards for entry in written[shard.name]]
     manifest = {
         **_begun(export),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__, "tensorflow": tf.__version__},
         "ids": describe_ids(export.arguments),
         "totals": {
             **total(shards, ("bytes", *COUNTED)),
-            "tasks": {name: total(shard["tasks"][name] for shard in shards) for name in shards[0]["tasks"]},
+            "tasks": {name: total((shard["tasks"][name] for shard in shards), COUNTED) for name in shards[0]["tasks"]},
         },
         "shards": shards,
     }
-    write_atomically(place(export.folder, MANIFEST), json.dumps(manifest, indent=1) + "\n")
-    _forget(export)
+    write_manifest(place(export.folder, MANIFEST), manifest)
+    remove_records(export.records)
     return manifest
-
-
-def _forget(export: Export) -> None:
-    """Removes what is known of the parts; a job that was killed after it wrote the manifest has left that, too."""
-    if PARTS in names_in(export.folder):
-        tf.io.gfile.rmtree(export.parts)
 
 
 def _summarize(manifest: Mapping, folder: str, console: Console) -> None:

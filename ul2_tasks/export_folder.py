@@ -8,15 +8,15 @@ In schema 1 the manifest was `manifest.json`, an example had no task, and counts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from ul2_tasks import jobs
 from ul2_tasks.export_formats import IDS, Examples, open_format
-from ul2_tasks.jobs import differences, load, missing_or_resized, names_in, place
+from ul2_tasks.jobs_manifest import altered, differences, faults, load, load_manifest, missing_or_resized, names_in, place
+from ul2_tasks.jobs_shards import unfinished
 from ul2_tasks.providers import DENOISER, TASK
 
 SCHEMA_VERSION = 2
@@ -55,7 +55,7 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, np.
 def verify(folder: str) -> Iterator[str]:
     """Reads an export again, and gives a sentence for each shard that is missing, truncated, altered or too many."""
     manifest = read_manifest(folder)
-    yield from jobs.spoilt(folder, manifest["shards"], _present(folder, manifest))
+    yield from faults(folder, manifest["shards"], _present(folder, manifest))
 
 
 def is_export(folder: str) -> bool:
@@ -86,13 +86,8 @@ def read_manifest(folder: str) -> dict:
         raise ValueError(f"there is no folder {folder!r}; expected one that `ul2 export` wrote")
     path = manifest_path(folder)
     if path is None:
-        raise ValueError(jobs.unfinished(folder) or f"{folder} has no {MANIFEST}: no export wrote it")
-    manifest = load(path)
-    if manifest.get("schema_version") not in _COUNTED_BY:
-        raise ValueError(
-            f"{path} has schema_version {manifest.get('schema_version')}, expected one of {tuple(_COUNTED_BY)}; export again"
-        )
-    return manifest
+        raise ValueError(unfinished(folder) or f"{folder} has no {MANIFEST}: no export wrote it")
+    return load_manifest(path, tuple(_COUNTED_BY), "export again")
 
 
 def count(examples: Examples, counts: dict[str, dict[str, int]], by: str = TASK) -> None:
@@ -109,18 +104,12 @@ def no_counts(names: Iterable[str]) -> dict[str, dict[str, int]]:
     return {name: dict.fromkeys(COUNTED, 0) for name in names}
 
 
-def total(counts: Iterable[Mapping[str, int]], keys: Sequence[str] = COUNTED) -> dict[str, int]:
-    """The sums of counts."""
-    counts = list(counts)
-    return {key: sum(count[key] for count in counts) for key in keys}
-
-
 def _read(
     folder: str, manifest: Mapping, read: Callable[[str], Iterator[Examples]], verify: bool
 ) -> Iterator[dict[str, np.ndarray | str]]:
     by = _COUNTED_BY[manifest["schema_version"]]
     for shard in manifest["shards"]:
-        if verify and (sentence := jobs.altered(folder, shard)):
+        if verify and (sentence := altered(folder, shard)):
             raise ValueError(f"{folder}: {sentence}; {_MEND}")
         counts = no_counts(shard[f"{by}s"])
         for examples in _readable(read(place(folder, shard["file"])), f"{folder}: {shard['file']}"):

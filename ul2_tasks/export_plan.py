@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,11 +13,12 @@ import tensorflow as tf
 from ul2_tasks.corpora import CorpusView, corpus_settings
 from ul2_tasks.export_formats import NAMES, open_format
 from ul2_tasks.identity import source_identity
-from ul2_tasks.jobs import place
+from ul2_tasks.jobs_manifest import absolute, place
+from ul2_tasks.jobs_shards import JobShard
 from ul2_tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabularies import id_shift
 
-PARTS = "_parts"
+RECORDS = "_parts"  # the name that exports of before have, too
 _MEANING = (
     "All ids in the files and here are the tokenizer's own, from 0 to vocabulary_size - 1. SeqIO's ids of this vocabulary are"
     " id_shift higher; the descriptions under pipeline count in those.",
@@ -28,6 +28,13 @@ _MEANING = (
     "No example is padded. pad_id is what SeqIO would pad with; null, where each id is a token's: then pad with any id, and mask"
     " by the example's length.",
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportShard(JobShard):
+    """A shard of an export, `number`, from 0."""
+
+    number: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,27 +54,29 @@ class Export:
     cache_dirs: Sequence[str]
 
     @property
-    def parts(self) -> str:
-        """The folder of what is known of an unfinished export."""
-        return place(self.folder, PARTS)
+    def records(self) -> str:
+        """The folder of the records of an unfinished export, see `jobs_shards`."""
+        return place(self.folder, RECORDS)
 
     @property
-    def files(self) -> list[str]:
-        """The names of the shards' files, in order."""
-        name = "{split}-{shard:05d}-of-{shards:05d}.{format}"
-        return [name.format(shard=shard, **self.arguments) for shard in range(self.arguments["shards"])]
-
-    def note(self, name: str) -> str:
-        """The path of the file that says that a shard's file of this name is written, and what is in it."""
-        return place(self.parts, f"{name}.json")
+    def shards(self) -> list[ExportShard]:
+        """All shards, in order. The name of a shard is that of its one file."""
+        names = [
+            "{split}-{number:05d}-of-{shards:05d}.{format}".format(number=number, **self.arguments)
+            for number in range(self.arguments["shards"])
+        ]
+        return [
+            ExportShard(name=name, files=(name,), folder=self.folder, records=self.records, number=number)
+            for number, name in enumerate(names)
+        ]
 
     @property
     def id_shift(self) -> int:
         """How much higher the ids of `dataset` are than those that are written."""
         return id_shift(_vocabulary(self.arguments["mixture"]))
 
-    def dataset(self, shard: int) -> tf.data.Dataset:
-        """The examples of a shard, with the names of their denoisers and tasks."""
+    def dataset(self, number: int) -> tf.data.Dataset:
+        """The examples of the shard of this number, with the names of their denoisers and tasks."""
         arguments = self.arguments
         return seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
             arguments["sequence_length"],
@@ -75,7 +84,7 @@ class Export:
             use_cached=arguments["use_cached"],
             shuffle=True,
             seed=arguments["seed"],
-            shard_info=seqio.ShardInfo(shard, arguments["shards"]),
+            shard_info=seqio.ShardInfo(number, arguments["shards"]),
             num_epochs=arguments["epochs"],
             log_mixing_proportions=False,
             passthrough_features=list(NAMES),
@@ -101,7 +110,7 @@ def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
     if arguments["mixture"] not in seqio.MixtureRegistry.names():
         raise ValueError(f"there is no mixture {arguments['mixture']!r}, only {sorted(seqio.MixtureRegistry.names())}")
     cache_dirs = seqio.get_global_cache_dirs() if arguments["use_cached"] else []
-    return Export(_absolute(output).rstrip("/"), arguments, describe(arguments), tuple(map(_absolute, cache_dirs)))
+    return Export(absolute(output).rstrip("/"), arguments, describe(arguments), tuple(map(absolute, cache_dirs)))
 
 
 def describe(arguments: Mapping[str, object]) -> dict[str, object]:
@@ -170,10 +179,6 @@ def describe_ids(arguments: Mapping[str, object]) -> dict[str, object]:
 def _vocabulary(mixture: str) -> seqio.Vocabulary:
     """That of inputs and of targets: SeqIO lets no task of a mixture have another one."""
     return seqio.MixtureRegistry.get(mixture).output_features["targets"].vocabulary
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)  # workers may be in other folders
 
 
 def _crc32(values: Iterable) -> str:
