@@ -30,6 +30,7 @@ from ul2_tasks.files import parallel_map
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs_manifest import faults, load, missing_or_resized, names_in, place, sha256, size, total
 from ul2_tasks.jobs_shards import unfinished
+from ul2_tasks.version import __version__
 from ul2_tasks.vocabularies import Mode, literal_ids, special_ids, vocabulary_identity
 
 SCHEMA_VERSION = 2
@@ -267,8 +268,6 @@ def manifest_of(
         shards: by split.
         max_documents: the limit of a smoke build.
     """
-    from ul2_tasks import __version__  # which imports this file
-
     task = seqio.TaskRegistry.get(corpus) if corpus in seqio.TaskRegistry.names() else None
     return {
         "schema_version": SCHEMA_VERSION,

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.examples import EXAMPLE, NO_TOKEN
 from ul2_tasks.export_folder import (
     COUNTED,
     MANIFEST,
@@ -37,7 +38,7 @@ from ul2_tasks.export_folder import (
     read_manifest,
     verify,
 )
-from ul2_tasks.export_formats import IDS, NAMES, NO_TOKEN, Examples, open_format
+from ul2_tasks.export_formats import NAMES, Examples, open_format
 from ul2_tasks.export_plan import RECORDS, Export, ExportShard, describe, describe_ids, plan_export
 from ul2_tasks.jobs_manifest import differences, load, names_in, place, sha256, size, total, write_manifest
 from ul2_tasks.jobs_shards import (
@@ -51,6 +52,7 @@ from ul2_tasks.jobs_shards import (
     temporary_files,
     write_shard,
 )
+from ul2_tasks.version import __version__
 
 __all__ = ["is_export", "read_examples", "read_manifest", "verify", "write_examples"]
 
@@ -195,7 +197,7 @@ def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], Non
 
 def _batches(number: int, export: Export) -> Iterator[Examples]:
     at_a_time = max(1, min(_EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME // sum(export.arguments["sequence_length"].values())))
-    padding = {**dict.fromkeys(IDS, np.int32(NO_TOKEN)), **dict.fromkeys(NAMES, "")}
+    padding = {**dict.fromkeys(EXAMPLE, np.int32(NO_TOKEN)), **dict.fromkeys(NAMES, "")}
     # Single examples would cost tf.data more than all that is done to them, and so would ragged batches.
     batches = export.dataset(number).padded_batch(at_a_time, padding_values=padding).prefetch(tf.data.AUTOTUNE)
     return map(functools.partial(Examples.from_padded, id_shift=export.id_shift), batches.as_numpy_iterator())
@@ -210,8 +212,6 @@ def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], adv
 
 def _finish(export: Export) -> dict:
     """Writes the manifest, last of all."""
-    from ul2_tasks import __version__  # which may come to import this file
-
     written = all_shards(export.shards, _listed(export))
     shards = [entry for shard in export.shards for entry in written[shard.name]]
     manifest = {
