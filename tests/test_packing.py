@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ul2_tasks.advice
+import ul2_tasks.packing
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser, chunk_length
 from ul2_tasks.advice import best_chunk_tokens, best_lengths, expected_fill, lone_span, packed_fill
 from ul2_tasks.lengths import noise_range
@@ -301,7 +302,8 @@ def test_budgets_that_no_chunk_fits_are_named(question):
         question(T5GEMMA2, {"inputs": 512, "targets": 2})
 
 
-def test_the_examples_in_the_docstrings_run():
-    results = doctest.testmod(ul2_tasks.advice)
+@pytest.mark.parametrize("module", [ul2_tasks.advice, ul2_tasks.packing])
+def test_the_examples_in_the_docstrings_run(module):
+    results = doctest.testmod(module)
     assert results.attempted > 0
     assert results.failed == 0

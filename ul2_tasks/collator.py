@@ -292,7 +292,7 @@ class UL2DataCollator:
 
 
 def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> Callable:
-    """A graph that corrupts R chunks: (tokens [N] int32, lengths [R] int64, seed [2] int64) to (tokens, lengths) of each feature."""
+    """A graph that corrupts R chunks: tokens [N] int32, lengths [R] int64, seed [2] int64 to (tokens, lengths) of each feature."""
 
     @no_autograph
     def corrupt(tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
