@@ -1,14 +1,13 @@
-"""Writes corrupted examples to files for other trainers; see `export_folder` for what comes of it, and to read it.
+"""Writes corrupted examples to files for other trainers. `export_folder` describes the folder, and reads it.
 
-Shard i of n has the examples that host i of n would train on, in their order:
+Shard i of n has the examples that host i of n would train on, in the same order:
 
     mixture.get_dataset(sequence_length, split, shuffle=True, seed=seed, num_epochs=epochs, shard_info=seqio.ShardInfo(i, n))
 
-So it ends where that ends: when the first denoiser has read its documents `epochs` times. (Rates count examples, so the others
-have read fewer of theirs by then.) The same arguments give the same bytes, whoever writes them, in whatever order.
+So it also ends where that ends: when the first denoiser has read its documents `epochs` times. (Rates count examples, so by then
+the other denoisers have read less of the corpus.) The same arguments always give the same bytes, on any number of workers.
 
-What a killed export has finished stays: a shard that is whole moves to its place, and then leaves a note in the folder `_parts`,
-which goes when the manifest, the last to come, is there.
+An export that was killed goes on where it stopped, see `jobs_shards`. The manifest is written last.
 """
 
 from __future__ import annotations
@@ -77,33 +76,35 @@ def write_examples(
 ) -> dict:
     """Writes the examples of a mixture to files, or goes on where an interrupted export stopped.
 
-    The examples are those that training would read with the same arguments, in their order; the top of this file says where an
-    epoch of a mixture ends. Memory does not grow with a shard; on a remote folder's way a shard is a local temporary file.
+    The examples are those that training would read with the same arguments, in the same order. The top of this file says where an
+    epoch of a mixture ends. Memory does not grow with the size of a shard. For a remote folder, a shard is first written to a
+    local temporary file.
 
     Args:
         mixture: the name of a mixture that `register` or `mix` returned.
-        output: a folder, new, empty, or with a part of this export; on any file system of TensorFlow's. All workers must see it.
+        output: a folder that is new or empty, or that has an unfinished export with the same arguments. It can be on any file
+            system that TensorFlow knows. All workers must see it.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
         format: "tfrecord", "parquet", "jsonl" or "arrayrecord"; see `export_formats`.
         split: of the corpus.
-        seed: others draw other examples.
+        seed: of the order and the noise.
         epochs: of the mixture, at least 1.
-        shards: files, at least 1. Each reads its own share of the corpus.
-        use_cached: whether the corpora are read from their caches, in SeqIO's cache directories. Without, each denoiser
-            tokenizes its documents anew, which takes most of the time.
-        prepare: what workers call first, so that they have the mixture too; `Registration.apply`, or the import of a module.
-        pipeline_options: of Beam. None for one shard after the other in this process, without Beam.
-        console: where progress and the summary go.
+        shards: the number of files, at least 1. Each reads its own share of the corpus.
+        use_cached: whether the corpora are read from their caches, in SeqIO's cache directories. Otherwise each denoiser
+            tokenizes its documents again, which takes most of the time.
+        prepare: is called first on each worker, to register the mixture there; `Registration.apply`, or the import of a module.
+        pipeline_options: of Beam. None to write one shard after the other in this process, without Beam.
+        console: where progress and the summary are printed; by default stderr.
 
     Returns:
         The manifest, see `read_manifest`.
 
     Raises:
         ValueError: there is no such mixture, split or format; a number is out of range; the lengths do not fit, see
-            `lengths.chunk_length`; there are too many shards for the corpus; the folder has other files, or an export with
+            `lengths.chunk_length`; there are too many shards for the corpus; or the folder has other files, or an export with
             other arguments, which are named.
         ImportError: the format, or Beam, needs a package that is not installed.
-        RuntimeError: the corpus cannot be read or a file not written; says which, and why.
+        RuntimeError: the corpus cannot be read, or a file cannot be written; says which, and why.
     """
     console = console or Console(stderr=True)
     if pipeline_options is not None:
@@ -125,7 +126,7 @@ def write_examples(
         remove_records(export.records)
         console.print(f"{export.folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
         return read_manifest(export.folder)
-    export.dataset(shards - 1)  # which raises what is wrong with it before anything is written
+    export.dataset(shards - 1)  # raises what is wrong with the arguments before anything is written
     waiting = begin(export.shards, finished, _begun(export))
     write = functools.partial(_write_shard, export=export, prepare=prepare)
     run(mixture, export.shards, waiting, write, pipeline_options, console)
@@ -135,7 +136,7 @@ def write_examples(
 
 
 def _check_folder(export: Export) -> None:
-    """Raises a ValueError unless the folder is empty, or has this export, whole or in part."""
+    """Raises a ValueError unless the folder is empty, or has this export, finished or not."""
     paths = [manifest_path(export.folder), place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
     known = [load(path) for path in paths if path and tf.io.gfile.exists(path)]
     others = sorted(names_in(export.folder) - {RECORDS})
@@ -145,13 +146,13 @@ def _check_folder(export: Export) -> None:
         if before.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"{export.folder} has an export of another version of this package; delete it, or name another folder")
         by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in _begun(export).items())
-        changes = next(filter(None, by_key), "")  # other arguments make another pipeline, of which nothing need be said
+        changes = next(filter(None, by_key), "")  # the first key says enough: other arguments also make another pipeline
         if changes:
             raise ValueError(f"{export.folder} has an export with other arguments: {changes}; delete it, or name another folder")
 
 
 def _begun(export: Export) -> dict[str, object]:
-    """What tells an export from another one."""
+    """What must be the same to go on with an export."""
     return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline}
 
 
@@ -196,14 +197,16 @@ def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], Non
 
 
 def _batches(number: int, export: Export) -> Iterator[Examples]:
+    """The examples of the shard of this number."""
     at_a_time = max(1, min(_EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME // sum(export.arguments["sequence_length"].values())))
     padding = {**dict.fromkeys(EXAMPLE, np.int32(NO_TOKEN)), **dict.fromkeys(NAMES, "")}
-    # Single examples would cost tf.data more than all that is done to them, and so would ragged batches.
+    # Batches, because each element costs tf.data more than the work on an example; and padded, because ragged batches cost as much.
     batches = export.dataset(number).padded_batch(at_a_time, padding_values=padding).prefetch(tf.data.AUTOTUNE)
     return map(functools.partial(Examples.from_padded, id_shift=export.id_shift), batches.as_numpy_iterator())
 
 
 def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], advance: Callable[[int], None]) -> Iterator[Examples]:
+    """The same batches; adds them to the counts."""
     for batch in batches:
         count(batch, counts)
         advance(len(batch))

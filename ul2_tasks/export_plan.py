@@ -1,4 +1,4 @@
-"""What an export is: its arguments, the pipeline that they name, and the files that come of it."""
+"""What an export is: its arguments, the pipeline that makes its examples, and its files."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class ExportShard(JobShard):
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """An export that is asked for.
+    """An export to be written.
 
     Attributes:
-        folder: where it goes; absolute, or of a remote file system.
+        folder: the absolute path of the folder, or one on a remote file system.
         arguments: those of `write_examples` that decide what is written, by name.
-        pipeline: what makes the examples; see `describe`.
-        cache_dirs: SeqIO's, for workers.
+        pipeline: what makes the examples, see `describe`.
+        cache_dirs: SeqIO's cache directories, for workers.
     """
 
     folder: str
@@ -92,14 +92,14 @@ class Export:
 
 
 def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
-    """What `write_examples` is asked for.
+    """The export that `write_examples` is asked for.
 
     Args:
         output: the folder.
         arguments: those of `write_examples` that decide what is written, by name.
 
     Raises:
-        ValueError: an argument is wrong; see `write_examples`.
+        ValueError: an argument is wrong, see `write_examples`.
         ImportError: the format needs a package that is not installed.
     """
     open_format(arguments["format"])
@@ -114,7 +114,7 @@ def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
 
 
 def describe(arguments: Mapping[str, object]) -> dict[str, object]:
-    """What makes the examples that these arguments name, as JSON has it: where it is the same, so are the examples."""
+    """What makes the examples of an export with these arguments, as JSON has it. If it is the same, the examples are the same."""
     mixture, split = seqio.MixtureRegistry.get(arguments["mixture"]), arguments["split"]
     tasks, others = ([task for task in of(mixture.name) if split in task.splits] for of in (denoising_tasks, other_tasks))
     if not tasks and not others:
@@ -127,8 +127,8 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
         if arguments["use_cached"]:
             read = f"cache: {source.cached().cache_identity(split)}"
         else:
-            pieces = source.list_shards(split)
-            read = f"{len(pieces)} pieces, {_crc32(pieces)}"
+            shards = source.list_shards(split)
+            read = f"{len(shards)} pieces, {_crc32(shards)}"  # the words of exports of before, which must still be gone on with
         return {**corpus_settings(source.corpus), "read": read}
 
     def describe_task(task: DenoisingTask) -> dict[str, object]:
@@ -144,7 +144,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
         }
 
     def describe_other(task: seqio.Task) -> dict[str, object]:
-        source = source_identity(task.source) or repr(task.source)  # with an address it is never taken for another one
+        source = source_identity(task.source) or repr(task.source)  # a repr with an address is never equal to another one
         return {"source": source, "rate": mixture.get_rate(task), "denoiser": None}
 
     description = {
@@ -156,7 +156,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def describe_ids(arguments: Mapping[str, object]) -> dict[str, object]:
-    """What the ids mean in an export of these arguments, as JSON has it: all that a trainer needs beside the examples."""
+    """What the ids of an export with these arguments mean, as JSON has it: all that a trainer needs beside the examples."""
     vocabulary, special = _vocabulary(arguments["mixture"]), {}
     shift = id_shift(vocabulary)
     for task in denoising_tasks(arguments["mixture"]):
@@ -177,7 +177,7 @@ def describe_ids(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def _vocabulary(mixture: str) -> seqio.Vocabulary:
-    """That of inputs and of targets: SeqIO lets no task of a mixture have another one."""
+    """The vocabulary of inputs and targets. SeqIO requires that all tasks of a mixture have the same one."""
     return seqio.MixtureRegistry.get(mixture).output_features["targets"].vocabulary
 
 
