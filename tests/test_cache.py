@@ -493,8 +493,9 @@ def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_b
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
         registry._REGISTRY.clear()
     register("cache_interrupted", source, BYTES, modes=MODES)
+    next(folder.glob("*.tfrecord-*")).unlink()  # a shard that has lost a file is written again
     assert build("cache_interrupted_corpus", str(folder.parent), console=console)["totals"]["documents"] == 400
-    assert "cache_interrupted_corpus: 2 of 8 shards are there already" in console.export_text()
+    assert "cache_interrupted_corpus: 1 of 8 shards are there already" in console.export_text()
 
 
 def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_together(tmp_path):

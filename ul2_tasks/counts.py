@@ -26,6 +26,7 @@ class Counts:
         faults: how many examples have each kind of fault, see `laws.check_laws`; `first_faults` describes the first of each kind.
         span_lengths: [L + 1] int, how many noise spans of full chunks, of L tokens, have each length.
         noise_at: [L] int, in how many full chunks each position is noise.
+        concatenates: whether the task concatenates documents before it cuts them into chunks.
         text: the fingerprints of all chunks.
         first_texts: the fingerprints of each of the first `COMPARED` chunks.
     """
@@ -48,7 +49,7 @@ class Counts:
         self.text = Fingerprints(every)
         self.first_texts: list[np.ndarray] = []
         self._every = every
-        self.joins_documents = task.preprocessors[0].keywords["merge_examples"]
+        self.concatenates = task.preprocessors[0].keywords["merge_examples"]
         self._is_text = np.ones(task.output_features["targets"].vocabulary.vocab_size, bool)
         self._is_text[list(self.special.reserved)] = False
         self._expected_of: dict[int, tuple[int, int, int]] = {}
@@ -96,7 +97,7 @@ class Counts:
         budgets = tuple(self.sequence_length[key] for key in TOKEN_FEATURES)
         if inputs > budgets[0] or targets > budgets[1]:
             self._fault("truncated", f"inputs of {inputs} tokens and targets of {targets}, the budgets are {budgets}")
-        elif chunk.size > self.full.length or (chunk.size < self.full.length and self.joins_documents):
+        elif chunk.size > self.full.length or (chunk.size < self.full.length and self.concatenates):
             self._fault("truncated", f"a chunk of {chunk.size} tokens, expected {self.full.length}")
         elif chunk.size == self.full.length and (inputs, targets) != solved:
             self._fault("truncated", f"inputs of {inputs} tokens and targets of {targets}, expected {solved}")

@@ -39,7 +39,7 @@ def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) ->
         tasks: what replaces the tasks of these names.
 
     Returns:
-        A mixture whose examples have the feature `providers.TASK` where that is asked for. It draws as many of each task, and
+        A mixture whose examples have the feature `examples.TASK` where that is asked for. It draws as many of each task, and
         leaves out, or refuses, what the mixture does.
     """
     is_ours = isinstance(mixture, DenoisingMixture)

@@ -44,3 +44,6 @@ def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:
 
 
 TOKEN_FEATURES = token_features(EXAMPLE)
+
+# For get_dataset(passthrough_features=["denoiser", "task"]): the names of an example's denoiser, "" if there is none, and task.
+DENOISER, TASK = "denoiser", "task"

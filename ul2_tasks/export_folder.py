@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from ul2_tasks.examples import TOKEN_FEATURES
+from ul2_tasks.examples import DENOISER, TASK, TOKEN_FEATURES
 from ul2_tasks.export_formats import Examples, open_format
 from ul2_tasks.jobs_manifest import altered, differences, faults, load, load_manifest, missing_or_resized, names_in, place
 from ul2_tasks.jobs_shards import unfinished
-from ul2_tasks.providers import DENOISER, TASK
 
 SCHEMA_VERSION = 2
 MANIFEST = "_manifest.json"

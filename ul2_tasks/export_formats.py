@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from ul2_tasks.examples import EXAMPLE, NO_TOKEN, TOKEN_FEATURES
+from ul2_tasks.examples import DENOISER, EXAMPLE, NO_TOKEN, TASK, TOKEN_FEATURES
 from ul2_tasks.files import open_file
-from ul2_tasks.providers import DENOISER, TASK
 
 NAMES = (DENOISER, TASK)
 TOKENS_PER_ROW_GROUP = 1 << 22  # of a Parquet file: 16 MB before compression, which is the most that is held in memory

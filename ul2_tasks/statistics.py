@@ -20,13 +20,13 @@ from rich.progress import track
 from ul2_tasks.corpora import text_tokenizer
 from ul2_tasks.counts import COLUMNS, Counts
 from ul2_tasks.drawing import drawn_mixture, quick_tasks, reads_memory
-from ul2_tasks.examples import TOKEN_FEATURES
+from ul2_tasks.examples import TASK, TOKEN_FEATURES
 from ul2_tasks.first_documents import FirstDocuments
 from ul2_tasks.identity import describe_source
 from ul2_tasks.laws import check_laws
 from ul2_tasks.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 from ul2_tasks.packing import count_rows
-from ul2_tasks.providers import TASK, DenoisingTask, denoising_tasks
+from ul2_tasks.providers import DenoisingTask, denoising_tasks
 from ul2_tasks.shared_text import pairs_that_share
 from ul2_tasks.theory import binomial_interval, chi_square_p_value, span_probabilities
 from ul2_tasks.version import __version__
@@ -224,7 +224,7 @@ def _task_statistics(
     full_examples = int(own["is_full"].sum())
     is_whole = own["chunk"] > 0
     documents_per_chunk = full.length / tokens_a_document if tokens_a_document else None
-    if documents_per_chunk and not counts.joins_documents:
+    if documents_per_chunk and not counts.concatenates:
         documents_per_chunk = min(1.0, documents_per_chunk)
     return TaskStatistics(
         task=counts.task.name,
