@@ -47,7 +47,7 @@ from ul2_tasks.jobs_shards import (
 
 MIN_FILES = 64  # of each split, as in seqio_cache_tasks: hosts share out files
 SHUFFLE_BUFFER = 10_000
-_RECORDS = "parts"  # the name that caches of before have, too
+_RECORDS = "parts"  # earlier versions used this name, too
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 

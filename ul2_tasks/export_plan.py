@@ -18,7 +18,7 @@ from ul2_tasks.jobs_shards import JobShard
 from ul2_tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabularies import id_shift
 
-RECORDS = "_parts"  # the name that exports of before have, too
+RECORDS = "_parts"  # earlier versions used this name, too
 _MEANING = (
     "All ids in the files and here are the tokenizer's own, from 0 to vocabulary_size - 1. SeqIO's ids of this vocabulary are"
     " id_shift higher; the descriptions under pipeline count in those.",
@@ -128,7 +128,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
             read = f"cache: {source.cached().cache_identity(split)}"
         else:
             shards = source.list_shards(split)
-            read = f"{len(shards)} pieces, {_crc32(shards)}"  # the words of exports of before, which must still be gone on with
+            read = f"{len(shards)} pieces, {_crc32(shards)}"  # earlier versions used this word, too
         return {**corpus_settings(source.corpus), "read": read}
 
     def describe_task(task: DenoisingTask) -> dict[str, object]:

@@ -1,15 +1,15 @@
-"""A job that writes a folder shard by shard: begun, gone on with, run here or on Beam's workers, shown while it runs.
+"""A job that writes a folder shard by shard: how it begins, resumes, runs (here or on Beam's workers) and shows its progress.
 
-The unit of work is a shard: one worker writes its files as temporary ones, renames them to their places, and then writes a
-record of them. Records are in a folder of their own, beside `begun.json`, which says what was asked for:
+The unit of work is a shard. A worker writes the files of a shard under temporary names, renames them, and then writes a record
+of them. Records have a folder of their own, with `begun.json`, which says what was asked for:
 
     FOLDER/train-00000-of-00002.parquet           a shard that is written,
     FOLDER/_parts/train-00000-of-00002.json       and its record
     FOLDER/_parts/train-00001-of-00002.1f3a.tmp   a shard that a worker is writing
     FOLDER/_parts/begun.json
 
-So a job that was killed goes on where it stopped. The job removes the folder of records when the manifest is written. A
-folder that has records and no manifest is unfinished.
+So a job that was killed goes on where it stopped. When its manifest is written, a job removes the folder of records. A folder
+that has records and no manifest is unfinished.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ul2_tasks.files import parallel_map
 from ul2_tasks.jobs_manifest import load, names_in, place, removed_on_failure, size, write_atomically
 
 BEGUN = "begun.json"
-_RECORDS = ("_parts", "parts")  # the folders of records: an export's; a cache's, and an export's before schema 2
+_RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
 _LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
 _FAILURES = (OSError, tf.errors.OpError)  # what reading and writing files raises
 
@@ -57,14 +57,14 @@ class JobShard:
 
 
 def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | None = None) -> dict[str, list[dict]]:
-    """The shards of which all files are there, with the sizes with which they were written.
+    """The shards whose files are all there, with the sizes that their records say.
 
     Args:
         shards: all shards of a job.
-        listed: entries that are known without a record, by the name of the shard.
+        listed: what is known of shards without a record, in the same form as what is returned.
 
     Returns:
-        By the name of the shard an entry for each of its files, with "file" and "bytes".
+        For each such shard, by its name, an entry for each of its files, with "file" and "bytes".
     """
     folder = shards[0].folder
     present, recorded = names_in(folder), names_in(shards[0].records)
@@ -81,10 +81,10 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]]
 
 
 def all_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | None = None) -> dict[str, list[dict]]:
-    """The same, when all shards must be finished.
+    """As `finished_shards`, at the end of a job, when all shards must be finished.
 
     Raises:
-        RuntimeError: some shards are missing here.
+        RuntimeError: some shards are not here.
     """
     finished = finished_shards(shards, listed)
     missing = [shard.name for shard in shards if shard.name not in finished]
@@ -216,7 +216,7 @@ def import_beam():
 
 
 def _entries(record: dict | list[dict]) -> list[dict]:
-    """A record is a list of the files' entries; an export's, which has one file, is that entry."""
+    """The entries of a shard's files from its record: a list, or for a shard of one file the entry itself."""
     return record if isinstance(record, list) else [record]
 
 
