@@ -108,18 +108,9 @@ def measure_examples(
     others = [task.name for task in present if task.name not in tasks]
     every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // FINGERPRINTS_A_CHUNK)
     counts = {name: Counts(task, sequence_length, every) for name, task in tasks.items()}
-    numbers = {name: number for number, name in enumerate([*tasks, *others])}
-    table = array.array("i")
-    for example in examples:
-        name = example[TASK].decode()
-        row = counts[name].add(example) if name in counts else [len(example[key]) for key in TOKEN_FEATURES]
-        table.extend((numbers[name], *row, *[0] * (len(COLUMNS) - len(row))))
-    which, *columns = np.frombuffer(table, np.int32).reshape(-1, 1 + len(COLUMNS)).T
-    drawn = dict(zip(COLUMNS, columns))
-
+    drawn, own = _count(examples, counts, [*tasks, *others])
     rates = {task.name: mixture.get_rate(task) for task in present}
     rates = {name: rate / sum(rates.values()) for name, rate in rates.items()}
-    own = {name: {key: values[which == number] for key, values in drawn.items()} for name, number in numbers.items()}
     measured = [
         _task_statistics(counts[name], own[name], drawn, rates[name], documents[task.source.corpus.name].lengths.mean())
         for name, task in tasks.items()
@@ -143,7 +134,7 @@ def measure_examples(
         version=__version__,
         split=split,
         seed=seed,
-        examples=len(which),
+        examples=len(drawn["inputs"]),
         sequence_length={key: int(sequence_length[key]) for key in TOKEN_FEATURES},
         corpus="; ".join(corpus.source for corpus in corpora),
         vocabulary="; ".join(dict.fromkeys(corpus.vocabulary for corpus in corpora)),
@@ -160,6 +151,30 @@ def measure_examples(
         shared_text=shared_text,
         laws=check_laws(list(counts.values()), measured, other_tasks, shared_text, ours),
     )
+
+
+def _count(
+    examples: Iterable[Mapping[str, np.ndarray]], counts: Mapping[str, Counts], tasks: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    """Adds the examples to the counts of their tasks.
+
+    Args:
+        examples: see `measure_examples`.
+        counts: of the denoising tasks, by name.
+        tasks: the names of all tasks.
+
+    Returns:
+        `COLUMNS` of all examples, [examples] int32 each; and the same of the examples of each task, by its name.
+    """
+    numbers = {name: number for number, name in enumerate(tasks)}
+    table = array.array("i")
+    for example in examples:
+        name = example[TASK].decode()
+        row = counts[name].add(example) if name in counts else [len(example[key]) for key in TOKEN_FEATURES]
+        table.extend((numbers[name], *row, *[0] * (len(COLUMNS) - len(row))))
+    which, *columns = np.frombuffer(table, np.int32).reshape(-1, 1 + len(COLUMNS)).T
+    drawn = dict(zip(COLUMNS, columns))
+    return drawn, {name: {key: values[which == number] for key, values in drawn.items()} for name, number in numbers.items()}
 
 
 def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask], tokens_read: int) -> Corpus:
