@@ -6,7 +6,7 @@ import re
 import setuptools
 
 HERE = pathlib.Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.*)"', (HERE / "ul2_tasks/__init__.py").read_text()).group(1)
+VERSION = re.search(r'__version__ = "(.*)"', (HERE / "ul2_tasks/version.py").read_text()).group(1)
 
 # t5 brings seqio-nightly and tfds-nightly, which write into the folders of seqio and tensorflow-datasets. pip installs
 # them first when all are installed at once, so that the wanted ones remain; tests/test_installation.py checks that.

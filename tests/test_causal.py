@@ -11,8 +11,8 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, chunk_length
 from ul2_tasks.advice import best_chunk_tokens, best_lengths
 from ul2_tasks.dissection import dissect
+from ul2_tasks.examples import DENOISER
 from ul2_tasks.memory import texts_in_memory
-from ul2_tasks.providers import DENOISER
 from ul2_tasks.report import write_report
 from ul2_tasks.samples import draw
 from ul2_tasks.statistics import measure

@@ -18,11 +18,11 @@ from support import byte_vocabulary, long_documents
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.dissection import dissect
+from ul2_tasks.examples import TASK
 from ul2_tasks.first_documents import first_documents
 from ul2_tasks.measurements import Statistics
 from ul2_tasks.memory import MemoryDataSource
 from ul2_tasks.named_vocabularies import open_vocabulary
-from ul2_tasks.providers import TASK
 from ul2_tasks.samples import draw
 from ul2_tasks.shared_text import WINDOW, Fingerprints, fingerprints
 from ul2_tasks.show import show

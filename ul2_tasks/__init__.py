@@ -11,9 +11,9 @@ from ul2_tasks.named_vocabularies import open_vocabulary
 from ul2_tasks.registry import mix, register
 from ul2_tasks.sentencepiece_vocabulary import default_vocabulary
 from ul2_tasks.sources import open_source
+from ul2_tasks.version import __version__ as __version__
 from ul2_tasks.vocabularies import embedding_rows
 
-__version__ = "0.1.0"
 __all__ = [
     "T5GEMMA2",
     "UL2",

@@ -20,7 +20,6 @@ import json
 import os
 import shlex
 import time
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
@@ -33,50 +32,43 @@ from rich.text import Text
 
 from ul2_tasks import cache
 from ul2_tasks.corpora import CorpusTask, corpus_settings
-from ul2_tasks.jobs import (
+from ul2_tasks.jobs_manifest import absolute, differences, load, names_in, place, sha256, size, write_atomically
+from ul2_tasks.jobs_shards import (
     BEGUN,
-    FAILURES,
-    differences,
+    JobShard,
+    all_shards,
+    begin,
+    finished_shards,
     import_beam,
-    in_words,
-    load,
-    names_in,
-    place,
-    progress,
-    removed_on_failure,
-    run_on_beam,
-    sha256,
-    size,
-    write_atomically,
+    remove_records,
+    run,
+    temporary_files,
+    write_shard,
 )
 
 MIN_FILES = 64  # of each split, as in seqio_cache_tasks: hosts share out files
 SHUFFLE_BUFFER = 10_000
-_RECORDS = "parts"  # the folder of an unfinished job
+_RECORDS = "parts"  # earlier versions used this name, too
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
 @dataclasses.dataclass(frozen=True)
-class InputShard:
-    """One shard of the source, and the names of the files that it becomes."""
+class SourceShard(JobShard):
+    """One shard of the source, and the files that it becomes.
+
+    Attributes:
+        corpus: the name of the corpus's task.
+        split: of the corpus.
+        number: of the shard, from 0.
+        num_shards: of the split.
+        max_documents: how many documents of it are written; None for all.
+    """
 
     corpus: str
     split: str
-    index: int
+    number: int
     num_shards: int
-    files: tuple[str, ...]
     max_documents: int | None
-    cache_dir: str
-
-    @property
-    def records(self) -> str:
-        """The folder of the records of the job, such as `done`, and of temporary files."""
-        return place(self.cache_dir, _RECORDS)
-
-    @property
-    def done(self) -> str:
-        """The file that says that this shard is written, and what is in its files."""
-        return f"{self.records}/{self.split}-{self.index:05d}-of-{self.num_shards:05d}.json"
 
 
 def build(
@@ -111,59 +103,47 @@ def build(
     console = console or Console(stderr=True)
     import_beam()
     task = _corpus_task(corpus)
-    absolute = output_dir if "://" in output_dir else os.path.abspath(output_dir)  # workers may be in other folders
-    cache_dir = os.path.join(absolute, seqio.get_task_dir_from_name(corpus))
+    cache_dir = os.path.join(absolute(output_dir), seqio.get_task_dir_from_name(corpus))
     settings = corpus_settings(task)
     if cache.is_cache(cache_dir):
         return _existing(cache_dir, corpus, settings, max_documents, console)
 
-    input_shards = list(_input_shards(task, cache_dir, max_documents))
+    shards = list(_source_shards(task, cache_dir, max_documents))
     begun = {
         "schema_version": cache.SCHEMA_VERSION,
         "settings": settings,
         "max_documents": max_documents,
-        "parts": len(input_shards),
+        "parts": len(shards),
     }
-    waiting = _begin(cache_dir, begun, input_shards)
+    waiting = _begin(cache_dir, begun, shards)
     started = time.monotonic()
-    records, to_come = place(cache_dir, _RECORDS), [os.path.basename(shard.done) for shard in waiting]
-    with progress(corpus, len(input_shards), records, to_come, console):
-        run_on_beam(pipeline_options, functools.partial(write_shard, prepare=prepare), waiting, records)
-    manifest = _finish(cache_dir, corpus, begun, input_shards)
+    run(corpus, shards, waiting, functools.partial(_write_shard, prepare=prepare), pipeline_options, console)
+    manifest = _finish(cache_dir, corpus, begun, shards)
     _summarize(manifest, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
 
 
-def write_shard(shard: InputShard, prepare: Callable[[], object]) -> str:
-    """Writes the files of one input shard, unless they are written, and returns `shard.done`. Runs on a worker.
+def _write_shard(shard: SourceShard, prepare: Callable[[], object]) -> None:
+    """Writes a shard, see `jobs_shards.write_shard`. Runs on a worker."""
 
-    Raises:
-        RuntimeError: the source cannot be read, or the files cannot be written; says which, and why.
-    """
-    if tf.io.gfile.exists(shard.done):
-        return shard.done
-    prepare()
-    try:
-        written = _write(shard, _read(shard))
-        write_atomically(shard.done, json.dumps([dataclasses.asdict(file) for file in written]))
-    except FAILURES as error:
-        name = seqio.TaskRegistry.get(shard.corpus).source.list_shards(shard.split)[shard.index]
-        where = f"{shard.corpus}, split {shard.split}, shard {shard.index + 1} of {shard.num_shards} ({name})"
-        raise RuntimeError(f"{where}: {in_words(error)}") from error
-    return shard.done
+    def where() -> str:
+        name = seqio.TaskRegistry.get(shard.corpus).source.list_shards(shard.split)[shard.number]
+        return f"{shard.corpus}, split {shard.split}, shard {shard.number + 1} of {shard.num_shards} ({name})"
+
+    write_shard(shard, prepare, lambda: _write_files(shard, _read(shard)), where)
 
 
-def _read(shard: InputShard) -> Iterator[dict[str, np.ndarray | bytes]]:
-    """The tokenized documents of an input shard, in the order in which they are written."""
+def _read(shard: SourceShard) -> Iterator[dict[str, np.ndarray | bytes]]:
+    """The tokenized documents of a shard, in the order in which they are written."""
     task = seqio.TaskRegistry.get(shard.corpus)
     present = len(task.source.list_shards(shard.split))
     if present != shard.num_shards:
         raise OSError(
             f"there were {shard.num_shards} shards when the job began, and now there are {present}; do not touch the corpus"
         )
-    seed = zlib.crc32(f"{shard.corpus}/{shard.split}/{shard.index}".encode())
+    seed = zlib.crc32(f"{shard.corpus}/{shard.split}/{shard.number}".encode())
     source = task.source.get_dataset(
-        split=shard.split, shuffle=False, seed=seed, shard_info=seqio.ShardInfo(shard.index, shard.num_shards)
+        split=shard.split, shuffle=False, seed=seed, shard_info=seqio.ShardInfo(shard.number, shard.num_shards)
     )
     if shard.max_documents is not None:
         source = source.take(shard.max_documents)
@@ -171,23 +151,19 @@ def _read(shard: InputShard) -> Iterator[dict[str, np.ndarray | bytes]]:
     return documents.shuffle(SHUFFLE_BUFFER, seed=seed).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
 
 
-def _write(shard: InputShard, documents: Iterator[dict[str, np.ndarray | bytes]]) -> list[cache.Shard]:
-    """Writes the documents to the shard's files in turn, then moves the files to their places."""
-    temporary = [place(shard.records, f"{name}.{uuid.uuid4().hex}.tmp") for name in shard.files]
+def _write_files(shard: SourceShard, documents: Iterator[dict[str, np.ndarray | bytes]]) -> list[dict]:
+    """Writes the documents to the shard's files in turn; returns what the manifest says of these files."""
     counts = [cache.no_counts() for _ in shard.files]
-    with removed_on_failure(*temporary):
+    with temporary_files(shard) as temporary:
         with contextlib.ExitStack() as open_files:
             writers = [open_files.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
             for document, (writer, count) in zip(documents, itertools.cycle(zip(writers, counts))):
                 writer.write(_serialize(document))
                 cache.count(count, document["document"].decode(), len(document["targets"]))
-        written = [
-            cache.Shard(file=name, bytes=size(path), sha256=sha256(path), **count)
+        return [
+            dataclasses.asdict(cache.Shard(file=name, bytes=size(path), sha256=sha256(path), **count))
             for name, path, count in zip(shard.files, temporary, counts)
         ]
-        for path, name in zip(temporary, shard.files):
-            tf.io.gfile.rename(path, place(shard.cache_dir, name), overwrite=True)
-    return written
 
 
 def _serialize(document: dict[str, np.ndarray | bytes]) -> bytes:
@@ -205,7 +181,7 @@ def _corpus_task(corpus: str) -> CorpusTask:
     return corpora[corpus]
 
 
-def _input_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) -> Iterator[InputShard]:
+def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) -> Iterator[SourceShard]:
     """The shards of all splits. Each becomes as many files as it takes for a split to have `MIN_FILES`."""
     for split in task.splits:
         num_shards = len(task.source.list_shards(split))
@@ -214,9 +190,19 @@ def _input_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) -
         files_each = -(-MIN_FILES // num_shards)
         count = num_shards * files_each
         names = [f"{split}.tfrecord-{file:05d}-of-{count:05d}" for file in range(count)]
-        for index in range(num_shards):
-            share = None if max_documents is None else max_documents // num_shards + (index < max_documents % num_shards)
-            yield InputShard(task.name, split, index, num_shards, tuple(names[index::num_shards]), share, cache_dir)
+        for number in range(num_shards):
+            share = None if max_documents is None else max_documents // num_shards + (number < max_documents % num_shards)
+            yield SourceShard(
+                name=f"{split}-{number:05d}-of-{num_shards:05d}",
+                files=tuple(names[number::num_shards]),
+                folder=cache_dir,
+                records=place(cache_dir, _RECORDS),
+                corpus=task.name,
+                split=split,
+                number=number,
+                num_shards=num_shards,
+                max_documents=share,
+            )
 
 
 def _existing(cache_dir: str, corpus: str, settings: dict[str, str], max_documents: int | None, console: Console) -> dict:
@@ -226,48 +212,40 @@ def _existing(cache_dir: str, corpus: str, settings: dict[str, str], max_documen
             f"{cache_dir} is complete, with max_documents {manifest['max_documents']}, not {max_documents}; delete it, or name"
             " another folder"
         )
-    _forget(cache_dir)
+    remove_records(place(cache_dir, _RECORDS))
     console.print(f"{cache_dir} is complete already, and was made with these settings", markup=False, soft_wrap=True)
     return manifest
 
 
-def _begin(cache_dir: str, begun: dict[str, object], shards: Sequence[InputShard]) -> list[InputShard]:
+def _begin(cache_dir: str, begun: dict[str, object], shards: Sequence[SourceShard]) -> list[SourceShard]:
     """Makes the folder, and returns the shards that are not written yet. Keeps those that an interrupted job has finished."""
-    path = f"{cache_dir}/{_RECORDS}/{BEGUN}"
+    path = place(place(cache_dir, _RECORDS), BEGUN)
     if tf.io.gfile.exists(path) and (changes := "; ".join(differences(load(path), begun))):
         raise ValueError(f"{cache_dir} was begun with other settings: {changes}; delete it, or name another folder")
-    tf.io.gfile.makedirs(f"{cache_dir}/{_RECORDS}")
-    waiting = [shard for shard in shards if not tf.io.gfile.exists(shard.done)]
-    _remove_files(cache_dir, but={name for shard in set(shards) - set(waiting) for name in shard.files})
-    write_atomically(path, json.dumps(begun))
-    return waiting
+    finished = finished_shards(shards)
+    _remove_files(cache_dir, but={name for shard in shards if shard.name in finished for name in shard.files})
+    return begin(shards, finished, begun)
 
 
 def _remove_files(cache_dir: str, but: set[str]) -> None:
-    """Removes what an interrupted job has left, except finished files."""
-    for folder in (cache_dir, place(cache_dir, _RECORDS)):
-        for name in names_in(folder):
-            if name.startswith("beam-temp-"):
-                tf.io.gfile.rmtree(place(folder, name))
-            elif name.endswith(".tmp") or (".tfrecord-" in name and name not in but):
-                tf.io.gfile.remove(place(folder, name))
+    """Removes the files that an interrupted job left, this one or SeqIO's own, except finished files."""
+    for name in names_in(cache_dir):
+        if name.startswith("beam-temp-"):
+            tf.io.gfile.rmtree(place(cache_dir, name))
+        elif ".tfrecord-" in name and name not in but:
+            tf.io.gfile.remove(place(cache_dir, name))
 
 
-def _forget(cache_dir: str) -> None:
-    """Removes the records of the job, which a job that was killed after `COMPLETED` has left, too."""
-    if _RECORDS in names_in(cache_dir):
-        tf.io.gfile.rmtree(place(cache_dir, _RECORDS))
-
-
-def _finish(cache_dir: str, corpus: str, begun: dict[str, object], input_shards: Sequence[InputShard]) -> dict:
+def _finish(cache_dir: str, corpus: str, begun: dict[str, object], source_shards: Sequence[SourceShard]) -> dict:
     """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
+    written = all_shards(source_shards)
     splits: dict[str, list[cache.Shard]] = {}
-    for written in input_shards:
-        splits.setdefault(written.split, []).extend(cache.Shard(**shard) for shard in load(written.done))
+    for shard in source_shards:
+        splits.setdefault(shard.split, []).extend(cache.Shard(**entry) for entry in written[shard.name])
     shards = [shard for in_split in splits.values() for shard in in_split]
     if not any(shard.tokens for shard in shards):
         _remove_files(cache_dir, but=set())
-        _forget(cache_dir)
+        remove_records(place(cache_dir, _RECORDS))
         kinds = {kind: sum(getattr(shard, kind) for shard in shards) for kind in ("records", "skipped", "empty")}
         raise ValueError(
             f"{corpus!r} has no token, so there is nothing to cache: of its {kinds['records']} records {kinds['skipped']} were"
@@ -283,7 +261,7 @@ def _finish(cache_dir: str, corpus: str, begun: dict[str, object], input_shards:
     manifest = cache.manifest_of(corpus, begun["settings"], splits, begun["max_documents"])
     cache.write_manifest(cache_dir, manifest)
     write_atomically(place(cache_dir, cache.COMPLETED), "")
-    _forget(cache_dir)
+    remove_records(place(cache_dir, _RECORDS))
     return manifest
 
 

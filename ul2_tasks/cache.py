@@ -25,9 +25,12 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
+from ul2_tasks import jobs_manifest
 from ul2_tasks.files import parallel_map
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.jobs import load, missing_or_resized, names_in, place, sha256, size, spoilt, unfinished, write_atomically
+from ul2_tasks.jobs_manifest import faults, load, missing_or_resized, names_in, place, sha256, size, total
+from ul2_tasks.jobs_shards import unfinished
+from ul2_tasks.version import __version__
 from ul2_tasks.vocabularies import Mode, SpecialTokensRequest, encodable_ids, vocabulary_identity
 
 SCHEMA_VERSION = 2
@@ -222,7 +225,7 @@ def verify(cache_dir: str) -> Iterator[str]:
     manifest = read_manifest(cache_dir)
     if manifest is None:
         raise ValueError(f"{cache_dir} has no {MANIFEST}; the first use of the cache makes it")
-    yield from spoilt(cache_dir, *_listed_and_present(cache_dir, manifest))
+    yield from faults(cache_dir, *_listed_and_present(cache_dir, manifest))
 
 
 def is_cache(folder: str) -> bool:
@@ -242,19 +245,12 @@ def read_manifest(cache_dir: str) -> dict | None:
         ValueError: it has another schema than this version of the package reads.
     """
     path = place(cache_dir, MANIFEST)
-    if not tf.io.gfile.exists(path):
-        return None
-    manifest = load(path)
-    if manifest["schema_version"] not in _READABLE:
-        raise ValueError(
-            f"{path} has schema_version {manifest['schema_version']}, expected one of {_READABLE}; write the cache again"
-        )
-    return manifest
+    return jobs_manifest.load_manifest(path, _READABLE, "write the cache again") if tf.io.gfile.exists(path) else None
 
 
 def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
-    """Writes the manifest, see `jobs.write_atomically`."""
-    write_atomically(place(cache_dir, MANIFEST), json.dumps(manifest, indent=1) + "\n")
+    """Writes the manifest of a cache; see `jobs_manifest.write_atomically`."""
+    jobs_manifest.write_manifest(place(cache_dir, MANIFEST), manifest)
 
 
 def make_manifest(cache_dir: str, corpus: str) -> dict:
@@ -293,8 +289,6 @@ def manifest_of(
         shards: the files of each split.
         max_documents: the limit of a smoke build, or None.
     """
-    from ul2_tasks import __version__  # which imports this file
-
     task = seqio.TaskRegistry.get(corpus) if corpus in seqio.TaskRegistry.names() else None
     configuration = getattr(task, "configuration", CorpusConfiguration())
     return {
@@ -404,7 +398,7 @@ def _read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
 
 
 def _totals(shards: list[Shard]) -> dict[str, int]:
-    return {key: sum(getattr(shard, key) for shard in shards) for key in (*COUNTED, "bytes")}
+    return total(map(vars, shards), (*COUNTED, "bytes"))
 
 
 def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | None:

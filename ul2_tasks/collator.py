@@ -1,4 +1,4 @@
-"""`UL2DataCollator`: lists of texts or tokens to the model inputs of Hugging Face's models, corrupted as in the pipelines."""
+"""`UL2DataCollator`: lists of texts or tokens to inputs of Hugging Face's models, corrupted as in SeqIO's pipelines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.denoisers import T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.examples import EXAMPLE
 from ul2_tasks.forks import check_process
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.hugging_face_features import RowFormat, model_inputs
@@ -25,51 +26,53 @@ if TYPE_CHECKING:
     import torch
 
 TOKENS, TEXT = "input_ids", "text"
-# TensorFlow would copy a batch to a GPU and back, for less work than that.
+# To copy a batch to a GPU and back would cost more than the work itself.
 _DEVICE = "CPU:0"
 _RAGGED = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)  # tokens and lengths of rows
 
 
 class UL2DataCollator:
-    """A collate function: examples in, a batch of corrupted examples out, as a model of `transformers` takes it.
+    """A collate function for a PyTorch DataLoader: corrupts examples, and makes a batch for a model of `transformers`.
 
         collator = UL2DataCollator("my.model", {"inputs": 512, "targets": 512})
         for batch in torch.utils.data.DataLoader(texts, batch_size=32, collate_fn=collator):
             loss = model(**batch).loss
 
-    An example is a text; or its ids, a list or an array; or a dictionary with `input_ids` or, where there are none, `text`, as a
-    stream of `datasets` gives them. (`transformers.Trainer` drops a column that its model does not know, such as `text`, unless
-    `remove_unused_columns=False`.) Each is one chunk: all of its tokens are corrupted by one denoiser, which is drawn by weight.
-    The graph is that of the pipelines, and so are the laws: n and k are exact for the length, no token is lost, no text
-    becomes a special token. What differs is that examples are neither joined nor cut. One of more than `max_tokens`
-    tokens is an error; `chunks` cuts a document:
+    An example is a text; or its ids, as a list or an array; or a dictionary with `input_ids` or else `text`, such as `datasets`
+    gives. (`transformers.Trainer` drops a column that its model does not know, such as `text`, unless
+    `remove_unused_columns=False`.) Each example is one chunk: one denoiser, drawn by weight, corrupts all of its tokens.
+    The graph is the one of SeqIO's pipelines, so the numbers of noise tokens and spans are exact for each length, no token is
+    lost, and no text becomes a special token. But examples are neither concatenated nor cut. An example of more than
+    `max_tokens` tokens is an error; `chunks` cuts a document:
 
         stream = documents.map(
             lambda batch: {"input_ids": [chunk for text in batch["text"] for chunk in collator.chunks(text)]},
             batched=True, remove_columns=documents.column_names,
         )
 
-    **Ids** are the tokenizer's own, also where SeqIO has other ones (`vocabularies.id_shift`): those of examples, of batches, of
-    `chunks`, and all among the arguments.
+    **Ids** are always the tokenizer's own, in examples, batches, `chunks` and arguments, even if the vocabulary has shifted ids for
+    SeqIO (`vocabularies.id_shift`).
 
-    **Randomness** has no state but the number of batches made. The noise of a batch is a function of `seed`, of that number, of
-    the batch's own tokens, and, in a worker of a DataLoader, of the worker's seed (`torch.utils.data.get_worker_info().seed`).
-    PyTorch draws that one for each worker, and anew for each pass over a DataLoader, from `DataLoader(generator=..)` or
-    `torch.manual_seed`. So:
+    **Randomness** has one state, the number of batches made so far. The noise of a batch is a function of `seed`, of that number,
+    of the batch's tokens, and in a worker of a DataLoader also of the worker's seed (`torch.utils.data.get_worker_info().seed`).
+    PyTorch draws a seed for each worker in each pass over a DataLoader, from `DataLoader(generator=..)` or `torch.manual_seed`.
+    So:
 
-    * Batches, passes and workers have different noise, even of the same tokens.
-    * The same seed, and with workers also the same seed of PyTorch, give the same batches in the same order.
-    * Processes that train together read different data, and so have different noise; those that read the same have the same.
-    * To go on where a run was, load `state_dict()`: exact without workers. A worker has a copy of the collator that was made
-      when the worker started, and counts its batches itself: a run that goes on with workers draws new noise.
+    * Different batches, passes and workers have different noise, even for the same tokens.
+    * The same seed gives the same batches in the same order; with workers, PyTorch's seed must be the same, too.
+    * Processes that train together read different data, and so have different noise. If they read the same data, they have the
+      same noise.
+    * `load_state_dict()` goes on where a run stopped. Without workers this is exact. A worker has its own copy of the collator,
+      made when the worker started, and counts its own batches: a run that goes on with workers draws new noise.
 
-    **Workers.** A forked process hangs in TensorFlow if that ran in the process it was forked from; here it is an error instead,
-    which says what to do. Where TensorFlow was only imported, as by this package, fork is right. The collator can be
-    pickled. It computes on the CPU alone; but a TensorFlow that finds a GPU reserves memory there when it first
-    runs: `tf.config.set_visible_devices([], "GPU")`, before that, keeps it away, and is the program's to decide.
+    **Workers.** A process that was forked after TensorFlow had run would hang in TensorFlow. This is an error here, which says
+    what to do. If TensorFlow was only imported, as by this package, a fork works. The collator can be pickled.
+
+    **GPUs.** The collator computes on the CPU. But when TensorFlow first runs, it reserves memory on every GPU that it sees. To
+    prevent that, call `tf.config.set_visible_devices([], "GPU")` before; the collator leaves this to the program.
 
     Attributes:
-        max_tokens: the longest example, in tokens, that each of the denoisers can take.
+        max_tokens: the length of the longest example, in tokens, that every denoiser can take.
     """
 
     def __init__(
@@ -92,17 +95,17 @@ class UL2DataCollator:
         """Opens the vocabulary; runs no TensorFlow.
 
         Args:
-            vocabulary, denoisers, sentinels, modes: as for `register`, but for ids, which are the tokenizer's own.
+            vocabulary, denoisers, sentinels, modes: as for `register`, but ids are the tokenizer's own.
             sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-            chunk_tokens: an upper bound for an example, where the budgets ask for more sentinels than there are.
-            seed: 0 or more.
+            chunk_tokens: an upper bound for `max_tokens`, for budgets that ask for more sentinels than there are.
+            seed: of the noise, 0 or more.
             padding, pad_to_multiple_of, decoder_start_token_id, decoder_only, pad_token_id: as for `HuggingFaceFeatureConverter`;
-                padding "max_length" is to `sequence_length`, for a decoder-only model to the sum.
-            return_tensors: "pt", PyTorch's, or "np", NumPy's.
+                padding "max_length" is to `sequence_length`, for a decoder-only model to their sum.
+            return_tensors: "pt" for PyTorch's tensors, "np" for NumPy's arrays.
 
         Raises:
-            ValueError: an argument is none of these; see `preprocessors.solve` for vocabularies without the sentinels or modes,
-                and budgets that do not fit.
+            ValueError: an argument has another value than these; the vocabulary lacks sentinels or modes; or the budgets do not
+                fit, see `preprocessors.solve`.
         """
         self._row_format = RowFormat(
             padding=padding,
@@ -124,7 +127,7 @@ class UL2DataCollator:
             _shifted(sentinels, self._shift),
             {name: _shifted(mode, self._shift) for name, mode in (modes or {}).items()},
         )
-        features = {key: seqio.Feature(vocabulary, add_eos=True) for key in ("inputs", "targets")}
+        features = {key: seqio.Feature(vocabulary, add_eos=True) for key in EXAMPLE}
         request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
         solutions = [
             solve(sequence_length, features, DenoisingConfiguration(denoiser, request, chunk_tokens))
@@ -144,15 +147,16 @@ class UL2DataCollator:
         """Makes a batch.
 
         Args:
-            examples: texts, ids [tokens], or dictionaries of these; not necessarily all alike.
+            examples: texts, ids [tokens], or dictionaries with one of these; they can be of different kinds.
 
         Returns:
-            [B, length] int64 each, as `hugging_face_features.model_inputs` has them, in the order of the examples.
+            [B, length] int64 for each model input, see `hugging_face_features.model_inputs`, in the order of the examples.
 
         Raises:
-            ValueError: there are no examples; one is empty, too long or no example at all, or has a special id. It tells which.
+            ValueError: there are no examples; or an example, which is named, is empty, too long, of another type, or has a
+                special id.
             RuntimeError: this process was forked from one in which TensorFlow had run.
-            ImportError: PyTorch's tensors are asked for, and there is no torch.
+            ImportError: return_tensors is "pt", but PyTorch is not installed.
         """
         check_process()
         chunks = self._read(examples)
@@ -171,33 +175,34 @@ class UL2DataCollator:
         return {name: from_numpy(rows) for name, rows in batch.items()}
 
     def chunks(self, document: str | Sequence[int]) -> list[np.ndarray]:
-        """Cuts a document into examples: all of its tokens, every `max_tokens` of them.
+        """Cuts a document into examples of `max_tokens` tokens each.
 
         Args:
             document: a text, or ids [tokens].
 
         Returns:
-            Arrays [tokens] int32, none of them empty, of which only the last can be shorter; of an empty document none.
+            Arrays [tokens] int32 that hold all of its tokens. Only the last can be shorter, and none is empty; an empty document
+            has no examples.
         """
         tokens = self._tokens(document, "the document") - self._shift
         return [tokens[start : start + self.max_tokens].astype(np.int32) for start in range(0, len(tokens), self.max_tokens)]
 
     def state_dict(self) -> dict[str, int]:
-        """{"batches": int}, how many were made."""
+        """{"batches": int}, the number of batches made so far."""
         return {"batches": self._batches}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Goes on where the state was taken.
 
         Raises:
-            ValueError: it is no such state.
+            ValueError: the state is not one that `state_dict` returned.
         """
         if not isinstance(state, Mapping) or not is_integer(state.get("batches"), at_least=0):
             raise ValueError(f'the state is {state!r}, expected {{"batches": how many were made}}, as state_dict() returns it')
         self._batches = int(state["batches"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_functions": None}  # graphs cannot be pickled, and are made again where they are used
+        return {**self.__dict__, "_functions": None}  # graphs cannot be pickled; they are traced again when needed
 
     def _read(self, examples: Sequence[Any]) -> list[np.ndarray]:
         if isinstance(examples, str | Mapping) or not len(examples):
@@ -226,7 +231,7 @@ class UL2DataCollator:
         return chunks
 
     def _tokens(self, example: Any, name: str) -> np.ndarray:
-        """Its ids as the vocabulary has them, [tokens] int64."""
+        """The ids of an example, [tokens] int64, shifted as SeqIO has them."""
         if isinstance(example, str):
             return np.array(self._text_vocabulary.encode(example), np.int64)
         try:
@@ -255,7 +260,7 @@ class UL2DataCollator:
         source = hashlib.blake2b(repr((self._seed, self._batches, _worker_seed())).encode(), digest_size=16)
         source.update(lengths.astype("<i8").tobytes())
         source.update(tokens.astype("<i4").tobytes())
-        # Of NumPy's randomness the one thing that never changes from version to version.
+        # SeedSequence is the only random generator of NumPy that promises the same numbers in every version.
         words = np.random.SeedSequence(int.from_bytes(source.digest(), "little")).generate_state(
             2 * len(self._denoisers) + len(lengths), np.uint64
         )
@@ -265,7 +270,13 @@ class UL2DataCollator:
         return chosen, seeds.view(np.int64).reshape(-1, 2)
 
     def _corrupted(self, chunks: Sequence[np.ndarray], chosen: np.ndarray, seeds: np.ndarray) -> list[list[np.ndarray]]:
-        """The inputs of all examples, and their targets, [tokens] int32 each."""
+        """The inputs of all examples, and their targets, [tokens] int32 each.
+
+        Args:
+            chunks: of the examples, [tokens] each.
+            chosen: [B] the number of each example's denoiser.
+            seeds: [D, 2] a seed for each denoiser.
+        """
         corrupt, _ = self._graphs()
         inputs, targets = [None] * len(chunks), [None] * len(chunks)
         for index in np.unique(chosen):
@@ -277,7 +288,7 @@ class UL2DataCollator:
         return [inputs, targets]
 
     def _graphs(self) -> tuple[list[Callable], Callable]:
-        """For each denoiser a function from chunks to examples, and one from examples to model inputs; traced once."""
+        """For each denoiser a function from chunks to examples, and one function from examples to model inputs; traced once."""
         if self._functions is None:
             corrupt = [_corruption(denoiser, special, self.max_tokens) for denoiser, special in zip(self._denoisers, self._special)]
             self._functions = corrupt, _padding(self._sequence_length, self._row_format)
@@ -285,7 +296,7 @@ class UL2DataCollator:
 
 
 def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> Callable:
-    """A graph: tokens [N] int32 and lengths [R] int64 of chunks, and a seed [2] int64, to those of inputs and of targets."""
+    """A graph that corrupts R chunks: tokens [N] int32, lengths [R] int64, seed [2] int64 to (tokens, lengths) of each feature."""
 
     @no_autograph
     def corrupt(tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
@@ -293,13 +304,13 @@ def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> 
         features = corrupt_chunks(
             chunks, tf.cast(lengths, tf.int32), seed, denoiser=denoiser, special=special, max_length=max_tokens
         )
-        return [(features[key].flat_values, features[key].row_lengths()) for key in ("inputs", "targets")]
+        return [(features[key].flat_values, features[key].row_lengths()) for key in EXAMPLE]
 
     return _graph(corrupt, *_RAGGED, tf.TensorSpec([2], tf.int64))
 
 
 def _padding(lengths: Mapping[str, int], row_format: RowFormat) -> Callable:
-    """A graph: tokens and lengths of inputs and of targets to model inputs."""
+    """A graph that pads: (tokens, lengths) of inputs and of targets to model inputs."""
 
     @no_autograph
     def pad(inputs: tf.Tensor, inputs_lengths: tf.Tensor, targets: tf.Tensor, targets_lengths: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -313,7 +324,7 @@ def _padding(lengths: Mapping[str, int], row_format: RowFormat) -> Callable:
 
 
 def _graph(function: Callable, *specs: tf.TensorSpec) -> Callable:
-    """Traced here, once and for all shapes, for the CPU."""
+    """The function as a graph for the CPU, traced now, for all shapes."""
     with tf.device(_DEVICE):
         return tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
 
@@ -323,19 +334,19 @@ def _name(number: int) -> str:
 
 
 def _shifted(ids: Any, shift: int) -> Any:
-    """Ids, or an id, as the vocabulary has them; what is no id stays what it is."""
+    """An id, or a list of ids, as SeqIO has them. A text, and None, stay as they are."""
     if ids is None or isinstance(ids, str):
         return ids
     return ids + shift if hasattr(ids, "__index__") else [id + shift for id in ids]
 
 
 def _flat(rows: Sequence[np.ndarray], shift: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rows as their tokens [N] int32, each id so much higher, and lengths [R] int64."""
+    """The tokens of all rows, [N] int32, with `shift` added, and the length of each row, [R] int64."""
     return tf.constant(np.concatenate(rows) + shift, tf.int32), tf.constant([len(row) for row in rows], tf.int64)
 
 
 def _worker_seed() -> int | None:
-    """That of this worker of a DataLoader, in which torch is there anyway."""
+    """The seed of this DataLoader worker; None in other processes. A worker has imported torch, so it is not imported here."""
     data = sys.modules.get("torch.utils.data")
     worker = data and data.get_worker_info()
     return worker.seed if worker else None

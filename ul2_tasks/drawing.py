@@ -33,7 +33,7 @@ class _StockMixture(DenoisingMixture):
 
 
 def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) -> seqio.Mixture:
-    """A mixture whose examples have the feature `providers.TASK` where that is asked for.
+    """A mixture whose examples have the feature `examples.TASK` where that is asked for.
 
     Args:
         mixture: any mixture of SeqIO's with inputs and targets.

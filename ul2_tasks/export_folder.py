@@ -1,29 +1,30 @@
-"""An export as it lies in its folder: its manifest, whether it is whole, and how it is read.
+"""The folder of an export: its manifest, whether it is whole, and how it is read. `export` writes it.
 
-A folder has a file of each shard, `SPLIT-00000-of-00008.FORMAT` .., and `_manifest.json`: tools that read a folder of Parquet
-files pass over names that begin with "_". `export` writes it.
+    FOLDER/train-00000-of-00008.parquet ..    a file for each shard
+    FOLDER/_manifest.json                     tools that read a folder of Parquet files skip names that begin with "_"
 
-In schema 1 the manifest was `manifest.json`, an example had no task, and counts were by denoiser. Such exports are read as well.
+In schema 1 the manifest was `manifest.json`, an example had no task, and examples were counted by denoiser. Exports of schema 1
+are read, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from ul2_tasks import jobs
-from ul2_tasks.export_formats import IDS, Examples, open_format
-from ul2_tasks.jobs import differences, load, missing_or_resized, names_in, place
-from ul2_tasks.providers import DENOISER, TASK
+from ul2_tasks.examples import DENOISER, TASK, TOKEN_FEATURES
+from ul2_tasks.export_formats import Examples, open_format
+from ul2_tasks.jobs_manifest import altered, differences, faults, load, load_manifest, missing_or_resized, names_in, place
+from ul2_tasks.jobs_shards import unfinished
 
 SCHEMA_VERSION = 2
 MANIFEST = "_manifest.json"
-_OLD_MANIFEST = "manifest.json"  # of schema 1; a cache's has the same name, and no list of shards
+_OLD_MANIFEST = "manifest.json"  # of schema 1. The manifest of a cache has the same name, but no list "shards".
 _COUNTED_BY = {1: DENOISER, SCHEMA_VERSION: TASK}
-COUNTED = ("examples", *(f"{key}_tokens" for key in IDS))
+COUNTED = ("examples", *(f"{key}_tokens" for key in TOKEN_FEATURES))
 _MEND = "delete what is wrong, and run the same export again, which writes what is missing"
 
 
@@ -31,18 +32,17 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, np.
     """The examples of an export, shard by shard, in the order in which they were written.
 
     Args:
-        folder: what `write_examples` wrote to.
-        verify: whether each shard's SHA-256 is compared before its first example is given, for which it is read twice. Sizes
-            and counts always are.
+        folder: of the export, as given to `write_examples`.
+        verify: whether the SHA-256 of each shard is compared before its first example is given, so that each shard is read
+            twice. Sizes and counts are always compared.
 
     Returns:
-        An iterator of {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}. What the ids mean is in the
-        manifest, under "ids". The denoiser of an example of a task that is no denoiser's is "", and so is the task in exports of
-        schema 1.
+        An iterator of {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}. The manifest says under "ids"
+        what the ids mean. The denoiser is "" where the task has none, and the task is "" in exports of schema 1.
 
     Raises:
-        ValueError: it is no finished export. Or a shard is missing, truncated, altered or too many, or holds other counts than
-            the manifest; names it.
+        ValueError: the folder has no finished export. Or a shard, which is named, is missing, truncated, altered or not in the
+            manifest, or has other counts than the manifest.
         ImportError: the format needs a package that is not installed.
     """
     manifest = read_manifest(folder)
@@ -53,18 +53,18 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, np.
 
 
 def verify(folder: str) -> Iterator[str]:
-    """Reads an export again, and gives a sentence for each shard that is missing, truncated, altered or too many."""
+    """Reads an export again. Gives a sentence for each shard that is missing, truncated or altered, or not in the manifest."""
     manifest = read_manifest(folder)
-    yield from jobs.spoilt(folder, manifest["shards"], _present(folder, manifest))
+    yield from faults(folder, manifest["shards"], _present(folder, manifest))
 
 
 def is_export(folder: str) -> bool:
-    """Whether a folder is that of a complete export."""
+    """Whether a folder has a complete export."""
     return manifest_path(folder) is not None
 
 
 def manifest_path(folder: str) -> str | None:
-    """Where an export's manifest is; None where there is none, or one of a cache."""
+    """The path of an export's manifest; None if there is no manifest, or only that of a cache."""
     new, old = place(folder, MANIFEST), place(folder, _OLD_MANIFEST)
     if tf.io.gfile.exists(new):
         return new
@@ -74,45 +74,38 @@ def manifest_path(folder: str) -> str | None:
 def read_manifest(folder: str) -> dict:
     """The manifest of an export, as JSON has it.
 
-    "arguments" are those of `write_examples`. "pipeline" is what made the examples: of each corpus the vocabulary and source, of
-    each task the denoiser, its rate, mode and full chunk. "ids" says what ids mean: those of sentinels, modes, EOS and padding,
-    and how many there are. "shards" has of each file, in order, "bytes", "sha256", "examples", "inputs_tokens",
-    "targets_tokens", and under "tasks" the last three of each task. "totals" are the sums.
+    * "arguments": those of `write_examples`.
+    * "pipeline": what made the examples. The vocabulary and source of each corpus; the denoiser, rate, mode and full chunk of
+      each task.
+    * "ids": what the ids mean. The ids of sentinels, modes, EOS and padding, and how many ids there are.
+    * "shards": for each file, in order, "file", "bytes", "sha256", "examples", "inputs_tokens", "targets_tokens", and under
+      "tasks" the last three for each task.
+    * "totals": the sums over the shards.
 
     Raises:
-        ValueError: there is no such folder; no manifest in it; one of another schema than this version of the package reads.
+        ValueError: there is no such folder; or it has no manifest; or the manifest has a schema that this version of the package
+            cannot read.
     """
     if not tf.io.gfile.isdir(folder):
         raise ValueError(f"there is no folder {folder!r}; expected one that `ul2 export` wrote")
     path = manifest_path(folder)
     if path is None:
-        raise ValueError(jobs.unfinished(folder) or f"{folder} has no {MANIFEST}: no export wrote it")
-    manifest = load(path)
-    if manifest.get("schema_version") not in _COUNTED_BY:
-        raise ValueError(
-            f"{path} has schema_version {manifest.get('schema_version')}, expected one of {tuple(_COUNTED_BY)}; export again"
-        )
-    return manifest
+        raise ValueError(unfinished(folder) or f"{folder} has no {MANIFEST}: no export wrote it")
+    return load_manifest(path, tuple(_COUNTED_BY), "export again")
 
 
 def count(examples: Examples, counts: dict[str, dict[str, int]], by: str = TASK) -> None:
-    """Adds examples to the counts of their tasks, or of their denoisers."""
+    """Adds examples to the counts of their tasks, or (`by=DENOISER`) of their denoisers."""
     for name in np.unique(examples.names[by]):
         own, is_own = counts.setdefault(str(name), dict.fromkeys(COUNTED, 0)), examples.names[by] == name
         own["examples"] += int(is_own.sum())
-        for key in IDS:
+        for key in TOKEN_FEATURES:
             own[f"{key}_tokens"] += int(examples.lengths[key][is_own].sum())
 
 
 def no_counts(names: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Counts to begin with, for tasks or denoisers of these names."""
+    """Counts of 0, for tasks or denoisers of these names."""
     return {name: dict.fromkeys(COUNTED, 0) for name in names}
-
-
-def total(counts: Iterable[Mapping[str, int]], keys: Sequence[str] = COUNTED) -> dict[str, int]:
-    """The sums of counts."""
-    counts = list(counts)
-    return {key: sum(count[key] for count in counts) for key in keys}
 
 
 def _read(
@@ -120,7 +113,7 @@ def _read(
 ) -> Iterator[dict[str, np.ndarray | str]]:
     by = _COUNTED_BY[manifest["schema_version"]]
     for shard in manifest["shards"]:
-        if verify and (sentence := jobs.altered(folder, shard)):
+        if verify and (sentence := altered(folder, shard)):
             raise ValueError(f"{folder}: {sentence}; {_MEND}")
         counts = no_counts(shard[f"{by}s"])
         for examples in _readable(read(place(folder, shard["file"])), f"{folder}: {shard['file']}"):
@@ -132,7 +125,7 @@ def _read(
 
 
 def _readable(batches: Iterator[Examples], where: str) -> Iterator[Examples]:
-    """The same, but what cannot be read raises one kind of error."""
+    """The same examples. Whatever the format's reader raises becomes a ValueError that names the file."""
     try:
         yield from batches
     except (OSError, RuntimeError, ValueError, LookupError, pa.ArrowException, tf.errors.OpError) as error:

@@ -1,8 +1,8 @@
-"""Files of examples: TFRecord, Parquet, JSON Lines, ArrayRecord. Each is written and read some examples at a time.
+"""Files of examples: TFRecord, Parquet, JSON Lines and ArrayRecord, written and read some examples at a time.
 
-In all of them an example is its ids, `inputs` and `targets`, and two names, that of its `denoiser` and that of its `task`: in
-TFRecord and ArrayRecord as a serialized tf.train.Example, in Parquet as a row, in JSON Lines as an object. None pads. The same
-examples give the same bytes. (Exports of schema 1 have no task; it is read as "".)
+An example has its features, `inputs` and `targets`, and two names: that of its `denoiser` and that of its `task`. TFRecord and
+ArrayRecord hold it as a serialized tf.train.Example, Parquet as a row, JSON Lines as an object. No format pads. The same
+examples always give the same bytes. (Exports of schema 1 have no task; it is read as "".)
 """
 
 from __future__ import annotations
@@ -19,24 +19,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
+from ul2_tasks.examples import DENOISER, EXAMPLE, NO_TOKEN, TASK, TOKEN_FEATURES
 from ul2_tasks.files import open_file
-from ul2_tasks.providers import DENOISER, TASK
 
-IDS = ("inputs", "targets")
 NAMES = (DENOISER, TASK)
-NO_TOKEN = -1  # what examples of a batch are padded with; no id is negative
-TOKENS_PER_ROW_GROUP = 1 << 22  # of a Parquet file: 16 MB before compression, the most that is held of it
-_EXAMPLES_AT_A_TIME = 128  # that are read
+TOKENS_PER_ROW_GROUP = 1 << 22  # of a Parquet file: 16 MB before compression, which is the most that is held in memory
+_EXAMPLES_AT_A_TIME = 128  # when a file is read
 
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """Some examples, one after the other.
+    """N examples, one after the other.
 
     Attributes:
-        ids: of `inputs` and of `targets` all tokens, [tokens] int32.
-        lengths: of both, those of each example, [N] int.
-        names: of `denoiser` and of `task`, [N] str; of a task that is no denoiser's the denoiser is "".
+        ids: [tokens] for each feature, the values of all examples, of the feature's type.
+        lengths: [N] int for each feature of tokens, the tokens of each example.
+        names: [N] str for `denoiser` and for `task`. The denoiser is "" where the task has none.
     """
 
     ids: Mapping[str, np.ndarray]
@@ -45,32 +43,33 @@ class Examples:
 
     @classmethod
     def from_padded(cls, batch: Mapping[str, np.ndarray], id_shift: int = 0) -> Examples:
-        """Of a batch that SeqIO's pipelines made.
+        """The examples of a batch that SeqIO's pipelines made, with the tokenizer's own ids.
 
         Args:
-            batch: of both features [N, T] int32, padded with `NO_TOKEN`, and the names, [N] bytes.
-            id_shift: how much higher its ids are than the tokenizer's, see `vocabularies.id_shift`.
+            batch: [N, T] for each feature, padded with `NO_TOKEN`, and [N] bytes for each name.
+            id_shift: how much higher the batch's ids are than the tokenizer's, see `vocabularies.id_shift`.
 
         Raises:
-            ValueError: there is padding within an example, of which the tokenizer has no id.
+            ValueError: an example has padding among its tokens, for which the tokenizer has no id.
         """
-        is_token = {key: batch[key] != NO_TOKEN for key in IDS}
-        ids = {key: batch[key][is_token[key]] - np.int32(id_shift) for key in IDS}
-        for key in IDS:
+        is_token = {key: batch[key] != NO_TOKEN for key in TOKEN_FEATURES}
+        ids = {key: batch[key][is_token[feature.per_token_of]] for key, feature in EXAMPLE.items()}
+        for key in TOKEN_FEATURES:
+            ids[key] = ids[key] - np.int32(id_shift)
             if (ids[key] < 0).any():
                 tasks = sorted({name.decode() for name in batch[TASK][((batch[key] < id_shift) & is_token[key]).any(axis=1)]})
                 raise ValueError(f"{key} of {tasks} have SeqIO's padding, id 0, among their tokens; leave it out of the examples")
         return cls(
             ids=ids,
-            lengths={key: is_token[key].sum(axis=1) for key in IDS},
+            lengths={key: is_token[key].sum(axis=1) for key in TOKEN_FEATURES},
             names={key: np.char.decode(batch[key].astype(bytes), "utf-8") for key in NAMES},
         )
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray | str]]:
         """Each example: {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}."""
-        rows = (np.split(self.ids[key], np.cumsum(self.lengths[key])[:-1]) for key in IDS)
+        rows = (np.split(self.ids[key], np.cumsum(self.lengths[feature.per_token_of])[:-1]) for key, feature in EXAMPLE.items())
         for example in zip(*rows, *(self.names[key].tolist() for key in NAMES)):
-            yield dict(zip((*IDS, *NAMES), example))
+            yield dict(zip((*EXAMPLE, *NAMES), example))
 
     def __len__(self) -> int:
         return len(self.names[TASK])
@@ -78,18 +77,18 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How examples become a local file, and are read from a file of any file system."""
+    """How examples are written to a local file, and read from a file on any file system."""
 
     write: Callable[[str, Iterable[Examples]], None]
     read: Callable[[str], Iterator[Examples]]
 
 
 def open_format(name: str) -> Format:
-    """The format of this name, which is also how its files' names end.
+    """The format of this name. The names of its files end with the same name.
 
     Raises:
-        ValueError: there is none.
-        ImportError: it needs a package that is not installed.
+        ValueError: there is no such format.
+        ImportError: the format needs a package that is not installed.
     """
     if name not in FORMATS:
         raise ValueError(f"the format is {name!r}, expected one of {sorted(FORMATS)}")
@@ -111,13 +110,13 @@ def _read_tfrecord(path: str) -> Iterator[Examples]:
 
 
 def _write_array_record(path: str, batches: Iterable[Examples]) -> None:
-    # Each record for itself, as random access wants it, and as TFDS writes them.
+    # Groups of one record, as random access needs and as TFDS writes them.
     try:
         with contextlib.closing(_array_record().ArrayRecordWriter(path, "group_size:1")) as writer:
             for batch in batches:
                 for example in batch:
                     writer.write(_serialize(example))
-    except RuntimeError as error:  # what its C++ has for a file that cannot be written
+    except RuntimeError as error:  # raised by its C++ code if a file cannot be written
         raise OSError(str(error)) from error
 
 
@@ -129,7 +128,8 @@ def _read_array_record(path: str) -> Iterator[Examples]:
 
 
 def _write_parquet(path: str, batches: Iterable[Examples]) -> None:
-    schema = pa.schema([*((key, pa.list_(pa.int32())) for key in IDS), *((key, pa.string()) for key in NAMES)])
+    lists = ((key, pa.list_(pa.from_numpy_dtype(feature.dtype))) for key, feature in EXAMPLE.items())
+    schema = pa.schema([*lists, *((key, pa.string()) for key in NAMES)])
     with pq.ParquetWriter(path, schema) as writer:
         held: list[pa.RecordBatch] = []
         tokens = 0
@@ -139,9 +139,9 @@ def _write_parquet(path: str, batches: Iterable[Examples]) -> None:
             writer.write_table(table, row_group_size=max(1, len(table)))
 
         for batch in batches:
-            columns = [*(_list_array(batch, key) for key in IDS), *(pa.array(batch.names[key]) for key in NAMES)]
+            columns = [*(_list_array(batch, key) for key in EXAMPLE), *(pa.array(batch.names[key]) for key in NAMES)]
             held.append(pa.record_batch(columns, schema=schema))
-            tokens += sum(len(batch.ids[key]) for key in IDS)
+            tokens += sum(len(batch.ids[key]) for key in TOKEN_FEATURES)
             if tokens >= TOKENS_PER_ROW_GROUP:
                 write_row_group()
                 held, tokens = [], 0
@@ -152,12 +152,12 @@ def _write_parquet(path: str, batches: Iterable[Examples]) -> None:
 def _read_parquet(path: str) -> Iterator[Examples]:
     with open_file(path) as file:
         for batch in pq.ParquetFile(file).iter_batches(batch_size=_EXAMPLES_AT_A_TIME):
-            columns = {key: batch.column(key) for key in IDS}
+            columns = {key: batch.column(key) for key in EXAMPLE}
             none = [""] * len(batch)
             yield Examples(
-                # A copy can be written to, as those that read arrays expect.
-                ids={key: np.array(column.flatten(), np.int32) for key, column in columns.items()},
-                lengths={key: np.array(column.value_lengths(), np.int64) for key, column in columns.items()},
+                # Copies, because readers expect arrays that can be written to.
+                ids={key: np.array(column.flatten(), EXAMPLE[key].dtype) for key, column in columns.items()},
+                lengths={key: np.array(columns[key].value_lengths(), np.int64) for key in TOKEN_FEATURES},
                 names={
                     key: np.array(batch.column(key).to_pylist() if key in batch.schema.names else none, np.str_) for key in NAMES
                 },
@@ -168,7 +168,7 @@ def _write_jsonl(path: str, batches: Iterable[Examples]) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for batch in batches:
             for example in batch:
-                row = {key: example[key].tolist() for key in IDS} | {key: example[key] for key in NAMES}
+                row = {key: example[key].tolist() for key in EXAMPLE} | {key: example[key] for key in NAMES}
                 file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
@@ -176,29 +176,29 @@ def _read_jsonl(path: str) -> Iterator[Examples]:
     with open_file(path) as file:
         for line in file:
             row = json.loads(line)
-            ids = {key: np.array(row[key], np.int32) for key in IDS}
+            ids = {key: np.array(row[key], feature.dtype) for key, feature in EXAMPLE.items()}
             names = {key: np.array([row.get(key, "")]) for key in NAMES}
-            yield Examples(ids, {key: np.array([len(ids[key])]) for key in IDS}, names)
+            yield Examples(ids, {key: np.array([len(ids[key])]) for key in TOKEN_FEATURES}, names)
 
 
 def _list_array(batch: Examples, key: str) -> pa.ListArray:
-    starts = np.concatenate([[0], np.cumsum(batch.lengths[key])]).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(batch.lengths[EXAMPLE[key].per_token_of])]).astype(np.int32)
     return pa.ListArray.from_arrays(starts, batch.ids[key])
 
 
 def _serialize(example: Mapping[str, np.ndarray | str]) -> bytes:
-    features = {key: tf.train.Feature(int64_list=tf.train.Int64List(value=example[key].tolist())) for key in IDS}
+    features = {key: tf.train.Feature(int64_list=tf.train.Int64List(value=example[key].tolist())) for key in EXAMPLE}
     features |= {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[example[key].encode()])) for key in NAMES}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
 
 
 def _parse(records: tf.Tensor) -> Examples:
-    """Of serialized tf.Examples, [N] string."""
-    ragged = {key: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for key in IDS}
+    """The examples of serialized tf.train.Examples, [N] string."""
+    ragged = {key: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for key in EXAMPLE}
     parsed = tf.io.parse_example(records, ragged | {key: tf.io.FixedLenFeature([], tf.string, "") for key in NAMES})
     return Examples(
-        ids={key: parsed[key].flat_values.numpy().astype(np.int32) for key in IDS},
-        lengths={key: parsed[key].row_lengths().numpy() for key in IDS},
+        ids={key: parsed[key].flat_values.numpy().astype(feature.dtype) for key, feature in EXAMPLE.items()},
+        lengths={key: parsed[key].row_lengths().numpy() for key in TOKEN_FEATURES},
         names={key: np.array([name.decode() for name in parsed[key].numpy()], np.str_) for key in NAMES},
     )
 

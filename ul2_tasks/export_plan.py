@@ -1,10 +1,9 @@
-"""What an export is: its arguments, the pipeline that they name, and the files that come of it."""
+"""What an export is: its arguments, the pipeline that makes its examples, and its files."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,11 +13,12 @@ import tensorflow as tf
 from ul2_tasks.corpora import CorpusView, corpus_settings
 from ul2_tasks.export_formats import NAMES, open_format
 from ul2_tasks.identity import source_identity
-from ul2_tasks.jobs import place
+from ul2_tasks.jobs_manifest import absolute, place
+from ul2_tasks.jobs_shards import JobShard
 from ul2_tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabularies import id_shift
 
-PARTS = "_parts"
+RECORDS = "_parts"  # earlier versions used this name, too
 _MEANING = (
     "All ids in the files and here are the tokenizer's own, from 0 to vocabulary_size - 1. SeqIO's ids of this vocabulary are"
     " id_shift higher; the descriptions under pipeline count in those.",
@@ -31,14 +31,21 @@ _MEANING = (
 
 
 @dataclasses.dataclass(frozen=True)
+class ExportShard(JobShard):
+    """A shard of an export, `number`, from 0."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Export:
-    """An export that is asked for.
+    """An export to be written.
 
     Attributes:
-        folder: where it goes; absolute, or of a remote file system.
+        folder: the absolute path of the folder, or one on a remote file system.
         arguments: those of `write_examples` that decide what is written, by name.
-        pipeline: what makes the examples; see `describe`.
-        cache_dirs: SeqIO's, for workers.
+        pipeline: what makes the examples, see `describe`.
+        cache_dirs: SeqIO's cache directories, for workers.
     """
 
     folder: str
@@ -47,27 +54,29 @@ class Export:
     cache_dirs: Sequence[str]
 
     @property
-    def parts(self) -> str:
-        """The folder of what is known of an unfinished export."""
-        return place(self.folder, PARTS)
+    def records(self) -> str:
+        """The folder of the records of an unfinished export, see `jobs_shards`."""
+        return place(self.folder, RECORDS)
 
     @property
-    def files(self) -> list[str]:
-        """The names of the shards' files, in order."""
-        name = "{split}-{shard:05d}-of-{shards:05d}.{format}"
-        return [name.format(shard=shard, **self.arguments) for shard in range(self.arguments["shards"])]
-
-    def note(self, name: str) -> str:
-        """The path of the file that says that a shard's file of this name is written, and what is in it."""
-        return place(self.parts, f"{name}.json")
+    def shards(self) -> list[ExportShard]:
+        """All shards, in order. The name of a shard is that of its one file."""
+        names = [
+            "{split}-{number:05d}-of-{shards:05d}.{format}".format(number=number, **self.arguments)
+            for number in range(self.arguments["shards"])
+        ]
+        return [
+            ExportShard(name=name, files=(name,), folder=self.folder, records=self.records, number=number)
+            for number, name in enumerate(names)
+        ]
 
     @property
     def id_shift(self) -> int:
         """How much higher the ids of `dataset` are than those that are written."""
         return id_shift(_vocabulary(self.arguments["mixture"]))
 
-    def dataset(self, shard: int) -> tf.data.Dataset:
-        """The examples of a shard, with the names of their denoisers and tasks."""
+    def dataset(self, number: int) -> tf.data.Dataset:
+        """The examples of the shard of this number, with the names of their denoisers and tasks."""
         arguments = self.arguments
         return seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
             arguments["sequence_length"],
@@ -75,7 +84,7 @@ class Export:
             use_cached=arguments["use_cached"],
             shuffle=True,
             seed=arguments["seed"],
-            shard_info=seqio.ShardInfo(shard, arguments["shards"]),
+            shard_info=seqio.ShardInfo(number, arguments["shards"]),
             num_epochs=arguments["epochs"],
             log_mixing_proportions=False,
             passthrough_features=list(NAMES),
@@ -83,14 +92,14 @@ class Export:
 
 
 def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
-    """What `write_examples` is asked for.
+    """The export that `write_examples` is asked for.
 
     Args:
         output: the folder.
         arguments: those of `write_examples` that decide what is written, by name.
 
     Raises:
-        ValueError: an argument is wrong; see `write_examples`.
+        ValueError: an argument is wrong, see `write_examples`.
         ImportError: the format needs a package that is not installed.
     """
     open_format(arguments["format"])
@@ -101,11 +110,11 @@ def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
     if arguments["mixture"] not in seqio.MixtureRegistry.names():
         raise ValueError(f"there is no mixture {arguments['mixture']!r}, only {sorted(seqio.MixtureRegistry.names())}")
     cache_dirs = seqio.get_global_cache_dirs() if arguments["use_cached"] else []
-    return Export(_absolute(output).rstrip("/"), arguments, describe(arguments), tuple(map(_absolute, cache_dirs)))
+    return Export(absolute(output).rstrip("/"), arguments, describe(arguments), tuple(map(absolute, cache_dirs)))
 
 
 def describe(arguments: Mapping[str, object]) -> dict[str, object]:
-    """What makes the examples that these arguments name, as JSON has it: where it is the same, so are the examples."""
+    """What makes the examples of an export with these arguments, as JSON has it. If it is the same, the examples are the same."""
     mixture, split = seqio.MixtureRegistry.get(arguments["mixture"]), arguments["split"]
     tasks, others = ([task for task in of(mixture.name) if split in task.splits] for of in (denoising_tasks, other_tasks))
     if not tasks and not others:
@@ -118,8 +127,8 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
         if arguments["use_cached"]:
             read = f"cache: {source.cached().cache_identity(split)}"
         else:
-            pieces = source.list_shards(split)
-            read = f"{len(pieces)} pieces, {_crc32(pieces)}"
+            shards = source.list_shards(split)
+            read = f"{len(shards)} pieces, {_crc32(shards)}"  # earlier versions used this word, too
         return {**corpus_settings(source.corpus), "read": read}
 
     def describe_task(task: DenoisingTask) -> dict[str, object]:
@@ -135,7 +144,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
         }
 
     def describe_other(task: seqio.Task) -> dict[str, object]:
-        source = source_identity(task.source) or repr(task.source)  # with an address it is never taken for another one
+        source = source_identity(task.source) or repr(task.source)  # a repr with an address is never equal to another one
         return {"source": source, "rate": mixture.get_rate(task), "denoiser": None}
 
     description = {
@@ -147,7 +156,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def describe_ids(arguments: Mapping[str, object]) -> dict[str, object]:
-    """What the ids mean in an export of these arguments, as JSON has it: all that a trainer needs beside the examples."""
+    """What the ids of an export with these arguments mean, as JSON has it: all that a trainer needs beside the examples."""
     vocabulary, special = _vocabulary(arguments["mixture"]), {}
     shift = id_shift(vocabulary)
     for task in denoising_tasks(arguments["mixture"]):
@@ -168,12 +177,8 @@ def describe_ids(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def _vocabulary(mixture: str) -> seqio.Vocabulary:
-    """That of inputs and of targets: SeqIO lets no task of a mixture have another one."""
+    """The vocabulary of inputs and targets. SeqIO requires that all tasks of a mixture have the same one."""
     return seqio.MixtureRegistry.get(mixture).output_features["targets"].vocabulary
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)  # workers may be in other folders
 
 
 def _crc32(values: Iterable) -> str:

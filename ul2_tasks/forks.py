@@ -1,4 +1,4 @@
-"""Processes that were forked from one in which TensorFlow had run: it would hang there, so it is an error instead."""
+"""Refuses to run TensorFlow in a process that was forked from one in which it had run, because it would hang there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _forked_from_tensorflow = False
 
 
 def check_process() -> None:
-    """Raises a RuntimeError where TensorFlow would hang: in a process forked from one in which it had run."""
+    """Raises a RuntimeError in a process that was forked from one in which TensorFlow had run."""
     if _forked_from_tensorflow:
         raise RuntimeError(
             f"process {os.getpid()} was forked from one in which TensorFlow had run, and would hang; give the DataLoader"
@@ -20,13 +20,13 @@ def check_process() -> None:
 
 
 def tensorflow_has_run() -> bool:
-    """Whether TensorFlow has run an op in this process, and so has seen its devices and started its threads."""
+    """Whether TensorFlow has run an op in this process: if so, it knows its devices and has started threads."""
     return context.context()._initialized
 
 
-def _note_fork() -> None:
+def _remember_fork() -> None:
     global _forked_from_tensorflow
     _forked_from_tensorflow = tensorflow_has_run()
 
 
-os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=_remember_fork)

@@ -1,6 +1,6 @@
-"""Examples to what Hugging Face's models take, a batch at a time: `HuggingFaceFeatureConverter`, and the function that pads.
+"""Turns examples into the inputs of Hugging Face's models, a batch at a time: `HuggingFaceFeatureConverter`.
 
-inputs            5 6 1             targets  7 8 9 1               rounded up to a multiple of 4
+inputs            5 6 1             targets  7 8 9 1               here each row is padded to a multiple of 4
 
 an encoder-decoder model's          a decoder-only model's
 input_ids              5 6 1 0      input_ids              5    6    1 7 8 9 1 0
@@ -9,7 +9,7 @@ decoder_input_ids      0 7 8 9      labels              -100 -100 -100 7 8 9 1 -
 decoder_attention_mask 1 1 1 1
 labels                 7 8 9 1
 
-Ids are the tokenizer's own here: where a vocabulary has shifted them for SeqIO (`vocabularies.id_shift`), that is undone.
+The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`vocabularies.id_shift`), the shift is undone.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
+from ul2_tasks.examples import EXAMPLE, NO_TOKEN
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabularies import id_shift, stated_id_shift
 
-IGNORED = -100  # the label of a place without loss, of PyTorch's cross entropy and of Transformers
+IGNORED = -100  # the label of a position without loss, for PyTorch's cross entropy and for Transformers
 PADDINGS = ("longest", "max_length")
-
-_NO_TOKEN = -1  # fills up the examples of a batch: 0 could be a token of a task that is not ours
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,14 +35,14 @@ class RowFormat:
     """How examples become rows of model inputs.
 
     Attributes:
-        padding: "longest", to the batch's longest, rounded up to a multiple; "max_length", to the lengths that are given.
+        padding: "longest", to the longest of the batch, rounded up to a multiple; "max_length", to the lengths that are given.
         pad_to_multiple_of: that multiple, in tokens, at least 1.
-        pad_token_id: what fills up the rows of ids, where the masks are 0.
-        decoder_start_token_id: what the decoder reads before the first target.
-        decoder_only: one row `[inputs; targets]` for an example, instead of one for the encoder and one for the decoder.
+        pad_token_id: the id that pads rows of ids; the masks are 0 there.
+        decoder_start_token_id: the id that the decoder reads before the first target.
+        decoder_only: whether an example is one row, `[inputs; targets]`, instead of one for the encoder and one for the decoder.
 
     Raises:
-        ValueError: one of them is something else; it says which.
+        ValueError: an attribute has another value than these; says which.
     """
 
     padding: str
@@ -71,7 +70,7 @@ class RowFormat:
         return "input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The fixed length of each model input, in tokens, where inputs and targets have these."""
+        """The length of each model input with padding "max_length", in tokens, for these lengths of inputs and targets."""
         if self.decoder_only:
             return dict.fromkeys(self.names, lengths["inputs"] + lengths["targets"])
         return {name: lengths["inputs" if name in ("input_ids", "attention_mask") else "targets"] for name in self.names}
@@ -81,25 +80,24 @@ class RowFormat:
 def model_inputs(
     inputs: tf.RaggedTensor, targets: tf.RaggedTensor, lengths: Mapping[str, int], row_format: RowFormat
 ) -> dict[str, tf.Tensor]:
-    """The model inputs of a batch. Nothing is cut: no example may be longer than `lengths` where these are the rows'.
+    """The model inputs of a batch. Nothing is cut: with padding "max_length" no example may be longer than `lengths`.
 
     Args:
         inputs, targets: [B, tokens] int32, the examples, in the tokenizer's own ids.
         lengths: {"inputs": int, "targets": int}, in tokens; only for padding "max_length".
-        row_format: the rows' format.
+        row_format: of the rows.
 
     Returns:
-        [B, length] int32 each. Of an encoder-decoder model, where T5's layout is followed (arXiv 1910.10683, as
-        `transformers` has it):
+        [B, length] int32 each. For an encoder-decoder model, as T5's in `transformers` (arXiv 1910.10683):
             input_ids: the inputs, padded with the pad id.
-            attention_mask: 1 where the inputs are, otherwise 0.
+            attention_mask: 1 for inputs, 0 for padding.
             labels: the targets, padded with -100.
-            decoder_input_ids: the targets, padded with the pad id, one place later, after the start id: what
-                `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels.
-            decoder_attention_mask: 1 where the labels are targets, otherwise 0.
-        Of a decoder-only model, which shifts the labels itself:
+            decoder_input_ids: the targets, padded with the pad id and shifted right by one place, after the start id. This is
+                what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels.
+            decoder_attention_mask: 1 where the labels are targets, 0 for padding.
+        For a decoder-only model, which shifts the labels itself:
             input_ids: the inputs and then the targets, padded with the pad id.
-            attention_mask: 1 where these are, otherwise 0.
+            attention_mask: 1 for inputs and targets, 0 for padding.
             labels: the targets in their places, -100 elsewhere.
     """
     fixed = row_format.row_lengths(lengths)
@@ -132,7 +130,7 @@ def model_inputs(
 
 
 class HuggingFaceFeatureConverter(seqio.FeatureConverter):
-    """A SeqIO converter to what `transformers` takes, an encoder-decoder model or a decoder-only one. See `model_inputs`.
+    """A SeqIO converter for models of `transformers`, encoder-decoder or decoder-only. See `model_inputs` for what it gives.
 
         dataset = seqio.get_dataset(
             "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32), num_epochs=None, seed=0
@@ -140,17 +138,17 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         for batch in dataset.as_numpy_iterator():
             loss = model(**{key: torch.tensor(value).long() for key, value in batch.items()}).loss
 
-    With padding "longest" an element is a batch, [B, length] int32 of each model input: SeqIO batches only after the converter,
-    and rows of equal lengths alone. So batch_size is given here, and not to `seqio.get_dataset`. The last batch of an epoch that
-    ends is smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches them.
+    With padding "longest" an element of the dataset is a batch, [B, length] int32 for each model input. SeqIO batches only after
+    the converter, and only rows of equal lengths, so give batch_size here and not to `seqio.get_dataset`. If the dataset ends,
+    its last batch can be smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches.
 
-    Works on any task and mixture with int32 `inputs` and `targets`, which `task_feature_lengths` bounds; other features are left
-    behind. An example that is longer than these, or has no inputs or no targets, ends the iteration with an error that tells its
-    number in the dataset, which counts on over epochs. Nothing is cut here. But SeqIO itself trims the examples of tasks that
-    are not ours before it converts them, without a word: give `seqio.get_dataset` `trim_output_features=False`.
+    It converts any task or mixture with int32 `inputs` and `targets`, and drops other features. An example that is longer than
+    `task_feature_lengths`, or that has no inputs or no targets, is an error that says the number of the example in the dataset
+    (counted on over epochs). Nothing is cut here. But SeqIO itself silently trims the examples of tasks of other kinds before it
+    converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
 
-    **Ids** are the tokenizer's own. The tasks of `register` and `with_mode`, and mixtures with these, tell this converter
-    themselves where SeqIO has other ones. For other tasks, with a vocabulary whose `vocabularies.id_shift` is 1, give `vocabulary`.
+    **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
+    their ids are shifted for SeqIO. For other tasks whose vocabulary has a `vocabularies.id_shift` of 1, give `vocabulary`.
     """
 
     TASK_FEATURES = seqio.EncDecFeatureConverter.TASK_FEATURES
@@ -167,17 +165,18 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
     ):
         """
         Args:
-            padding: "max_length", to `task_feature_lengths`, for a decoder-only model to their sum; "longest", to the batch's
-                longest, rounded up to a multiple, which may be beyond the lengths that bound the examples.
-            batch_size: examples a batch; with padding "longest", and only there.
-            pad_to_multiple_of: that multiple, in tokens; no part of "max_length".
-            decoder_start_token_id: what the decoder reads before the first target; 0 is T5's. No part of decoder-only models.
-            decoder_only: whether inputs and targets make one row, with loss on the targets.
-            pad_token_id: what fills up the rows of ids: the tokenizer's, as the model has it. No place with it is looked at.
-            vocabulary: that of the tasks, where these do not tell it.
+            padding: "max_length", to `task_feature_lengths`, or for a decoder-only model to their sum; "longest", to the longest
+                of the batch, rounded up to a multiple, which can be more than `task_feature_lengths`.
+            batch_size: examples in a batch; only for padding "longest", which needs it.
+            pad_to_multiple_of: that multiple, in tokens; only for padding "longest".
+            decoder_start_token_id: the id that the decoder reads before the first target, 0 for T5; not for decoder-only models.
+            decoder_only: whether inputs and targets make one row, with a loss on the targets only.
+            pad_token_id: the id that pads rows of ids, the same that the model has. The masks are 0 there.
+            vocabulary: of the tasks, for tasks of other kinds whose ids are shifted.
 
         Raises:
-            ValueError: an argument is none of these; when it converts, the tasks tell another shift than the vocabulary has.
+            ValueError: an argument has another value than these; or, when it converts, the tasks' ids are shifted and those of
+                `vocabulary` are not.
         """
         self._row_format = RowFormat(
             padding=padding,
@@ -201,46 +200,52 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         self._vocabulary = vocabulary
         spec = seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2 if padding == "longest" else 1)
         self.MODEL_FEATURES = dict.fromkeys(self._row_format.names, spec)
-        super().__init__(
-            pack=False, apply_length_check=False, bos_id=decoder_start_token_id
-        )  # a batch is checked, not each example
+        # `_checked` checks a batch at once; SeqIO would check each example.
+        super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
-        """The length of each model input with padding "max_length"; with "longest" only rounding goes beyond it."""
+        """The length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
         return self._row_format.row_lengths(task_feature_lengths)
 
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         shift = self._id_shift(ds)
-        ds = with_features_alone(ds, self.TASK_FEATURES)
+        ds = with_features_alone(ds, EXAMPLE)
         batch_size = self._batch_size or EXAMPLES_PER_BATCH
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             first = number * batch_size
-            ragged = {key: _checked(examples[key], key, task_feature_lengths[key], first) - shift for key in self.TASK_FEATURES}
+            ragged = {key: _checked(examples[key], key, task_feature_lengths[key], first) - shift for key in EXAMPLE}
             return model_inputs(ragged["inputs"], ragged["targets"], task_feature_lengths, self._row_format)
 
         # Batches of ragged tensors would need a step of tf.data for each example.
-        batches = ds.padded_batch(batch_size, padding_values=_NO_TOKEN)
+        batches = ds.padded_batch(batch_size, padding_values=NO_TOKEN)
         rows = batches.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE)
         if self._row_format.padding == "longest":
             return rows
         return as_long_as(ds, rows.unbatch())
 
     def _id_shift(self, ds: tf.data.Dataset) -> int:
-        told = stated_id_shift(ds)
+        stated = stated_id_shift(ds)
         if self._vocabulary is None:
-            return told
-        if told and not id_shift(self._vocabulary):
+            return stated
+        if stated and not id_shift(self._vocabulary):
             raise ValueError(
-                f"the tasks' ids are {told} higher than their tokenizer's, but those of vocabulary, {self._vocabulary}, are not"
+                f"the tasks' ids are {stated} higher than their tokenizer's, but those of vocabulary, {self._vocabulary}, are not"
                 " shifted; leave vocabulary out"
             )
         return id_shift(self._vocabulary)
 
 
 def _checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.RaggedTensor:
-    """Examples without their padding of -1, or an error that tells which is empty or too long. The first has the number `first`."""
+    """The examples of a batch without their padding, or an error that says which example is empty or too long.
+
+    Args:
+        feature: [B, tokens], padded with `NO_TOKEN`.
+        key: the name of the feature.
+        length: the most tokens that an example may have.
+        first: the number of the batch's first example in the dataset.
+    """
     sizes = tf.math.count_nonzero(feature >= 0, axis=1)
     wrong = (sizes == 0) | (sizes > length)
 

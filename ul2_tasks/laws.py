@@ -1,34 +1,38 @@
-"""What must hold whatever the corpus, and whether it does in a sample."""
+"""The laws: what must hold for any corpus, and whether it holds in a sample."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ul2_tasks.counts import Counts
 from ul2_tasks.measurements import Law, OtherTask, TaskStatistics
-from ul2_tasks.tally import Tally
 from ul2_tasks.theory import SIGNIFICANCE
 
-LEAST_PAIRS = 20  # of examples of one number, for a verdict on the text that they share
+LEAST_PAIRS = 20  # of examples with the same number, for a verdict on the text that they share
 
 
 def check_laws(
-    tallies: Sequence[Tally],
+    counts: Sequence[Counts],
     tasks: Sequence[TaskStatistics],
     others: Sequence[OtherTask],
     shared_text: Sequence[Mapping[str, object]],
     examples: int,
 ) -> list[Law]:
-    """All laws, of the denoising tasks' tallies and statistics, of other tasks, of what pairs share, and of so many examples.
+    """Checks all laws.
 
-    `examples` are those of the denoising tasks.
+    Args:
+        counts, tasks: of each denoising task.
+        others: the tasks of other kinds.
+        shared_text: of pairs of tasks, as in `measurements.Statistics`.
+        examples: how many were drawn of the denoising tasks.
     """
 
     def no_example(law: str, kind: str) -> Law:
-        count = sum(tally.faults[kind] for tally in tallies)
-        first = next((tally.first_faults[kind] for tally in tallies if tally.faults[kind]), "")
-        return Law(
-            law, not count, f"not in {count:,} of {examples:,} examples; {first}" if count else f"in all {examples:,} examples"
-        )
+        """A law that each example keeps unless it has a fault of this kind."""
+        broken = sum(task.faults[kind] for task in counts)
+        first = next((task.first_faults[kind] for task in counts if task.faults[kind]), "")
+        found = f"not in {broken:,} of {examples:,} examples; {first}" if broken else f"in all {examples:,} examples"
+        return Law(law, not broken, found)
 
     return [
         no_example("nothing is truncated", "truncated"),
@@ -60,17 +64,18 @@ def _span_lengths_law(tasks: Sequence[TaskStatistics]) -> Law:
 
 
 def _shared_text_law(pairs: Sequence[Mapping[str, object]]) -> Law:
-    """Stock tasks share text in all pairs of one number. In a small text any two examples do, which is no fault.
+    """Whether the n-th examples of two tasks share text more often than by chance.
 
-    So pairs of one number are held against pairs of different numbers, which are what chance gives in this very text,
-    small or large, with documents long or short, with phrases that come again and again. With `LEAST_PAIRS` pairs an
-    excess of a half over any chance is less probable than `theory.SIGNIFICANCE`, about.
+    With stock tasks all of them do, because each task reads the same documents in the same order. But in a small corpus any two
+    examples share text, which is no fault. So the examples of the same number are compared with examples of different numbers:
+    these show what chance gives in this very corpus, whatever its size, its documents and its repeated phrases. With
+    `LEAST_PAIRS` pairs an excess of one half over chance has a probability of about `theory.SIGNIFICANCE` or less.
     """
     law = "denoisers read different text at a time"
-    told = [pair for pair in pairs if pair["examples"] >= LEAST_PAIRS and pair["by_chance"] is not None]
-    if not told:
+    enough = [pair for pair in pairs if pair["examples"] >= LEAST_PAIRS and pair["by_chance"] is not None]
+    if not enough:
         return Law(law, True, "nothing to compare, or too few examples to tell")
-    worst = max(told, key=lambda pair: pair["at_once"] - pair["by_chance"])
+    worst = max(enough, key=lambda pair: pair["at_once"] - pair["by_chance"])
     at_once, by_chance = (f"{worst[key]:.0%}" for key in ("at_once", "by_chance"))
     names = " and ".join(worst["tasks"])
     found = f"{at_once} of the n-th examples of {names} share text, {by_chance} of those of different numbers"

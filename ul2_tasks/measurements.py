@@ -1,4 +1,4 @@
-"""What is measured of a mixture, as data: `dataclasses.asdict` makes JSON of it."""
+"""The measurements of a mixture, as data that `dataclasses.asdict` turns into JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Lengths in tokens; `sd` is that of the sample itself, `quantiles` are by their percentages, as strings."""
+    """Lengths in tokens. `sd` is the standard deviation of the sample; `quantiles` are by percentage, as a string such as "25"."""
 
     mean: float
     sd: float
@@ -19,7 +19,7 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """What must hold, whether it does, and what was found, in words."""
+    """A law: what must hold, whether it does, and what was found, in words."""
 
     law: str
     holds: bool
@@ -31,17 +31,20 @@ class Corpus:
     """The first documents of a corpus, and what the vocabulary makes of their text.
 
     Attributes:
-        corpus: the name of its task.
+        corpus: the name of the corpus's task.
         source, vocabulary: in words.
-        tasks: the names of those that read it.
-        documents: how many were looked at; `is_all`: whether there are no others.
-        tokens: of a document.
-        histogram: how many "documents" have so many tokens, from each of "values" up to the next.
-        characters_a_token, unknown: characters by tokens, and the part of the tokens that are the vocabulary's unknown.
-        come_back: the part of the documents whose text is what their tokens decode to; of the first ones alone where they are long.
+        tasks: the names of the tasks that read it.
+        documents: the number of documents that were looked at.
+        is_all: whether the corpus has no others.
+        tokens: the lengths of these documents.
+        histogram: how many "documents" have a length from each of "values" up to the next.
+        characters_a_token: characters divided by tokens.
+        unknown: the part of the tokens that are the vocabulary's unknown token.
+        come_back: the part of the documents that are the same after encoding and decoding; of the first ones only, if they are
+            long.
         lost: what of a text this vocabulary does not give back, in words.
-        in_memory: whether these documents were read, in memory, instead of the corpus; see `drawing`.
-        times_read: the tokens of all chunks by those of these documents; None where there are other documents.
+        in_memory: whether these documents were read from memory, instead of the whole corpus; see `drawing`.
+        times_read: the tokens of all chunks divided by the tokens of these documents; None if the corpus has other documents.
     """
 
     corpus: str
@@ -62,7 +65,7 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class OtherTask:
-    """What was measured of a task of another kind: its name, examples, share and lengths, as those of `TaskStatistics`."""
+    """The measurements of a task of another kind: its name, examples, share and lengths, as in `TaskStatistics`."""
 
     task: str
     examples: int
@@ -72,25 +75,26 @@ class OtherTask:
 
 @dataclasses.dataclass(frozen=True)
 class TaskStatistics:
-    """What was measured of one task. What there is nothing to measure of is None.
+    """The measurements of one task. A value is None where there was nothing to measure.
 
     Attributes:
         task: its name.
         corpus: the name of its corpus's task.
-        denoiser: its fields.
-        full_chunk: those of `lengths.Chunk`.
-        examples, full_examples: how many were drawn, and how many of them are full chunks.
-        share: of the drawn "examples", "inputs" tokens and "targets" tokens; what is "wanted" of the examples, and within
-            which bounds ("low", "high") a share so measured stays but in one of a million samples.
-        corruption_rate: noise tokens by chunk tokens, "wanted" in a full chunk and "measured" in all.
-        spans: of full chunks: how many, "wanted" and "measured"; their "mean_length", likewise; the probabilities of their
-            "lengths", "measured" and in "theory", from each of "values" up to `width` tokens; and the "p_value" of the
-            first spans' lengths, which are independent draws, None where nothing is drawn or too little was.
+        denoiser: the fields of its denoiser.
+        full_chunk: the fields of `lengths.Chunk`.
+        examples: how many were drawn.
+        full_examples: how many of these are full chunks.
+        share: the task's share of the drawn "examples", "inputs" tokens and "targets" tokens; the share of the examples that is
+            "wanted"; and the bounds, "low" and "high", outside which it falls in one of a million samples.
+        corruption_rate: noise tokens divided by chunk tokens, "wanted" in a full chunk, and "measured" in all chunks.
+        spans: of full chunks. How many they have, "wanted" and "measured"; their "mean_length", likewise; the probabilities of
+            their "lengths", "measured" and in "theory", in bins of `width` tokens from each of "values"; and the "p_value" of
+            the lengths of first spans, which are independent draws, or None if they are fixed or too few.
         lengths: of "inputs", "targets" and "chunk".
-        compression: input tokens by chunk tokens.
-        fill: the part of each feature's budget that an example takes.
-        masked: [50], the part of full chunks in which a position is noise, from their first positions to their last.
-        documents_per_chunk: how many documents of mean length a full chunk holds, at most 1 where they are kept apart.
+        compression: input tokens divided by chunk tokens.
+        fill: the mean part of each feature's budget that an example takes.
+        masked: [50], the part of full chunks in which a position is noise, from the first positions to the last.
+        documents_per_chunk: how many documents of mean length a full chunk holds; at most 1 if documents are kept apart.
     """
 
     task: str
@@ -111,25 +115,26 @@ class TaskStatistics:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What was measured of a mixture; `dataclasses.asdict` of it is JSON, without NaN.
+    """The measurements of a mixture; `dataclasses.asdict` makes JSON of it, without NaN.
 
     Attributes:
-        mixture, version, split, seed, examples, sequence_length: what was drawn, and by which version of this package.
+        mixture, split, seed, examples, sequence_length: what was drawn.
+        version: of this package.
         corpus, vocabulary: in words.
         documents: of all corpora: how many were "looked_at", and their "tokens".
         corpora: each of them.
         tasks: the denoising tasks, in the mixture's order.
-        others: the tasks of other kinds. Examples, shares, lengths and fill are of all tasks, the rest of denoising tasks.
+        others: the tasks of other kinds. Examples, shares, lengths and fill are of all tasks, the rest of denoising tasks only.
         notes: what to know of this sample, in words.
         share_sentence: what the weights mean for the loss, in words.
-        lengths, compression: as those of a task, of all examples.
-        fill: the part of rows that holds tokens: "unpacked", an example a row; "packed", as `packing` packs these
+        lengths, compression: as for a task, of all examples.
+        fill: the part of rows that holds tokens: "unpacked", with one example in a row; "packed", as `packing` packs these
             examples; and the "bound" for packing, if examples could be divided at will.
-        truncated: how many examples are cut off, or not whole.
-        shared_text: of every two "tasks": the part of the rarer one's text that the other one has "anywhere", where equal
-            text is `shared_text.WINDOW` equal tokens, so that documents joined to others count as different there; of the
-            n-th examples of both, "examples" of which were compared, the part that share text ("at_once"), and of examples
-            of different numbers ("by_chance").
+        truncated: how many examples are cut off, or are not whole.
+        shared_text: for every two "tasks", the part of the text of one (the one with less text) that the other has "anywhere";
+            the part of the n-th examples of both that share text ("at_once"), and the same for examples of different numbers
+            ("by_chance"); and how many "examples" were compared. Text is shared where `shared_text.WINDOW` tokens in a row are
+            equal, so at the border of two concatenated documents it counts as different.
         laws: all of them.
     """
 
@@ -156,5 +161,5 @@ class Statistics:
 
     @property
     def holds(self) -> bool:
-        """Whether all laws do."""
+        """Whether all laws hold."""
         return all(law.holds for law in self.laws)

@@ -1,18 +1,29 @@
-"""Which examples share a row: vector bin packing of a pool of examples, as a graph.
+"""Decides which examples share a row: vector bin packing of a pool of examples, as a graph.
 
-SeqIO's packer takes the examples in their order and opens a row when the next one does not fit, so that a fifth of a row
-stays empty. Here a pool is looked at as a whole. A row gets one example after the other, each time the one that fits and
-whose lengths point most nearly to where the row has room: the largest dot product of lengths and room, both in parts of
-the budget, weighted by what the pool still asks of each feature (Panigrahy et al., Heuristics for Vector Bin Packing,
-2011). tf.data pays for ops, hardly for their size, so many rows are filled side by side:
+SeqIO's packer takes examples in order, and opens a new row when the next one does not fit, so that a fifth of a row stays empty.
+Here a row is filled from a pool. It gets one example after the other, each time the one with the highest score that fits, until
+none fits:
 
-* A mixture whose chunks are all full has a handful of kinds of examples. What is filled then is a pattern, so many of
-  each kind, and it stands for as many rows as the pool has examples for. That is done in a hundred variants, which find
-  some kinds a little more appealing than others, and the one with the fewest rows is taken.
-* Otherwise (splits drawn, documents kept apart) the pool is dealt into groups, and each fills rows of its own. The
-  last rows of a group would be poor for want of choice, so what a group has left goes into the next, smaller, pool.
+    score(example) = sum over features of  demand * (room / budget) * (length / budget)
 
-Nothing is random: the same pool gives the same rows.
+    room      what is still free in the row, in tokens
+    demand    how many rows the rest of the pool would fill with this feature alone
+
+So the example is preferred whose lengths point most nearly to where the row has room (Panigrahy et al., Heuristics for Vector
+Bin Packing, 2011), and the scarcer feature counts more. With budgets of 10 inputs and 10 targets:
+
+    inputs aaaaaa....    targets aa........    the row has example a, of 6 inputs and 2 targets
+    inputs aaaaaabbb.    targets aabbbbbbb.    b, of 3 and 7, scores higher than c, of 4 and 2; nothing else fits
+
+tf.data pays for each op, and hardly for its size, so many rows are filled side by side, in one of two ways:
+
+* Few kinds. In a mixture whose chunks are all full, most examples have the same lengths as many others: there is a handful of
+  *kinds*. A *pattern* says how many examples of each kind a row has, and is repeated as often as the pool has examples for it.
+  All this is done in 128 variants, which change the scores a little, and the variant with the fewest rows is taken.
+* Many kinds (drawn splits, documents kept apart). The pool is dealt out to groups of 64 examples, and each fills rows of its own.
+  The last rows of a group would have little to choose from, so the remainder of all groups makes the next, smaller, pool.
+
+Nothing is random: the same pool always gives the same rows.
 """
 
 from __future__ import annotations
@@ -27,27 +38,30 @@ from ul2_tasks.graphs import no_autograph
 
 MAX_KINDS = 16  # a preset has at most seven; the last chunk of an epoch may be a kind of its own
 VARIANTS = 128
-GROUP = 64  # examples of a group: fewer choose worse, more take more steps
-LEFT = 0.4  # the part of a group that goes into the next pool, so that no row is filled from the dregs
+GROUP = 64  # examples in a group: with fewer there is less to choose from, more take more steps
+LEFT = 0.4  # the part of a group that goes into the next pool, so that no row is filled from a poor remainder
 
 
 @no_autograph
 def assign_rows(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
-    """Assigns the examples of a pool to rows, as few as it finds.
+    """Assigns the examples of a pool to as few rows as it finds.
 
-    A pool should make some hundreds of rows, as its last ones cannot be filled well. Its cost grows slowly with its size:
-    measured, 2 to 10 us of CPU time an example in pools of 1,024, 0.5 to 4 us in pools of 4,096.
+    A pool should make some hundreds of rows, because its last rows cannot be filled well. Measured, it takes 2 to 10 us of CPU
+    time for each example of a pool of 1,024, and 0.5 to 4 us in a pool of 4,096.
 
     Args:
         lengths: [N, F] int32, the length of each feature of each example, at least 1 and at most its budget; N may be 0.
         budgets: F integers, the length of each feature of a row.
 
     Returns:
-        [N] int32, the row of each example: 0 to R - 1, numbered by their first examples; in no row is the sum of any
+        [N] int32, the row of each example, from 0 to R - 1. Rows are numbered by their first examples. In no row is the sum of a
         feature's lengths above its budget.
 
     Raises:
-        tf.errors.InvalidArgumentError: when run, on a length below 1 or above its budget.
+        tf.errors.InvalidArgumentError: when the graph runs, if a length is below 1 or above its budget.
+
+    >>> assign_rows(tf.constant([(6, 2), (6, 2), (3, 7), (3, 7)]), (10, 10)).numpy().tolist()
+    [0, 1, 0, 1]
     """
     lengths = tf.ensure_shape(lengths, [None, len(budgets)])
     wrong = tf.reduce_any((lengths < 1) | (lengths > tf.constant(budgets, tf.int32)), axis=1)
@@ -64,7 +78,7 @@ def assign_rows(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
 
 
 def count_rows(lengths: np.ndarray, budgets: tuple[int, ...]) -> int:
-    """How many rows `assign_rows` fills with a pool, [N, F] int and not empty."""
+    """The number of rows to which `assign_rows` assigns a pool, [N, F] int, which must not be empty."""
     return int(_packer(budgets)(tf.constant(lengths, tf.int32)).numpy().max()) + 1
 
 
@@ -76,13 +90,13 @@ def _packer(budgets: tuple[int, ...]) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def _assign_kinds(kinds: tf.Tensor, kind: tf.Tensor, counts: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
-    """Rows of examples that are of few kinds.
+    """As `assign_rows`, for examples of few kinds.
 
     Args:
-        kinds: [K, F] int32, lengths, K at most MAX_KINDS.
+        kinds: [K, F] int32, the lengths of each kind; K is at most MAX_KINDS.
         kind: [N] int32, the kind of each example.
-        counts: [K] int32, how many there are of each.
-        budgets: as above.
+        counts: [K] int32, the number of examples of each kind.
+        budgets: F integers.
 
     Returns:
         [N] int32.
@@ -90,32 +104,39 @@ def _assign_kinds(kinds: tf.Tensor, kind: tf.Tensor, counts: tf.Tensor, budgets:
     padding = MAX_KINDS - tf.size(counts)
     kinds = tf.ensure_shape(tf.pad(kinds, [[0, padding], [0, 0]]), [MAX_KINDS, len(budgets)])
     counts = tf.ensure_shape(tf.pad(counts, [[0, padding]]), [MAX_KINDS])
-    # Scores may differ by e^0.5: of 0.5, 1, 1.5 and 2 it made the fewest rows, within 1.2 % of the fractional optimum.
-    appeal = np.exp(np.random.RandomState(0).uniform(-0.5, 0.5, [VARIANTS, MAX_KINDS]))
-    appeal[0] = 1
+    # Each variant multiplies the scores by factors up to e^0.5. Of the exponents 0.5, 1, 1.5 and 2 this made the fewest rows,
+    # within 1.2 % of the fractional optimum.
+    factors = np.exp(np.random.RandomState(0).uniform(-0.5, 0.5, [VARIANTS, MAX_KINDS]))
+    factors[0] = 1
     patterns, times = _fill(
         tf.tile(tf.transpose(kinds)[:, tf.newaxis], [1, VARIANTS, 1]),
         tf.tile(counts[tf.newaxis], [VARIANTS, 1]),
         budgets,
-        appeal=tf.constant(appeal, tf.float32),
+        factors=tf.constant(factors, tf.float32),
     )
     fewest = tf.argmin(tf.reduce_sum(times, axis=0))
-    in_row = tf.repeat(patterns[:, fewest], times[:, fewest], axis=0)  # [R, K]: of each kind in each row
+    in_row = tf.repeat(patterns[:, fewest], times[:, fewest], axis=0)  # [R, K]: how many of each kind are in each row
     row = tf.repeat(tf.tile(tf.range(tf.shape(in_row)[0]), [MAX_KINDS]), tf.reshape(tf.transpose(in_row), [-1]))
     by_kind = tf.argsort(kind, stable=True)
     return tf.tensor_scatter_nd_update(tf.zeros_like(kind), by_kind[:, tf.newaxis], row)
 
 
 def _assign_groups(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
-    """Rows of any examples: [N, F] int32 to [N] int32, not all numbers used."""
+    """As `assign_rows`, for examples of any kinds: [N, F] int32 to [N] int32. Some row numbers may be unused."""
 
     def pack_pool(rows: tf.Tensor, used: tf.Tensor, pool: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """rows: [N] int32, the row of each example so far; used: [] int32, numbers used up; pool: [P] int32, examples left."""
+        """Assigns examples of the pool, and returns the same three for the examples that remain.
+
+        Args:
+            rows: [N] int32, the row of each example that is assigned.
+            used: [] int32, the first row number that is free.
+            pool: [P] int32, the examples that are not assigned.
+        """
         groups = -(-tf.size(pool) // GROUP)
         padding = groups * GROUP - tf.size(pool)
 
         def deal(values: tf.Tensor) -> tf.Tensor:
-            """[P] to [groups, GROUP], like cards, so that all groups are equally large."""
+            """[P] to [groups, GROUP], dealt like cards, so that the sizes of groups differ by 1 at most."""
             return tf.transpose(tf.reshape(tf.pad(values, [[0, padding]]), [GROUP, groups]))
 
         pool_lengths = [deal(feature) for feature in tf.unstack(tf.gather(lengths, pool), axis=1)]
@@ -126,8 +147,8 @@ def _assign_groups(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
         row = used + tf.argmax(patterns, axis=0, output_type=tf.int32) * groups + tf.range(groups)[:, tf.newaxis]
         example = deal(pool)
         rows = tf.tensor_scatter_nd_update(rows, tf.boolean_mask(example, taken)[:, tf.newaxis], tf.boolean_mask(row, taken))
-        left = tf.boolean_mask(example, ~taken & (counts > 0))
-        return rows, used + tf.shape(patterns)[0] * groups, tf.sort(left)
+        remainder = tf.boolean_mask(example, ~taken & (counts > 0))
+        return rows, used + tf.shape(patterns)[0] * groups, tf.sort(remainder)
 
     count = tf.shape(lengths)[0]
     rows, _, _ = tf.while_loop(
@@ -144,55 +165,84 @@ def _fill(
     counts: tf.Tensor,
     budgets: tuple[int, ...],
     *,
-    appeal: tf.Tensor | float = 1.0,
+    factors: tf.Tensor | float = 1.0,
     leave: tf.Tensor | int = 0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fills rows of G groups side by side, one pattern at a time, each as often as its group has examples for.
+    """Fills the rows of G groups side by side, one pattern at a time, each repeated as often as possible. For one group:
+
+        kinds              a  b  c
+        examples left      7  4  1
+        first pattern      2  1  0    3 times: three rows of two a and one b
+        examples left      1  1  1
+        second pattern     1  1  1    once, and no more than `leave` examples are left
 
     Args:
-        lengths: [F, G, M] int32, of M kinds of examples.
-        counts: [G, M] int32, examples of each kind, 0 for none.
+        lengths: [F, G, M] int32, the lengths of the M kinds of each group.
+        counts: [G, M] int32, the number of examples of each kind, 0 for none.
         budgets: F integers.
-        appeal: [G, M] float32, factors for the scores.
+        factors: [G, M] float32, by which scores are multiplied.
         leave: [] int32, a group stops when it has no more examples than this.
 
     Returns:
-        patterns: [S, G, M] int32, examples of each kind in a row of the pattern; all 0 after a group has stopped.
-        times: [S, G] int32, rows of the pattern.
+        patterns: [S, G, M] int32, the examples of each kind in a row of the pattern; all 0 after a group has stopped.
+        times: [S, G] int32, how many rows have the pattern.
     """
     budget = tf.reshape(tf.constant(budgets, tf.int32), [-1, 1])
     parts = tf.cast(lengths, tf.float32) / tf.cast(budget, tf.float32)[:, :, tf.newaxis]
 
-    def fits(pattern: tf.Tensor, free: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_all(lengths <= free[:, :, tf.newaxis], axis=0) & (pattern < counts)
-
-    def fill_pattern(step, counts, patterns, times):
-        counts_left = tf.where(tf.reduce_sum(counts, axis=1, keepdims=True) > leave, counts, 0)
-        # Summed as integers, which is exact in any order: equal pools have equal scores on any machine.
-        tokens = tf.reduce_sum(tf.cast(lengths, tf.int64) * tf.cast(counts_left, tf.int64), axis=2)
-        demand = tf.cast(tokens, tf.float32) / tf.cast(budget, tf.float32)
-
-        def add_one(pattern, free, fitting):
-            direction = demand * tf.cast(free, tf.float32) / tf.cast(budget, tf.float32)
-            score = tf.reduce_sum(parts * direction[:, :, tf.newaxis], axis=0) * appeal
-            best = tf.argmax(tf.where(fitting, score, -1.0), axis=1, output_type=tf.int32)
-            one = tf.one_hot(best, tf.shape(counts)[1], dtype=tf.int32) * tf.cast(fitting, tf.int32)
-            pattern, free = pattern + one, free - tf.reduce_sum(lengths * one, axis=2)
-            return pattern, free, fits(pattern, free, counts_left)
-
-        empty, free = tf.zeros_like(counts), tf.tile(budget, [1, tf.shape(counts)[0]])
-        pattern, _, _ = tf.while_loop(
-            lambda pattern, free, fitting: tf.reduce_any(fitting), add_one, (empty, free, fits(empty, free, counts_left))
-        )
-        rows = tf.reduce_min(tf.where(pattern > 0, counts // tf.maximum(pattern, 1), tf.int32.max), axis=1)
-        rows = tf.where(tf.reduce_any(pattern > 0, axis=1), rows, 0)
+    def fill_rows(step, counts, patterns, times):
+        has_enough = tf.reduce_sum(counts, axis=1, keepdims=True) > leave
+        pattern = _fill_one_row(lengths, parts, tf.where(has_enough, counts, 0), budget, factors)
+        rows = _repeats(pattern, counts)
         counts -= pattern * rows[:, tf.newaxis]
         return step + 1, counts, patterns.write(step, pattern), times.write(step, rows)
 
     patterns, times = (tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=s) for s in (counts.shape, counts.shape[:1]))
     _, _, patterns, times = tf.while_loop(
         lambda step, counts, patterns, times: tf.reduce_any(tf.reduce_sum(counts, axis=1) > leave),
-        fill_pattern,
+        fill_rows,
         (0, counts, patterns, times),
     )
     return patterns.stack(), times.stack()
+
+
+def _fill_one_row(
+    lengths: tf.Tensor, parts: tf.Tensor, counts: tf.Tensor, budget: tf.Tensor, factors: tf.Tensor | float
+) -> tf.Tensor:
+    """Fills one row of each group, an example at a time, as the top of this file says.
+
+    Args:
+        lengths, parts: [F, G, M], the lengths in tokens and in parts of the budget.
+        counts: [G, M] int32, the examples that are left.
+        budget: [F, 1] int32.
+        factors: [G, M] float32.
+
+    Returns:
+        [G, M] int32, the pattern: how many examples of each kind the row has.
+    """
+    # Summed as integers, which is exact in any order: equal pools have equal scores on any machine.
+    tokens = tf.reduce_sum(tf.cast(lengths, tf.int64) * tf.cast(counts, tf.int64), axis=2)
+    demand = tf.cast(tokens, tf.float32) / tf.cast(budget, tf.float32)
+
+    def fits(pattern: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_all(lengths <= room[:, :, tf.newaxis], axis=0) & (pattern < counts)
+
+    def add_one(pattern, room, fitting):
+        direction = demand * tf.cast(room, tf.float32) / tf.cast(budget, tf.float32)
+        score = tf.reduce_sum(parts * direction[:, :, tf.newaxis], axis=0) * factors
+        best = tf.argmax(tf.where(fitting, score, -1.0), axis=1, output_type=tf.int32)
+        one = tf.one_hot(best, tf.shape(counts)[1], dtype=tf.int32) * tf.cast(fitting, tf.int32)
+        pattern, room = pattern + one, room - tf.reduce_sum(lengths * one, axis=2)
+        return pattern, room, fits(pattern, room)
+
+    pattern, room = tf.zeros_like(counts), tf.tile(budget, [1, tf.shape(counts)[0]])
+    pattern, _, _ = tf.while_loop(
+        lambda pattern, room, fitting: tf.reduce_any(fitting), add_one, (pattern, room, fits(pattern, room))
+    )
+    return pattern
+
+
+def _repeats(pattern: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+    """How many rows of its pattern each group has examples for, [G] int32; 0 for an empty pattern."""
+    times = tf.reduce_min(tf.where(pattern > 0, counts // tf.maximum(pattern, 1), tf.int32.max), axis=1)
+    return tf.where(tf.reduce_any(pattern > 0, axis=1), times, 0)

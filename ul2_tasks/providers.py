@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from ul2_tasks import passes
 from ul2_tasks.denoisers import Denoiser
+from ul2_tasks.examples import DENOISER, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.lengths import Chunk
 from ul2_tasks.mixing import sample_examples
@@ -30,8 +31,6 @@ STREAM_VERSION = 2  # raised whenever the same arguments give another stream of 
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
 # document, and the longer the chunks are, the fewer a document has.
 SHUFFLED_TOKENS = 1 << 20
-# The features that `get_dataset(passthrough_features=["denoiser", "task"])` adds: the names of an example's denoiser and task.
-DENOISER, TASK = "denoiser", "task"
 
 
 class DenoisingTask(seqio.Task):

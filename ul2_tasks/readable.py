@@ -1,7 +1,7 @@
-"""Ids as text that people read: every token adds its bytes, and what of them is whole characters is text.
+"""Ids as text that people can read: each token gives its bytes, and those that make whole characters are text.
 
-`vocabulary.decode` is for whole texts. Of a part of one it drops the leading space, and of half a character it makes
-U+FFFD or nothing. So here each token is decoded on its own, behind a letter.
+`vocabulary.decode` is for whole texts. From a part of a text it drops the leading space, and half a character becomes U+FFFD or
+nothing. So here each token is decoded on its own, after a letter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import seqio
 from ul2_tasks.vocabularies import SpecialTokens, piece_names
 
 _BYT5_BYTES = range(3, 259)
-_BORDER = -1  # stands among ids where a document begins
+_BORDER = -1  # is put among the ids where a document begins
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
 
@@ -26,12 +26,15 @@ class Segment:
     """A part of an example's inputs or targets.
 
     Attributes:
-        kind: "text"; "bytes", a part of a character, or a token that is no text at all; "sentinel"; "mode"; "eos"; "border", where
-            another document begins, without a text and without a token.
-        text: of text what its tokens add to the text, spaces at its ends included; of bytes "<0xE6><0x97>", or the
-            tokens' names; of special tokens their names.
-        tokens: how many there are. A token with a whole character and a part of one counts where it begins.
-        span: the number of the noise span that it is, or is the sentinel of; None for kept text, mode, EOS and borders.
+        kind: one of
+            "text": whole characters.
+            "bytes": a part of a character, or tokens that are no text at all.
+            "sentinel", "mode", "eos": special tokens.
+            "border": a place where another document begins; it has no text and no token.
+        text: for "text" the text itself, with spaces at its ends; for "bytes" such as "<0xE6><0x97>", or the names of the tokens;
+            for special tokens their names.
+        tokens: how many there are. A token that has a whole character and a part of another one counts where it begins.
+        span: the number of the noise span, or of the span whose sentinel this is; None for kept text, mode, EOS and borders.
     """
 
     kind: str
@@ -43,20 +46,20 @@ class Segment:
 def segments(
     vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
 ) -> list[Segment]:
-    """The inputs or the targets of an example, in parts that people can read.
+    """The inputs or the targets of an example, as segments that people can read.
 
-    All parts' texts, but for the special tokens', are the text that all the ids make, byte for byte.
+    Without the special tokens, the texts of all segments together are the text of all ids, byte for byte.
 
     Args:
         vocabulary: of the ids.
         ids: [tokens] of an integer type.
         special: the special ids of the example's denoiser.
-        feature: "inputs", where the text is kept, or "targets", where each text is the span of the sentinel before it;
-            without sentinels it is span 0.
+        feature: "inputs", whose text is kept text; or "targets", whose text is the noise span of the sentinel before it, or
+            span 0 if the denoiser has no sentinels.
         borders: the positions in `ids` at which another document begins.
 
     Raises:
-        ValueError: there is no such feature.
+        ValueError: `feature` is neither of these.
     """
     if feature not in ("inputs", "targets"):
         raise ValueError(f"feature is {feature!r}, expected 'inputs' or 'targets'")
@@ -97,9 +100,9 @@ def _text(
 
 
 def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Segment]:
-    """Text and bytes in turn."""
+    """Segments of whole characters ("text") and of other bytes ("bytes"), in turn."""
     starts = list(itertools.accumulate(map(len, tokens), initial=0))[:-1]
-    # Bytes that are no character become lone surrogates, which no UTF-8 text has.
+    # Bytes that make no character are decoded to lone surrogates, which no UTF-8 text has.
     decoded = b"".join(tokens).decode(errors="surrogateescape")
     end = 0
     for is_broken, part in itertools.groupby(decoded, key=lambda character: "\udc80" <= character <= "\udcff"):
@@ -114,8 +117,8 @@ def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Segment]:
 
 
 def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes | None]:
-    """The bytes that each id adds to a text; None for one that adds none, or of which they cannot be known."""
-    if isinstance(vocabulary, seqio.ByteVocabulary):  # its decode drops what is no whole character
+    """The bytes that each id adds to a text; None if it adds none, or if they cannot be known."""
+    if isinstance(vocabulary, seqio.ByteVocabulary):  # its `decode` drops bytes that make no whole character
         return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else None for id in ids}
     letter = vocabulary.encode("a")
     before = vocabulary.decode(letter)
@@ -133,19 +136,22 @@ def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, b
 
 
 def _spelled_in_hexadecimal(name: str) -> bytes | None:
-    """The byte of a piece such as "<0xE6>", as models with byte fallback have it."""
+    """The byte of a piece such as "<0xE6>", which models with byte fallback have; None for other pieces."""
     found = re.fullmatch("<0x([0-9A-F]{2})>", name)
     return bytes.fromhex(found[1]) if found else None
 
 
 def _spelled_in_letters(name: str) -> bytes | None:
-    """The bytes of a piece of a byte-level tokenizer, where each byte is a letter: itself, or one from U+0100 on (GPT-2)."""
+    """The bytes of a piece of a byte-level tokenizer such as GPT-2's, which writes each byte as a letter; None for other pieces.
+
+    The letter of a visible byte is the byte itself; the other bytes have letters from U+0100 on.
+    """
     return bytes(map(_LETTERS.get, name)) if _LETTERS.keys() >= {*name} else None
 
 
-_SEEN = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
-_UNSEEN = [byte for byte in range(256) if byte not in _SEEN]
-_LETTERS = {chr(byte): byte for byte in _SEEN} | {chr(256 + number): byte for number, byte in enumerate(_UNSEEN)}
+_VISIBLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
+_INVISIBLE = [byte for byte in range(256) if byte not in _VISIBLE]
+_LETTERS = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + number): byte for number, byte in enumerate(_INVISIBLE)}
 
 
 def _mode_name(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> str:
@@ -156,4 +162,4 @@ def _mode_name(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> str:
 
 def _name(vocabulary: seqio.Vocabulary, id: int) -> str:
     (name,) = piece_names(vocabulary, [id])
-    return name.removeprefix(_WORD_BOUNDARY) or name  # SeqIO's own extra ids start with one
+    return name.removeprefix(_WORD_BOUNDARY) or name  # the names of SeqIO's own extra ids begin with one

@@ -1,4 +1,4 @@
-"""`ul2 report`: one page, with nothing outside it, of what a mixture is, what was measured of it, and examples to step through."""
+"""`ul2 report`: one self-contained HTML page of what a mixture is, what was measured of it, and examples to step through."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TEMPLATE = pathlib.Path(__file__).parent / "data" / "report.html"
 
 @dataclasses.dataclass(frozen=True)
 class FillAdvice:
-    """The chunks with which packed rows of a corpus's denoisers are the fullest that is advised.
+    """The chunk lengths that fill the packed rows of a corpus's denoisers best.
 
     Attributes:
-        corpus: the name of its task.
-        chunk_tokens: by the denoiser's name.
-        now, then: {"inputs": .., "targets": ..}, the part of packed rows that holds tokens, without and with the advice.
+        corpus: the name of the corpus's task.
+        chunk_tokens: the chunk length for each denoiser, by its name.
+        now, then: {"inputs": .., "targets": ..}, the part of packed rows that holds tokens, now and with these chunk lengths.
     """
 
     corpus: str
@@ -34,22 +34,22 @@ class FillAdvice:
 
     @property
     def gain(self) -> float:
-        """Of the less full side."""
+        """How much fuller the emptier of inputs and targets becomes."""
         return min(self.then.values()) - min(self.now.values())
 
     @property
     def option(self) -> str:
-        """What follows a command."""
+        """The advice as an option of the `ul2` command."""
         return "--chunk_tokens " + ",".join(f"{name}={tokens}" for name, tokens in self.chunk_tokens.items())
 
     @property
     def argument(self) -> str:
-        """Of `register`."""
+        """The advice as an argument of `register`."""
         return f"chunk_tokens={dict(self.chunk_tokens)}"
 
 
 def advise(mixture: str, sequence_length: Mapping[str, int]) -> list[FillAdvice]:
-    """What to do about fill, for each corpus of a registered mixture; takes some ten seconds.
+    """The advice on chunk lengths for each corpus of a registered mixture. It takes some ten seconds.
 
     Raises:
         ValueError: see `providers.denoising_tasks` and `advice.best_chunk_tokens`.
@@ -75,19 +75,19 @@ def write_report(
 ) -> pathlib.Path:
     """Writes the page and returns its path.
 
-    It opens from a file, without a network, in light and dark, and on a phone. Its numbers are those of `statistics`, its
-    examples those of `samples`; both stand in it as JSON, too, as `<script type="application/json">` elements with the ids
-    "statistics" and "samples".
+    The page opens from a file, without a network, in light and dark, and on a phone. It shows the numbers of `statistics` and the
+    examples of `samples`. It also holds both as JSON, in `<script type="application/json">` elements with the ids "statistics"
+    and "samples".
 
     Args:
-        statistics: `statistics.Statistics`, or its `asdict`.
-        samples: `samples.Sample`s, or their `asdict`s: the examples, in the order in which they are shown. There may be none.
-        path: the HTML file; it is overwritten.
-        advice: of `advise`, for the page to say what to do about fill.
+        statistics: `measurements.Statistics`, or its `asdict`.
+        samples: `samples.Sample`s, or their `asdict`s, in the order in which they are shown. There may be none.
+        path: of the HTML file, which is overwritten.
+        advice: of `advise`; the page says it beside the fill of rows.
 
     Raises:
         ImportError: see `packages`.
-        ValueError: see `check_path`; a number is NaN or infinite, which JSON has not.
+        ValueError: see `check_path`; or a number is NaN or infinite, which JSON does not have.
     """
     check_path(path)
     statistics, samples = _plain(statistics), [_plain(sample) for sample in samples]
@@ -97,7 +97,7 @@ def write_report(
 
 
 def check_path(path: str | os.PathLike) -> None:
-    """Raises a ValueError unless a page can have this path; a command calls this before it measures for minutes."""
+    """Raises a ValueError if a page cannot be written to this path. A command calls this before it measures for minutes."""
     path = pathlib.Path(path)
     if path.is_dir():
         raise ValueError(f"the page's file is {str(path)!r}, which is a folder; name a file in it, such as {path / 'report.html'}")
@@ -106,7 +106,7 @@ def check_path(path: str | os.PathLike) -> None:
 
 
 def packages() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """jinja2, markupsafe and `report_plots`; a command calls this before it measures for minutes.
+    """jinja2, markupsafe and `report_plots`. A command calls this before it measures for minutes.
 
     Raises:
         ImportError: jinja2 or matplotlib is missing; the message says what to install.
@@ -143,7 +143,7 @@ def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
     jinja2, markupsafe, report_plots = packages()
 
     def element(cell: Cell, tag: str = "td") -> markupsafe.Markup:
-        """The cell as an element; a number says from where in the JSON it is."""
+        """The cell as an HTML element. A number has its path in the JSON as an attribute."""
         attributes = markupsafe.Markup("")
         if cell.path:
             attributes = markupsafe.Markup(' class="number" data-path="{}" data-kind="{}"').format(cell.path, cell.kind)
@@ -161,7 +161,7 @@ def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
         return [(group, list(members)) for group, members in itertools.groupby(columns, key=lambda column: column.group)]
 
     def as_json(value: Any) -> markupsafe.Markup:
-        """JSON that no text in it can end: of what HTML reads in a script element, "<" is the beginning."""
+        """JSON for a script element. "<" is escaped, so that no text in it can end the element."""
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return markupsafe.Markup(text.replace("<", "\\u003c"))
 

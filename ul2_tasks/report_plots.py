@@ -1,4 +1,4 @@
-"""The report's plots: figures of one narrow size, each an SVG image in the colours of the light theme and one in the dark's."""
+"""The report's plots: narrow figures, each as two SVG images, in the colours of the light and of the dark theme."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-FEATURES = ("inputs", "targets")
-# The page takes its own letters and lines from here, too.
+from ul2_tasks.examples import TOKEN_FEATURES
+
+# The page uses these colours for its text and lines, too.
 COLOURS = {
     "light": {
         "ink": "#1c1e21",
@@ -38,15 +39,15 @@ COLOURS = {
     },
 }
 NOTHING = "–"
-WIDTH = 3.6  # inches: 8 pt letters are of the page's size where the figure is as wide as a phone
+WIDTH = 3.6  # inches: where the figure is as wide as a phone, letters of 8 pt have the size of the page's text
 
 Colours = Mapping[str, str]
-SHOWN = 0.995  # of a distribution of span lengths; the rest is a long, empty tail
+SHOWN = 0.995  # the part of a distribution of span lengths that is shown; the rest is a long, empty tail
 
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """A figure, with what is to be seen in it; `images` are data URLs by theme, none where words say all."""
+    """A figure and its caption. `images` are data URLs by theme; there are none if the caption says all."""
 
     title: str
     caption: str
@@ -54,10 +55,10 @@ class Plot:
 
 
 def draw(statistics: Mapping[str, Any]) -> dict[str, list[Plot]]:
-    """All plots of the page, by section: "corpora", "shares", "spans", "masked", "lengths", "fill"; none where there is nothing.
+    """All plots of the page, by section: "corpora", "shares", "spans", "masked", "lengths" and "fill".
 
     Args:
-        statistics: the JSON of `statistics.Statistics`.
+        statistics: the JSON of `measurements.Statistics`.
     """
     tasks, everything = statistics["tasks"], [*statistics["tasks"], *statistics["others"]]
     filled = statistics["fill"]["packed"]["inputs"]
@@ -108,7 +109,7 @@ def _masked_caption(task: Mapping[str, Any]) -> str:
 
 
 def shares(tasks: Sequence[Mapping[str, Any]], colours: Colours = COLOURS["light"]) -> Figure:
-    """Three bars a task: its shares of examples, input tokens and target tokens; the first with the bounds of chance."""
+    """Three bars for each task: its shares of examples, with the bounds of chance, of input tokens and of target tokens."""
     figure, axes = _figure(0.6 + 0.5 * len(tasks))
     for number, (kind, label) in enumerate({"examples": "examples", "inputs": "input tokens", "targets": "target tokens"}.items()):
         places = [row + 0.26 * (number - 1) for row in range(len(tasks))]
@@ -126,7 +127,7 @@ def shares(tasks: Sequence[Mapping[str, Any]], colours: Colours = COLOURS["light
 
 
 def span_lengths(distribution: Mapping[str, Any], colours: Colours = COLOURS["light"]) -> Figure:
-    """Bars: how often a noise span has each length, if that was measured; dots: theory."""
+    """Bars show how often a noise span has each length, if that was measured; dots show the theory."""
     figure, axes = _figure(1.9)
     values, width = distribution["values"], distribution.get("width") or 1
     if distribution["measured"]:
@@ -145,7 +146,7 @@ def span_lengths(distribution: Mapping[str, Any], colours: Colours = COLOURS["li
 
 
 def _end(distribution: Mapping[str, Any]) -> int:
-    """The length until which most of the distribution is, measured and in theory."""
+    """The length up to which the part `SHOWN` of the distribution is, both measured and in theory."""
     values = distribution["values"]
     ends = [
         next((value for value, total in zip(values, itertools.accumulate(parts)) if total >= SHOWN), values[-1])
@@ -156,7 +157,7 @@ def _end(distribution: Mapping[str, Any]) -> int:
 
 
 def masked(parts: Sequence[float], wanted: float, colours: Colours = COLOURS["light"]) -> Figure:
-    """Steps: the part of chunks in which a place is noise; a dashed line at the corruption rate."""
+    """Steps show the part of chunks in which a place is noise; a dashed line is at the corruption rate."""
     figure, axes = _figure(1.7)
     edges = [100 * number / len(parts) for number in range(len(parts) + 1)]
     axes.stairs([100 * part for part in parts], edges, fill=True, color=colours["measured"], alpha=0.4)
@@ -171,9 +172,9 @@ def masked(parts: Sequence[float], wanted: float, colours: Colours = COLOURS["li
 
 
 def lengths(statistics: Mapping[str, Any], feature: str, colours: Colours = COLOURS["light"]) -> Figure:
-    """A row a task: quantiles of the tokens of its examples; a dashed line at the budget, which chunks have not."""
+    """A row for each task, with quantiles of the tokens of its examples. A dashed line is at the budget; chunks have none."""
     tasks, budget = statistics["tasks"], statistics["sequence_length"].get(feature, 1)
-    tasks = [*tasks, *(statistics["others"] if feature in FEATURES else [])]
+    tasks = [*tasks, *(statistics["others"] if feature in TOKEN_FEATURES else [])]
     colour = colours.get(feature, colours["examples"])
     figure, axes = _figure(0.6 + 0.3 * len(tasks))
     summaries = [task["lengths"][feature] for task in tasks]
@@ -182,7 +183,7 @@ def lengths(statistics: Mapping[str, Any], feature: str, colours: Colours = COLO
             axes.plot([quantiles["5"], quantiles["95"]], [row, row], color=colour, lw=1, solid_capstyle="butt")
             axes.plot([quantiles["25"], quantiles["75"]], [row, row], color=colour, lw=6, alpha=0.45, solid_capstyle="butt")
             axes.plot(quantiles["50"], row, "o", ms=4.5, color=colour)
-    if feature in FEATURES:
+    if feature in TOKEN_FEATURES:
         axes.axvline(budget, color=colours["theory"], ls=(0, (4, 2)), lw=1, zorder=1)
     axes.set_xlim(0, 1.06 * max(budget, *(summary["quantiles"]["95"] for summary in summaries if summary)))
     axes.locator_params(axis="x", integer=True, nbins=6)
@@ -192,7 +193,7 @@ def lengths(statistics: Mapping[str, Any], feature: str, colours: Colours = COLO
 
 
 def documents(histogram: Mapping[str, Sequence[int]], colours: Colours = COLOURS["light"]) -> Figure:
-    """Bars: how many documents have so many tokens, from one power of two to the next."""
+    """Bars show how many documents have a length from one power of two up to the next."""
     figure, axes = _figure(1.7)
     values, counts = histogram["values"], histogram["documents"]
     axes.bar(range(len(values)), counts, width=0.9, color=colours["measured"])
@@ -206,9 +207,9 @@ def documents(histogram: Mapping[str, Sequence[int]], colours: Colours = COLOURS
 
 
 def fill(parts: Mapping[str, Mapping[str, float]], colours: Colours = COLOURS["light"]) -> Figure:
-    """Two bars for each way to fill rows: inputs and targets."""
+    """Two bars for each way to fill rows, for inputs and for targets."""
     figure, axes = _figure(0.6 + 0.48 * len(parts))
-    for number, feature in enumerate(FEATURES):
+    for number, feature in enumerate(TOKEN_FEATURES):
         places = [row + 0.34 * (number - 0.5) for row in range(len(parts))]
         filled = [100 * part[feature] for part in parts.values()]
         axes.barh(places, filled, height=0.3, color=colours[feature], label=feature)
@@ -242,7 +243,7 @@ def _rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _short(name: str) -> str:
-    """A name that leaves room for the bars; the tables have all of it."""
+    """A name shortened to leave room for the bars; the tables have the whole name."""
     return name if len(name) <= 16 else f"{name[:7]}…{name[-7:]}"
 
 
@@ -252,11 +253,11 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 
 def _plot(title: str, caption: str, figure: Callable[..., Figure], *data: Any) -> Plot:
-    """The figure in each theme. An image has nothing to do with the page around it: neither its ids nor its styles."""
+    """The figure in each theme. As an image it shares neither ids nor styles with the page around it."""
     images = {}
     for theme, colours in COLOURS.items():
         with matplotlib.rc_context():
-            matplotlib.rcdefaults()  # whatever this machine's matplotlibrc says
+            matplotlib.rcdefaults()  # so that a user's matplotlibrc changes nothing
             matplotlib.rcParams.update(_style(colours))
             svg = io.BytesIO()
             figure(*data, colours=colours).savefig(svg, format="svg", transparent=True, metadata={"Date": None})
@@ -277,8 +278,8 @@ def _style(colours: Colours) -> dict[str, object]:
         "grid.color": colours["rule"],
         "grid.linewidth": 0.6,
         "lines.linewidth": 1.3,
-        "svg.fonttype": "none",  # the reader's letters
-        "svg.hashsalt": "",  # the same figure is the same image
+        "svg.fonttype": "none",  # text stays text, in a font of the reader's system
+        "svg.hashsalt": "",  # so that the same figure always makes the same image
         "text.color": colours["ink"],
         **{f"{axis}tick.{key}": value for axis in "xy" for key, value in (("color", colours["muted"]), ("major.size", 0))},
     }

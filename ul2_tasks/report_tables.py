@@ -1,5 +1,5 @@
-"""The report's tables, as data. What does not vary is no table: a column of one value is a sentence, and a length that is always
-the same is one number.
+"""The report's tables, as data. A column with the same value in all rows becomes a sentence, and a length that is always the same
+becomes one number.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ QUANTILES = ("5", "25", "50", "75", "95")
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What stands in a table, over `span` columns: a number, with its path in the JSON and the kind of `as_shown`; or, of the kinds
-    "text", "word" and "mode", a text, one among numbers, and a mode.
+    """A cell of a table, over `span` columns.
+
+    A number has its path in the JSON, and a kind of `as_shown`. Other cells are of the kinds "text", "word" (a text in a column of
+    numbers) and "mode".
     """
 
     shown: str
@@ -27,9 +29,10 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column by the names of its group and its own; `cell` makes its cells of a row's JSON and the path of that.
+    """A column of a table, with its name and that of its group. `cell` makes a cell from a row's JSON and the path of that.
 
-    Where the cells of `wanted`, another column's place, are the same in all rows, it is left out: it was measured as wanted.
+    `wanted` is the place of another column. If both have the same cells in all rows, this column is left out, and a sentence
+    says that it was measured as wanted.
     """
 
     name: str
@@ -41,7 +44,14 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows of cells under columns, and sentences in place of what does not vary."""
+    """Rows of cells under columns, and what is said in sentences instead.
+
+    Attributes:
+        label: of the table.
+        first: the name of the column of row names.
+        same: the name and the cell of each column that has the same value in all rows.
+        as_wanted: the groups whose column was measured as wanted.
+    """
 
     label: str
     first: str
@@ -52,10 +62,10 @@ class Table:
 
 
 def tables(statistics: Mapping[str, Any]) -> dict[str, Table]:
-    """All of them by name.
+    """All tables by name.
 
     Args:
-        statistics: the JSON of `statistics.Statistics`.
+        statistics: the JSON of `measurements.Statistics`.
     """
     tasks = [(task["task"], task, f"tasks.{number}") for number, task in enumerate(statistics["tasks"])]
     others = [(task["task"], task, f"others.{number}") for number, task in enumerate(statistics["others"])]
@@ -80,10 +90,10 @@ def number(value: float | None, path: str, kind: str) -> Cell:
 
 
 def as_shown(value: float | None, kind: str) -> str:
-    """A number as the page has it.
+    """A number as the page shows it.
 
     Args:
-        value: the number; None where there was nothing to measure.
+        value: the number; None if there was nothing to measure.
         kind: "count", "decimal", "percent", "rate" (more digits than that), "p" (a probability, maybe a tiny one) or "plain".
 
     >>> as_shown(4000, "count"), as_shown(3.2, "decimal"), as_shown(0.5, "plain"), as_shown(None, "count")
@@ -101,7 +111,7 @@ def as_shown(value: float | None, kind: str) -> str:
 
 
 def look_up(statistics: Mapping[str, Any], path: str) -> Any:
-    """What stands in nested JSON at a path such as "tasks.0.share.low"; None if something on the way is null.
+    """The value in nested JSON at a path such as "tasks.0.share.low"; None if something on the way is null.
 
     >>> look_up({"tasks": [{"share": {"low": 0.1}}, {"share": None}]}, "tasks.0.share.low")
     0.1
@@ -135,7 +145,7 @@ def _lengths(
     corpora: Iterable[tuple[str, Mapping[str, Any], str]],
     statistics: Mapping[str, Any],
 ) -> Table:
-    """Not folded by column: a row of a length that is always the same is one number."""
+    """The table of lengths. It is not folded by column, but by row: a length that is always the same becomes one number."""
     columns = [Column(name, _at(name, kind)) for name, kind in (("mean", "decimal"), ("sd", "decimal"), ("min", "count"))]
     columns += [Column(f"{percent} %", _at(f"quantiles.{percent}", "count"), "quantiles") for percent in QUANTILES]
     columns.append(Column("max", _at("max", "count")))
@@ -156,7 +166,7 @@ def _summary(columns: Sequence[Column], summary: Mapping[str, Any] | None, path:
 
 
 def _at(inner: str, kind: str) -> Callable[[Mapping[str, Any], str], Cell]:
-    """Cells with the number that stands there in a row's JSON."""
+    """A function that makes cells of the number at the path `inner` in a row's JSON."""
     return lambda row, path: number(look_up(row, inner), f"{path}.{inner}", kind)
 
 

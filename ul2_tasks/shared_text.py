@@ -1,4 +1,4 @@
-"""Whether two tasks read the same text: its fingerprints, as a whole and example by example."""
+"""Whether two tasks read the same text, by its fingerprints: in all examples, and in those of the same number."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-WINDOW = 16  # tokens that are equal where text is
-MAX_FINGERPRINTS = 200_000
+WINDOW = 16  # tokens: two texts share a passage if so many tokens in a row are equal
+MAX_FINGERPRINTS = 200_000  # of a task
 
 
 class Fingerprints:
-    """The distinct hashes of a text, at most `most`.
+    """A sample of the distinct hashes of a text, at most `most` of them.
 
-    If there are more, only those stay that are a multiple of twice the number; so it is the text that decides which,
-    and two tasks' can still be compared (Wegman's adaptive sampling; Flajolet, "On adaptive sampling", Computing 43, 1990).
+    It keeps the hashes that are a multiple of `every`. When it has more than `most`, it doubles `every`. So a hash is kept or
+    dropped whatever else is in the text, and the samples of two tasks can be compared (Wegman's adaptive sampling; Flajolet,
+    "On adaptive sampling", Computing 43, 1990).
     """
 
     def __init__(self, every: int, most: int = MAX_FINGERPRINTS):
@@ -25,7 +26,7 @@ class Fingerprints:
         self._new_size = 0
 
     def add(self, hashes: np.ndarray) -> None:
-        """Takes hashes in that are multiples of `every`, [H] uint64."""
+        """Adds hashes, [H] uint64."""
         hashes = hashes[hashes % np.uint64(self._every) == 0]
         self._new.append(hashes)
         self._new_size += hashes.size
@@ -33,7 +34,7 @@ class Fingerprints:
             self.kept()
 
     def kept(self) -> np.ndarray:
-        """[at most `most`] uint64, ascending."""
+        """The hashes in the sample, [at most `most`] uint64, ascending."""
         self._kept = np.unique(np.concatenate([self._kept, *self._new]))
         self._new, self._new_size = [], 0
         while self._kept.size > self._most:
@@ -42,7 +43,7 @@ class Fingerprints:
         return self._kept
 
     def part_shared(self, other: Fingerprints) -> float | None:
-        """The part of the rarer one's that the other has, too."""
+        """The part of the smaller sample that the other one has, too; None if one is empty."""
         texts = self.kept(), other.kept()
         every = np.uint64(max(self._every, other._every))
         few, many = sorted((text[text % every == 0] for text in texts), key=len)
@@ -50,16 +51,16 @@ class Fingerprints:
 
 
 def fingerprints(tokens: np.ndarray, every: int) -> np.ndarray:
-    """Hashes of all windows of `WINDOW` tokens, of which those stay that are a multiple of `every`: equal text, equal hashes.
+    """The hashes of all windows of `WINDOW` tokens that are a multiple of `every`, so that equal text has equal hashes.
 
-    (Broder, "On the resemblance and containment of documents", 1997; mixed by MurmurHash3's finalizer.)
+    See Broder, "On the resemblance and containment of documents", 1997. Hashes are mixed by the finalizer of MurmurHash3.
 
     Args:
         tokens: [L] int.
-        every: so many windows are one hash, on average.
+        every: on average, one of so many windows is kept.
 
     Returns:
-        [H] uint64, none if L is less than the window.
+        [H] uint64, empty if L is less than `WINDOW`.
     """
     tokens = tokens.astype(np.uint64)
     count = max(0, tokens.size - WINDOW + 1)
@@ -72,17 +73,20 @@ def fingerprints(tokens: np.ndarray, every: int) -> np.ndarray:
 
 
 def pairs_that_share(a: Sequence[np.ndarray], b: Sequence[np.ndarray], shift: int) -> tuple[int, int]:
-    """Of the pairs of number i of `a` and number i + shift of `b`, going round: how many share text, and how many have some.
+    """How many pairs of examples, number i of `a` and number i + shift (modulo their number) of `b`, share text.
 
     Args:
-        a, b: of as many examples each, the fingerprints, [H] uint64.
-        shift: 0 for examples of the same number.
+        a, b: the fingerprints of equally many examples, [H] uint64 each.
+        shift: 0 to compare examples of the same number.
+
+    Returns:
+        The number of pairs that share a fingerprint, and the number of pairs in which both have one.
     """
     if not a:
         return 0, 0
     b = [*b[shift:], *b[:shift]]
     numbers = [np.repeat(np.arange(len(texts), dtype=np.uint64), [text.size for text in texts]) for texts in (a, b)]
-    # A hash and its number as one hash, so that all pairs are compared at once.
+    # A hash and the number of its example make one hash, so that all pairs are compared at once.
     keys = [np.concatenate(texts) ^ (number * np.uint64(0x9E3779B97F4A7C15)) for texts, number in zip((a, b), numbers)]
     shared = np.unique(numbers[0][np.isin(*keys)]).size
     return shared, sum(bool(ours.size and theirs.size) for ours, theirs in zip(a, b))

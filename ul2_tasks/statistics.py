@@ -1,7 +1,8 @@
-"""What a mixture's examples are like, measured on a sample of it, beside what the objective says they must be.
+"""What the examples of a mixture are like, measured on a sample, beside what the objective says that they must be.
 
-The sample is what the mixture's `get_dataset` gives (`drawing`), and each example is put together again (`dissection`). What
-must hold whatever the corpus is a law; all else is a number to look at. Of tasks of other kinds there are shares and lengths.
+The sample comes from the mixture's `get_dataset` (`drawing`). The chunk of each example is put together again (`dissection`).
+What must hold for any corpus is a law (`laws`); all else is a number to look at. For tasks of other kinds than this package's,
+only shares and lengths are measured.
 """
 
 from __future__ import annotations
@@ -16,33 +17,34 @@ import seqio
 from rich.console import Console
 from rich.progress import track
 
-import ul2_tasks
 from ul2_tasks.corpora import text_tokenizer
+from ul2_tasks.counts import COLUMNS, Counts
 from ul2_tasks.drawing import drawn_mixture, quick_tasks, reads_memory
+from ul2_tasks.examples import TASK, TOKEN_FEATURES
 from ul2_tasks.first_documents import FirstDocuments
 from ul2_tasks.identity import describe_source
 from ul2_tasks.laws import check_laws
 from ul2_tasks.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 from ul2_tasks.packing import count_rows
-from ul2_tasks.providers import TASK, DenoisingTask, denoising_tasks
+from ul2_tasks.providers import DenoisingTask, denoising_tasks
 from ul2_tasks.shared_text import pairs_that_share
-from ul2_tasks.tally import COLUMNS, FEATURES, Tally
 from ul2_tasks.theory import binomial_interval, chi_square_p_value, span_probabilities
+from ul2_tasks.version import __version__
 from ul2_tasks.vocabularies import vocabulary_identity, what_is_lost
 
 QUANTILES = (5, 25, 50, 75, 95)
-MANY_TIMES = 10  # that the examples hold a corpus, which is told
+MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
 POOL = 4096  # examples that are packed together
-BINS = 50  # of the positions in a chunk
-MAX_LENGTHS = 60  # of spans that are told apart; more are put into bins
+BINS = 50  # for the positions in a chunk
+MAX_LENGTHS = 60  # the most bars of a histogram of span lengths; with more lengths a bar stands for several
 LEAST_CHUNKS = 50  # for a test of span lengths
-FINGERPRINTS_A_CHUNK = 64
+FINGERPRINTS_A_CHUNK = 64  # on average
 
 Progress = Callable[[Iterable[Mapping[str, np.ndarray]], int], Iterable[Mapping[str, np.ndarray]]]
 
 
 def track_on_terminal(examples: Iterable[Mapping[str, np.ndarray]], total: int) -> Iterable[Mapping[str, np.ndarray]]:
-    """The same examples; a bar on stderr shows how many were taken, if that is a terminal."""
+    """The same examples. If stderr is a terminal, a bar there shows how many were taken."""
     console = Console(stderr=True)
     return track(examples, "drawing examples", total, console=console, transient=True, disable=not console.is_terminal)
 
@@ -55,19 +57,19 @@ def measure(
     split: str = "train",
     progress: Progress = track_on_terminal,
 ) -> Statistics:
-    """Draws examples of a registered mixture, and measures them.
+    """Draws examples of a registered mixture and measures them.
 
     Args:
-        mixture: its name, such as "ul2_mix": of `register` or `mix`, or any of SeqIO's that has such tasks.
+        mixture: the name of a mixture of `register` or `mix`, such as "ul2_mix", or of any SeqIO mixture that has such tasks.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        examples: how many, at least 1.
+        examples: how many to draw, at least 1.
         seed: of the sample.
         split: of the corpus.
-        progress: is given the examples and their number, and gives the examples on, one by one.
+        progress: a function of the examples and their number, which gives the examples on one by one.
 
     Raises:
-        ValueError: no example is asked for; there is no such mixture or split; the corpus has no text; see
-            `providers.denoising_tasks`, `lengths.chunk_length` and `vocabularies.special_tokens`.
+        ValueError: fewer than 1 example is asked for; there is no such mixture or split; the corpus has no text; or what
+            `providers.denoising_tasks`, `lengths.chunk_length` and `vocabularies.special_tokens` raise.
     """
     if examples < 1:
         raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
@@ -93,33 +95,24 @@ def measure_examples(
     seed: int | None = 0,
     split: str = "train",
 ) -> Statistics:
-    """As `measure`, of examples that are there.
+    """Measures examples that were drawn before, as `measure` does.
 
     Args:
-        mixture, sequence_length, seed, split: what they are of.
-        examples: at least one of {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes}, from an endless dataset.
+        mixture, sequence_length, seed, split: what the examples were drawn from.
+        examples: {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes} each, at least one, from an endless dataset.
             Memory grows by some 30 bytes for each.
-        documents: of each corpus, by the name of its task.
+        documents: the first documents of each corpus, by the name of the corpus's task.
     """
     present = [task for task in mixture.tasks if split in task.splits]
     tasks = {task.name: task for task in present if isinstance(task, DenoisingTask)}
     others = [task.name for task in present if task.name not in tasks]
     every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // FINGERPRINTS_A_CHUNK)
-    tallies = {name: Tally(task, sequence_length, every) for name, task in tasks.items()}
-    numbers = {name: number for number, name in enumerate([*tasks, *others])}
-    table = array.array("i")
-    for example in examples:
-        name = example[TASK].decode()
-        counts = tallies[name].add(example) if name in tallies else [len(example[key]) for key in FEATURES]
-        table.extend((numbers[name], *counts, *[0] * (len(COLUMNS) - len(counts))))
-    which, *columns = np.frombuffer(table, np.int32).reshape(-1, 1 + len(COLUMNS)).T
-    drawn = dict(zip(COLUMNS, columns))
-
+    counts = {name: Counts(task, sequence_length, every) for name, task in tasks.items()}
+    drawn, own = _count(examples, counts, [*tasks, *others])
     rates = {task.name: mixture.get_rate(task) for task in present}
     rates = {name: rate / sum(rates.values()) for name, rate in rates.items()}
-    own = {name: {key: values[which == number] for key, values in drawn.items()} for name, number in numbers.items()}
     measured = [
-        _task_statistics(tallies[name], own[name], drawn, rates[name], documents[task.source.corpus.name].lengths.mean())
+        _task_statistics(counts[name], own[name], drawn, rates[name], documents[task.source.corpus.name].lengths.mean())
         for name, task in tasks.items()
     ]
     other_tasks = [
@@ -128,7 +121,7 @@ def measure_examples(
         )
         for name in others
     ]
-    shared_text = [_shared_text(tallies[a], tallies[b]) for a, b in itertools.combinations(tasks, 2)]
+    shared_text = [_shared_text(counts[a], counts[b]) for a, b in itertools.combinations(tasks, 2)]
     read = {
         name: sum(int(own[task.name]["chunk"].sum()) for task in tasks.values() if task.source.corpus.name == name)
         for name in documents
@@ -138,11 +131,11 @@ def measure_examples(
     ours = sum(task.examples for task in measured)
     return Statistics(
         mixture=mixture.name,
-        version=ul2_tasks.__version__,
+        version=__version__,
         split=split,
         seed=seed,
-        examples=len(which),
-        sequence_length={key: int(sequence_length[key]) for key in FEATURES},
+        examples=len(drawn["inputs"]),
+        sequence_length={key: int(sequence_length[key]) for key in TOKEN_FEATURES},
         corpus="; ".join(corpus.source for corpus in corpora),
         vocabulary="; ".join(dict.fromkeys(corpus.vocabulary for corpus in corpora)),
         documents={"looked_at": len(lengths), "tokens": _summary(lengths)},
@@ -154,17 +147,41 @@ def measure_examples(
         lengths=_summaries(drawn),
         compression=_ratio(drawn["inputs"][drawn["chunk"] > 0].sum(), drawn["chunk"].sum()),
         fill=_fill(drawn, sequence_length),
-        truncated=sum(tally.faults["truncated"] for tally in tallies.values()),
+        truncated=sum(task.faults["truncated"] for task in counts.values()),
         shared_text=shared_text,
-        laws=check_laws(list(tallies.values()), measured, other_tasks, shared_text, ours),
+        laws=check_laws(list(counts.values()), measured, other_tasks, shared_text, ours),
     )
+
+
+def _count(
+    examples: Iterable[Mapping[str, np.ndarray]], counts: Mapping[str, Counts], tasks: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    """Adds the examples to the counts of their tasks.
+
+    Args:
+        examples: see `measure_examples`.
+        counts: of the denoising tasks, by name.
+        tasks: the names of all tasks.
+
+    Returns:
+        `COLUMNS` of all examples, [examples] int32 each; and the same of the examples of each task, by its name.
+    """
+    numbers = {name: number for number, name in enumerate(tasks)}
+    table = array.array("i")
+    for example in examples:
+        name = example[TASK].decode()
+        row = counts[name].add(example) if name in counts else [len(example[key]) for key in TOKEN_FEATURES]
+        table.extend((numbers[name], *row, *[0] * (len(COLUMNS) - len(row))))
+    which, *columns = np.frombuffer(table, np.int32).reshape(-1, 1 + len(COLUMNS)).T
+    drawn = dict(zip(COLUMNS, columns))
+    return drawn, {name: {key: values[which == number] for key, values in drawn.items()} for name, number in numbers.items()}
 
 
 def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask], tokens_read: int) -> Corpus:
     of_corpus = [task for task in tasks if task.source.corpus.name == name]
     corpus = of_corpus[0].source.corpus
     lengths = documents.lengths
-    exponents = np.frexp(lengths)[1]  # 0 of 0, 1 of 1, 2 of 2 and 3, 3 of 4 to 7, ..
+    exponents = np.frexp(lengths)[1]  # 0 for a length of 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, ..
     return Corpus(
         corpus=name,
         source=describe_source(corpus.source),
@@ -208,29 +225,36 @@ def _notes(corpus: Corpus) -> Iterator[str]:
 
 
 def _task_statistics(
-    tally: Tally, own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float, tokens_a_document: float
+    counts: Counts, own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float, tokens_a_document: float
 ) -> TaskStatistics:
-    """`own` and `all_`: `COLUMNS` of the task's examples and of all, [examples] int32 each."""
-    full, examples = tally.full, len(own["inputs"])
+    """The statistics of one task.
+
+    Args:
+        counts: of the task.
+        own, all_: `COLUMNS` of the task's examples and of all examples, [examples] int32 each.
+        rate: the wanted share of the examples.
+        tokens_a_document: the mean of the corpus.
+    """
+    full, examples = counts.full, len(own["inputs"])
     full_examples = int(own["is_full"].sum())
     is_whole = own["chunk"] > 0
     documents_per_chunk = full.length / tokens_a_document if tokens_a_document else None
-    if documents_per_chunk and not tally.joins_documents:
+    if documents_per_chunk and not counts.concatenates:
         documents_per_chunk = min(1.0, documents_per_chunk)
     return TaskStatistics(
-        task=tally.task.name,
-        corpus=tally.task.source.corpus.name,
-        denoiser=dataclasses.asdict(tally.task.denoiser),
+        task=counts.task.name,
+        corpus=counts.task.source.corpus.name,
+        denoiser=dataclasses.asdict(counts.task.denoiser),
         full_chunk=dataclasses.asdict(full),
         examples=examples,
         full_examples=full_examples,
         share=_share(own, all_, rate),
         corruption_rate={"wanted": full.noise / full.length, "measured": _ratio(own["noise"].sum(), own["chunk"].sum())},
-        spans=_spans(tally, own, full_examples),
+        spans=_spans(counts, own, full_examples),
         lengths=_summaries(own),
         compression=_ratio(own["inputs"][is_whole].sum(), own["chunk"].sum()),
-        fill={key: _ratio(own[key].sum(), examples * tally.sequence_length[key]) for key in FEATURES},
-        masked=_in_bins(tally.noise_at / full_examples) if full_examples else None,
+        fill={key: _ratio(own[key].sum(), examples * counts.sequence_length[key]) for key in TOKEN_FEATURES},
+        masked=_in_bins(counts.noise_at / full_examples) if full_examples else None,
         documents_per_chunk=documents_per_chunk,
     )
 
@@ -240,25 +264,25 @@ def _share(own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: 
     low, high = binomial_interval(drawn, rate)
     return {
         **{"wanted": rate, "low": low / drawn, "high": high / drawn, "examples": len(own["inputs"]) / drawn},
-        **{key: _ratio(own[key].sum(), all_[key].sum()) for key in FEATURES},
+        **{key: _ratio(own[key].sum(), all_[key].sum()) for key in TOKEN_FEATURES},
     }
 
 
-def _spans(tally: Tally, own: Mapping[str, np.ndarray], full_examples: int) -> dict[str, object]:
-    full, counts = tally.full, tally.span_lengths
-    law = span_probabilities(tally.task.denoiser, full.length)
-    law = np.pad(law, [0, counts.size - law.size])
+def _spans(counts: Counts, own: Mapping[str, np.ndarray], full_examples: int) -> dict[str, object]:
+    full, found = counts.full, counts.span_lengths
+    expected = span_probabilities(counts.task.denoiser, full.length)
+    expected = np.pad(expected, [0, found.size - expected.size])
     is_full = own["is_full"] > 0
     p_value = None
-    if full_examples >= LEAST_CHUNKS and law.max() < 1:
-        # One span of each chunk: the lengths of one chunk's spans are bound by their sum.
-        p_value = chi_square_p_value(np.bincount(own["first_span"][is_full], minlength=law.size), law)
+    if full_examples >= LEAST_CHUNKS and expected.max() < 1:
+        # Only the first span of each chunk: the lengths of its spans have a fixed sum, so they are not independent.
+        p_value = chi_square_p_value(np.bincount(own["first_span"][is_full], minlength=expected.size), expected)
 
-    likely = np.flatnonzero((law > law.max() / 1000) | (counts > 0))
+    likely = np.flatnonzero((expected > expected.max() / 1000) | (found > 0))
     first, end = likely[0], likely[-1] + 1
     width = -(-(end - first) // MAX_LENGTHS)
     values = np.arange(first, end, width)
-    measured, theory = (np.add.reduceat(values_[first:end], values - first) for values_ in (counts, law))
+    measured, theory = (np.add.reduceat(values_[first:end], values - first) for values_ in (found, expected))
     return {
         "wanted": full.spans,
         "measured": _ratio(own["spans"][is_full].sum(), full_examples),
@@ -269,7 +293,7 @@ def _spans(tally: Tally, own: Mapping[str, np.ndarray], full_examples: int) -> d
         "lengths": {
             "values": values.tolist(),
             "width": int(width),
-            "measured": (measured / counts.sum()).tolist() if counts.sum() else None,
+            "measured": (measured / found.sum()).tolist() if found.sum() else None,
             "theory": theory.tolist(),
         },
         "p_value": p_value,
@@ -277,7 +301,7 @@ def _spans(tally: Tally, own: Mapping[str, np.ndarray], full_examples: int) -> d
 
 
 def _in_bins(values: np.ndarray) -> list[float]:
-    """[L] to [BINS] means; where L is not a multiple, a position counts in two bins, by its parts."""
+    """[L] values to [BINS] means. A value on the border of two bins counts in both, in proportion."""
     edges = np.linspace(0, values.size, BINS + 1)
     sums = np.interp(edges, np.arange(values.size + 1), np.append(0.0, np.cumsum(values)))
     return (np.diff(sums) * BINS / values.size).tolist()
@@ -288,7 +312,7 @@ def _summaries(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
 
 
 def _lengths(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
-    return {key: _summary(columns[key]) for key in FEATURES}
+    return {key: _summary(columns[key]) for key in TOKEN_FEATURES}
 
 
 def _summary(values: np.ndarray) -> Summary | None:
@@ -303,23 +327,23 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def _fill(columns: Mapping[str, np.ndarray], sequence_length: Mapping[str, int]) -> dict[str, dict[str, float | None]]:
-    budgets = tuple(int(sequence_length[key]) for key in FEATURES)
-    lengths = np.stack([columns[key] for key in FEATURES], axis=1)
-    lengths = lengths[((lengths > 0) & (lengths <= budgets)).all(axis=1)]  # the others are told of as truncated
+    budgets = tuple(int(sequence_length[key]) for key in TOKEN_FEATURES)
+    lengths = np.stack([columns[key] for key in TOKEN_FEATURES], axis=1)
+    lengths = lengths[((lengths > 0) & (lengths <= budgets)).all(axis=1)]  # the others are reported as truncated
     if not lengths.size:
-        return {kind: dict.fromkeys(FEATURES) for kind in ("unpacked", "packed", "bound")}
+        return {kind: dict.fromkeys(TOKEN_FEATURES) for kind in ("unpacked", "packed", "bound")}
     pools = np.split(lengths, range(POOL, len(lengths), POOL))
     rows = sum(count_rows(pool, budgets) for pool in pools)
     demand = lengths.mean(axis=0) / budgets
     fills = {"unpacked": demand, "packed": lengths.sum(axis=0) / (rows * np.array(budgets)), "bound": demand / demand.max()}
-    return {kind: dict(zip(FEATURES, fill.tolist())) for kind, fill in fills.items()}
+    return {kind: dict(zip(TOKEN_FEATURES, fill.tolist())) for kind, fill in fills.items()}
 
 
 def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
-    """Weights count examples, the loss counts target tokens."""
+    """What the largest weight means for the loss: weights count examples, the loss counts target tokens."""
     drawn = [task for task in tasks if task.examples]
     greatest = max(drawn, key=lambda task: (task.share["wanted"], task.share["targets"]))
-    shares = {key: f"{greatest.share[key]:.1%}" for key in ("examples", "inputs", "targets")}
+    shares = {key: f"{greatest.share[key]:.1%}" for key in ("examples", *TOKEN_FEATURES)}
     sentence = (
         f"{greatest.task} is {shares['examples']} of the examples, with {shares['inputs']} of the input tokens and"
         f" {shares['targets']} of the target tokens, over which the loss is summed: weights count examples, not tokens."
@@ -334,7 +358,7 @@ def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
     return f"{sentence} {', and '.join(compared).capitalize()}." if compared else sentence
 
 
-def _shared_text(a: Tally, b: Tally) -> dict[str, object]:
+def _shared_text(a: Counts, b: Counts) -> dict[str, object]:
     count = min(len(a.first_texts), len(b.first_texts))
     same = pairs_that_share(a.first_texts[:count], b.first_texts[:count], 0)
     different = [

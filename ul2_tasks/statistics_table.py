@@ -1,4 +1,4 @@
-"""`ul2 stats`: what `statistics` measured, for the terminal and as files."""
+"""`ul2 stats`: the measurements of `statistics`, as tables for the terminal and as files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.examples import TOKEN_FEATURES
 from ul2_tasks.measurements import Corpus, Statistics, Summary, TaskStatistics
 
 NOTHING = "–"
-MAX_PAIRS = 10  # of tasks whose shared text is shown
+MAX_PAIRS = 10  # so many pairs of tasks are shown, those that share the most text
 
 
 def print_statistics(statistics: Statistics, console: Console) -> None:
-    """Prints the statistics as tables, for 100 columns and 80."""
+    """Prints the statistics as tables, which fit terminals of 80 and of 100 columns."""
     tables = _rates(statistics), _objective(statistics), _lengths(statistics), _fill(statistics), _shared_text(statistics)
     for table in (_heading(statistics), *(table for table in tables if table.row_count), _laws(statistics)):
         console.print(table)
@@ -31,17 +32,17 @@ def print_statistics(statistics: Statistics, console: Console) -> None:
 
 
 def as_json(statistics: Statistics) -> str:
-    """What statistics.json holds."""
+    """The text of statistics.json."""
     return json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_statistics(statistics: Statistics, samples: Iterable, folder: str) -> list[str]:
-    """Writes statistics.json, and samples.jsonl, a line a sample, into a folder, which is made if there is none.
+    """Writes statistics.json and samples.jsonl, which has a line for each sample.
 
     Args:
-        statistics: what was measured.
+        statistics: the measurements.
         samples: frozen dataclasses, such as those of `samples.draw`.
-        folder: on any file system of TensorFlow's.
+        folder: on any file system that TensorFlow knows; it is made if there is none.
 
     Returns:
         The paths of the two files.
@@ -91,7 +92,7 @@ def _rates(statistics: Statistics) -> Table:
     for task in [*statistics.tasks, *statistics.others]:
         share = task.share
         wanted = f"{share['wanted']:.1%} ({100 * share['low']:.1f}..{100 * share['high']:.1f})"
-        measured = (_percent(share[key]) for key in ("examples", "inputs", "targets"))
+        measured = (_percent(share[key]) for key in ("examples", *TOKEN_FEATURES))
         weight = f"{task.denoiser['weight']:g}" if isinstance(task, TaskStatistics) else NOTHING
         table.add_row(task.task, weight, wanted, *measured)
     return table
@@ -127,7 +128,7 @@ def _lengths(statistics: Statistics) -> Table:
         fill = task.fill if is_task else task.fill["unpacked"]
         table.add_row(
             task.task if is_task else "all",
-            *(text for key in ("inputs", "targets") for text in (lengths[key], _percent(fill[key]))),
+            *(text for key in TOKEN_FEATURES for text in (lengths[key], _percent(fill[key]))),
             lengths["chunk"],
             _percent(task.compression),
             end_section=task is statistics.tasks[-1],
@@ -174,7 +175,7 @@ def _table(title: str, first: str, *columns: str) -> Table:
 
 
 def _spread(summary: Summary | None) -> str:
-    """A length that is always the same is one number."""
+    """A summary of lengths in three lines; one number if all lengths are the same."""
     if summary is None:
         return NOTHING
     if summary.min == summary.max:

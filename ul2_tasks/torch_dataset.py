@@ -23,8 +23,7 @@ except ImportError as error:
     raise ImportError(f"ul2_tasks.torch_dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
 
 STATE_VERSION = 1
-# A snapshot of the pipeline is written when the time since the last one is so many times what that one took. What was read
-# since then is read again on a resume.
+# A new snapshot is written only when this many times as long has passed since the last one as that one took to write.
 SECONDS_PER_SECOND_OF_WRITING = 20.0
 
 _SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels"}
@@ -33,7 +32,7 @@ _ADVICE = "each DataLoader worker of each process reads a shard of its own; use 
 
 
 class UL2IterableDataset(torch.utils.data.IterableDataset):
-    """The examples of a mixture, or of one task, shuffled and mixed as SeqIO has them.
+    """The examples of a mixture, or of one task, shuffled and mixed as SeqIO does it.
 
         dataset = UL2IterableDataset(
             "ul2_mix", {"inputs": 512, "targets": 512}, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=8)
@@ -41,39 +40,41 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         for batch in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2):
             loss = model(**batch).loss
 
-    Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64},
-    both with their EOS and in the tokenizer's own ids, for a DataLoader with a batch size and a function that pads,
-    `transformers.DataCollatorForSeq2Seq` or one's own. With one it gives what that makes, whole batches or padded examples.
-    Integers become int64, strings str or lists of str, all else keeps its type.
+    Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
+    Both end with EOS and have the tokenizer's own ids. Give the DataLoader a batch size and a function that pads, such as
+    `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` it gives what the converter makes, whole batches or padded
+    examples. Integers become int64, strings become str or lists of str, and all else keeps its type.
 
-    **Shards.** Worker w of W in process r of R reads shard r * W + w of R * W: each document is used by one of them. Where files
-    have fewer pieces than there are shards, each shard reads all of them for its documents. The stream of a shard depends on the
-    arguments, the corpus and the shard alone; other numbers of workers or processes make other batches. `num_epochs=None` repeats
-    the corpus, with other noise each time; with a number, each pass over the dataset is the same one.
+    **Shards.** Worker w of W in process r of R reads shard r * W + w of R * W, so that each document is used by one worker. If
+    files have fewer segments that can be read on their own than there are shards, each shard reads all of them to find its
+    documents. The stream of a shard depends only on the arguments, the corpus and the shard. Other numbers of workers or
+    processes make other batches. `num_epochs=None` repeats the corpus, each time with other noise; with a number, each pass over
+    the dataset gives the same stream.
 
-    **Resume.** `state_dict()` tells where the last iterator is, and the next iterator after `load_state_dict(state)` gives what
-    an uninterrupted one would have given from there, in a new process too. A state is a snapshot of the pipeline, buffers and all
-    (25 MB and 0.2 seconds for the default mixture at 512; the first one takes 2 or 3), and how much was given since. A snapshot
-    at every training step would cost more than the step, and a number alone would have a resume read everything again, a
-    thousand examples in 0.6 seconds. So a snapshot is written only when a state is asked for, and twenty times as long after
-    the last one as that took: no more than 5 % of the time goes there, and a resume reads again what was read meanwhile. A state
-    is only loaded into the pipeline and the shard that saved it; else a ValueError tells what differs.
+    **Resume.** `state_dict()` says where the last iterator is. After `load_state_dict(state)` the next iterator, in this process
+    or a new one, gives what an uninterrupted one would have given from there. A state is a snapshot of the pipeline with its
+    buffers (25 MB and 0.2 seconds for the default mixture at 512; the first one takes 2 or 3 seconds), and the number of elements
+    given since. A snapshot at every training step would cost more than the step. With the number alone, a resume would have to
+    read everything again, 0.6 seconds for a thousand examples. So a snapshot is written only when a state is asked for, and
+    when 20 times as long has passed as the last one took: snapshots take 5 % of the time at most, and a resume reads
+    again what was given since the last one. Only the pipeline and shard that saved a state can load it; for any other, a
+    ValueError says what differs.
 
-    * `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers, or of the dataset if it has none: save its
-      `state_dict()`, and load it with as many workers.
-    * A plain DataLoader with `num_workers=0`: the dataset's `state_dict()` is right after each batch. Workers have their own
-      copies of the dataset, of whose places the one that the DataLoader was made of knows nothing.
-    * `transformers.Trainer` does not ask for it: it resumes by reading the stream again from its start, which is exact too.
+    * `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers, or of the dataset if it has no workers.
+      Save its `state_dict()`, and load it with the same number of workers.
+    * With a plain DataLoader and `num_workers=0`, the dataset's `state_dict()` is right after each batch. Workers have their own
+      copies of the dataset, and the dataset that the DataLoader was made of does not know where they are.
+    * `transformers.Trainer` asks for no state. It resumes by reading the stream from its start, which is also exact.
 
-    **Several processes.** A plain DataLoader in each needs nothing more. `accelerate`, and so `transformers.Trainer`, shares out
-    iterable datasets itself: give `rank=0, world_size=1` there, or shards are lost. With `accelerator_config={"dispatch_batches":
-    False}` every process then reads everything and keeps its part. With accelerate's default the first process reads for all, and
-    joins batches, so these must have one shape (`padding="max_length"`).
+    **Several processes.** With a plain DataLoader in each process, nothing more is needed. But `accelerate`, and so
+    `transformers.Trainer`, distributes iterable datasets itself: give `rank=0, world_size=1` there, or shards are lost. With
+    `accelerator_config={"dispatch_batches": False}` every process reads everything and keeps its share. By default, the first
+    process of accelerate reads for all and concatenates batches, which must have one shape (`padding="max_length"`).
 
-    **TensorFlow** reads the data, where the dataset is iterated, and is told there not to see GPUs, unless it ran before: it would
-    take all of their memory. In a worker that was forked from a process in which TensorFlow had run it would hang or
-    crash, which is an error here: such a DataLoader needs multiprocessing_context="spawn". If it had not run, fork works, and
-    starts faster.
+    **TensorFlow** reads the data in the process that iterates. Unless it ran there before, it is first kept from seeing GPUs,
+    because it would take all of their memory. A worker that was forked from a process in which TensorFlow had run would hang
+    or crash. This is an error here: such a DataLoader needs multiprocessing_context="spawn". If TensorFlow had not run, a fork
+    works, and starts faster.
     """
 
     def __init__(
@@ -92,17 +93,17 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """Opens no file.
 
         Args:
-            mixture: the name of a registered mixture or task; or a `Registration`, which is applied where the dataset is
-                iterated: workers that are spawned have nothing else registered than `import ul2_tasks` does.
+            mixture: the name of a registered mixture or task; or a `Registration`, which is applied in the process that
+                iterates. In workers that are spawned, only the tasks that `import ul2_tasks` registers are there without it.
             sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
             split, use_cached, num_epochs: see `seqio.Task.get_dataset`.
-            seed: of the order and of the noise; None gives other ones each time, and no state.
-            rank, world_size: this process and how many there are; by default those of `torch.distributed`, if it is initialised,
-                else of the environment's RANK and WORLD_SIZE, else 0 and 1.
-            feature_converter: what examples go through.
+            seed: of the order and the noise. With None they differ each time, and there is no state.
+            rank, world_size: the number of this process, and how many there are. By default those of `torch.distributed` if it is
+                initialised, otherwise the environment variables RANK and WORLD_SIZE, otherwise 0 and 1.
+            feature_converter: converts the examples.
 
         Raises:
-            ValueError: one of rank and world_size without the other, or a rank that is not below world_size.
+            ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1.
         """
         if (rank is None) != (world_size is None) or (rank is not None and not 0 <= rank < world_size):
             raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
@@ -115,15 +116,15 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._stream: _Stream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned: it does not know torch.distributed, and starts an iterator of its own."""
+        """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own."""
         return {**self.__dict__, "_process": self._process or _process(), "_stream": None}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
         Raises:
-            RuntimeError: this process was forked from one in which TensorFlow ran.
-            ValueError: there are fewer documents than shards; the state that was loaded is of another pipeline; and what
-                `get_dataset` of the mixture raises. While iterating: a pass over the corpus, or over a shard of it, gave no
+            RuntimeError: this process was forked from one in which TensorFlow had run.
+            ValueError: there are fewer documents than shards; the state that was loaded is of another pipeline; or what the
+                mixture's `get_dataset` raises. During the iteration: a pass over the corpus, or over a shard of it, gave no
                 example, see `passes.repeat`.
         """
         check_process()
@@ -132,16 +133,19 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         pipeline = self._describe()
         if self._loaded is not None:
             _check_same(self._loaded["pipeline"], pipeline)
-        self._stream = _Stream(self._dataset(), pipeline, self._loaded)
-        self._loaded = None
-        return self._stream
+        stream = _Stream(self._dataset(), pipeline)
+        if self._loaded is not None:
+            stream.resume(self._loaded)
+        self._stream, self._loaded = stream, None
+        return stream
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the last iterator is; before there is one, what was loaded, or the start.
+        """Where the last iterator is. If there is no iterator yet, it is the state that was loaded, or the start.
 
         Returns:
-            {"version": int, "pipeline": what the state is checked for, "given": how many examples or batches were given,
-            "snapshot": {"given": int, "files": the checkpoint's files, {name: bytes}} or None}.
+            {"version": int, "pipeline": dict, "given": int, "snapshot": {"given": int, "files": {name: bytes}} or None}.
+            "pipeline" is compared when the state is loaded. "given" is the number of examples or batches given so far, and in
+            the snapshot, the number given when it was written. "files" are those of a TensorFlow checkpoint.
 
         Raises:
             ValueError: there is no seed, without which nothing can be resumed.
@@ -152,10 +156,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return dict(self._loaded or _state(self._describe(), 0, None))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Has the next iterator go on where the state was taken.
+        """The next iterator will go on where the state was taken.
 
         Raises:
-            ValueError: the state is not one of this version; there is no seed.
+            ValueError: the state is of another version of this package, or there is no seed.
         """
         self._check_seed()
         if state.get("version") != STATE_VERSION:
@@ -175,7 +179,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return seqio.ShardInfo(rank * workers + index, world_size * workers)
 
     def _describe(self) -> dict[str, Any]:
-        """What a state is checked for, beside what the checkpoint's own fingerprint has."""
+        """What must be the same to load a state, beside the fingerprint in the checkpoint itself, see `providers`."""
         mixture, shard = self._mixture, self._shard()
         return {
             "mixture": mixture.name if isinstance(mixture, Registration) else mixture,
@@ -210,37 +214,62 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
 
 class _Stream:
-    """An iterator over a dataset that knows how to be saved."""
+    """An iterator over a dataset that can say where it is, and go on from there.
 
-    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any], state: Mapping[str, Any] | None):
+        elements given    0 ................... 40 ........... 57
+                                                |              |
+                                           a snapshot      state(): 57 were given, and the snapshot of 40
+
+    To resume, the snapshot is read, and then 17 elements are taken and thrown away.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any]):
         self._iterator = iter(dataset)
         self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
         self._id_shift = stated_id_shift(dataset)
         self._pipeline = pipeline
-        self._snapshot = state and state["snapshot"]
         self._given = 0
-        started = time.monotonic()
+        self._snapshot: Mapping[str, Any] | None = None
+        self._written = time.monotonic()  # when the snapshot was written
+        self._seconds_to_write = 0.0
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken; for an iterator that has given nothing yet."""
+        self._snapshot = state["snapshot"]
         if self._snapshot:
-            _read(self._checkpoint, self._snapshot["files"])
+            started = time.monotonic()
+            _restore(self._checkpoint, self._snapshot["files"])
             self._given = self._snapshot["given"]
-        self._written = time.monotonic()
-        self._seconds_to_write = self._written - started
-        while state and self._given < state["given"]:
+            self._written = time.monotonic()
+            self._seconds_to_write = self._written - started  # reading takes about as long as writing
+        while self._given < state["given"]:
             try:
-                self._next()
+                self._take()
             except StopIteration as error:
                 ended = f"the data ends after {self._given}, but {state['given']} were given when it was saved"
                 raise ValueError(f"{_ANOTHER}: {ended}; {_REMEDY}") from error
+
+    def state(self) -> dict[str, Any]:
+        """Where it is, see `UL2IterableDataset.state_dict`. Writes a snapshot if one is due."""
+        now = time.monotonic()
+        due = now - self._written >= SECONDS_PER_SECOND_OF_WRITING * self._seconds_to_write
+        # The first snapshot is always due, because it has the pipeline's fingerprint.
+        if self._given and (self._snapshot is None or (due and self._given > self._snapshot["given"])):
+            self._snapshot = {"given": self._given, "files": _checkpoint_files(self._checkpoint)}
+            self._written = time.monotonic()
+            self._seconds_to_write = self._written - now
+        return _state(self._pipeline, self._given, self._snapshot)
 
     def __iter__(self) -> _Stream:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        element = self._next()
+        element = self._take()
         ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
         return ids | {key: _to_torch(value) for key, value in element.items() if key not in _SINGLE_EXAMPLE}
 
-    def _next(self) -> Mapping[str, tf.Tensor]:
+    def _take(self) -> Mapping[str, tf.Tensor]:
+        """The next element. What TensorFlow raises about a shard without examples becomes a ValueError."""
         try:
             element = next(self._iterator)
         except StopIteration:
@@ -248,30 +277,21 @@ class _Stream:
                 raise ValueError(f"shard {self._pipeline['shard']} has no documents ({_ADVICE})") from None
             raise
         except tf.errors.InvalidArgumentError as error:
-            told = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
-            if not told:
+            no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
+            if not no_example:
                 raise
             is_whole = self._pipeline["shard"] == "0 of 1"
-            raise ValueError(told[1] if is_whole else f"{told[1]} ({_ADVICE})") from None
+            raise ValueError(no_example[1] if is_whole else f"{no_example[1]} ({_ADVICE})") from None
         self._given += 1
         return element
-
-    def state(self) -> dict[str, Any]:
-        now = time.monotonic()
-        due = now - self._written >= SECONDS_PER_SECOND_OF_WRITING * self._seconds_to_write
-        # The first one at once: it has the pipeline's fingerprint.
-        if self._given and (self._snapshot is None or (due and self._given > self._snapshot["given"])):
-            self._snapshot = {"given": self._given, "files": _write(self._checkpoint)}
-            self._written = time.monotonic()
-            self._seconds_to_write = self._written - now
-        return _state(self._pipeline, self._given, self._snapshot)
 
 
 def _state(pipeline: Mapping[str, Any], given: int, snapshot: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"version": STATE_VERSION, "pipeline": dict(pipeline), "given": given, "snapshot": snapshot}
 
 
-def _write(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:
+def _checkpoint_files(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:
+    """Writes a checkpoint, and returns its files by name."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.write(f"{folder}/{_CHECKPOINT}")
         files = {}
@@ -281,7 +301,8 @@ def _write(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:
         return files
 
 
-def _read(checkpoint: tf.train.Checkpoint, files: Mapping[str, bytes]) -> None:
+def _restore(checkpoint: tf.train.Checkpoint, files: Mapping[str, bytes]) -> None:
+    """Reads a checkpoint from its files. A checkpoint of another pipeline is a ValueError that says what differs."""
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             with open(f"{folder}/{name}", "wb") as file:
@@ -303,7 +324,7 @@ def _check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
 
 
 def _differences(message: str) -> str:
-    """What is not the same in both fingerprints of `providers` that TensorFlow's message has; without any, the message."""
+    """What differs between the two fingerprints (see `providers`) in TensorFlow's message; the message if it has none."""
     found = re.search(r"Saved:\] \[(\{.*\})\] \[this one:\] \[(\{.*?\})\]\s", message)
     if not found:
         return message

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from ul2_tasks import cache, export_folder
-from ul2_tasks.jobs import names_in, place, unfinished
+from ul2_tasks.jobs_manifest import names_in, place
+from ul2_tasks.jobs_shards import unfinished
 
 
 def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
