@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from ul2_tasks.memory import embedded_documents
+from ul2_tasks.sources.memory import embedded_documents
 
 HERE = pathlib.Path(__file__).parent
 FILES = 16

@@ -15,7 +15,7 @@ import seqio
 from peers import EXAMPLES_PER_BATCH, add_t5_mixture, batched, name_text
 
 from ul2_tasks import register
-from ul2_tasks.sentencepiece_vocabulary import DEFAULT_MODEL
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 LENGTHS = {"inputs": 512, "targets": 512}
 VOCABULARY = seqio.SentencePieceVocabulary(str(DEFAULT_MODEL), extra_ids=100)

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ul2_tasks import T5GEMMA2, default_vocabulary
-from ul2_tasks.collator import UL2DataCollator
-from ul2_tasks.memory import embedded_documents
-from ul2_tasks.vocabularies import special_tokens
+from ul2_tasks.pytorch.collator import UL2DataCollator
+from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks.vocabulary.special_ids import special_tokens
 
 MULTIPLE = 8
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from ul2_tasks.memory import embedded_documents
+from ul2_tasks.sources.memory import embedded_documents
 
 SMALL, TIMES = 10, 50  # copies of the embedded corpus, 0.4 MB each
 LENGTHS = {"inputs": 512, "targets": 512}

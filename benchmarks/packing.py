@@ -34,8 +34,8 @@ from rich.table import Table
 from speed_vocabulary import SENTINEL_IDS, VOCABULARY
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
-from ul2_tasks.advice import expected_fill
-from ul2_tasks.memory import embedded_corpus
+from ul2_tasks.sources.memory import embedded_corpus
+from ul2_tasks.tasks.advice import expected_fill
 
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
 TOKENS = {"inputs": "encoder_input_tokens", "targets": "decoder_target_tokens"}

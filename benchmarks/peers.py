@@ -17,9 +17,9 @@ import seqio
 import t5.data.preprocessors as t5
 import tensorflow as tf
 
-from ul2_tasks.denoisers import T5GEMMA2, Denoiser
-from ul2_tasks.lengths import Chunk, chunk_length
-from ul2_tasks.vocabularies import SpecialTokens, special_tokens
+from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
+from ul2_tasks.denoising.lengths import Chunk, chunk_length
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens
 
 EXAMPLES_PER_BATCH = 128
 MAX_DOCUMENT = 65536

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 from ul2_tasks import default_vocabulary
-from ul2_tasks.memory import embedded_documents
+from ul2_tasks.sources.memory import embedded_documents
 
 FILES = 16
 MEAN_DOCUMENT = 800

@@ -20,9 +20,9 @@ from speed_tasks import FEATURES
 from speed_vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
-from ul2_tasks.denoisers import Denoiser
-from ul2_tasks.preprocessors import DenoisingConfiguration, denoise
-from ul2_tasks.vocabularies import SpecialTokensRequest
+from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, denoise
+from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest
 
 seqio.add_global_cache_dirs(["cache"])
 

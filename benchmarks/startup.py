@@ -116,7 +116,7 @@ def t5(length: int, reached):
     from peers import add_t5_mixture, name_text
     from speed_vocabulary import SENTINEL_IDS, VOCABULARY
 
-    from ul2_tasks.memory import embedded_corpus
+    from ul2_tasks.sources.memory import embedded_corpus
 
     reached("import")
     reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]

@@ -62,7 +62,7 @@ def ul2(*arguments, statuses=(0,)):
 # %%
 print("\n## 1. Text files")
 
-from ul2_tasks.memory import embedded_documents
+from ul2_tasks.sources.memory import embedded_documents
 
 TEXTS = pathlib.Path("texts")
 TEXTS.mkdir(exist_ok=True)
@@ -132,7 +132,7 @@ ul2("lengths", "mine", "--vocabulary", "my.model", "--lengths", "128,128")
 # %%
 pathlib.Path("my_denoisers.py").write_text('''"""What the model is to learn."""
 
-from ul2_tasks import T5GEMMA2, SpanDenoiser
+from ul2_tasks import (T5GEMMA2, SpanDenoiser)
 
 R1, R2, X1, X2, S = T5GEMMA2
 X8 = SpanDenoiser(name="x8", mode="[X]", mean_span_length=8, noise_density=0.5, weight=1)
@@ -159,7 +159,7 @@ print("\n## 5. Register")
 pathlib.Path("my_corpora.py").write_text('''"""What the model is to read."""
 
 from my_denoisers import DENOISERS
-from ul2_tasks import open_source, register
+from ul2_tasks import (open_source, register)
 
 MIXTURE = register(
     "mine",

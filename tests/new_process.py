@@ -25,8 +25,10 @@ import time
 import types
 from collections.abc import Sequence
 
-PRELOADED = ("tensorflow", "seqio", "torch", "apache_beam", "ul2_tasks.build_cache", "ul2_command.commands")
+PRELOADED = ("tensorflow", "seqio", "torch", "apache_beam", "ul2_tasks.corpus.build_cache", "ul2_command.commands")
 ATTRIBUTES: dict[str, object] = {}  # of preloaded modules, by full name: other values in the programs that are started from now on
+TESTS = pathlib.Path(__file__).parent
+FOLDERS = [str(path) for path in (TESTS, *sorted(TESTS.glob("[a-z]*/")))]  # what a program needs on its path to import a test
 OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 _server: subprocess.Popen | None = None

@@ -13,7 +13,7 @@ from support import byte_vocabulary, long_documents
 from t5x import partitioning, utils
 
 from ul2_tasks import EncDecFeatureConverter, register
-from ul2_tasks.memory import MemoryDataSource
+from ul2_tasks.sources.memory import MemoryDataSource
 
 if __name__ == "__main__":
     port, count, index = map(int, sys.argv[1:4])

@@ -19,7 +19,7 @@ from support import mistral_model
 from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length
-from ul2_tasks.memory import embedded_documents
+from ul2_tasks.sources.memory import embedded_documents
 
 LENGTHS = ["--lengths", "128,128"]
 
@@ -160,7 +160,7 @@ def test_the_doctor_looks_at_all_corpora_of_a_mixture_and_at_each_once(tmp_path,
 def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path, monkeypatch):
     (tmp_path / "doctor_supervised.py").write_text(
         "import functools, seqio, ul2_tasks\n"
-        "from ul2_tasks.memory import texts_in_memory\n"
+        "from ul2_tasks.sources.memory import texts_in_memory\n"
         "feature = seqio.Feature(ul2_tasks.default_vocabulary())\n"
         "def rename(dataset, **_):\n"
         "    return dataset.map(lambda x: {'inputs': x['text'], 'targets': x['text']})\n"
@@ -303,7 +303,7 @@ def test_what_is_wrong_is_said_in_one_sentence(arguments, message):
 )
 def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch, package, arguments, extra):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
-    monkeypatch.delitem(sys.modules, "ul2_tasks.build_cache", raising=False)
+    monkeypatch.delitem(sys.modules, "ul2_tasks.corpus.build_cache", raising=False)
     done = ul2(*arguments)
     assert done.exit_code == 2
     assert re.search(extra, done.stderr), done.stderr
@@ -404,7 +404,7 @@ def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, monk
 def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
     (tmp_path / "unequal_corpora.py").write_text(
         "import seqio, ul2_tasks\n"
-        "from ul2_tasks.mixing import sample_examples\n"
+        "from ul2_tasks.tasks.mixing import sample_examples\n"
         "mixture = seqio.MixtureRegistry.get(ul2_tasks.register('unequal', denoisers=ul2_tasks.T5GEMMA2[3:]))\n"
         "mixture._sample_fn = lambda datasets, rates, seed: sample_examples(datasets, [1] * len(datasets), seed)\n"
     )

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks import examples
-from ul2_tasks.converters import pack_rows
+from ul2_tasks.converters.encoder_decoder import pack_rows
 from ul2_tasks.examples import EXAMPLE, NO_TOKEN, Feature
 
 

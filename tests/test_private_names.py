@@ -16,15 +16,15 @@ import pytest
 import seqio
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
-FILES = [*REPOSITORY.glob("ul2_tasks/*.py"), *REPOSITORY.glob("ul2_command/*.py")]
+FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/*.py")]
 
 # What is read, with the file that does, and why there is no public name for it.
 READ = {
-    ("tensorflow.python.eager", "ul2_tasks/forks.py"): "the context, which knows whether TensorFlow has run",
-    ("_initialized", "ul2_tasks/forks.py"): "whether TensorFlow has run: every public function that could tell starts it",
+    ("tensorflow.python.eager", "ul2_tasks/pytorch/forks.py"): "the context, which knows whether TensorFlow has run",
+    ("_initialized", "ul2_tasks/pytorch/forks.py"): "whether TensorFlow has run: every public function that could tell starts it",
     (
         "_use_fast_tokenizer",
-        "ul2_tasks/sentencepiece_vocabulary.py",
+        "ul2_tasks/vocabulary/sentencepiece.py",
     ): "an argument of SentencePieceVocabulary, to make one alike",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }
@@ -83,9 +83,9 @@ def filled_in_by(made: type) -> set[str]:
 
 def test_what_is_filled_in_of_seqio_is_there_and_all_of_it_is_listed():
     found = set()
-    for path in REPOSITORY.glob("ul2_tasks/[a-z]*.py"):
+    for path in REPOSITORY.glob("ul2_tasks/**/[a-z]*.py"):
         with contextlib.suppress(ImportError):  # of t5x or torch, which not everyone has
-            module = importlib.import_module(f"ul2_tasks.{path.stem}")
+            module = importlib.import_module(".".join(path.relative_to(REPOSITORY).with_suffix("").parts))
             own = [member for member in vars(module).values() if inspect.isclass(member) and member.__module__ == module.__name__]
             found |= set().union(*map(filled_in_by, own))
     assert found == FILLED_IN
@@ -94,7 +94,7 @@ def test_what_is_filled_in_of_seqio_is_there_and_all_of_it_is_listed():
 def test_tensorflow_still_tells_whether_it_has_run():
     program = """
 import tensorflow as tf
-from ul2_tasks.forks import tensorflow_has_run
+from ul2_tasks.pytorch.forks import tensorflow_has_run
 before = tensorflow_has_run()
 tf.constant(1) + 1
 print(before, tensorflow_has_run())

@@ -19,7 +19,7 @@ from test_packing import ADVICE
 import ul2_tasks
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, chunk_length
-from ul2_tasks.memory import embedded_documents
+from ul2_tasks.sources.memory import embedded_documents
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 README = "README.md"

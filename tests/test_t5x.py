@@ -16,7 +16,7 @@ import tensorflow as tf
 from support import byte_vocabulary, long_documents, restore, t5_model
 
 from ul2_tasks import T5GEMMA2
-from ul2_tasks.vocabularies import special_tokens
+from ul2_tasks.vocabulary.special_ids import special_tokens
 
 pytest.importorskip(
     "t5x",

@@ -15,8 +15,8 @@ import new_process
 import pytest
 
 from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, open_vocabulary
-from ul2_tasks.advice import packed_fill
-from ul2_tasks.memory import embedded_documents
+from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks.tasks.advice import packed_fill
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 TUTORIAL = REPOSITORY / "docs" / "tutorial.py"

@@ -80,8 +80,8 @@ def show(registration, text, texts, denoisers, as_json: bool, **options) -> None
     ul2 show mine --corpus 'texts/*.txt' --documents paragraph --vocabulary my.model --lengths 512,512 --count 1
     ul2 show --json --count 100 > examples.jsonl
     """
-    from ul2_tasks import show as shows
-    from ul2_tasks.registration import with_texts
+    from ul2_tasks.inspection import show as shows
+    from ul2_tasks.tasks.registration import with_texts
 
     own = [*text, *(file.read() for file in texts)]
     if own and registration.source:
@@ -111,8 +111,8 @@ def stats(registration, sequence_length, output: str | None, to_json: bool, **op
     """
     from rich.console import Console
 
-    from ul2_tasks.statistics import measure
-    from ul2_tasks.statistics_table import as_json, print_statistics, write_statistics
+    from ul2_tasks.inspection.statistics_table import as_json, print_statistics, write_statistics
+    from ul2_tasks.statistics.measure import measure
 
     mixture = registration.apply()
     statistics = measure(mixture, sequence_length, **options)
@@ -144,8 +144,8 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
     """
-    from ul2_tasks.report import advise, check_path, packages, write_report
-    from ul2_tasks.statistics import measure
+    from ul2_tasks.inspection.report import advise, check_path, packages, write_report
+    from ul2_tasks.statistics.measure import measure
 
     packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
@@ -172,7 +172,7 @@ def lengths(registration, sequence_length, as_json: bool) -> None:
     """
     from rich.console import Console
 
-    from ul2_tasks.length_table import look_at, print_lengths
+    from ul2_tasks.inspection.length_table import look_at, print_lengths
 
     found = look_at(registration.apply(), sequence_length)
     if as_json:
@@ -195,7 +195,7 @@ def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
     """
     from rich.console import Console
 
-    from ul2_tasks.doctor import examine, report
+    from ul2_tasks.inspection.doctor import examine, report
 
     mixture = registration.apply()
     findings = examine(mixture, sequence_length, split)
@@ -246,8 +246,8 @@ def train(source: dict[str, object], output: str, split: str, mode, **options) -
     \b
     ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
     """
-    from ul2_tasks.sources import documents, open_source
-    from ul2_tasks.training import train_to_file
+    from ul2_tasks.sources.by_name import documents, open_source
+    from ul2_tasks.vocabulary.training import train_to_file
 
     corpus = open_source(**{"spec": "embedded", **source})
     click.echo(train_to_file(documents(corpus, split), output, modes=mode, **options))
@@ -269,8 +269,8 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
     If the mixture has several corpora, they are tokenized one after the other. Each is a Beam job, on this machine or on a cluster.
     A job that was interrupted goes on where it stopped when it is started again.
     """
-    from ul2_tasks.build_cache import build
-    from ul2_tasks.providers import denoising_tasks, other_tasks
+    from ul2_tasks.corpus.build_cache import build
+    from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 
     mixture = registration.apply()
     if others := [task.name for task in other_tasks(mixture)]:
@@ -320,7 +320,7 @@ def export(registration, written_as: str, output: str, cache_dir: str | None, **
     ul2 export --format parquet --output examples
     ul2 export mine --module my_corpora --cache cache --format tfrecord --shards 64 --workers 8 --output examples
     """
-    from ul2_tasks.export import write_examples
+    from ul2_tasks.export.write import write_examples
 
     mixture = registration.apply()
     if cache_dir:
@@ -338,7 +338,7 @@ def verify(folder: str) -> None:
     It reads FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for all that is in it. It names each file that differs, and says what is
     not finished. Exit status 1 if there is either.
     """
-    from ul2_tasks.verification import examine
+    from ul2_tasks.inspection.verification import examine
 
     all_wrong = []
     for where, wrong, counts in examine(folder):
@@ -366,7 +366,7 @@ def completion(shell: str) -> None:
 
 
 def _samples(mixture: str, sequence_length, options, count: int = SAMPLES):
-    from ul2_tasks.samples import draw
+    from ul2_tasks.inspection.samples import draw
 
     return draw(mixture, sequence_length, count, seed=options["seed"], split=options["split"])
 

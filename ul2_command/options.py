@@ -100,7 +100,7 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(name: str | None, module, source, **options) -> None:
-        from ul2_tasks.registration import Registration
+        from ul2_tasks.tasks.registration import Registration
 
         sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
         arguments = _given(options, "vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")

@@ -7,8 +7,8 @@ For a vocabulary of your own use `ul2 vocab train`.
 
 import sys
 
-from ul2_tasks.memory import embedded_documents
-from ul2_tasks.training import train_to_file
+from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks.vocabulary.training import train_to_file
 
 _SIZE = 4096
 

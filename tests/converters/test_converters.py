@@ -1,0 +1,204 @@
+"""The converter a batch at a time: SeqIO's features bit for bit, packed rows from which every example comes out whole."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import long_documents
+
+import ul2_tasks
+from ul2_tasks import UL2R, EncDecFeatureConverter, register
+from ul2_tasks.converters.encoder_decoder import pool_size
+from ul2_tasks.sources.memory import MemoryDataSource
+
+LENGTHS = {"inputs": 128, "targets": 96}
+
+
+def examples(pairs) -> tf.data.Dataset:
+    spec = {key: tf.TensorSpec([None], tf.int32) for key in ("inputs", "targets")}
+    return tf.data.Dataset.from_generator(
+        lambda: ({"inputs": np.array(inputs, np.int32), "targets": np.array(targets, np.int32)} for inputs, targets in pairs),
+        output_signature=spec,
+    )
+
+
+def converted(pairs, lengths=LENGTHS, **settings) -> list[dict[str, np.ndarray]]:
+    return list(EncDecFeatureConverter(**settings)(examples(pairs), lengths).as_numpy_iterator())
+
+
+@st.composite
+def pools(draw):
+    """Examples of any lengths of at least one token, ids all different from 0, more than a batch now and then."""
+    count = draw(st.integers(0, 8)) + draw(st.sampled_from([0, 0, 130]))
+    random = np.random.RandomState(draw(st.integers(0, 2**31)))
+    lengths = zip(random.randint(1, 129, count), random.randint(1, 97, count))
+    return [(random.randint(1, 9999, i).tolist(), random.randint(1, 9999, t).tolist()) for i, t in lengths]
+
+
+@given(pools(), st.sampled_from([0, 7]))
+@settings(max_examples=15, deadline=None)
+def test_unpacked_features_are_seqios_bit_for_bit(pairs, bos_id):
+    ours = converted(pairs, pack=False, bos_id=bos_id)
+    theirs = list(seqio.EncDecFeatureConverter(pack=False, bos_id=bos_id)(examples(pairs), LENGTHS).as_numpy_iterator())
+    assert len(ours) == len(theirs) == len(pairs)
+    for row, wanted in zip(ours, theirs):
+        assert row.keys() == wanted.keys()
+        for key in wanted:
+            assert row[key].dtype == wanted[key].dtype
+            np.testing.assert_array_equal(row[key], wanted[key], err_msg=key)
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_the_element_spec_is_seqios(pack):
+    ours, theirs = (
+        converter(pack=pack)(examples([]), LENGTHS).element_spec
+        for converter in (EncDecFeatureConverter, seqio.EncDecFeatureConverter)
+    )
+    assert ours == theirs
+
+
+def test_as_many_rows_as_examples_are_announced():
+    """t5x asks for the length of a dataset before it predicts; rows that examples share cannot be known before."""
+    known = tf.data.Dataset.from_tensors({key: tf.ones([3], tf.int32) for key in LENGTHS}).repeat(300)
+    for dataset in (known, known.repeat()):
+        ours, theirs = (
+            converter(pack=False)(dataset, LENGTHS).cardinality()
+            for converter in (EncDecFeatureConverter, seqio.EncDecFeatureConverter)
+        )
+        assert ours == theirs == dataset.cardinality()
+    assert len(list(EncDecFeatureConverter(pack=False)(known, LENGTHS))) == 300
+    assert EncDecFeatureConverter(pack=False)(examples([]), LENGTHS).cardinality() == tf.data.UNKNOWN_CARDINALITY
+    assert EncDecFeatureConverter(pack=True)(known, LENGTHS).cardinality() == tf.data.UNKNOWN_CARDINALITY
+
+
+def unpacked(row) -> list[tuple[list[int], list[int]]]:
+    """The examples of a packed row, each feature of which is checked against the definition."""
+    segments = range(1, row["encoder_segment_ids"].max() + 1)
+    for side, tokens in (("encoder", "encoder_input_tokens"), ("decoder", "decoder_target_tokens")):
+        ids = row[f"{side}_segment_ids"]
+        lengths = [np.count_nonzero(ids == segment) for segment in segments]
+        padding = len(ids) - sum(lengths)
+        assert ids.tolist() == [*np.repeat(segments, lengths), *[0] * padding], "in order, no gap, padding at the end"
+        positions = [*itertools.chain.from_iterable(map(range, lengths)), *[0] * padding]
+        assert row[f"{side}_positions"].tolist() == positions
+        assert (row[tokens][ids == 0] == 0).all()
+    # Encoder and decoder attend within equal ids alone: this pairing is what cross-attention sees.
+    pairs = [
+        tuple(
+            row[tokens][row[ids] == segment].tolist()
+            for tokens, ids in (("encoder_input_tokens", "encoder_segment_ids"), ("decoder_target_tokens", "decoder_segment_ids"))
+        )
+        for segment in segments
+    ]
+    shifted = [id for _, targets in pairs for id in [0, *targets[:-1]]]
+    assert row["decoder_input_tokens"].tolist() == [*shifted, *[0] * (len(row["decoder_input_tokens"]) - len(shifted))]
+    np.testing.assert_array_equal(row["decoder_loss_weights"], row["decoder_segment_ids"] > 0)
+    return pairs
+
+
+@given(pools())
+@settings(max_examples=15, deadline=None)
+def test_every_example_comes_out_of_the_packed_rows_whole_and_once(pairs):
+    rows = converted(pairs, pack=True)
+    got = [pair for row in rows for pair in unpacked(row)]
+    assert collections.Counter(map(str, got)) == collections.Counter(map(str, pairs))
+    theirs = seqio.EncDecFeatureConverter(pack=True)(examples(pairs), LENGTHS).as_numpy_iterator()
+    if pairs:  # of none SeqIO makes an empty row
+        assert len(rows) <= sum(1 for _ in theirs)
+
+
+def test_golden_rows_that_a_reader_sees():
+    """Inputs of 6, 3 and 4 tokens, targets of 1, 3 and 1: the first and the third fill a row of 10, the second has its own."""
+    pairs = [([11, 12, 13, 14, 15, 1], [1]), ([21, 22, 1], [25, 26, 1]), ([31, 32, 33, 1], [1])]
+    assert [unpacked(row) for row in converted(pairs, {"inputs": 10, "targets": 3}, pack=True)] == [
+        [pairs[0], pairs[2]],
+        [pairs[1]],
+    ]
+    first, second = converted(pairs, {"inputs": 10, "targets": 3}, pack=True, bos_id=9)
+    assert {key: value.tolist() for key, value in first.items()} == {
+        "encoder_input_tokens": [11, 12, 13, 14, 15, 1, 31, 32, 33, 1],
+        "encoder_segment_ids": [1, 1, 1, 1, 1, 1, 2, 2, 2, 2],
+        "encoder_positions": [0, 1, 2, 3, 4, 5, 0, 1, 2, 3],
+        "decoder_target_tokens": [1, 1, 0],
+        "decoder_input_tokens": [9, 9, 9],  # as SeqIO has it: where the padding begins stands the start id too
+        "decoder_loss_weights": [1, 1, 0],
+        "decoder_segment_ids": [1, 2, 0],
+        "decoder_positions": [0, 0, 0],
+    }
+    assert second["decoder_input_tokens"].tolist() == [9, 25, 26]
+
+
+@pytest.mark.parametrize("bos_id", [0, 5])
+def test_packed_features_of_one_row_are_seqios(bos_id):
+    """Where all examples fit one row there is one way to pack them."""
+    pairs = [(list(range(1, 20)), [4, 5, 1]), ([7, 1], list(range(1, 30))), ([8, 8, 1], [1])]
+    (ours,) = converted(pairs, pack=True, bos_id=bos_id)
+    (theirs,) = seqio.EncDecFeatureConverter(pack=True, bos_id=bos_id)(examples(pairs), LENGTHS).as_numpy_iterator()
+    assert ours.keys() == theirs.keys()
+    for key in theirs:
+        np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
+
+
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize(("pair", "feature", "length"), [(([1] * 129, [1]), "inputs", 128), (([1], [1] * 97), "targets", 96)])
+def test_an_example_that_is_too_long_is_an_error_not_trimmed(pack, pair, feature, length):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{feature} are longer than the {length} tokens"):
+        converted([([2, 1], [2, 1]), pair], pack=pack)
+
+
+def test_other_features_are_left_behind_or_handed_on_as_seqio_does():
+    with_name = examples([([2, 1], [3, 1])]).map(lambda example: {**example, "name": "n", "idx": tf.constant([4])})
+    (row,) = EncDecFeatureConverter(pack=False)(with_name, LENGTHS).as_numpy_iterator()
+    assert "idx" not in row
+    handed_on = {"idx": seqio.FeatureConverter.FeatureSpec(dtype=tf.int32)}
+    lengths = {**LENGTHS, "idx": 1}
+    rows = [
+        next(converter(pack=False, passthrough_features=handed_on)(with_name, lengths).as_numpy_iterator())
+        for converter in (EncDecFeatureConverter, seqio.EncDecFeatureConverter)
+    ]
+    assert rows[0]["idx"].tolist() == [4]
+    assert {key: value.tolist() for key, value in rows[0].items()} == {key: value.tolist() for key, value in rows[1].items()}
+
+
+def test_custom_packing_ops_are_refused():
+    with pytest.raises(ValueError, match=r"use_custom_packing_ops is True.* set it to False"):
+        EncDecFeatureConverter(use_custom_packing_ops=True)
+
+
+@pytest.mark.parametrize(("budget", "examples_per_pool"), [(512, 1024), (1024, 1024), (2048, 512), (16384, 256)])
+def test_a_pool_is_bounded_in_examples_and_in_tokens(budget, examples_per_pool):
+    assert pool_size({"inputs": budget, "targets": budget}) == examples_per_pool
+
+
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize("preset", ["default", "ul2r"])
+def test_it_resumes_in_the_middle_of_a_batch(tmp_path, pack, preset):
+    """UL2R draws its splits: its examples are of many lengths."""
+    name = "ul2_mix"
+    if preset == "ul2r":
+        name = register("converters_ul2r", MemoryDataSource(long_documents, validation=0), denoisers=UL2R)
+
+    def iterator():
+        return iter(
+            seqio.get_dataset(name, LENGTHS, EncDecFeatureConverter(pack=pack), shuffle=True, seed=3, num_epochs=None, batch_size=7)
+        )
+
+    first = iterator()
+    for _ in range(25):
+        next(first)
+    path = tf.train.Checkpoint(iterator=first).write(str(tmp_path / "saved"))
+    resumed = iterator()
+    tf.train.Checkpoint(iterator=resumed).read(path)
+    for _ in range(30):
+        wanted, got = next(first), next(resumed)
+        for key in wanted:
+            np.testing.assert_array_equal(got[key], wanted[key], err_msg=key)
+
+
+def test_it_is_public():
+    assert ul2_tasks.EncDecFeatureConverter is EncDecFeatureConverter

@@ -1,0 +1,402 @@
+"""The converter for Hugging Face's models: what is made by hand of the same examples, and what the models themselves compute."""
+
+import re
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_hugging_face_vocabulary import exclamation_first
+
+from ul2_tasks import default_vocabulary, open_vocabulary, register, with_mode
+from ul2_tasks.converters.hugging_face import IGNORED, HuggingFaceFeatureConverter
+from ul2_tasks.sources.memory import texts_in_memory
+
+LENGTHS = {"inputs": 24, "targets": 20}
+SMALL = {"inputs": 64, "targets": 64}
+FORMAT = {"padding": "longest", "pad_to_multiple_of": 8, "decoder_start_token_id": 0, "decoder_only": False}
+PAIRS = [([5, 6, 1], [7, 8, 9, 1]), ([5, 1], [7, 1]), ([4, 4, 4, 4, 1], [3])]
+
+
+def by_hand(pairs, lengths, **changed):
+    """The model inputs of a batch, one example after the other."""
+    row_format = {**FORMAT, **changed}
+    multiple, start = row_format["pad_to_multiple_of"], row_format["decoder_start_token_id"]
+
+    def rows(lists, length, padding):
+        longest = max(map(len, lists))
+        width = length if row_format["padding"] == "max_length" else longest + (-longest) % multiple
+        return np.array([[*row, *[padding] * (width - len(row))] for row in lists])
+
+    inputs, targets = (list(map(list, side)) for side in zip(*pairs))
+    if row_format["decoder_only"]:
+        length = lengths["inputs"] + lengths["targets"]
+        return {
+            "input_ids": rows([i + t for i, t in zip(inputs, targets)], length, 0),
+            "attention_mask": rows([[1] * len(i + t) for i, t in zip(inputs, targets)], length, 0),
+            "labels": rows([[-100] * len(i) + t for i, t in zip(inputs, targets)], length, -100),
+        }
+    labels = rows(targets, lengths["targets"], -100)
+    return {
+        "input_ids": rows(inputs, lengths["inputs"], 0),
+        "attention_mask": rows([[1] * len(i) for i in inputs], lengths["inputs"], 0),
+        "decoder_input_ids": np.array([[start, *row] for row in rows(targets, lengths["targets"], 0)])[:, :-1],
+        "decoder_attention_mask": (labels != -100).astype(int),
+        "labels": labels,
+    }
+
+
+def pairs_of(batch):
+    """The examples of a batch of an encoder-decoder model, stripped of what is not theirs."""
+    rows = zip(batch["input_ids"], batch["attention_mask"], batch["labels"])
+    return [(ids[mask == 1].tolist(), labels[labels != IGNORED].tolist()) for ids, mask, labels in rows]
+
+
+def assert_same(got, wanted):
+    assert list(got) == list(wanted)
+    for key in wanted:
+        np.testing.assert_array_equal(got[key], wanted[key], err_msg=key)
+
+
+def examples(pairs) -> tf.data.Dataset:
+    return tf.data.Dataset.from_generator(
+        lambda: ({"inputs": np.array(inputs, np.int32), "targets": np.array(targets, np.int32)} for inputs, targets in pairs),
+        output_signature={key: tf.TensorSpec([None], tf.int32) for key in ("inputs", "targets")},
+    )
+
+
+def converted(pairs, lengths=LENGTHS, batch_size=None, **settings):
+    """Batches, whichever side makes them."""
+    longest = settings.get("padding") == "longest"
+    dataset = HuggingFaceFeatureConverter(**settings, batch_size=batch_size if longest else None)(examples(pairs), lengths)
+    return list((dataset if longest else dataset.batch(batch_size)).as_numpy_iterator())
+
+
+def batches(pairs, size):
+    return [pairs[start : start + size] for start in range(0, len(pairs), size)]
+
+
+def test_golden_batches_that_a_reader_sees():
+    (batch,) = converted(PAIRS, batch_size=3, padding="longest", pad_to_multiple_of=4, decoder_start_token_id=2)
+    assert {key: rows.tolist() for key, rows in batch.items()} == {
+        "input_ids": [[5, 6, 1, 0, 0, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0, 0], [4, 4, 4, 4, 1, 0, 0, 0]],
+        "attention_mask": [[1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0, 0, 0]],
+        "decoder_input_ids": [[2, 7, 8, 9], [2, 7, 1, 0], [2, 3, 0, 0]],
+        "decoder_attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]],
+        "labels": [[7, 8, 9, 1], [7, 1, -100, -100], [3, -100, -100, -100]],
+    }
+    (batch,) = converted(PAIRS, batch_size=3, padding="longest", pad_to_multiple_of=1, decoder_only=True)
+    assert {key: rows.tolist() for key, rows in batch.items()} == {
+        "input_ids": [[5, 6, 1, 7, 8, 9, 1], [5, 1, 7, 1, 0, 0, 0], [4, 4, 4, 4, 1, 3, 0]],
+        "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0]],
+        "labels": [
+            [-100, -100, -100, 7, 8, 9, 1],
+            [-100, -100, 7, 1, -100, -100, -100],
+            [-100, -100, -100, -100, -100, 3, -100],
+        ],
+    }
+
+
+@st.composite
+def streams(draw):
+    """Examples of any lengths within the bounds, of any ids, 0 among them: a task that is not ours may have it."""
+    random = np.random.RandomState(draw(st.integers(0, 2**31)))
+    count = draw(st.integers(1, 9))
+    lengths = zip(random.randint(1, 25, count), random.randint(1, 21, count))
+    return [(random.randint(0, 9999, i).tolist(), random.randint(0, 9999, t).tolist()) for i, t in lengths]
+
+
+@pytest.mark.parametrize("decoder_only", [False, True])
+@pytest.mark.parametrize("padding", ["longest", "max_length"])
+@given(streams(), st.integers(1, 10), st.sampled_from([1, 2, 7, 8, 32]), st.sampled_from([0, 3, 9999]))
+@settings(max_examples=8, deadline=None)
+def test_batches_are_those_made_by_hand(padding, decoder_only, pairs, size, multiple, start):
+    row_format = {
+        "padding": padding,
+        "pad_to_multiple_of": multiple,
+        "decoder_start_token_id": start,
+        "decoder_only": decoder_only,
+    }
+    got = converted(pairs, batch_size=size, **row_format)
+    wanted = [by_hand(batch, LENGTHS, **row_format) for batch in batches(pairs, size)]
+    assert len(got) == len(wanted) == -(-len(pairs) // size), "the last, smaller batch is kept"
+    for batch, expected in zip(got, wanted):
+        assert all(rows.dtype == np.int32 for rows in batch.values())
+        assert_same(batch, expected)
+        if padding == "longest":
+            assert all(rows.shape[1] % multiple == 0 for rows in batch.values())
+    if not decoder_only:
+        assert [pair for batch in got for pair in pairs_of(batch)] == pairs
+
+
+@pytest.mark.parametrize(("padding", "decoder_only"), [("longest", False), ("max_length", True)])
+def test_a_mixture_through_seqio_is_its_examples_made_into_batches(padding, decoder_only):
+    options = {"shuffle": True, "seed": 3, "num_epochs": None}
+    mixture = seqio.get_mixture_or_task("ul2_mix").get_dataset(SMALL, split="train", **options)
+    pairs = [tuple(example[key].tolist() for key in ("inputs", "targets")) for example in mixture.take(12).as_numpy_iterator()]
+    longest = padding == "longest"
+    converter = HuggingFaceFeatureConverter(padding, 4 if longest else None, decoder_only=decoder_only)
+    dataset = seqio.get_dataset("ul2_mix", SMALL, converter, **options, **({} if longest else {"batch_size": 4}))
+    for batch, part in zip(dataset.take(3).as_numpy_iterator(), batches(pairs, 4), strict=True):
+        assert_same(batch, by_hand(part, SMALL, padding=padding, decoder_only=decoder_only))
+    shape = [None, None] if longest else [4, sum(SMALL.values())]
+    assert {key: spec.shape.as_list() for key, spec in dataset.element_spec.items()} == dict.fromkeys(batch, shape)
+
+
+@pytest.fixture(scope="module")
+def own_zero(tmp_path_factory):
+    """A byte-level BPE whose 0 is "!", and the folder with it."""
+    folder = tmp_path_factory.mktemp("own_zero")
+    tokenizer = exclamation_first()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    tokenizer.add_special_tokens([*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"])
+    return tokenizer, str(folder)
+
+
+def read_back(tokenizer, inputs, targets) -> str:
+    """The text of an example in the tokenizer's own ids, by the tokenizer itself: each span is put back where its sentinel is."""
+    sentinels, span, spans = {tokenizer.token_to_id(f"<extra_id_{n}>") for n in range(256)}, [], {}
+    for id in targets[:-1]:
+        if id in sentinels:
+            span = spans[id] = []
+        else:
+            span.append(id)
+    ids = [part for id in inputs for part in spans.get(id, [id])]
+    return tokenizer.decode(ids, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("padding", ["longest", "max_length"])
+def test_the_tokenizer_itself_reads_the_batches_of_a_mixture(own_zero, padding):
+    """Of one of ours, and of a stock one with it; SeqIO's own examples keep the shift."""
+    tokenizer, folder = own_zero
+    text = "Stop! !and so on! naïve 日本" * 2
+    name = register(f"hf_own_{padding}", texts_in_memory([text]), folder, merge_examples=False)
+    stock = seqio.MixtureRegistry.add(f"hf_own_stock_{padding}", [(name, 1)]).name
+    lengths = {"inputs": 128, "targets": 128}
+    (raw,) = (
+        seqio.get_mixture_or_task(name).get_dataset(lengths, shuffle=False, seed=1, num_epochs=None).take(1).as_numpy_iterator()
+    )
+    for each in (name, stock, with_mode(vocabulary_task(f"hf_own_{padding}_task", folder, text), "[R]")):
+        converter = HuggingFaceFeatureConverter(padding, 2 if padding == "longest" else None, pad_token_id=7)
+        options = {"num_epochs": None, "seed": 1} | ({} if padding == "longest" else {"batch_size": 2})
+        batch = next(seqio.get_dataset(each, lengths, converter, **options).as_numpy_iterator())
+        assert (batch["input_ids"][batch["attention_mask"] == 0] == 7).all()
+        for inputs, targets in pairs_of(batch):
+            assert re.fullmatch(rf"\[[RSX]\]{re.escape(text)}<\|endoftext\|>", read_back(tokenizer, inputs, targets))
+        if each == name:
+            assert pairs_of(batch)[0] == tuple((raw[key] - 1).tolist() for key in ("inputs", "targets"))
+
+
+def vocabulary_task(name, folder, text):
+    """From a text to nothing, in SeqIO's own way."""
+    feature = seqio.Feature(open_vocabulary(folder), add_eos=True)
+    source = texts_in_memory([text])
+    seqio.TaskRegistry.add(
+        name,
+        source=source,
+        preprocessors=[
+            lambda ds: ds.map(lambda document: {"inputs": document["text"], "targets": ""}),
+            seqio.preprocessors.tokenize,
+            seqio.preprocessors.append_eos,
+        ],
+        output_features={"inputs": feature, "targets": feature},
+    )
+    return name
+
+
+def test_another_task_is_converted_by_the_vocabulary_that_is_given(own_zero):
+    tokenizer, folder = own_zero
+    name = vocabulary_task("hf_own_other", folder, "so! and so!")
+    vocabulary = open_vocabulary(folder)
+    converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary)
+    (batch,) = seqio.get_dataset(name, SMALL, converter).as_numpy_iterator()
+    assert read_back(tokenizer, *pairs_of(batch)[0]) == "so! and so!<|endoftext|>"
+    ours = register("hf_own_told", texts_in_memory(["so!"]), folder)
+    message = r"the tasks' ids are 1 higher than their tokenizer's, but those of vocabulary.* leave vocabulary out"
+    with pytest.raises(ValueError, match=message):
+        seqio.get_dataset(ours, SMALL, HuggingFaceFeatureConverter("longest", 1, vocabulary=default_vocabulary()))
+    (batch,) = seqio.get_dataset(ours, SMALL, converter, seed=1).take(1).as_numpy_iterator()
+    assert "so!" in read_back(tokenizer, *pairs_of(batch)[0])
+
+
+def stock_task(name, texts):
+    if name not in seqio.TaskRegistry.names():
+        feature = seqio.Feature(default_vocabulary(), add_eos=True)
+        seqio.TaskRegistry.add(
+            name,
+            source=seqio.FunctionDataSource(
+                lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices({"inputs": texts, "targets": texts}),
+                splits=["train"],
+                num_input_examples={"train": len(texts)},
+            ),
+            preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
+            output_features={"inputs": feature, "targets": feature},
+        )
+    return name
+
+
+def test_any_task_of_seqio_is_converted_and_nothing_of_it_trimmed():
+    texts = ["a b", "the metaclass of a class " * 3, "of"]
+    ids = [[*default_vocabulary().encode(text), 1] for text in texts]
+    fits, too_short = ({key: length for key in SMALL} for length in (max(map(len, ids)), max(map(len, ids)) - 1))
+    name = stock_task("hugging_face_stock", texts)
+    options = {"num_epochs": 1, "trim_output_features": False}
+    got = list(seqio.get_dataset(name, fits, HuggingFaceFeatureConverter("longest", 2), **options).as_numpy_iterator())
+    pairs = list(zip(ids, ids))
+    assert len(got) == 2
+    assert_same(got[0], by_hand(pairs[:2], fits))
+    assert_same(got[1], by_hand(pairs[2:], fits))
+    dataset = seqio.get_dataset(name, too_short, HuggingFaceFeatureConverter("longest", 2), **options)
+    message = f"example 1 of the dataset.* {len(ids[1])} tokens, longer than the {len(ids[1]) - 1}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(dataset)
+
+
+@pytest.mark.parametrize("decoder_only", [False, True])
+@pytest.mark.parametrize("padding", ["longest", "max_length"])
+@pytest.mark.parametrize("key", ["inputs", "targets"])
+@pytest.mark.parametrize("size", [0, 25])
+def test_an_example_that_is_empty_or_too_long_is_an_error_with_its_number(padding, decoder_only, key, size):
+    bad = {"inputs": [1], "targets": [1], key: [1] * size}
+    pairs = [*PAIRS, ([1], [1]), (bad["inputs"], bad["targets"]), ([1], [1])]
+    problem = (
+        rf"{key} are empty; leave it out \(dataset.filter\), or let the feature end with an EOS"
+        if size == 0
+        else f"{key} are 25 tokens, longer than the {LENGTHS[key]} that task_feature_lengths has for them.* raise it"
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"example 4 of the dataset, counted from 0: its {problem}"):
+        converted(pairs, batch_size=3, padding=padding, decoder_only=decoder_only)
+
+
+def test_as_many_rows_as_examples_are_announced():
+    """t5x asks for the length of a dataset before it predicts."""
+    known = tf.data.Dataset.from_tensors({key: tf.ones([3], tf.int32) for key in LENGTHS}).repeat(300)
+    for dataset in (known, known.repeat()):
+        assert HuggingFaceFeatureConverter()(dataset, LENGTHS).cardinality() == dataset.cardinality()
+    assert HuggingFaceFeatureConverter("longest", 7)(known, LENGTHS).cardinality() == 43
+    assert len(list(HuggingFaceFeatureConverter()(known, LENGTHS))) == 300
+    assert HuggingFaceFeatureConverter()(examples([]), LENGTHS).cardinality() == tf.data.UNKNOWN_CARDINALITY
+
+
+def test_other_features_are_left_behind():
+    with_name = examples(PAIRS).map(lambda example: {**example, "name": "n", "idx": tf.constant([4])})
+    (batch,) = HuggingFaceFeatureConverter("longest", 3)(with_name, LENGTHS).as_numpy_iterator()
+    assert_same(batch, by_hand(PAIRS, LENGTHS))
+
+
+@pytest.mark.parametrize("padding", ["longest", "max_length"])
+def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
+    rows = tf.data.Dataset.range(300, output_type=tf.int32).map(lambda id: {key: tf.fill([id % 20 + 1], id) for key in LENGTHS})
+    dataset = rows.concatenate(rows.take(1).map(lambda _: {key: tf.ones([21], tf.int32) for key in LENGTHS}))
+
+    def iterator():
+        return iter(HuggingFaceFeatureConverter(padding, 4 if padding == "longest" else None)(dataset, LENGTHS))
+
+    first = iterator()
+    for _ in range(40):
+        next(first)
+    path = tf.train.Checkpoint(iterator=first).write(str(tmp_path / "saved"))
+    resumed = iterator()
+    tf.train.Checkpoint(iterator=resumed).read(path)
+    for _ in range(30):
+        assert_same(next(resumed), next(first))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"example 300 of the dataset.* 21 tokens"):
+        list(resumed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"padding": "shortest"}, r"padding is 'shortest', expected one of \('longest', 'max_length'\)"),
+        ({"padding": "longest"}, "batch_size is None, expected how many examples.* Give batch_size here, and not to seqio"),
+        ({"padding": "longest", "batch_size": 0}, "batch_size is 0, expected how many"),
+        ({"batch_size": 8}, r"batch_size is 8, expected None.* seqio.get_dataset\(batch_size=..\)"),
+        ({"pad_to_multiple_of": 0}, "pad_to_multiple_of is 0, expected an integer of at least 1"),
+        ({"pad_to_multiple_of": 8.0}, "pad_to_multiple_of is 8.0, expected an integer of at least 1"),
+        ({"pad_token_id": -1}, "pad_token_id is -1, expected an id, 0 or more"),
+        ({"decoder_start_token_id": -1}, "decoder_start_token_id is -1, expected an id, 0 or more"),
+        ({"decoder_only": 1}, "decoder_only is 1, expected True or False"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        HuggingFaceFeatureConverter(**arguments)
+
+
+def log_probabilities(logits, labels):
+    return logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+
+
+def t5(vocabulary_size):
+    pytest.importorskip("torch", reason="a model of PyTorch")
+    transformers = pytest.importorskip("transformers", reason="its T5")
+    config = transformers.T5Config(
+        vocab_size=vocabulary_size,
+        d_model=16,
+        d_kv=8,
+        d_ff=32,
+        num_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+    )
+    transformers.set_seed(0)
+    return transformers.T5ForConditionalGeneration(config).eval()
+
+
+def llama(vocabulary_size):
+    pytest.importorskip("torch", reason="a model of PyTorch")
+    transformers = pytest.importorskip("transformers", reason="its Llama")
+    config = transformers.LlamaConfig(
+        vocab_size=vocabulary_size, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, pad_token_id=0
+    )
+    transformers.set_seed(0)
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def loss_alone(model, pairs, decoder_only):
+    """The mean over all targets of -log p, each example computed by itself, without padding, masks or labels."""
+    import torch
+
+    parts = []
+    with torch.no_grad():
+        for inputs, targets in pairs:
+            inputs, targets = torch.tensor([inputs]), torch.tensor([targets])
+            if decoder_only:
+                logits = model(input_ids=torch.cat([inputs, targets], 1)).logits[:, inputs.shape[1] - 1 : -1]
+            else:
+                start = torch.zeros([1, 1], dtype=torch.int64)
+                logits = model(input_ids=inputs, decoder_input_ids=torch.cat([start, targets[:, :-1]], 1)).logits
+            parts.append(log_probabilities(logits, targets)[0])
+    return -torch.cat(parts).mean().item()
+
+
+def loss_of(model, batch):
+    import torch
+
+    with torch.no_grad():
+        return model(**{key: torch.tensor(np.array(rows)).long() for key, rows in batch.items()}).loss.item()
+
+
+@pytest.mark.parametrize("padding", ["longest", "max_length"])
+@pytest.mark.parametrize("decoder_only", [False, True])
+def test_a_model_has_the_loss_of_each_example_alone(padding, decoder_only):
+    model = (llama if decoder_only else t5)(64)
+    random = np.random.RandomState(0)
+    pairs = [tuple(random.randint(1, 64, random.randint(2, 20)).tolist() for _ in range(2)) for _ in range(5)]
+    (batch,) = converted(pairs, batch_size=5, padding=padding, decoder_only=decoder_only)
+    assert loss_of(model, batch) == pytest.approx(loss_alone(model, pairs, decoder_only), rel=1e-4)
+    others = [(inputs, targets[::-1]) for inputs, targets in pairs]
+    assert loss_of(model, batch) != pytest.approx(loss_alone(model, others, decoder_only), rel=1e-4)
+
+
+def test_decoder_input_ids_are_those_that_t5_makes_of_the_labels():
+    torch = pytest.importorskip("torch", reason="a model of PyTorch")
+    model = t5(64)
+    (batch,) = converted(PAIRS, batch_size=3, padding="longest")
+    assert (batch["labels"] == IGNORED).any()
+    shifted = model.prepare_decoder_input_ids_from_labels(torch.tensor(batch["labels"]).long())
+    np.testing.assert_array_equal(batch["decoder_input_ids"], shifted.numpy())

@@ -1,0 +1,703 @@
+"""The cache of a corpus: written by the real Beam jobs, read in blocks, and never taken for what it is not."""
+
+import collections
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import time
+
+import new_process
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from absl import logging
+from click.testing import CliRunner
+from rich.console import Console
+from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, t5_model
+
+from ul2_command import main
+from ul2_tasks import T5GEMMA2, default_vocabulary, mix, register
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.jobs import manifest as jobs_manifest
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 128, "targets": 128}
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def cache_dirs(monkeypatch):
+    """Sets SeqIO's cache directories for one test; a task remembers where its cache was found, so that is forgotten."""
+    before = seqio.get_global_cache_dirs()
+
+    def use(*folders):
+        seqio.set_global_cache_dirs([str(folder) for folder in folders])
+        for name in seqio.TaskRegistry.names():
+            monkeypatch.setattr(seqio.TaskRegistry.get(name), "_cache_dir", None)
+
+    yield use
+    seqio.set_global_cache_dirs(before)
+
+
+@pytest.fixture
+def clean_registries(monkeypatch):
+    """As in another program, that registers otherwise."""
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        monkeypatch.setattr(registry, "_REGISTRY", {})
+
+
+def run(*command, folder=REPOSITORY):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(folder)])}
+    return new_process.run(*command, env=environment, cwd=folder)
+
+
+@pytest.fixture(scope="session")
+def stock(tmp_path_factory):
+    """A cache of `ul2_corpus` by SeqIO's own job, in the issue's words."""
+    folder = tmp_path_factory.mktemp("stock")
+    arguments = [
+        "--module_import=ul2_tasks",
+        "--tasks=ul2_.*",
+        f"--output_cache_dir={folder}",
+        "--pipeline_options=--runner=FnApiRunner",
+    ]
+    done = run("-m", "seqio.scripts.cache_tasks_main", *arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """A cache of `ul2_corpus` by `build`."""
+    folder = tmp_path_factory.mktemp("built")
+    build("ul2_corpus", str(folder), console=QUIET)
+    return folder
+
+
+@pytest.fixture(params=["stock", "built"])
+def cached(request, tmp_path):
+    """A copy of a cache, to be spoilt."""
+    return pathlib.Path(shutil.copytree(request.getfixturevalue(request.param), tmp_path / "copy"))
+
+
+def records(folder, corpus="ul2_corpus", split="train") -> list[tf.train.Example]:
+    paths = sorted(map(str, (folder / corpus).glob(f"{split}.tfrecord-*")))
+    return [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(paths).as_numpy_iterator()]
+
+
+def tokens(examples) -> list[tuple[int, ...]]:
+    return sorted(tuple(example.features.feature["targets"].int64_list.value) for example in examples)
+
+
+def uncached(corpus="ul2_corpus", split="train") -> list[tuple[int, ...]]:
+    dataset = seqio.get_mixture_or_task(corpus).get_dataset(None, split, shuffle=False)
+    return sorted(tuple(document["targets"].tolist()) for document in dataset.as_numpy_iterator())
+
+
+def documents(corpus="ul2_corpus", split="train", salt="a", **arguments) -> list[tuple[int, ...]]:
+    """The documents of a cache, in the order in which a denoiser reads them."""
+    view = CorpusView(seqio.get_mixture_or_task(corpus), salt=salt).cached()
+    batches = view.get_dataset(split, **arguments)
+    return [tuple(document) for batch in batches for document in batch["targets"].to_list()]
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("job", ["stock", "built"])
+def test_one_corpus_is_written_and_of_it_only_tokens_and_what_made_them(job, split, request):
+    folder = request.getfixturevalue(job)
+    assert os.listdir(folder) == ["ul2_corpus"]
+    examples = records(folder, split=split)
+    assert tokens(examples) == uncached(split=split)
+    assert {key for example in examples for key in example.features.feature} == {"targets", "document"}
+    names = [example.features.feature["document"].bytes_list.value[0].decode() for example in examples]
+    assert len({name.split("/")[0] for name in names}) == len(set(tokens(examples))), "an id for each text"
+    assert len({name.split("/")[1] for name in names}) == 1
+    told = [json.loads(name.split("/", 2)[2]) for name in names if name.count("/") > 1]
+    assert {cache.digest(settings) for settings in told} == {names[0].split("/")[1]}
+
+
+@pytest.mark.parametrize("name", ["ul2_mix", *(f"ul2_{denoiser.name}" for denoiser in T5GEMMA2)])
+@pytest.mark.parametrize("job", ["stock", "built"])
+def test_the_mixture_and_each_denoiser_read_it(job, name, request, cache_dirs, caplog, monkeypatch):
+    cache_dirs(request.getfixturevalue(job))
+    source = seqio.get_mixture_or_task("ul2_corpus").source
+    monkeypatch.setattr(type(source), "get_dataset", None)  # so that reading the source fails
+    with caplog.at_level("INFO"):
+        logging.use_python_logging(quiet=True)
+        dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True, seed=3, num_epochs=None)
+        examples = list(dataset.take(50).as_numpy_iterator())
+    assert len(examples) == 50
+    assert "on-the-fly" not in caplog.text
+
+
+@pytest.mark.parametrize("job", ["stock", "built"])
+def test_seqios_own_reader_reads_it_too(job, request, cache_dirs):
+    cache_dirs(request.getfixturevalue(job))
+    corpus = seqio.get_mixture_or_task("ul2_corpus")
+    found = corpus.get_dataset(None, "train", use_cached=True, shuffle=False).as_numpy_iterator()
+    assert sorted(tuple(document["targets"].tolist()) for document in found) == uncached()
+    assert corpus.get_cached_stats("train")["examples"] == len(uncached())
+
+
+def test_without_being_asked_the_cache_is_not_read(built, cache_dirs, tmp_path):
+    shutil.copytree(built / "ul2_corpus", tmp_path / "ul2_corpus")
+    for path in (tmp_path / "ul2_corpus").glob("*.tfrecord-*"):
+        path.write_bytes(b"spoilt")
+    cache_dirs(tmp_path)
+    dataset = seqio.get_mixture_or_task("ul2_mix").get_dataset(LENGTHS, "train", seed=3)
+    assert len(list(dataset.take(20))) == 20
+
+
+def test_each_epoch_has_an_order_and_noise_of_its_own(built, cache_dirs):
+    """Documents kept apart: an example has its document's tokens, whatever the noise."""
+    cache_dirs(built)
+    count = len(uncached())
+    two = documents(shuffle=True, seed=1)
+    assert two != documents(shuffle=True, seed=2)
+    view = CorpusView(seqio.get_mixture_or_task("ul2_corpus"), salt="a").cached()
+    epochs = [
+        tuple(document)
+        for batch in view.get_dataset("train", shuffle=True, seed=1).repeat(2)
+        for document in batch["targets"].to_list()
+    ]
+    assert sorted(epochs[:count]) == sorted(epochs[count:]) == uncached()
+    assert epochs[:count] != epochs[count:]
+    assert epochs[:count] == two
+
+    once = seqio.get_mixture_or_task("ul2_r1").get_dataset(LENGTHS, "train", use_cached=True, shuffle=False, seed=1, num_epochs=2)
+    examples = [example["inputs"].tobytes() for example in once.as_numpy_iterator()]
+    assert len(set(examples)) > 0.95 * len(examples)
+
+
+def test_denoisers_read_in_orders_of_their_own(built, cache_dirs):
+    cache_dirs(built)
+    orders = {salt: documents(salt=salt, shuffle=True, seed=1) for salt in ("r1", "s")}
+    assert sorted(orders["r1"]) == sorted(orders["s"])
+    same = sum(a == b for a, b in zip(orders["r1"], orders["s"]))
+    assert same < 0.05 * len(orders["r1"])
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4, 8, 64, 100])
+def test_the_hosts_share_out_every_document_once(built, cache_dirs, hosts):
+    """100 are more than there are files."""
+    cache_dirs(built)
+    shares = [documents(shuffle=True, seed=1, shard_info=seqio.ShardInfo(index, hosts)) for index in range(hosts)]
+    assert sorted(document for share in shares for document in share) == uncached()
+    assert all(shares)
+
+
+def test_the_cached_mixture_resumes_in_the_middle_of_an_epoch(built, cache_dirs, tmp_path):
+    cache_dirs(built)
+
+    def batches():
+        return seqio.get_dataset(
+            "ul2_mix",
+            LENGTHS,
+            dataset_split="train",
+            shuffle=True,
+            seed=5,
+            use_cached=True,
+            feature_converter=seqio.EncDecFeatureConverter(pack=True),
+            batch_size=4,
+        )
+
+    iterator = iter(batches())
+    for _ in range(20):
+        next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    wanted = [next(iterator) for _ in range(30)]
+    resumed = iter(batches())
+    tf.train.Checkpoint(iterator=resumed).read(path).assert_consumed()
+    for batch in wanted:
+        found = next(resumed)
+        for key in batch:
+            np.testing.assert_array_equal(found[key], batch[key])
+
+
+def test_an_iterator_does_not_resume_over_a_cache_that_was_written_anew(built, stock, cache_dirs, tmp_path):
+    def examples():
+        return seqio.get_mixture_or_task("ul2_mix").get_dataset(LENGTHS, "train", use_cached=True, seed=1)
+
+    cache_dirs(built)
+    iterator = iter(examples())
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
+    cache_dirs(stock)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"this iterator was saved by another pipeline.*cache: 64 files, "):
+        tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
+
+
+@pytest.mark.parametrize("job", ["stock", "built"])
+def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, cache_dirs, request):
+    cache_dirs(cached)
+    documents()
+    folder = cached / "ul2_corpus"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["schema_version"] == 2
+    assert manifest["versions"]["seqio"] == seqio.__version__
+    assert manifest["settings"]["vocabulary"].startswith("SentencePieceVocabulary, 4096 ids, 0 of them extra, eos 1, sha256 ")
+    assert re.fullmatch(r"MemoryDataSource\(\d+ documents, sha256 \w{64}, validation=0.05\)", manifest["settings"]["source"])
+    assert "0.05" in manifest["split_rule"]
+    for split in ("train", "validation"):
+        found, shards = uncached(split=split), manifest["splits"][split]["shards"]
+        assert manifest["splits"][split]["documents"] == len(found) == sum(shard["documents"] for shard in shards)
+        assert manifest["splits"][split]["tokens"] == sum(map(len, found)) == sum(shard["tokens"] for shard in shards)
+        assert [shard["file"] for shard in shards] == sorted(path.name for path in folder.glob(f"{split}.tfrecord-*"))
+        assert all(shard["bytes"] == (folder / shard["file"]).stat().st_size for shard in shards)
+    assert list(cache.verify(str(folder))) == []
+    assert len(manifest["git_revision"] or "0" * 40) == 40
+
+
+def test_the_manifest_has_the_modes(tmp_path):
+    corpus = register_texts("with_modes", ["a document"])
+    assert build(corpus, str(tmp_path), console=QUIET)["modes"] == {"[R]": [259], "[S]": [260], "[X]": [261]}
+    written = json.loads((tmp_path / corpus / "manifest.json").read_text())
+    assert written == cache.read_manifest(str(tmp_path / corpus))
+
+
+def test_the_same_job_writes_the_same_bytes(built, tmp_path):
+    build("ul2_corpus", str(tmp_path), console=QUIET)
+    for path in (built / "ul2_corpus").iterdir():
+        assert (tmp_path / "ul2_corpus" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+SPOILT = SPOILT_FILES | {
+    "added": (
+        lambda path: path.with_name("train.tfrecord-00000-of-00007").write_bytes(b""),
+        "train.tfrecord-00000-of-00007 is not in",
+    ),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_a_spoilt_file_is_named(built, cache_dirs, tmp_path, spoil):
+    shutil.copytree(built / "ul2_corpus", tmp_path / "ul2_corpus")
+    path = tmp_path / "ul2_corpus" / "train.tfrecord-00005-of-00064"
+    change, sentence = SPOILT[spoil]
+    change(path)
+    (found,) = cache.verify(str(tmp_path / "ul2_corpus"))
+    assert found.startswith(sentence.format(path.name))
+    cache_dirs(tmp_path)
+    if spoil == "altered":  # of the size that it had: only reading it tells, TFRecord's own checksum included
+        with pytest.raises(tf.errors.DataLossError):
+            documents()
+    else:
+        with pytest.raises(ValueError, match=r"is not as its manifest\.json has it: .*; write it again"):
+            documents()
+
+
+def test_a_stock_cache_with_files_of_an_interrupted_job_is_refused(stock, cache_dirs, tmp_path):
+    shutil.copytree(stock / "ul2_corpus", tmp_path / "ul2_corpus", ignore=shutil.ignore_patterns("manifest.json"))
+    (tmp_path / "ul2_corpus" / "train.tfrecord-00000-of-00032").write_bytes(b"")
+    cache_dirs(tmp_path)
+    with pytest.raises(ValueError, match=r"should have 64 files of split 'train': train.tfrecord-00000-of-00032 is none of it"):
+        documents()
+
+
+def other_vocabulary(tmp_path):
+    return seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+@pytest.mark.parametrize(
+    ("settings", "was", "is_now"),
+    [
+        (
+            lambda path: {"vocabulary": BYTES, "modes": MODES},
+            "vocabulary is 'SentencePieceVocabulary, 4096 ids",
+            "'ByteVocabulary, 362 ids",
+        ),
+        (
+            lambda path: {"vocabulary": other_vocabulary(path), "modes": {"[R]": 32100, "[S]": 32101, "[X]": 32102}},
+            "4096 ids",
+            "32103 ids",
+        ),
+        (
+            lambda path: {"source": MemoryDataSource(long_documents, 0.05)},
+            "source is 'MemoryDataSource(5",
+            "(400 documents",
+        ),
+        (lambda path: {"on_error": "skip"}, "on_error is 'raise'", "'skip' here"),
+    ],
+    ids=["class", "model", "source", "utf8"],
+)
+def test_a_cache_of_other_settings_is_refused_and_both_are_shown(
+    stock, cache_dirs, clean_registries, tmp_path, has_manifest, settings, was, is_now
+):
+    shutil.copytree(stock / "ul2_corpus", tmp_path / "ul2_corpus")
+    (tmp_path / "ul2_corpus" / "manifest.json").unlink(missing_ok=True)
+    cache_dirs(tmp_path)
+    register("ul2")
+    if has_manifest:
+        documents()
+    assert (tmp_path / "ul2_corpus" / "manifest.json").exists() == has_manifest
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        registry._REGISTRY.clear()
+    name = register("ul2", **settings(tmp_path))
+    for provider in (name, "ul2_r1"):
+        with pytest.raises(ValueError, match="was made with other settings") as error:
+            seqio.get_mixture_or_task(provider).get_dataset({"inputs": 32, "targets": 32}, "train", use_cached=True)
+        assert was in str(error.value)
+        assert is_now in str(error.value)
+
+
+def test_hosts_that_do_not_write_the_manifest_look_at_the_records(stock, cache_dirs, clean_registries, tmp_path):
+    shutil.copytree(stock / "ul2_corpus", tmp_path / "ul2_corpus")
+    (tmp_path / "ul2_corpus" / "manifest.json").unlink(missing_ok=True)
+    cache_dirs(tmp_path)
+    register("ul2")
+    assert documents(shard_info=seqio.ShardInfo(1, 2))
+    assert not (tmp_path / "ul2_corpus" / "manifest.json").exists()
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        registry._REGISTRY.clear()
+    register("ul2", vocabulary=BYTES, modes=MODES)
+    with pytest.raises(ValueError, match="was made with other settings: vocabulary is 'SentencePiece"):
+        documents(shard_info=seqio.ShardInfo(1, 2))
+
+
+def register_texts(name, texts, validation=0.0, **settings):
+    register(name, MemoryDataSource(lambda: texts, validation), BYTES, modes=MODES, **settings)
+    return f"{name}_corpus"
+
+
+def test_a_corpus_of_one_document_is_cached_and_too_few_for_two_hosts(cache_dirs, tmp_path):
+    corpus = register_texts("one", ["a single document"])
+    manifest = build(corpus, str(tmp_path), console=QUIET)
+    assert manifest["totals"]["documents"] == 1
+    cache_dirs(tmp_path)
+    assert documents(corpus) == [tuple(BYTES.encode("a single document"))]
+    with pytest.raises(ValueError, match="has 1 documents in split 'train', too few for 2 hosts"):
+        documents(corpus, shard_info=seqio.ShardInfo(0, 2))
+
+
+def test_an_empty_split_is_cached_and_refused_when_it_is_read(cache_dirs, tmp_path):
+    corpus = register_texts("no_validation", ["a document"] * 30, validation=1e-9)
+    manifest = build(corpus, str(tmp_path), console=QUIET)
+    assert manifest["splits"]["validation"]["documents"] == 0
+    cache_dirs(tmp_path)
+    assert len(documents(corpus)) == 30
+    for use_cached, message in ((True, "has no document in split 'validation'"), (False, "has no document in split 'validation'")):
+        with pytest.raises(ValueError, match=message):
+            seqio.get_mixture_or_task("no_validation_mix").get_dataset(LENGTHS, "validation", use_cached=use_cached)
+    with pytest.raises(ValueError, match=r"has no split 'test', only \['train', 'validation'\]"):
+        documents(corpus, split="test")
+
+
+def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(cache_dirs, tmp_path):
+    corpus = register_texts("smoke", long_documents(), validation=0.1)
+    manifest = build(corpus, str(tmp_path), max_documents=21, console=QUIET)
+    assert [split["documents"] for split in manifest["splits"].values()] == [21, 21]
+    assert manifest["max_documents"] == 21
+    assert build(corpus, str(tmp_path), max_documents=21, console=QUIET) == manifest
+    with pytest.raises(ValueError, match="is complete, with max_documents 21, not None; delete it, or name another folder"):
+        build(corpus, str(tmp_path), console=QUIET)
+    with pytest.raises(ValueError, match=r"there is no corpus 'nothing', only \[.*'smoke_corpus'"):
+        build("nothing", str(tmp_path), console=QUIET)
+
+
+def test_documents_and_what_is_empty_or_skipped_are_counted_apart_and_all_are_records_for_seqio(cache_dirs, tmp_path):
+    """Lines, one of them of other bytes than UTF-8's, two empty."""
+    lines = text_files(tmp_path, [b"a document", b"", b"caf\xe9", b"", b"another"], files=1)
+    source = eval(lines, {"seqio": seqio})
+    register("cache_kinds", source, BYTES, modes=MODES, on_error="skip")
+    console = Console(record=True, width=200, file=io.StringIO())
+    totals = build("cache_kinds_corpus", str(tmp_path), console=console)["totals"]
+    wanted = {"documents": 2, "tokens": len("a documentanother"), "empty": 2, "skipped": 1}
+    assert totals | wanted == totals
+    row = next(line for line in console.export_text().splitlines() if "│ train" in line)
+    assert [cell.strip() for cell in row.split("│")[2:7]] == ["2", "17", "8.5", "2", "1"]
+    cache_dirs(tmp_path)
+    assert seqio.get_mixture_or_task("cache_kinds_corpus").get_cached_stats("train")["examples"] == 5
+    folder = tmp_path / "cache_kinds_corpus"
+    (folder / "manifest.json").unlink()
+    assert cache.make_manifest(str(folder), "cache_kinds_corpus")["totals"] == totals
+
+
+def test_a_corpus_without_a_token_is_no_cache(tmp_path):
+    corpus = register_texts("cache_tokenless", ["", "", ""])
+    wanted = (
+        r"'cache_tokenless_corpus' has no token, so there is nothing to cache: of its 3 records 0 were skipped, and 3 are empty"
+    )
+    for _ in range(2):
+        with pytest.raises(ValueError, match=wanted):
+            build(corpus, str(tmp_path), console=QUIET)
+        assert os.listdir(tmp_path / corpus) == []
+
+
+@pytest.mark.parametrize("stray", ["info.train.json~", "info.foo.bar", "info.json", "info.train.json.0.tmp"])
+def test_files_that_an_editor_leaves_are_no_splits(built, cache_dirs, tmp_path, stray):
+    shutil.copytree(built / "ul2_corpus", tmp_path / "ul2_corpus")
+    (tmp_path / "ul2_corpus" / stray).write_text("{}")
+    assert cache.splits(str(tmp_path / "ul2_corpus")) == ["train", "validation"]
+    cache_dirs(tmp_path)
+    assert len(documents()) == len(uncached())
+
+
+def test_the_lines_that_say_how_to_use_it_can_be_pasted(cache_dirs, tmp_path):
+    corpus = register_texts("cache_pasted", long_documents()[:30])
+    folder = tmp_path / "a [red] folder's"
+    console = Console(record=True, width=200, file=io.StringIO())
+    build(corpus, str(folder), console=console)
+    lines = console.export_text().split("To use it, in Python, where cache_pasted_mix is registered:\n")[1].splitlines()
+    cache_dirs(tmp_path)
+    space: dict = {}
+    exec("\n".join(line.strip() for line in lines[:2]), space)
+    assert len(next(space["dataset"].as_numpy_iterator())["inputs"]) > 10
+    assert lines[2] == "With t5x:"
+    assert shlex.split(lines[3]) == [f"--seqio_additional_cache_dirs={folder}", "--gin.USE_CACHED_TASKS=True"]
+
+
+def prepared_until_the_third_part():
+    """As if Ctrl-C came then."""
+    _prepared.append(1)
+    if len(_prepared) == 3:
+        signal.raise_signal(signal.SIGINT)
+
+
+_prepared: list[int] = []
+
+
+def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_by_name(clean_registries, tmp_path):
+    lines = text_files(tmp_path, [document.encode() for document in long_documents()])
+    source = eval(lines, {"seqio": seqio})
+    register("cache_interrupted", source, BYTES, modes=MODES)
+    folder = tmp_path / "cache" / "cache_interrupted_corpus"
+    _prepared.clear()
+    with pytest.raises(KeyboardInterrupt):
+        build("cache_interrupted_corpus", str(folder.parent), prepare=prepared_until_the_third_part, console=QUIET)
+    assert not list(folder.rglob("*.tmp"))
+    sentence = f"{folder} is an unfinished cache, 2 of 8 shards are there: run the line that began it again, which goes on"
+    for where in (folder, folder.parent):
+        found = CliRunner().invoke(main, ["verify", str(where)])
+        assert found.exit_code == 1
+        assert found.stdout.startswith(sentence)
+
+    console = Console(record=True, width=200, file=io.StringIO())
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        registry._REGISTRY.clear()
+    register("cache_interrupted", source, BYTES, modes=MODES, on_error="skip")
+    wanted = r"was begun with other settings: settings\.on_error is 'raise' there, and 'skip' here; delete it, or name another"
+    with pytest.raises(ValueError, match=wanted):
+        build("cache_interrupted_corpus", str(folder.parent), console=QUIET)
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        registry._REGISTRY.clear()
+    register("cache_interrupted", source, BYTES, modes=MODES)
+    next(folder.glob("*.tfrecord-*")).unlink()  # a shard that has lost a file is written again
+    assert build("cache_interrupted_corpus", str(folder.parent), console=console)["totals"]["documents"] == 400
+    assert "cache_interrupted_corpus: 1 of 8 shards are there already" in console.export_text()
+
+
+def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_together(tmp_path):
+    for name in ("cache_left", "cache_right"):
+        register_texts(name, long_documents()[:20])
+    mix("cache_sides", {"cache_left_mix": 1, "cache_right_mix": 1})
+    done = CliRunner().invoke(main, ["cache", "cache_sides_mix", "--output", str(tmp_path)])
+    assert done.exit_code == 0, done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["cache_left_corpus", "cache_right_corpus"]
+    verified = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert verified.exit_code == 0
+    assert [line.split(":")[0] for line in verified.stdout.splitlines()] == [
+        f"{tmp_path}/cache_{side}_corpus is as it was written" for side in ("left", "right")
+    ]
+    (tmp_path / "cache_right_corpus" / "train.tfrecord-00003-of-00064").unlink()
+    spoilt = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert spoilt.exit_code == 1
+    assert f"{tmp_path}/cache_right_corpus: train.tfrecord-00003-of-00064 is missing\n" in spoilt.stdout
+    (tmp_path / "cache_left_corpus" / "COMPLETED").unlink()
+    unfinished = CliRunner().invoke(main, ["verify", str(tmp_path / "cache_left_corpus")])
+    assert (unfinished.exit_code, "has no COMPLETED: no cache is in it, or one that a job" in unfinished.stdout) == (1, True)
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(tf.errors.OpError):
+        jobs_manifest.write_atomically(str(tmp_path / "taken"), "text")
+    assert os.listdir(tmp_path) == ["taken"]
+    for empty in (tmp_path, tmp_path / "nowhere"):
+        done = CliRunner().invoke(main, ["verify", str(empty)])
+        assert done.exit_code == 2
+        assert re.search("has neither a cache nor an export in it|there is no folder", done.stderr)
+
+
+def program(folder, register_call) -> str:
+    """A module of a user's own that registers a corpus; returns its name."""
+    (folder / "own_corpora.py").write_text(f"import seqio\nfrom ul2_tasks import register\n{register_call}\n")
+    return "own_corpora"
+
+
+def text_files(folder, documents, files=8):
+    (folder / "texts").mkdir()
+    for file in range(files):
+        (folder / "texts" / f"{file}.txt").write_bytes(b"\n".join(documents[file::files]))
+    return f"seqio.TextLineDataSource({{'train': '{folder}/texts/*.txt'}})"
+
+
+def command(folder, module, *arguments):
+    return ["-m", "ul2_tasks", "cache", "own", "--output", folder / "cache", "--module", module, *arguments]
+
+
+def test_the_command_says_what_it_wrote_and_how_to_use_it(tmp_path):
+    documents = [document.encode() for document in long_documents()]
+    module = program(tmp_path, f"register('own', {text_files(tmp_path, documents)})")
+    done = run(*command(tmp_path, module), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for said in ("400", "8/8", f"seqio.add_global_cache_dirs(['{tmp_path}/cache'])", "--gin.USE_CACHED_TASKS=True"):
+        assert said in done.stderr
+    again = run(*command(tmp_path, module), folder=tmp_path)
+    assert "is complete already" in again.stderr
+    folder = tmp_path / "cache" / "own_corpus"
+    verified = CliRunner().invoke(main, ["verify", str(folder)])
+    assert (verified.exit_code, verified.stdout.split(":")[1][:15]) == (0, " 400 documents,")
+    flip(folder / "train.tfrecord-00000-of-00064")
+    spoilt = CliRunner().invoke(main, ["verify", str(folder)])
+    assert (spoilt.exit_code, spoilt.stdout[:50]) == (1, "train.tfrecord-00000-of-00064 is altered: SHA-256 ")
+
+
+AS_A_SCRIPT = "import sys; sys.path.remove(''); from ul2_command import main; main()"
+
+
+def test_the_script_finds_a_module_in_the_current_folder(tmp_path):
+    """And so do its worker processes."""
+    source = text_files(tmp_path, [document.encode() for document in long_documents()])
+    module = program(tmp_path, f"register('own', {source})")
+    arguments = ["-c", AS_A_SCRIPT, *command(tmp_path, module, "--workers", 2)[2:]]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = new_process.run(*arguments, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]["documents"] == 400
+    missing = run(*command(tmp_path, "no_such_module"), folder=tmp_path)
+    assert missing.returncode == 2
+    assert missing.stderr.endswith("Error: No module named 'no_such_module'\n")
+
+
+def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path):
+    """Complete, it has the bytes of one that nothing interrupted."""
+    documents = [document.encode() for document in long_documents() * 60]
+    module = program(tmp_path, f"register('own', {text_files(tmp_path, documents, files=40)})")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(tmp_path)])}
+    process = new_process.Program(command(tmp_path, module), env=environment)
+    parts = tmp_path / "cache" / "own_corpus" / "parts"
+    deadline = time.monotonic() + 120
+    while len(list(parts.glob("train-*"))) < 3:
+        assert process.poll() is None, "it ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    finished = {path.name: path.stat().st_mtime_ns for path in parts.glob("train-*.json")}
+    assert len(finished) < 40
+    assert not (parts.parent / "COMPLETED").exists()
+    reading = (
+        f"import seqio, {module}; seqio.add_global_cache_dirs(['{tmp_path}/cache']);"
+        "seqio.get_mixture_or_task('own_mix').get_dataset({'inputs': 64, 'targets': 64}, 'train', use_cached=True)"
+    )
+    refused = run("-c", reading, folder=tmp_path)
+    assert "'own_corpus' is in none of the cache directories" in refused.stderr
+
+    before = {path.name: path.stat().st_mtime_ns for path in parts.parent.glob("*.tfrecord-*-of-00080")}
+    resumed = run(*command(tmp_path, module), folder=tmp_path)
+    assert resumed.returncode == 0
+    assert re.search(rf"own_corpus: ({len(finished)}|{len(finished) + 1}) of 40 shards are there already", resumed.stderr)
+    kept = [name for name, time in before.items() if (parts.parent / name).stat().st_mtime_ns == time]
+    assert len(kept) >= 2 * len(finished), "what was finished was kept"
+    assert not list(parts.parent.glob("*.tmp"))
+    assert not parts.exists()
+
+    os.rename(tmp_path / "cache", tmp_path / "interrupted")
+    assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
+    for path in (tmp_path / "cache" / "own_corpus").iterdir():
+        assert (tmp_path / "interrupted" / "own_corpus" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_document_that_is_not_utf8_fails_or_is_skipped_and_counted(tmp_path):
+    documents = [b"a document", b"caf\xe9", b"another", b"\xff"] * 10
+    source = text_files(tmp_path, documents)
+    module = program(tmp_path, f"register('own', {source})")
+    failed = run(*command(tmp_path, module), folder=tmp_path)
+    assert failed.returncode == 2
+    assert "a document is not UTF-8; it begins with: " in failed.stderr
+    assert "Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
+    shutil.rmtree(tmp_path / "cache")
+    program(tmp_path, f"register('own', {source}, on_error='skip')")
+    assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
+    totals = cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]
+    assert (totals["documents"], totals["skipped"], totals["empty"]) == (20, 20, 0)
+
+
+def test_an_input_file_that_cannot_be_read_fails_with_its_reason(tmp_path):
+    (tmp_path / "records").mkdir()
+    for file in range(3):
+        with tf.io.TFRecordWriter(str(tmp_path / "records" / f"{file}.tfrecord")) as writer:
+            example = tf.train.Example()
+            example.features.feature["text"].bytes_list.value.append(b"a document that is long enough")
+            writer.write(example.SerializeToString())
+    flip(tmp_path / "records" / "1.tfrecord")
+    source = f"seqio.TFExampleDataSource({{'train': '{tmp_path}/records/*'}}, {{'text': tf.io.FixedLenFeature([], tf.string)}})"
+    module = program(tmp_path, f"import tensorflow as tf\nregister('own', {source})")
+    failed = run(*command(tmp_path, module), folder=tmp_path)
+    assert failed.returncode == 2
+    where = f"own_corpus, split train, shard 2 of 3 ({tmp_path}/records/1.tfrecord)"
+    assert re.search(rf"^Error: .*{re.escape(where)}: DataLossError: corrupted record", failed.stderr, re.MULTILINE)
+    assert "Traceback" not in failed.stderr
+    assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
+
+
+FULL_DISK = """
+import resource, runpy, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+sys.argv = sys.argv[1:]
+runpy.run_module("ul2_tasks", run_name="__main__")
+"""
+
+
+def test_a_disk_without_room_fails_with_its_reason_and_leaves_nothing_half_written(tmp_path):
+    """A limit on the size of files stands for the disk."""
+    documents = [document.encode() for document in long_documents() * 20]
+    module = program(tmp_path, f"register('own', {text_files(tmp_path, documents)})")
+    failed = run("-c", FULL_DISK, *command(tmp_path, module)[1:], folder=tmp_path)
+    assert failed.returncode == 2
+    assert "File too large" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
+    assert not list((tmp_path / "cache").rglob("*.tfrecord-*"))
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+    assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
+
+
+def test_the_job_runs_on_a_dask_cluster_of_two_processes(built, tmp_path):
+    """And writes what it writes on one machine's runner, with nothing left behind."""
+    runner = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"
+    done = run("-m", "ul2_tasks", "cache", "ul2", "--output", tmp_path / "cache", runner)
+    assert done.returncode == 0, done.stderr[-3000:]
+    names = collections.Counter(path.name for folder in (built, tmp_path / "cache") for path in (folder / "ul2_corpus").iterdir())
+    assert set(names.values()) == {2}
+    for path in (built / "ul2_corpus").iterdir():
+        assert (tmp_path / "cache" / "ul2_corpus" / path.name).read_bytes() == path.read_bytes(), path.name
+    assert os.listdir(tmp_path) == ["cache"]
+
+
+def test_a_digest_stays_what_it_is():
+    """Golden: with another one all caches would be refused."""
+    settings = {"vocabulary": "a vocabulary", "source": "a source", "text_key": "text", "invalid_utf8": "fail"}
+    assert cache.digest(settings) == "8f305d1748eca0cd"
+
+
+def test_a_vocabulary_is_told_by_its_model():
+    told = cache.settings(default_vocabulary(), "a source", cache.CorpusConfiguration())["vocabulary"]
+    assert hashlib.sha256(DEFAULT_MODEL.read_bytes()).hexdigest() in told

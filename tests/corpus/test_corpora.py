@@ -1,0 +1,158 @@
+"""Where documents come from: the split by hash, orders, shards."""
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from rich.console import Console
+from support import flat
+
+from ul2_tasks import CausalDenoiser, default_vocabulary, register
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.view import CorpusView, corpus_settings, salted
+from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
+from ul2_tasks.sources.splits import hash_fraction
+
+DOCUMENTS = [f"document {n}" for n in range(1000)]
+
+
+def texts(source, **settings):
+    return [document["text"].decode() for document in source.get_dataset(**settings).as_numpy_iterator()]
+
+
+def test_a_documents_split_depends_on_its_text_alone():
+    source = MemoryDataSource(lambda: DOCUMENTS, validation=0.1)
+    backwards = MemoryDataSource(lambda: [*reversed(DOCUMENTS), "one more"], validation=0.1)
+    for split in ("train", "validation"):
+        assert set(source.documents(split)) == set(backwards.documents(split)) - {"one more"}
+    assert set(source.documents("train")) | set(source.documents("validation")) == set(DOCUMENTS)
+    assert not set(source.documents("train")) & set(source.documents("validation"))
+    assert 70 < len(source.documents("validation")) < 130  # 100 wanted, 3 standard errors
+
+
+def test_the_embedded_corpus_is_prose_in_both_splits():
+    documents = embedded_documents()
+    assert len(documents) > 300
+    assert sum(map(len, documents)) > 200_000
+    assert np.mean([len(document) >= 500 for document in documents]) > 0.7
+    words = flat(document.lower().split() for document in documents)
+    assert words.count("the") / len(words) > 0.04, "English"
+    validation = [hash_fraction(document.encode()) < 0.05 for document in documents]
+    assert 0.02 < np.mean(validation) < 0.08
+
+
+def test_documents_are_loaded_when_they_are_wanted_and_once():
+    loads = []
+    source = MemoryDataSource(lambda: loads.append(1) or DOCUMENTS, validation=0)
+    assert (source.splits, repr(source)[:16], loads) == (("train",), "MemoryDataSource", [])
+    assert texts(source, shuffle=False) == texts(source, shuffle=False) == DOCUMENTS
+    assert loads == [1]
+
+
+@pytest.mark.parametrize("validation", [1, -0.1, 2])
+def test_a_bad_validation_fraction_is_refused(validation):
+    with pytest.raises(ValueError, match=rf"validation is {validation}, expected a fraction in \[0, 1\)"):
+        MemoryDataSource(lambda: DOCUMENTS, validation=validation)
+
+
+def test_an_unknown_split_is_named():
+    with pytest.raises(ValueError, match=r"no split 'test', only \['train', 'validation'\]"):
+        MemoryDataSource(lambda: DOCUMENTS, validation=0.5).get_dataset(split="test")
+
+
+def test_the_order_comes_from_the_seed():
+    source = MemoryDataSource(lambda: DOCUMENTS, validation=0)
+    assert texts(source, seed=1) == texts(source, seed=1)
+    assert texts(source, seed=1) != texts(source, seed=2)
+    assert sorted(texts(source, seed=1)) == sorted(DOCUMENTS)
+
+
+@pytest.mark.parametrize("num_shards", [1, 3, 16, 1000])
+def test_shards_are_disjoint_and_complete(num_shards):
+    source = MemoryDataSource(lambda: DOCUMENTS, validation=0)
+    shards = [texts(source, seed=1, shard_info=seqio.ShardInfo(index, num_shards)) for index in range(min(num_shards, 16))]
+    assert len(set(flat(shards))) == len(flat(shards))
+    if num_shards <= 16:
+        assert set(flat(shards)) == set(DOCUMENTS)
+
+
+def test_more_shards_than_documents_are_refused():
+    source = MemoryDataSource(lambda: ["only", "two"], validation=0)
+    with pytest.raises(ValueError, match="split 'train' has 2 documents, too few for 3 shards; use fewer hosts"):
+        source.get_dataset(shard_info=seqio.ShardInfo(0, 3))
+
+
+def test_salted_seeds_differ_and_no_seed_stays_none():
+    assert salted(None, "r1") is None
+    seeds = {salted(seed, salt) for seed in range(50) for salt in ("r1", "r2", "x1", "x2", "s")}
+    assert len(seeds) == 250
+    assert salted(7, "r1") == salted(np.int64(7), "r1") == 1870308814, "the same on every machine"
+
+
+def test_views_of_one_corpus_have_orders_of_their_own():
+    corpus = seqio.get_mixture_or_task("ul2_corpus")
+    orders = {
+        salt: [tuple(document["targets"]) for document in CorpusView(corpus, salt).get_dataset(seed=1).as_numpy_iterator()]
+        for salt in ("a", "b")
+    }
+    assert sorted(orders["a"]) == sorted(orders["b"])
+    assert np.mean([a == b for a, b in zip(orders["a"], orders["b"])]) < 0.02
+    view = CorpusView(corpus, "a")
+    assert list(view.splits) == ["train", "validation"]
+    assert view.num_input_examples("train") == len(orders["a"]) == corpus.source.num_input_examples("train")
+    assert view.list_shards("train") == corpus.source.list_shards("train")
+
+
+def read_two(split, shuffle_files, seed=None):
+    return tf.data.Dataset.from_tensor_slices({"text": ["one", "two"]})
+
+
+SILENT = {
+    "source": (lambda: {"source": seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: read_two(split, 0), ["train"])}),
+    "vocabulary": lambda: {"source": MemoryDataSource(lambda: ["a"], 0), "vocabulary": seqio.UnigramVocabulary(["a"])},
+}
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_what_cannot_tell_what_it_is_has_no_cache(tmp_path, what):
+    """Neither is one written, nor is one read that SeqIO's own job wrote."""
+    register(f"corpora_silent_{what}", denoisers=[CausalDenoiser(mode=None)], **SILENT[what]())
+    corpus = seqio.get_mixture_or_task(f"corpora_silent_{what}_corpus")
+    message = rf"'corpora_silent_{what}_corpus' can have no cache and no export, which could be another's: .* cannot tell what"
+    with pytest.raises(ValueError, match=message):
+        build(corpus.name, str(tmp_path), console=Console(quiet=True))
+    assert list(tmp_path.iterdir()) == []
+    corpus._cache_dir = str(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        CorpusView(corpus, "lm", use_cached=True).get_dataset()
+
+
+def test_what_has_a_name_has_a_cache_that_is_its_own(tmp_path):
+    def corpus(name, source) -> seqio.Task:
+        register(f"corpora_{name}", source, denoisers=[CausalDenoiser(mode=None)])
+        return seqio.get_mixture_or_task(f"corpora_{name}_corpus")
+
+    settings = corpus_settings(corpus("function", seqio.FunctionDataSource(read_two, ["train"])))
+    assert "test_corpora.read_two" in settings["source"]
+    first, second = (corpus(text, MemoryDataSource(lambda text=text: [text], validation=0)) for text in ("first", "second"))
+    build(first.name, str(tmp_path), console=Console(quiet=True))
+    cached = {task: CorpusView(task, "lm", use_cached=True) for task in (first, second)}
+    for task in cached:
+        task._cache_dir = str(tmp_path / first.name)
+    (batch,) = cached[first].get_dataset()
+    assert batch["targets"].to_list() == [default_vocabulary().encode("first")]
+    with pytest.raises(ValueError, match=r"source is 'MemoryDataSource\(1 documents, sha256 .*' in the cache, and 'Memory.*' here"):
+        cached[second].get_dataset()
+
+
+def test_a_cache_that_is_not_there_is_missed_by_name(tmp_path):
+    corpus = seqio.get_mixture_or_task("ul2_corpus")
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(tmp_path)])
+    try:
+        for name in ("ul2_r1", "ul2_mix"):
+            with pytest.raises(ValueError, match=rf"'ul2_corpus' is in none of the cache directories \['{tmp_path}'\]; write it"):
+                seqio.get_mixture_or_task(name).get_dataset({"inputs": 64, "targets": 64}, use_cached=True)
+        assert corpus.cache_dir is None
+    finally:
+        seqio.set_global_cache_dirs(before)

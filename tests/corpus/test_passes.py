@@ -1,0 +1,119 @@
+"""A pass over a corpus that gives no example ends with an error, and not with the next pass."""
+
+import _thread
+
+import pytest
+import seqio
+import tensorflow as tf
+from support import byte_vocabulary
+from test_providers import resume, save_after
+
+from ul2_tasks import T5GEMMA2, CausalDenoiser, open_source, register
+from ul2_tasks.denoising import preprocessors
+from ul2_tasks.sources.memory import MemoryDataSource
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 64, "targets": 64}
+BLANK = ["", "", ""]
+SHORT = ["abc", "de"]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """A block of the usual size takes thousands of passes over a few short documents."""
+    monkeypatch.setattr(preprocessors, "TOKENS_PER_BLOCK", 1 << 10)
+
+
+def task(name, documents, denoiser=T5GEMMA2[0], **settings) -> seqio.Task:
+    source = documents if isinstance(documents, seqio.DataSource) else MemoryDataSource(lambda: documents, validation=0)
+    return seqio.get_mixture_or_task(register(f"passes_{name}", source, BYTES, [denoiser], modes=MODES, **settings)).tasks[0]
+
+
+def count(task, num_epochs, shard_info=None) -> int:
+    """The examples, 50 at most."""
+    dataset = task.get_dataset(LENGTHS, "train", shuffle=False, seed=1, num_epochs=num_epochs, shard_info=shard_info)
+    return sum(1 for _ in dataset.take(50).as_numpy_iterator())
+
+
+FULL_WINDOWS = CausalDenoiser(mode=None, keep_partial=False)
+WITHOUT_EXAMPLE = {
+    "blank_joined": ({"documents": BLANK}, "3 documents, 0 tokens, 0 records skipped. It takes a document of at least 1 tokens"),
+    "blank_apart": ({"documents": BLANK, "merge_examples": False}, "3 documents, 0 tokens, 0 records skipped"),
+    "too_short_apart": (
+        {"documents": SHORT, "merge_examples": False, "denoiser": FULL_WINDOWS},
+        "2 documents, 5 tokens, 0 records skipped. It takes a document of at least 63 tokens",  # 64 with the EOS
+    ),
+}
+
+
+@pytest.mark.parametrize("num_epochs", [None, 1, 2])
+@pytest.mark.parametrize("name", WITHOUT_EXAMPLE)
+def test_a_pass_without_an_example_is_an_error_that_says_what_it_held(name, num_epochs):
+    settings, held = WITHOUT_EXAMPLE[name]
+    message = f"no example can be made of passes_{name}_corpus, split train, of which a pass held {held}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        count(task(name, **settings), num_epochs)
+
+
+def test_a_corpus_of_nothing_but_skipped_records_is_an_error(tmp_path):
+    (tmp_path / "bad.jsonl").write_text("no JSON\n" * 5)
+    skipping = task("skipped", open_source(str(tmp_path / "*.jsonl")), on_error="skip")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a pass held 0 documents, 0 tokens, 5 records skipped"):
+        count(skipping, None)
+
+
+def test_a_host_may_have_nothing_in_a_finite_epoch_and_not_for_ever():
+    """Of 16 documents, the last alone has tokens; the first of two hosts has those of even number."""
+    halves = task("halves", [*[""] * 15, "a text"])
+    shares = [count(halves, 1, seqio.ShardInfo(index, 2)) for index in range(2)]
+    assert shares == [0, 1]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="split train, shard 0 of 2, of which a pass held 8 documents, 0 tokens"
+    ):
+        count(halves, None, seqio.ShardInfo(0, 2))
+    assert count(halves, None, seqio.ShardInfo(1, 2)) == 50
+
+
+def test_short_documents_that_are_joined_fill_windows_over_several_passes():
+    assert count(task("filled", SHORT, FULL_WINDOWS), None) == 50
+
+
+def test_an_empty_source_ends_in_a_finite_epoch_and_is_an_error_for_ever(tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    empty = task("empty", seqio.TextLineDataSource({"train": str(tmp_path / "*.txt")}))
+    assert count(empty, 1) == 0
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a pass held 0 documents, 0 tokens, 0 records skipped"):
+        count(empty, None)
+
+
+@pytest.mark.parametrize("merge_examples", [True, False])
+def test_every_document_passes_as_often_as_there_are_epochs_and_a_resumed_iterator_goes_on(tmp_path, merge_examples):
+    """Saved in the second of three passes."""
+    lines = [f"line number {n}" for n in range(40)] + [""]
+    several = task(f"several_{merge_examples}".lower(), lines, merge_examples=merge_examples)
+
+    def dataset():
+        return several.get_dataset(LENGTHS, split="train", seed=1, num_epochs=3, shuffle_buffer_size=5)
+
+    examples = [example["targets"].tolist() for example in dataset().as_numpy_iterator()]
+    kept = sum(len(example["inputs"]) + len(example["targets"]) for example in dataset().as_numpy_iterator())
+    assert kept > 3 * sum(map(len, lines))
+    saved_after = len(examples) // 2
+    iterator = resume(dataset(), save_after(dataset(), saved_after, tmp_path))
+    assert [example["targets"].numpy().tolist() for example in iterator] == examples[saved_after:]
+
+
+def test_an_interrupt_ends_a_loop_over_examples():
+    """The main thread is told between two examples; within one nothing loops."""
+    dataset = task("interrupted", ["a text", "another"]).get_dataset(LENGTHS, split="train", seed=1, num_epochs=None)
+    seen = []
+
+    def loop() -> None:
+        for example in dataset.take(1000).as_numpy_iterator():
+            seen.append(example)
+            if len(seen) == 10:
+                _thread.interrupt_main()
+
+    with pytest.raises(KeyboardInterrupt):
+        loop()
+    assert len(seen) == 10

@@ -1,0 +1,65 @@
+"""Records to texts to tokens: what is no document is named or counted."""
+
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from support import byte_vocabulary, features
+
+from ul2_tasks.corpus.cache import CorpusConfiguration
+from ul2_tasks.corpus.tokenization import read_text
+from ul2_tasks.sources.memory import MemoryDataSource
+
+BYTES, _ = byte_vocabulary()
+
+
+def no_documents() -> list[str]:
+    return []
+
+
+def documents(dataset, source=None, **settings):
+    configuration = CorpusConfiguration(**settings)
+    return list(read_text(dataset, features(BYTES), configuration=configuration, source=source).as_numpy_iterator())
+
+
+def texts(dataset, **settings):
+    return [document["targets"] for document in documents(dataset, **settings)]
+
+
+def test_read_text_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
+    assert texts(tf.data.Dataset.from_tensor_slices(["a", "b"])) == [b"a", b"b"]
+    records = tf.data.Dataset.from_tensor_slices({"body": ["a"], "url": ["u"]})
+    assert texts(records, text_key="body") == [b"a"]
+    with pytest.raises(ValueError, match=r"no feature 'text', it has \['body', 'url'\]; give text_key"):
+        texts(records)
+
+
+@given(st.text())
+def test_every_text_is_utf8_and_passes_as_it_is(text):
+    assert texts(tf.data.Dataset.from_tensors(text.encode())) == [text.encode()]
+
+
+@pytest.mark.parametrize("document", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80", b"cut \xe2\x82"])
+def test_what_is_not_utf8_fails_or_is_kept_without_text(document):
+    dataset = tf.data.Dataset.from_tensor_slices([b"before", document, b"after"])
+    message = "ValueError: a document is not UTF-8; it begins with: .* Mend the corpus, or register it with on_error='skip'"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        texts(dataset)
+    assert texts(dataset, on_error="skip") == [b"before", b"", b"after"]
+    kept = [document["document"].decode().split("/")[0] for document in documents(dataset, on_error="skip")]
+    assert kept[1] == "skipped"
+    assert "skipped" not in kept[::2]
+
+
+def test_records_with_a_problem_fail_or_are_skipped_counted_and_told(caplog):
+    problems = ["", "a.jsonl, line 2: is not JSON", *["broken"] * 9, ""]
+    dataset = tf.data.Dataset.from_tensor_slices({"text": ["a", *[""] * 10, "b"], "problem": problems})
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ValueError: a.jsonl, line 2: is not JSON. Mend the corpus, or"):
+        texts(dataset)
+    with caplog.at_level("WARNING"):
+        assert texts(dataset, on_error="skip", source=MemoryDataSource(no_documents, validation=0)) == [b"a", *[b""] * 10, b"b"]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "MemoryDataSource(no_documents, validation=0): skipped 1 records until now, the last because a.jsonl, line 2: is not JSON",
+        "MemoryDataSource(no_documents, validation=0): skipped 10 records until now, the last because broken",
+    ]

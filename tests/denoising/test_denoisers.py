@@ -1,0 +1,119 @@
+"""The table: validation, and the presets' values as their papers give them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from ul2_tasks import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.denoising.denoisers import check_denoisers
+
+GOOD = {"name": "d", "mean_span_length": 3, "noise_density": 0.15}
+
+
+@pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5, float("nan"), "0.15", None, True])
+@pytest.mark.parametrize("kind", [SpanDenoiser, SequentialDenoiser])
+def test_a_rate_outside_the_open_unit_range_is_refused(kind, rate):
+    fields = {**GOOD, "noise_density": rate}
+    if kind is SequentialDenoiser:
+        del fields["mean_span_length"]
+    with pytest.raises(ValueError, match=r"noise_density is .* expected a number in the open range \(0, 1\)") as error:
+        kind(**fields)
+    assert repr(rate) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("mean_span_length", 0.99, "a number of at least 1"),
+        ("mean_span_length", float("inf"), "a number of at least 1"),
+        ("placement", "random", "one of \\('t5', 'uniform'\\)"),
+        ("name", "R 1", "lower-case letters, digits and underscores"),
+        ("name", "", "lower-case letters, digits and underscores"),
+        ("mode", "", "None or a non-empty string"),
+        ("weight", 0, "a finite number above 0"),
+        ("weight", float("inf"), "a finite number above 0"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_value_and_range(field, value, expected):
+    with pytest.raises(ValueError, match=f"{field} is .* expected {expected}") as error:
+        SpanDenoiser(**{**GOOD, field: value})
+    assert repr(value) in str(error.value)
+
+
+@pytest.mark.parametrize(("field", "value"), [("split", "half"), ("sentinel", 1)])
+def test_a_bad_field_of_a_sequential_denoiser_is_named(field, value):
+    with pytest.raises(ValueError, match=f"{field} is {value!r}, expected"):
+        SequentialDenoiser(name="s", noise_density=0.75, **{field: value})
+
+
+def test_duplicate_names_no_denoisers_and_other_types_are_refused():
+    with pytest.raises(ValueError, match=r"name \['d'\] is given more than once"):
+        check_denoisers([SpanDenoiser(**GOOD), SpanDenoiser(**GOOD)])
+    expected = r"expected SpanDenoiser, .* objects, or a preset, one of \['T5GEMMA2', 'UL2', 'UL2R'\]"
+    for given, told in (
+        ([], "got none"),
+        ([(3, 0.15)], r"one of them is \(3, 0.15\)"),
+        ([*T5GEMMA2, UL2], r"one of them is \(SpanDenoiser"),
+        ("t5", "got 't5'"),
+        (3, "got 3"),
+    ):
+        with pytest.raises(ValueError, match=f"^denoisers: {told}.*, {expected}$"):
+            check_denoisers(given)
+
+
+def test_a_presets_name_one_denoiser_and_a_generator_are_denoisers():
+    assert [check_denoisers(name) for name in ("T5GEMMA2", "ul2", "Ul2R")] == [T5GEMMA2, UL2, UL2R]
+    assert check_denoisers(T5GEMMA2[0]) == T5GEMMA2[:1]
+    assert check_denoisers(denoiser for denoiser in T5GEMMA2) == T5GEMMA2
+
+
+def test_numbers_of_numpy_are_numbers():
+    given = SpanDenoiser(name="d", mean_span_length=np.int64(3), noise_density=np.float64(0.5), weight=np.float32(2))
+    assert given == SpanDenoiser(name="d", mean_span_length=3, noise_density=0.5, weight=2)
+    assert json.loads(json.dumps(dataclasses.asdict(given))) == dataclasses.asdict(given)
+    assert CausalDenoiser(stride=np.int32(7)) == CausalDenoiser(stride=7)
+    with pytest.raises(ValueError, match=r"weight is True, expected a finite number above 0"):
+        SpanDenoiser(**{**GOOD, "weight": np.True_})
+
+
+def rows(preset):
+    return [(d.name, d.mode, getattr(d, "mean_span_length", None), d.noise_density, d.weight) for d in preset]
+
+
+def test_t5gemma2_is_the_papers_table():
+    assert rows(T5GEMMA2) == [
+        ("r1", "[R]", 3, 0.15, 1),
+        ("r2", "[R]", 12, 0.50, 1),
+        ("x1", "[X]", 32, 0.15, 1),
+        ("x2", "[X]", 32, 0.50, 1),
+        ("s", "[S]", None, 0.75, 4),
+    ]
+    assert T5GEMMA2[-1].split == "fixed"
+    assert T5GEMMA2[-1].sentinel
+
+
+def test_ul2_is_table_1():
+    spans = sorted((d.mode, d.mean_span_length, d.noise_density) for d in UL2 if isinstance(d, SpanDenoiser))
+    assert spans == [
+        ("[R]", 3, 0.15),
+        ("[R]", 8, 0.15),
+        ("[X]", 3, 0.50),
+        ("[X]", 8, 0.50),
+        ("[X]", 64, 0.15),
+        ("[X]", 64, 0.50),
+    ]
+    (sequential,) = (d for d in UL2 if isinstance(d, SequentialDenoiser))
+    assert (sequential.noise_density, sequential.split, sequential.sentinel) == (0.25, "uniform", False)
+
+
+def test_ul2r_shares_are_half_sequential_and_a_quarter_each_of_regular_and_extreme():
+    share = {mode: sum(d.weight for d in UL2R if d.mode == mode) / sum(d.weight for d in UL2R) for mode in ("[S]", "[R]", "[X]")}
+    assert share == {"[S]": 0.5, "[R]": 0.25, "[X]": 0.25}
+
+
+@pytest.mark.parametrize("preset", [T5GEMMA2, UL2, UL2R])
+def test_presets_are_valid_and_hashable_data(preset):
+    assert check_denoisers(preset) == preset
+    assert len({*preset}) == len(preset)

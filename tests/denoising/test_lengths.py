@@ -1,0 +1,161 @@
+"""The solver against brute force, against t5's, and in its errors."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from support import DENOISERS, SEQUENTIAL, denoiser_id
+from t5.data.preprocessors import random_spans_helper
+
+from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser, chunk_length
+from ul2_tasks.denoising.lengths import Chunk
+
+GRID = [16, 17, 24, 31, 48, 64, 100, 128, 255, 256, 512, 777, 1024, 2048, 4095, 4096]
+
+
+def formulas(denoiser, length):
+    """n, k and the longest inputs (without the mode) and targets, written out as DESIGN has them."""
+    n = max(1, min(length - 1, round(length * denoiser.noise_density)))
+    fewest = most = n
+    if isinstance(denoiser, SequentialDenoiser):
+        k, sentinels = 1, int(denoiser.sentinel)
+        if denoiser.split == "uniform":
+            fewest, most = n - min(n - 1, length - 1 - n), n + min(n - 1, length - 1 - n)
+    else:
+        k = sentinels = max(1, min(n, length - n, round(n / denoiser.mean_span_length)))
+    return n, k, (length - fewest) + sentinels + 1, most + sentinels + 1
+
+
+@pytest.mark.parametrize("mode_tokens", [0, 1, 4])
+@pytest.mark.parametrize("denoiser", dict.fromkeys([*T5GEMMA2, *UL2, *SEQUENTIAL]), ids=denoiser_id)
+def test_the_solver_finds_the_largest_chunk_that_fits_both_budgets(denoiser, mode_tokens):
+    chunks = np.arange(2, 2 * max(GRID) + 1)
+    n, k, inputs, targets = np.transpose([formulas(denoiser, int(length)) for length in chunks])
+    inputs = inputs + mode_tokens
+    for inputs_budget, targets_budget in itertools.product(GRID, GRID):
+        fits = np.flatnonzero((inputs <= inputs_budget) & (targets <= targets_budget))
+        budgets = {"inputs": inputs_budget, "targets": targets_budget}
+        best = fits[-1]
+        wanted = Chunk(*(int(values[best]) for values in (chunks, n, k, inputs, targets)))
+        assert chunk_length(denoiser, budgets, mode_tokens=mode_tokens) == wanted, budgets
+
+
+@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
+def test_chunk_tokens_is_a_cap(denoiser):
+    budgets = {"inputs": 512, "targets": 512}
+    free = chunk_length(denoiser, budgets)
+    assert chunk_length(denoiser, budgets, chunk_tokens=free.length) == free
+    assert chunk_length(denoiser, budgets, chunk_tokens=10**6) == free
+    capped = chunk_length(denoiser, budgets, chunk_tokens=100)
+    assert capped.length == 100
+    assert (capped.noise, capped.spans) == denoiser.noise_counts(100)
+
+
+@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
+def test_the_smallest_chunks(denoiser):
+    assert denoiser.noise_counts(1) == (1, 1), "one token is all noise"
+    assert denoiser.noise_counts(2) == (1, 1)
+    assert denoiser.noise_range(2) == (1, 1)
+    for length in range(2, 50):
+        noise, spans = denoiser.noise_counts(length)
+        fewest, most = denoiser.noise_range(length)
+        assert 1 <= fewest <= noise <= most <= length - 1
+        assert fewest + most == 2 * noise, "the mean of the uniform split is n"
+        assert 1 <= spans <= min(noise, length - noise)
+
+
+def test_design_numbers_of_sentinels_with_full_chunks():
+    # DESIGN, section 1: sentinels for R1 / R2 / X2 at equal inputs and targets.
+    for budget, wanted in {512: (28, 39, 15), 2048: (114, 157, 62), 16384: (910, 1260, 496)}.items():
+        spans = {d.name: chunk_length(d, {"inputs": budget, "targets": budget}).spans for d in T5GEMMA2}
+        assert (spans["r1"], spans["r2"], spans["x2"]) == wanted
+        assert spans["s"] == 1
+
+
+@pytest.mark.parametrize("denoiser", [d for d in T5GEMMA2 + UL2 if isinstance(d, SpanDenoiser)], ids=denoiser_id)
+def test_it_agrees_with_t5_where_t5_applies(denoiser):
+    for inputs_length in [*range(8, 300), 512, 1024, 2048, 4096]:
+        t5_length, t5_targets = random_spans_helper(
+            inputs_length=inputs_length,
+            noise_density=denoiser.noise_density,
+            mean_noise_span_length=denoiser.mean_span_length,
+            extra_tokens_per_span_inputs=1,
+            extra_tokens_per_span_targets=1,
+        )
+        ours = chunk_length(denoiser, {"inputs": inputs_length, "targets": 10**6}, mode_tokens=0)
+        if round(round(t5_length * denoiser.noise_density) / denoiser.mean_span_length) == 0:
+            assert t5_length >= ours.length  # difference 3: t5 counts no span, and no sentinel, where its mask makes one
+        elif denoiser.noise_density == 0.5 and ours.targets > inputs_length:
+            assert (t5_length, t5_targets) == (ours.length - 1, ours.targets - 1)  # difference 2
+        else:
+            assert (t5_length, t5_targets) == (ours.length, ours.targets)
+        # difference 1: with targets no longer than inputs t5's span_corruption raises; here the chunk gets shorter.
+        both = chunk_length(denoiser, {"inputs": inputs_length, "targets": max(4, inputs_length // 4)}, mode_tokens=0)
+        assert both.length <= ours.length
+        assert both.targets <= max(4, inputs_length // 4)
+
+
+@pytest.mark.parametrize("eos", list(itertools.product([True, False], repeat=2)))
+def test_features_without_eos_leave_room_for_one_token_more(eos):
+    denoiser = T5GEMMA2[0]
+    with_eos = chunk_length(denoiser, {"inputs": 64 + 1, "targets": 20 + 1})
+    lengths = {"inputs": 64 + eos[0], "targets": 20 + eos[1]}
+    assert chunk_length(denoiser, lengths, add_eos=eos).length == with_eos.length
+
+
+@pytest.mark.parametrize(
+    ("sequence_length", "message"),
+    [
+        (None, "sequence_length is None, expected .*inputs.*targets"),
+        ({"inputs": 512}, "has no 'targets'"),
+        ({"targets": 512}, "has no 'inputs'"),
+        ({"inputs": 512, "targets": None}, r"sequence_length\['targets'\] is None, expected a positive integer"),
+        ({"inputs": 0, "targets": 512}, r"sequence_length\['inputs'\] is 0, expected a positive integer"),
+        ({"inputs": 512.0, "targets": 512}, r"sequence_length\['inputs'\] is 512.0"),
+        ({"inputs": 3, "targets": 512}, "cannot fit .*inputs 3, .*makes inputs of 4 .*targets of 3; raise the lengths"),
+        ({"inputs": 512, "targets": 2}, "cannot fit .*targets 2"),
+    ],
+)
+def test_bad_budgets_are_named(sequence_length, message):
+    with pytest.raises(ValueError, match=f"denoiser 'r1'.*{message}"):
+        chunk_length(T5GEMMA2[0], sequence_length)
+
+
+def test_the_smallest_budgets_that_fit():
+    assert chunk_length(T5GEMMA2[0], {"inputs": 4, "targets": 3}) == Chunk(length=2, noise=1, spans=1, inputs=4, targets=3)
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 0, -5, 2.5, True, "512"])
+def test_a_bad_cap_is_refused(chunk_tokens):
+    with pytest.raises(ValueError, match=f"chunk_tokens is {chunk_tokens!r}, expected an integer of at least 2"):
+        chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512}, chunk_tokens=chunk_tokens)
+
+
+def test_integers_of_numpy_are_integers():
+    budgets = {"inputs": np.int64(512), "targets": np.uint16(512)}
+    chunk = chunk_length(T5GEMMA2[0], budgets, chunk_tokens=np.int32(100))
+    assert chunk == chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512}, chunk_tokens=100)
+    assert {type(value) for value in dataclasses.astuple(chunk)} == {int}
+
+
+def test_too_few_sentinels_say_the_number_and_the_choices():
+    budgets = {"inputs": 8192, "targets": 8192}
+    with pytest.raises(ValueError, match=r"denoiser 'r1' needs 455 sentinels .* the vocabulary has 100: ") as error:
+        chunk_length(T5GEMMA2[0], budgets, num_sentinels=100)
+    message = str(error.value)
+    assert "open the vocabulary with sentinels=455 (ul2_tasks.open_vocabulary)" in message
+    assert "mean_span_length" in message
+    # The cap that the message offers works, and one token more does not.
+    cap = int(message.split("chunk_tokens=")[1].split()[0])
+    assert chunk_length(T5GEMMA2[0], budgets, num_sentinels=100, chunk_tokens=cap).spans == 100
+    with pytest.raises(ValueError, match="needs 101 sentinels"):
+        chunk_length(T5GEMMA2[0], budgets, num_sentinels=100, chunk_tokens=cap + 1)
+    assert chunk_length(T5GEMMA2[0], budgets, num_sentinels=455).spans == 455
+
+
+def test_no_sentinel_is_needed_without_one():
+    plain = SequentialDenoiser(name="s", noise_density=0.75, sentinel=False)
+    assert chunk_length(plain, {"inputs": 64, "targets": 64}, num_sentinels=0).targets == 64
+    with pytest.raises(ValueError, match=r"needs 1 sentinels .* the vocabulary has 0"):
+        chunk_length(T5GEMMA2[-1], {"inputs": 64, "targets": 64}, num_sentinels=0)

@@ -1,0 +1,98 @@
+"""A new kind of denoiser is one class: it is registered, read, measured and advised as those of the package are."""
+
+import dataclasses
+
+import pytest
+import seqio
+from support import byte_vocabulary, flat
+
+from ul2_tasks import register
+from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.lengths import example_lengths
+from ul2_tasks.inspection.report import write_report
+from ul2_tasks.inspection.samples import draw
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.statistics.measure import measure
+from ul2_tasks.tasks.advice import best_chunk_tokens, lone_span
+
+BYTES, MODES = byte_vocabulary()
+EOS = 1
+LENGTHS = {"inputs": 64, "targets": 64}
+DOCUMENTS = ["", *("abcdefghijklmnopqrstuvwxyz" * 9)[:234:7], *(chr(97 + n % 26) * (3 * n) for n in range(40))]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GapsDenoiser(Denoiser):
+    """Three gaps of any length anywhere: how much of a chunk is noise is drawn, up to half of it. Documents end with an EOS."""
+
+    name: str = "gaps"
+    mode: str | None = "[X]"
+    weight: float = 1
+    stride: int | None = None
+    placement = "uniform"
+    documents_end_in_eos = True
+
+    def noise_counts(self, length):
+        noise = max(1, length // 4)
+        return noise, min(3, noise)
+
+    def noise_range(self, length):
+        noise, gaps = self.noise_counts(length)
+        return gaps, 2 * noise - gaps
+
+
+def test_its_name_mode_and_weight_are_checked():
+    with pytest.raises(ValueError, match=r"GapsDenoiser 'Gaps': name is 'Gaps', expected lower-case letters"):
+        GapsDenoiser(name="Gaps")
+
+
+@pytest.mark.parametrize("merge_examples", [True, False])
+def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
+    denoiser = GapsDenoiser()
+    name = register(
+        "gaps_joined" if merge_examples else "gaps_apart",
+        MemoryDataSource(lambda: DOCUMENTS, validation=0),
+        BYTES,
+        denoiser,
+        modes=MODES,
+        merge_examples=merge_examples,
+    )
+    (task,) = seqio.get_mixture_or_task(name).tasks
+    examples = list(task.get_dataset(LENGTHS, "train", shuffle=False, seed=0).as_numpy_iterator())
+    found = [dissect(example, denoiser, task.special_tokens()) for example in examples]
+
+    ended = [[*BYTES.encode(document), EOS] for document in DOCUMENTS if document]
+    assert flat(part.chunk.tolist() for part in found) == flat(ended)
+    for example, part in zip(examples, found):
+        length = len(part.chunk)
+        fewest, most = denoiser.noise_range(length)
+        assert fewest <= part.is_noise.sum() <= most
+        assert len(part.spans) == denoiser.noise_counts(length)[1]
+        longest = example_lengths(denoiser, length, mode_tokens=1)
+        assert len(example["inputs"]) <= longest[0]
+        assert len(example["targets"]) <= longest[1]
+    assert max(len(part.chunk) for part in found) == task.full_chunk(LENGTHS).length
+
+
+def test_its_chunks_may_overlap():
+    denoiser = GapsDenoiser(stride=10)
+    name = register("gaps_overlap", MemoryDataSource(lambda: DOCUMENTS, validation=0), BYTES, denoiser, modes=MODES)
+    (task,) = seqio.get_mixture_or_task(name).tasks
+    special, length = task.special_tokens(), task.full_chunk(LENGTHS).length
+    examples = task.get_dataset(LENGTHS, "train", shuffle=False, seed=0).as_numpy_iterator()
+    chunks = [dissect(example, denoiser, special).chunk.tolist() for example in examples]
+    stream = flat([*BYTES.encode(document), EOS] for document in DOCUMENTS if document)
+    assert chunks == [stream[start : start + length] for start in range(0, len(stream) - length + 10, 10)]
+
+
+def test_it_is_measured_reported_and_advised(tmp_path):
+    denoiser = GapsDenoiser()
+    name = register("gaps_measured", denoisers=[denoiser])
+    statistics = measure(name, LENGTHS, examples=300)
+    assert statistics.holds, statistics.laws
+    page = write_report(statistics, draw(name, LENGTHS, 1), tmp_path / "page.html").read_text()
+    assert "gaps_measured_gaps" in page
+    (task,) = seqio.get_mixture_or_task(name).tasks
+    assert lone_span(denoiser, task.full_chunk(LENGTHS), LENGTHS) is None
+    assert best_chunk_tokens([denoiser], LENGTHS)["gaps"] >= 8, "two spans"

@@ -1,0 +1,204 @@
+"""Where the noise goes: exact counts, t5's distribution, the geometric marginal, uniform placement."""
+
+import itertools
+from math import comb
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from support import DENOISERS, UNIFORM, denoiser_id
+from t5.data.preprocessors import random_spans_noise_mask
+
+from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.denoising.spans import random_composition, random_spans
+
+SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails
+
+
+def masks(denoiser, length, count, seed=0):
+    """[count, length] bool, drawn as one block of rows."""
+    kept, noise = random_spans(denoiser, tf.fill([count], length), length, tf.constant([seed, 1]))
+    kept, noise = kept.numpy(), noise.numpy()
+    segments = np.zeros((count, kept.shape[1] + noise.shape[1]), int)
+    segments[:, ::2], segments[:, 1::2] = kept, noise
+    is_noise = np.tile(np.arange(segments.shape[1]) % 2 == 1, count)
+    return np.repeat(is_noise, segments.ravel()).reshape(count, length)
+
+
+def t5_masks(denoiser, length, count):
+    def draw(index):
+        seeds = tf.stack([[index, 2], [index, 3]])
+        return random_spans_noise_mask(length, denoiser.noise_density, seeds, denoiser.mean_span_length)
+
+    dataset = tf.data.Dataset.range(count, output_type=tf.int32).map(draw, num_parallel_calls=tf.data.AUTOTUNE)
+    return np.stack(list(dataset.as_numpy_iterator()))
+
+
+def span_lengths(mask):
+    """Lengths of the noise spans of one mask."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
+    return edges[1::2] - edges[::2]
+
+
+@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
+@pytest.mark.parametrize("max_length", [1, 2, 3, 17, 150])
+def test_rows_of_every_length_have_exactly_their_noise_and_spans(denoiser, max_length):
+    lengths = np.arange(1, max_length + 1, dtype=np.int32)
+    kept, noise = (t.numpy() for t in random_spans(denoiser, tf.constant(lengths), max_length, tf.constant([1, 2])))
+    assert kept.shape[1] == noise.shape[1] + 1
+    np.testing.assert_array_equal(kept.sum(1) + noise.sum(1), lengths)
+    for row, length in enumerate(lengths):
+        _, k = denoiser.noise_counts(int(length))
+        fewest, most = denoiser.noise_range(int(length))
+        assert fewest <= noise[row].sum() <= most
+        assert (noise[row] > 0).sum() == k, "as many spans as solved, none empty, the rest of the row zero"
+        assert (noise[row, :k] > 0).all()
+        assert (kept[row, 1:k] > 0).all(), "no two spans touch"
+        assert (kept[row, k + 1 :] == 0).all()
+        if length > 1 and getattr(denoiser, "placement", "t5") == "t5":
+            assert kept[row, 0] > 0, "t5 keeps the first token"
+            assert kept[row, k] == 0, "t5 masks the last token"
+
+
+@given(st.data())
+def test_a_composition_adds_up(data):
+    totals = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
+    parts = [data.draw(st.integers(1, total)) for total in totals]
+    max_parts = max(parts) + data.draw(st.integers(0, 3))
+    drawn = random_composition(
+        tf.constant(totals), tf.constant(parts), max_parts, tf.constant([data.draw(st.integers(0, 99)), 0])
+    ).numpy()
+    assert drawn.shape == (len(totals), max_parts)
+    for row, total, count in zip(drawn, totals, parts):
+        assert row.sum() == total
+        assert (row[:count] >= 1).all()
+        assert (row[count:] == 0).all()
+
+
+@pytest.mark.parametrize(("total", "parts"), [(6, 3), (7, 2), (5, 5), (8, 4), (10, 7), (13, 11)])
+def test_all_compositions_are_equally_likely(total, parts):
+    """Also where nearly all places are chosen, and long chains of them were taken before."""
+    count = 40_000
+    drawn = random_composition(tf.fill([count], total), tf.fill([count], parts), parts + 1, tf.constant([7, 7])).numpy()
+    seen, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(seen) == comb(total - 1, parts - 1)
+    if len(seen) > 1:
+        assert scipy.stats.chisquare(counts).pvalue > SIGNIFICANCE
+
+
+# (L, r, mu) and the number of masks: C(n-1, k-1) C(L-n-1, k-1)
+SMALL = [
+    (8, 0.5, 2, comb(3, 1) * comb(3, 1)),
+    (12, 0.5, 3, comb(5, 1) * comb(5, 1)),
+    (14, 0.3, 2, comb(3, 1) * comb(9, 1)),
+    (16, 0.25, 2, comb(3, 1) * comb(11, 1)),
+    (13, 0.45, 2, comb(5, 2) * comb(6, 2)),
+]
+
+
+@pytest.mark.parametrize(("length", "rate", "mean", "number"), SMALL)
+def test_every_mask_of_t5_is_as_likely_here_as_there(length, rate, mean, number):
+    denoiser = SpanDenoiser(name="d", mean_span_length=mean, noise_density=rate)
+    ours, theirs = masks(denoiser, length, 20_000), t5_masks(denoiser, length, 5_000)
+    kinds, kind = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
+    assert len(kinds) == number
+    kind = kind.ravel()
+    table = [np.bincount(part, minlength=number) for part in np.split(kind, [len(ours)])]
+    assert scipy.stats.chi2_contingency(table).pvalue > SIGNIFICANCE
+    assert scipy.stats.chisquare(table[0]).pvalue > SIGNIFICANCE, "all masks are equally likely"
+
+
+@pytest.mark.parametrize(("length", "rate", "mean"), [(114, 0.15, 3), (128, 0.5, 12), (256, 0.15, 32), (200, 0.5, 8)])
+def test_long_masks_have_t5s_positions_and_span_lengths(length, rate, mean):
+    denoiser = SpanDenoiser(name="d", mean_span_length=mean, noise_density=rate)
+    ours, theirs = masks(denoiser, length, 4_000, seed=3), t5_masks(denoiser, length, 2_000)
+    # Positions of one mask are dependent, so each mask gives one: that of its first span.
+    for statistic in (lambda mask: mask.argmax(), lambda mask: span_lengths(mask)[0], lambda mask: span_lengths(mask).max()):
+        a, b = ([statistic(mask) for mask in drawn] for drawn in (ours, theirs))
+        edges = np.unique(np.quantile(a + b, np.linspace(0, 1, 9)[1:-1]))
+        table = [np.bincount(np.digitize(part, edges), minlength=len(edges) + 1) for part in (a, b)]
+        table = np.array(table)[:, np.sum(table, axis=0) > 0]
+        assert scipy.stats.chi2_contingency(table).pvalue > SIGNIFICANCE
+    for drawn in (ours, theirs):
+        assert {(int(mask.sum()), len(span_lengths(mask))) for mask in drawn} == {denoiser.noise_counts(length)}
+
+
+@pytest.mark.parametrize(("length", "rate", "mean"), [(64, 0.5, 4), (100, 0.15, 3), (200, 0.5, 32)])
+@pytest.mark.parametrize("placement", ["t5", "uniform"])
+def test_a_span_length_has_the_conditioned_geometric_marginal(length, rate, mean, placement):
+    denoiser = SpanDenoiser(name="d", mean_span_length=mean, noise_density=rate, placement=placement)
+    n, k = denoiser.noise_counts(length)
+    count = 30_000
+    _, noise = random_spans(denoiser, tf.fill([count], length), length, tf.constant([5, 6]))
+    expected = np.array([comb(n - span - 1, k - 2) / comb(n - 1, k - 1) for span in range(1, n - k + 2)])
+    assert expected.sum() == pytest.approx(1)
+    for position in (0, k // 2, k - 1):
+        observed = np.bincount(noise.numpy()[:, position], minlength=n)[1 : n - k + 2]
+        tail = np.searchsorted(np.cumsum(expected[::-1] * count), 5)  # pool the longest until they are expected 5 times
+        pooled = [
+            np.append(values[: len(values) - tail], values[len(values) - tail :].sum()) for values in (observed, expected * count)
+        ]
+        keep = pooled[1] > 0
+        assert scipy.stats.chisquare(pooled[0][keep], pooled[1][keep]).pvalue > SIGNIFICANCE
+
+
+@pytest.mark.parametrize(("length", "rate", "mean"), [(7, 0.4, 2), (8, 0.5, 2), (9, 0.2, 2), (10, 0.3, 1)])
+def test_uniform_placement_makes_every_mask_equally_likely(length, rate, mean):
+    denoiser = SpanDenoiser(name="d", mean_span_length=mean, noise_density=rate, placement="uniform")
+    n, k = denoiser.noise_counts(length)
+    every = [mask for mask in itertools.product([0, 1], repeat=length) if sum(mask) == n and len(span_lengths(np.array(mask))) == k]
+    assert len(every) == comb(n - 1, k - 1) * comb(length - n + 1, k)
+    seen, counts = np.unique(masks(denoiser, length, 40_000), axis=0, return_counts=True)
+    assert {tuple(mask) for mask in seen.astype(int)} == set(every)
+    assert scipy.stats.chisquare(counts).pvalue > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("denoiser", UNIFORM, ids=denoiser_id)
+def test_uniform_placement_reaches_both_ends_alike(denoiser):
+    length, count = 200, 20_000
+    n, k = denoiser.noise_counts(length)
+    drawn = masks(denoiser, length, count)
+    # Of the C(L-n+1, k) choices of gaps those with a span at the start are C(L-n, k-1): k / (L-n+1) of all.
+    for end in (0, -1):
+        assert scipy.stats.binomtest(int(drawn[:, end].sum()), count, k / (length - n + 1)).pvalue > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("sentinel", [True, False])
+@pytest.mark.parametrize(("length", "rate"), [(40, 0.25), (41, 0.5), (40, 0.75)])
+def test_the_uniform_split_is_uniform_with_the_mean_of_the_fixed_one(length, rate, sentinel):
+    denoiser = SequentialDenoiser(name="s", noise_density=rate, split="uniform", sentinel=sentinel)
+    count = 20_000
+    kept, noise = random_spans(denoiser, tf.fill([count], length), length, tf.constant([8, 9]))
+    fewest, most = denoiser.noise_range(length)
+    counts = np.bincount(noise.numpy()[:, 0], minlength=length)
+    assert counts[:fewest].sum() == counts[most + 1 :].sum() == 0
+    assert scipy.stats.chisquare(counts[fewest : most + 1]).pvalue > SIGNIFICANCE
+    assert (fewest + most) / 2 == denoiser.noise_counts(length)[0]
+    np.testing.assert_array_equal(kept.numpy()[:, 1], 0)
+
+
+@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
+def test_draws_are_stateless_and_traceable(denoiser):
+    lengths = tf.constant([60, 60, 33, 1, 2])
+    eager = random_spans(denoiser, lengths, 60, tf.constant([3, 4]))
+    traced = tf.function(lambda seed: random_spans(denoiser, lengths, 60, seed))
+    for a, b in zip(eager, traced(tf.constant([3, 4]))):
+        np.testing.assert_array_equal(a, b)
+    stateful = [op.type for op in traced.get_concrete_function(tf.constant([3, 4])).graph.get_operations() if op.op_def.is_stateful]
+    assert set(stateful) <= {"Placeholder", "Assert"}
+    if (
+        denoiser not in (d for d in DENOISERS if isinstance(d, SequentialDenoiser) and d.split == "fixed")
+        and denoiser.noise_counts(60)[1] > 1
+    ):
+        other = random_spans(denoiser, lengths, 60, tf.constant([3, 5]))
+        assert any((a != b).numpy().any() for a, b in zip(eager, other))
+
+
+def test_t5_placement_of_one_span_is_a_suffix():
+    # What t5's mask does with a single span (its docstring says so too), and what makes S a special case of it.
+    x1 = T5GEMMA2[2]
+    assert x1.noise_counts(100) == (15, 1)
+    np.testing.assert_array_equal(masks(x1, 100, 3), np.tile(np.arange(100) >= 85, (3, 1)))

@@ -1,0 +1,659 @@
+"""Exports: read back they are the stream that training reads; their bytes depend on the arguments alone, whoever wrote them."""
+
+import collections
+import functools
+import hashlib
+import io
+import itertools
+import json
+import os
+import pathlib
+import pickle
+import re
+import shutil
+import signal
+import sys
+import time
+
+import new_process
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import seqio
+import tensorflow as tf
+from rich.console import Console
+from support import SPOILT_FILES, byte_vocabulary, long_documents
+
+from ul2_tasks import T5GEMMA2, mix, open_source, register
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.export import formats as export_formats
+from ul2_tasks.export.write import read_examples, read_manifest, verify, write_examples
+from ul2_tasks.inspection.verification import examine
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tasks.registration import Registration
+
+WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 128, "targets": 128}
+FORMATS = ["tfrecord", "parquet", "jsonl", "arrayrecord"]
+QUIET = Console(quiet=True)
+SHARDS, SEED, EPOCHS = 2, 7, 2
+IN_PROCESS = ["--runner=FnApiRunner"]
+TWO_PROCESSES = [*IN_PROCESS, "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+
+
+@pytest.fixture(scope="session")
+def registration():
+    """A mixture of r1 and s; no two of its examples are of the same text. A worker can make it, too, from what is pickled."""
+    arguments = {"vocabulary": BYTES, "modes": MODES, "denoisers": (T5GEMMA2[0], T5GEMMA2[-1])}
+    registration = Registration("exported", source={"spec": MemoryDataSource(long_documents, 0.1)}, arguments=arguments)
+    registration.apply()
+    return registration
+
+
+@pytest.fixture(scope="session")
+def write(registration):
+    def write(folder, mixture="exported_mix", **changed) -> dict:
+        arguments = {
+            "format": "jsonl",
+            "sequence_length": LENGTHS,
+            "shards": SHARDS,
+            "seed": SEED,
+            "epochs": EPOCHS,
+            "prepare": registration.apply,
+            "console": QUIET,
+        }
+        return write_examples(mixture, str(folder), **{**arguments, **changed})
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def folders(write, tmp_path_factory):
+    """An export in each format, by the format's name."""
+    folders = {}
+
+    def find(format):
+        if format not in folders:
+            folders[format] = tmp_path_factory.mktemp(format)
+            write(folders[format], format=format)
+        return folders[format]
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def wanted(registration):
+    """The examples of each shard, as SeqIO gives them to a trainer."""
+    return [
+        list(
+            seqio.get_mixture_or_task("exported_mix")
+            .get_dataset(
+                LENGTHS,
+                "train",
+                shuffle=True,
+                seed=SEED,
+                num_epochs=EPOCHS,
+                shard_info=seqio.ShardInfo(shard, SHARDS),
+                passthrough_features=["denoiser", "task"],
+            )
+            .as_numpy_iterator()
+        )
+        for shard in range(SHARDS)
+    ]
+
+
+def files(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())}
+
+
+def same_examples(found, wanted) -> None:
+    found = list(found)
+    assert len(found) == len(wanted) > 100
+    for example, other in zip(found, wanted):
+        for key in ("inputs", "targets"):
+            np.testing.assert_array_equal(example[key], other[key])
+        for key in ("denoiser", "task"):
+            assert example[key] == other[key].decode()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_reading_gives_the_examples_that_training_reads_in_their_order(folders, wanted, format):
+    found = list(read_examples(str(folders(format))))
+    same_examples(found, list(itertools.chain(*wanted)))
+    assert {(example[key].dtype, example[key].flags.writeable) for example in found for key in ("inputs", "targets")} == {
+        (np.dtype(np.int32), True)
+    }
+    assert {type(example[key]) for example in found for key in ("denoiser", "task")} == {str}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted, format):
+    folder = folders(format)
+    manifest = read_manifest(str(folder))
+    assert sorted(files(folder)) == ["_manifest.json", *(shard["file"] for shard in manifest["shards"])]
+    assert [shard["file"] for shard in manifest["shards"]] == [f"train-0000{shard}-of-00002.{format}" for shard in range(SHARDS)]
+    for shard, examples in zip(manifest["shards"], wanted):
+        counts = collections.defaultdict(lambda: {"examples": 0, "inputs_tokens": 0, "targets_tokens": 0})
+        for example in examples:
+            for own in (counts[example["task"].decode()], counts["all"]):
+                own["examples"] += 1
+                own["inputs_tokens"] += len(example["inputs"])
+                own["targets_tokens"] += len(example["targets"])
+        assert {key: shard[key] for key in counts["all"]} == counts.pop("all")
+        assert shard["tasks"] == counts
+        assert set(counts) == {"exported_r1", "exported_s"}
+        assert shard["bytes"] == (folder / shard["file"]).stat().st_size
+    assert manifest["totals"]["examples"] == sum(map(len, wanted))
+    totals = manifest["totals"]["tasks"]
+    assert totals["exported_s"]["examples"] > 2 * totals["exported_r1"]["examples"] > 0
+    assert manifest["arguments"]["sequence_length"] == LENGTHS
+    assert "ByteVocabulary" in manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"]
+    assert manifest["pipeline"]["tasks"]["exported_s"]["denoiser"]["noise_density"] == 0.75
+
+
+class Shifted(seqio.ByteVocabulary):
+    """A vocabulary whose ids are one higher than its tokenizer's, in which 0 is a token."""
+
+    identity = "shifted bytes"
+    id_shift = 1
+
+
+def test_ids_are_the_tokenizers_own_and_the_manifest_says_what_they_mean(write, tmp_path):
+    source = MemoryDataSource(long_documents, 0.1)
+    plain = register("export_unshifted", source, BYTES, T5GEMMA2[:1], modes=MODES)
+    shifted = register("export_shifted", source, Shifted(extra_ids=103), T5GEMMA2[:1], modes=MODES)
+    one, two = (write(tmp_path / name, name, shards=1, epochs=1) for name in (plain, shifted))
+    for example, other in itertools.zip_longest(read_examples(str(tmp_path / plain)), read_examples(str(tmp_path / shifted))):
+        for key in ("inputs", "targets"):
+            np.testing.assert_array_equal(example[key] - 1, other[key])
+    ids, other = one["ids"], two["ids"]
+    assert {key: ids[key] for key in ("vocabulary_size", "id_shift", "pad_id", "eos_id")} == {
+        "vocabulary_size": 362,
+        "id_shift": 0,
+        "pad_id": 0,
+        "eos_id": 1,
+    }
+    assert (other["vocabulary_size"], other["id_shift"], other["pad_id"], other["eos_id"]) == (361, 1, None, 0)
+    assert other["tasks"]["export_shifted_r1"]["mode_ids"] == [258]
+    example = next(read_examples(str(tmp_path / shifted)))
+    assert example["inputs"][0] == 258
+    used = [int(id) for id in example["inputs"] if id > 258]
+    assert used
+    assert used == other["tasks"]["export_shifted_r1"]["sentinel_ids"][: len(used)]
+    assert example["inputs"][-1] == example["targets"][-1] == other["eos_id"]
+    assert "null, where each id is a token's" in " ".join(other["meaning"])
+
+
+def test_padding_in_an_example_is_no_id_of_a_tokenizer_whose_0_is_a_token():
+    batch = {
+        "inputs": np.array([[5, 0, 6], [5, -1, -1]], np.int32),
+        "targets": np.array([[1, -1], [1, 1]], np.int32),
+        "denoiser": np.array([b"", b""]),
+        "task": np.array([b"other", b"another"]),
+    }
+    kept = export_formats.Examples.from_padded(batch)
+    assert kept.ids["inputs"].tolist() == [5, 0, 6, 5]
+    with pytest.raises(ValueError, match=r"inputs of \['other'\] have SeqIO's padding, id 0, among their tokens; leave it out"):
+        export_formats.Examples.from_padded(batch, id_shift=1)
+
+
+def test_an_example_of_a_mix_tells_its_task(write, tmp_path):
+    denoisers = (T5GEMMA2[0], T5GEMMA2[-1])
+    parts = {
+        register(f"export_{name}", MemoryDataSource(long_documents, 0.1), BYTES, denoisers, modes=MODES): weight
+        for name, weight in (("one", 3), ("two", 1))
+    }
+    console = Console(record=True, width=300, file=io.StringIO())
+    manifest = write(tmp_path / "both", mix("export_both", parts), format="parquet", console=console)
+    found = collections.Counter((example["task"], example["denoiser"]) for example in read_examples(str(tmp_path / "both")))
+    assert {task: counts["examples"] for task, counts in manifest["totals"]["tasks"].items()} == {
+        task: count for (task, _), count in found.items()
+    }
+    wanted = {(f"export_{name}_{denoiser}", denoiser) for name in ("one", "two") for denoiser in ("r1", "s")}
+    assert set(found) == wanted
+    assert found["export_one_s", "s"] > 2 * found["export_two_s", "s"]
+    assert pq.read_schema(tmp_path / "both" / "train-00000-of-00002.parquet").names == ["inputs", "targets", "denoiser", "task"]
+    assert all(f" {task} " in console.export_text(clear=False) for task, _ in wanted)
+    line = next(line for line in console.export_text().splitlines() if "read_examples" in line)
+    space: dict = {}
+    exec(line.strip(), space)
+    assert next(space["examples"])["task"].startswith("export_")
+
+
+def test_examples_of_tasks_that_are_not_ours_are_exported_too(write, tmp_path):
+    """They have a task and no denoiser, and are as SeqIO gives them."""
+    feature = seqio.Feature(BYTES, add_eos=True)
+    texts = [f"question {number}" for number in range(300)]
+    seqio.TaskRegistry.add(
+        "export_questions",
+        source=MemoryDataSource(lambda: texts, 0),
+        preprocessors=[
+            functools.partial(seqio.preprocessors.rekey, key_map={"inputs": "text", "targets": "text"}),
+            seqio.preprocessors.tokenize,
+            seqio.preprocessors.append_eos,
+        ],
+        output_features={"inputs": feature, "targets": feature},
+    )
+    ours = register("export_ours", MemoryDataSource(long_documents, 0), BYTES, T5GEMMA2[:1], modes=MODES)
+    seqio.MixtureRegistry.add("export_questions_mix", ["export_questions"], default_rate=1)
+    mixture = mix("export_supervised", {ours: 1, "export_questions_mix": 1})
+    manifest = write(tmp_path / "new", mixture, shards=1, epochs=1)
+    examples = list(read_examples(str(tmp_path / "new")))
+    assert {(example["task"], example["denoiser"]) for example in examples} == {("export_questions", ""), ("export_ours_r1", "r1")}
+    counts = {task: counts["examples"] for task, counts in manifest["totals"]["tasks"].items()}
+    assert counts == collections.Counter(example["task"] for example in examples)
+    questions = [example for example in examples if example["task"] == "export_questions"]
+    assert {BYTES.decode(example["inputs"].tolist()) for example in questions} <= set(texts)
+    assert all(example["inputs"][-1] == 1 for example in questions)
+    assert manifest["pipeline"]["tasks"]["export_questions"]["denoiser"] is None
+    assert set(manifest["ids"]["tasks"]) == {"export_ours_r1"}
+
+
+def open_with_pandas(folder):
+    return pytest.importorskip("pandas").read_parquet(folder)
+
+
+def open_with_pyarrow(folder):
+    return pytest.importorskip("pyarrow.dataset").dataset(folder).to_table().to_pandas()
+
+
+def open_with_dask(folder):
+    return pytest.importorskip("dask.dataframe").read_parquet(folder).compute()
+
+
+@pytest.mark.parametrize("open_folder", [open_with_pandas, open_with_pyarrow, open_with_dask])
+def test_other_tools_open_a_folder_of_parquet_files(folders, wanted, open_folder):
+    same_examples(open_folder(str(folders("parquet"))).to_dict("records"), list(itertools.chain(*wanted)))
+
+
+def without_task(path: pathlib.Path, format: str) -> None:
+    """Makes of a file what schema 1 had."""
+    if format == "parquet":
+        pq.write_table(pq.read_table(path).drop_columns(["task"]), path)
+    elif format == "jsonl":
+        rows = [{key: value for key, value in json.loads(line).items() if key != "task"} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        examples = [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
+        for example in examples:
+            del example.features.feature["task"]
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for example in examples:
+                writer.write(example.SerializeToString())
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "parquet", "jsonl"])
+def test_an_export_of_schema_1_is_read_and_verified_and_not_gone_on_with(folders, write, wanted, tmp_path, format):
+    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "old"))
+    manifest = read_manifest(str(folder)) | {"schema_version": 1}
+    for shard in manifest["shards"]:
+        without_task(folder / shard["file"], format)
+        shard["bytes"] = (folder / shard["file"]).stat().st_size
+        shard["sha256"] = hashlib.sha256((folder / shard["file"]).read_bytes()).hexdigest()
+        shard["denoisers"] = {task.removeprefix("exported_"): counts for task, counts in shard.pop("tasks").items()}
+    (folder / "_manifest.json").unlink()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    same_examples(read_examples(str(folder)), [example | {"task": b""} for example in itertools.chain(*wanted)])
+    assert list(verify(str(folder))) == []
+    with pytest.raises(ValueError, match="has an export of another version of this package; delete it, or name another folder"):
+        write(folder, format=format)
+
+
+def test_shards_hold_different_text(folders):
+    by_shard = collections.defaultdict(set)
+    found = read_examples(str(folders("jsonl")))
+    for shard in read_manifest(str(folders("jsonl")))["shards"]:
+        for example in itertools.islice(found, shard["examples"]):
+            ids = example["targets"].tobytes()  # of s they are 95 bytes of one document or two
+            by_shard[shard["file"]] |= (
+                {ids[start : start + 64] for start in range(4, 96, 4)} if example["denoiser"] == "s" else set()
+            )
+    one, two = by_shard.values()
+    assert min(len(one), len(two)) > 1000
+    assert not one & two
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_written_again_it_has_the_same_bytes(folders, write, tmp_path, format):
+    write(tmp_path, format=format)
+    assert files(tmp_path) == files(folders(format))
+
+
+def test_another_seed_writes_other_bytes(folders, write, tmp_path):
+    write(tmp_path, seed=SEED + 1)
+    assert files(tmp_path).keys() == files(folders("jsonl")).keys()
+    assert not set(files(tmp_path).values()) & set(files(folders("jsonl")).values())
+
+
+def test_beam_writes_the_same_bytes(folders, write, tmp_path):
+    write(tmp_path, format="tfrecord", pipeline_options=IN_PROCESS)
+    assert files(tmp_path) == files(folders("tfrecord"))
+
+
+def test_two_processes_write_the_same_bytes_from_a_cache_too(write, registration, tmp_path, monkeypatch):
+    """Workers know neither the mixture nor where the cache is, before they are told."""
+    monkeypatch.setenv("PYTHONPATH", WORKERS_PATH)
+    before = seqio.get_global_cache_dirs()
+    build("exported_corpus", str(tmp_path / "cache"), console=QUIET)
+    monkeypatch.setattr(seqio.TaskRegistry.get("exported_corpus"), "_cache_dir", None)  # where it is found, a task remembers
+    try:
+        seqio.set_global_cache_dirs([str(tmp_path / "cache")])
+        one = write(tmp_path / "one", use_cached=True, format="parquet")
+        two = write(tmp_path / "two", use_cached=True, format="parquet", pipeline_options=TWO_PROCESSES)
+    finally:
+        seqio.set_global_cache_dirs(before)
+    assert one == two
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert one["pipeline"]["corpora"]["exported_corpus"]["read"].startswith("cache: 64 files, ")
+
+
+def test_a_remote_folder_gets_the_same_bytes(folders, write):
+    """TensorFlow's file system in memory stands for one."""
+    write("ram://written/export/", format="parquet")
+    assert tf.io.gfile.listdir("ram://written/export") == sorted(files(folders("parquet")))
+    for name, content in files(folders("parquet")).items():
+        with tf.io.gfile.GFile(f"ram://written/export/{name}", "rb") as file:
+            assert file.read() == content, name
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_remote_folder_is_read(folders, wanted, format):
+    tf.io.gfile.makedirs(f"ram://{format}")
+    for path in folders(format).iterdir():
+        tf.io.gfile.copy(str(path), f"ram://{format}/{path.name}")
+    same_examples(read_examples(f"ram://{format}/"), list(itertools.chain(*wanted)))
+
+
+KILLED = """
+import pickle, sys
+from ul2_tasks.export.write import write_examples
+pickle.load(open(sys.argv[1], "rb")).apply()
+write_examples("exported_mix", sys.argv[2], {"inputs": 128, "targets": 128}, format="tfrecord", shards=2, seed=7, epochs=2)
+"""
+
+
+def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders, write, registration, tmp_path):
+    folder = tmp_path / "killed"
+    (tmp_path / "registration").write_bytes(pickle.dumps(registration))
+    process = new_process.Program(["-c", KILLED, tmp_path / "registration", folder], env={**os.environ, "PYTHONPATH": WORKERS_PATH})
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("_parts/*.tfrecord.json"))) < 1:
+        assert process.poll() is None, "it ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert [path.name for path in folder.glob("_parts/*.tfrecord.json")] == ["train-00000-of-00002.tfrecord.json"]
+    with pytest.raises(
+        ValueError, match="killed is an unfinished export, 1 of 2 shards are there: run the line that began it again"
+    ):
+        read_examples(str(folder))
+    first, second = (folder / shard["file"] for shard in read_manifest(str(folders("tfrecord")))["shards"])
+    written = first.stat().st_mtime_ns
+    # What a kill can leave at other moments: a file without its note, and a part of a file.
+    second.write_bytes(b"whole, or not")
+    (folder / "_parts" / f"{second.name}.0.tmp").write_bytes(b"half")
+
+    write(folder, format="tfrecord")
+    assert first.stat().st_mtime_ns == written
+    assert files(folder) == files(folders("tfrecord"))
+
+
+FULL_DISK = """
+import pathlib, pickle, resource, signal, sys
+from ul2_tasks.export.write import write_examples
+pickle.load(open(sys.argv[1], "rb")).apply()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+for format in sys.argv[3:]:
+    folder = pathlib.Path(sys.argv[2], format)
+    try:
+        write_examples("exported_mix", str(folder), {"inputs": 128, "targets": 128}, format=format, epochs=2)
+        print(format, "was written")
+    except RuntimeError as error:
+        print(format, error, sorted(path.name for path in folder.rglob("*")))
+"""
+
+
+def test_a_disk_without_room_leaves_no_half_file(registration, tmp_path):
+    """A limit on the size of files stands for the disk."""
+    (tmp_path / "registration").write_bytes(pickle.dumps(registration))
+    environment = {**os.environ, "PYTHONPATH": WORKERS_PATH}
+    done = new_process.run("-c", FULL_DISK, tmp_path / "registration", tmp_path, *FORMATS, env=environment)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert len(told) == len(FORMATS)
+    for line, format in zip(told, FORMATS):
+        assert re.match(rf"{format} exported_mix, train-00000-of-00001\.{format}: \w+: .*\['_parts', 'begun\.json'\]$", line), told
+
+
+def test_an_interrupted_export_says_so_and_what_it_finds_when_it_goes_on(folders, write, registration, tmp_path):
+    """As if Ctrl-C came at the second shard."""
+    prepared = []
+
+    def prepare():
+        prepared.append(registration.apply())
+        if len(prepared) == 2:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "below" / "interrupted"
+    with pytest.raises(KeyboardInterrupt):
+        write(folder, prepare=prepare)
+    assert not list(folder.rglob("*.tmp"))
+    sentence = f"{folder} is an unfinished export, 1 of 2 shards are there: run the line that began it again, which goes on"
+    for where in (folder, folder.parent):
+        ((found, wrong, counts),) = examine(str(where))
+        assert (found, counts) == (str(folder), {})
+        assert wrong[0].startswith(sentence)
+    console = Console(record=True, width=200, file=io.StringIO())
+    write(folder, console=console)
+    assert "exported_mix: 1 of 2 shards are there already" in console.export_text()
+    assert files(folder) == files(folders("jsonl"))
+    ((_, wrong, counts),) = examine(str(folder.parent))
+    assert (wrong, counts["examples"]) == ([], read_manifest(str(folder))["totals"]["examples"])
+
+
+def test_what_is_complete_is_not_written_again_and_what_is_missing_is(folders, write, tmp_path):
+    folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "copy"))
+    first, second = (folder / shard["file"] for shard in read_manifest(str(folder))["shards"])
+    times = [path.stat().st_mtime_ns for path in (first, second)]
+    console = Console(record=True, width=300, file=io.StringIO())
+    assert write(folder, format="parquet", console=console) == read_manifest(str(folder))
+    assert "is complete already, and was made with these arguments" in console.export_text()
+    assert [path.stat().st_mtime_ns for path in (first, second)] == times
+
+    second.write_bytes(second.read_bytes()[:-1])
+    write(folder, format="parquet")
+    assert first.stat().st_mtime_ns == times[0]
+    assert files(folder) == files(folders("parquet"))
+
+
+SPOILT = SPOILT_FILES | {
+    "added": (lambda path: shutil.copy(path, f"{path}".replace("of-00002", "of-00003")), "train-00001-of-00003.{suffix} is not in"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_spoilt_shard_is_named(folders, tmp_path, format, spoil):
+    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
+    path = folder / f"train-00001-of-00002.{format}"
+    change, sentence = SPOILT[spoil]
+    change(path)
+    sentence = sentence.format(path.name, suffix=format)
+    (found,) = verify(str(folder))
+    assert found.startswith(sentence)
+    with pytest.raises(ValueError, match=f"{sentence}.*; delete what is wrong, and run the same export again") as raised:
+        list(read_examples(str(folder)))
+    assert str(folder) in str(raised.value)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path, format):
+    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
+    manifest = read_manifest(str(folder))
+    manifest["shards"][1]["tasks"]["exported_s"]["targets_tokens"] += 1
+    (folder / "_manifest.json").write_text(json.dumps(manifest))
+    found = read_examples(str(folder), verify=False)
+    whole = [next(found) for _ in range(manifest["shards"][0]["examples"])]
+    assert {example["denoiser"] for example in whole} == {"r1", "s"}
+    wrong = r"train-00001-of-00002\.\w+ has other counts than the manifest: exported_s\.targets_tokens is \d+ there, and \d+ here;"
+    with pytest.raises(ValueError, match=wrong):
+        list(found)
+
+
+@pytest.mark.parametrize(
+    ("format", "error"), [("tfrecord", "DataLossError"), ("parquet", "Arrow|OSError"), ("jsonl", "Error"), ("arrayrecord", "Error")]
+)
+def test_without_checksums_what_cannot_be_decoded_is_named_too(folders, tmp_path, format, error):
+    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
+    path = folder / f"train-00001-of-00002.{format}"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    with pytest.raises(ValueError, match=rf"{path.name} cannot be read: \w*({error})"):
+        list(read_examples(str(folder), verify=False))
+
+
+OTHERS = {
+    "seed": ({"seed": 8}, "arguments.seed is 7 there, and 8 here"),
+    "epochs": ({"epochs": 3}, "arguments.epochs is 2 there, and 3 here"),
+    "shards": ({"shards": 1}, "arguments.shards is 2 there, and 1 here"),
+    "split": ({"split": "validation"}, "arguments.split is 'train' there, and 'validation' here"),
+    "format": ({"format": "tfrecord"}, "arguments.format is 'jsonl' there, and 'tfrecord' here"),
+    "lengths": (
+        {"sequence_length": {"inputs": 128, "targets": 96}},
+        "other arguments: arguments.sequence_length.targets is 128 there, and 96 here; delete",
+    ),
+    "mixture": ({"mixture": "ul2_mix"}, "arguments.mixture is 'exported_mix' there, and 'ul2_mix' here"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_other_arguments_are_refused_and_both_are_shown(folders, write, other):
+    folder = folders("jsonl")
+    before = files(folder)
+    changed, sentence = OTHERS[other]
+    with pytest.raises(ValueError, match="has an export with other arguments") as raised:
+        write(folder, **changed)
+    assert sentence in str(raised.value)
+    assert str(raised.value).endswith("; delete it, or name another folder")
+    assert files(folder) == before
+
+
+def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tmp_path):
+    """As one of another vocabulary, corpus or denoiser would be."""
+    folder = pathlib.Path(shutil.copytree(folders("jsonl"), tmp_path / "copy"))
+    manifest = read_manifest(str(folder))
+    manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"] = "ByteVocabulary, 3 ids"
+    manifest["pipeline"]["tasks"]["exported_r1"]["denoiser"]["noise_density"] = 0.2
+    (folder / "_manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="has an export with other arguments") as raised:
+        write(folder)
+    assert "vocabulary is 'ByteVocabulary, 3 ids' there, and 'ByteVocabulary, 362 ids" in str(raised.value)
+    assert "pipeline.tasks.exported_r1.denoiser.noise_density is 0.2 there, and 0.15 here" in str(raised.value)
+
+
+WRONG = {
+    "format": ({"format": "csv"}, r"the format is 'csv', expected one of \['arrayrecord', 'jsonl', 'parquet', 'tfrecord'\]"),
+    "mixture": ({"mixture": "nothing_mix"}, r"there is no mixture 'nothing_mix', only \[.*'exported_mix'"),
+    "task": ({"mixture": "exported_r1"}, "there is no mixture 'exported_r1', only"),
+    "split": ({"split": "test"}, r"'exported_mix' has no split 'test', only \['train', 'validation'\]"),
+    "seed": ({"seed": None}, "seed is None, expected an integer$"),
+    "epochs": ({"epochs": 0}, "epochs is 0, expected an integer of at least 1"),
+    "shards": ({"shards": True}, "shards is True, expected an integer of at least 1"),
+    "too_many_shards": ({"mixture": "ul2_mix", "shards": 5000}, r"split 'train' has \d+ documents, too few for 5000 shards"),
+    "lengths": ({"sequence_length": {"inputs": 3, "targets": 3}}, "denoiser 'r1'.*raise the lengths"),
+    "cache": ({"use_cached": True}, "'exported_corpus' is in none of the cache directories"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, wrong):
+    changed, message = WRONG[wrong]
+    with pytest.raises(ValueError, match=message):
+        write(tmp_path / "new", **changed)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_shard_without_text_is_an_error(write, tmp_path):
+    (tmp_path / "texts.txt").write_text("one document\n")
+    mixture = register("one_document", open_source(tmp_path / "texts.txt", documents="line"), BYTES, T5GEMMA2[:1], modes=MODES)
+    with pytest.raises(
+        ValueError, match=r"-00001-of-00002\.jsonl would have no example: the corpus is too small for so many shards; "
+    ):
+        write(tmp_path / "two", mixture)
+
+
+def test_a_corpus_that_cannot_be_read_is_named(write, tmp_path):
+    mixture = register("missing", MemoryDataSource(list, validation=0), BYTES, T5GEMMA2[:1], modes=MODES)
+    with pytest.raises(ValueError, match="'missing_corpus' has no document in split 'train'"):
+        write(tmp_path / "new", mixture)
+    (tmp_path / "texts.jsonl").write_text('{"text": "good"}\nbad\n')
+    mixture = register("not_json", str(tmp_path / "texts.jsonl"), BYTES, T5GEMMA2[:1], modes=MODES)
+    with pytest.raises(RuntimeError, match=r"not_json_mix, train-00000-of-00001\.jsonl: .*texts\.jsonl, line 2: is not JSON"):
+        write(tmp_path / "new", mixture, shards=1)
+    assert not list((tmp_path / "new").glob("*.jsonl*"))
+
+
+def test_a_folder_of_something_else_is_left_alone(write, tmp_path):
+    (tmp_path / "train-00000-of-00002.jsonl").write_text("mine")
+    with pytest.raises(
+        ValueError, match=r"has files that are no export's, such as 'train-00000-of-00002\.jsonl'; name an empty or"
+    ):
+        write(tmp_path)
+    assert files(tmp_path) == {"train-00000-of-00002.jsonl": b"mine"}
+
+
+def test_what_is_no_export_is_not_read(tmp_path, folders):
+    with pytest.raises(ValueError, match=r"there is no folder '.*nowhere'; expected one that `ul2 export` wrote"):
+        read_examples(str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match=r"has no _manifest\.json: no export wrote it"):
+        read_examples(str(tmp_path))
+    (tmp_path / "_manifest.json").write_text('{"schema_version": 99}')
+    with pytest.raises(ValueError, match=r"has schema_version 99, expected one of \(1, 2\); export again"):
+        read_examples(str(tmp_path))
+
+
+def test_arrayrecord_names_the_package_that_it_needs(write, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "array_record.python", None)
+    with pytest.raises(ImportError, match=r"needs the package array_record .*; pip install array_record"):
+        write(tmp_path / "new", format="arrayrecord")
+
+
+def test_beam_names_the_extra_that_it_needs(write, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ImportError, match=r"a Beam job needs Apache Beam .*; pip install 'ul2_tasks\[cache\]'"):
+        write(tmp_path / "new", pipeline_options=IN_PROCESS)
+
+
+@pytest.mark.parametrize(("format", "builder"), [("parquet", "parquet"), ("jsonl", "json")])
+def test_hugging_faces_datasets_reads_it(folders, wanted, tmp_path, format, builder):
+    datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+    paths = f"{folders(format)}/train-*.{format}"
+    found = datasets.load_dataset(builder, data_files={"train": paths}, cache_dir=str(tmp_path), split="train")
+    same_examples(found, list(itertools.chain(*wanted)))
+
+
+def test_seqio_reads_it(folders, wanted):
+    ids = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
+    features = {"inputs": ids, "targets": ids, **dict.fromkeys(("denoiser", "task"), tf.io.FixedLenFeature([], tf.string))}
+    source = seqio.TFExampleDataSource({"train": f"{folders('tfrecord')}/train-*"}, features)
+    found = [
+        {**example, **{key: example[key].decode() for key in ("denoiser", "task")}}
+        for shard in range(SHARDS)
+        for example in source.get_dataset("train", shuffle=False, shard_info=seqio.ShardInfo(shard, SHARDS)).as_numpy_iterator()
+    ]
+    same_examples(found, list(itertools.chain(*wanted)))
+
+
+def test_parquet_holds_a_row_group_at_a_time(folders, write, wanted, tmp_path, monkeypatch):
+    monkeypatch.setattr(export_formats, "TOKENS_PER_ROW_GROUP", 40_000)
+    monkeypatch.setattr("ul2_tasks.export.write._EXAMPLES_AT_A_TIME", 16)
+    write(tmp_path, format="parquet")
+    metadata = pq.ParquetFile(tmp_path / "train-00000-of-00002.parquet").metadata
+    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    assert len(rows) > 3
+    assert max(rows) < 400
+    assert sum(rows) == len(wanted[0])
+    same_examples(read_examples(str(tmp_path)), list(itertools.chain(*wanted)))

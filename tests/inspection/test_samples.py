@@ -1,0 +1,172 @@
+"""Examples to look at are those that a model gets: of each task, as many as asked for, told in numbers that are theirs."""
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+import seqio
+from support import restore
+
+from ul2_tasks import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, chunk_length, mix, register
+from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.inspection.samples import draw
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tasks.providers import denoising_tasks
+
+LENGTHS = {"inputs": 64, "targets": 64}
+PRESETS = {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}
+
+
+def in_memory(*texts) -> MemoryDataSource:
+    return MemoryDataSource(lambda: texts, validation=0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_each_task_gives_its_examples_and_their_own_numbers(preset):
+    mixture = register(f"samples_{preset.lower()}", denoisers=PRESETS[preset], vocabulary="bytes")
+    tasks = {task.name: task for task in seqio.get_mixture_or_task(mixture).tasks}
+    samples = list(draw(mixture, LENGTHS, 3))
+    assert [(sample.task, sample.number) for sample in samples] == [(name, number) for name in tasks for number in range(3)]
+    assert len(tasks) == len(PRESETS[preset])
+    for sample in samples:
+        denoiser, special = tasks[sample.task].denoiser, tasks[sample.task].special_tokens()
+        assert (sample.denoiser, sample.mode) == (denoiser.name, denoiser.mode)
+        counts, full = sample.counts, tasks[sample.task].full_chunk(LENGTHS)
+        assert (counts.chunk, counts.spans) == (full.length, full.spans)
+        assert counts.chunk == len(restore(sample.ids, denoiser, special))
+        assert counts.corruption_rate == counts.noise / counts.chunk
+        if getattr(denoiser, "split", None) != "uniform":
+            assert (counts.noise, counts.inputs, counts.targets) == (full.noise, full.inputs, full.targets)
+        noise = [part for part in sample.targets if part.kind in ("text", "bytes")]
+        assert sum(part.tokens for part in noise) == counts.noise
+        assert len({part.span for part in noise}) == counts.spans
+        for feature in ("inputs", "targets"):
+            parts = getattr(sample, feature)
+            assert sum(part.tokens for part in parts) == len(sample.ids[feature]) == getattr(counts, feature)
+            assert parts[-1].kind == "eos"
+            sentinels = sum(part.kind == "sentinel" for part in parts)
+            assert sentinels == (counts.spans if getattr(denoiser, "sentinel", True) else 0)
+        assert (sample.inputs[0].kind, sample.inputs[0].text) == ("mode", denoiser.mode)
+
+
+def test_a_sample_is_json():
+    (sample,) = draw("ul2_mix", LENGTHS, 1, denoisers=["r1"])
+    read = json.loads(json.dumps(dataclasses.asdict(sample)))
+    assert list(read) == ["task", "denoiser", "mode", "number", "counts", "ids", "inputs", "targets"]
+    assert list(read["counts"]) == ["chunk", "noise", "spans", "inputs", "targets", "corruption_rate"]
+    assert list(read["inputs"][0].items()) == [("kind", "mode"), ("text", "[R]"), ("tokens", 1), ("span", None)]
+    assert read["ids"] == sample.ids
+
+
+def test_the_seed_decides():
+    first, again, other = (list(draw("ul2_mix", LENGTHS, 2, seed=seed, denoisers=["r1", "s"])) for seed in (0, 0, 1))
+    assert len(first) == 4
+    assert first == again
+    assert all(a.ids != b.ids for a, b in zip(first, other, strict=True))
+
+
+def test_they_are_what_get_dataset_gives():
+    task = seqio.get_mixture_or_task("ul2_r2")
+    examples = task.get_dataset(LENGTHS, seed=5, num_epochs=None).take(2).as_numpy_iterator()
+    expected = [{key: example[key].tolist() for key in ("inputs", "targets")} for example in examples]
+    assert [sample.ids for sample in draw("ul2_r2", LENGTHS, 2, seed=5)] == expected
+
+
+def test_of_some_denoisers_only():
+    samples = list(draw("ul2_mix", LENGTHS, 1, denoisers=["x1", "r1"]))
+    assert [sample.denoiser for sample in samples] == ["r1", "x1"]
+    message = r"'ul2_mix' has no denoiser \['q', 'x9'\], only \['r1', 'r2', 's', 'x1', 'x2'\]"
+    with pytest.raises(ValueError, match=message):
+        draw("ul2_mix", LENGTHS, 1, denoisers=["x9", "r1", "q"])
+
+
+def test_a_mixture_of_mixtures_has_all_their_tasks():
+    one, two = (register(f"samples_{name}", in_memory(*[f"corpus {name} {n}" for n in range(5000)])) for name in ("one", "two"))
+    both = mix("samples_both", {one: 1, two: 2})
+    samples = list(draw(both, LENGTHS, 1, denoisers=["r1", "s"]))
+    assert sorted(sample.task for sample in samples) == [f"samples_{name}" for name in ("one_r1", "one_s", "two_r1", "two_s")]
+    for sample in samples:
+        text = "".join(part.text for part in (*sample.inputs, *sample.targets))
+        assert ("one" in text, "two" in text) == ("one" in sample.task, "two" in sample.task)
+
+
+BORDERED = (
+    T5GEMMA2[1],
+    T5GEMMA2[4],
+    SequentialDenoiser(name="prefix", noise_density=0.5, split="uniform", sentinel=False),
+    CausalDenoiser(stride=20),
+)
+LETTERS = [letter.upper() + letter * (3 * number + 1) for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")]
+BORDERS = {
+    "joined": (LETTERS, {}),
+    "separated": (LETTERS, {"separate_documents": True}),
+    "apart": (LETTERS, {"merge_examples": False}),
+    "in_memory": (["Ab"], {}),
+}
+
+
+@pytest.mark.parametrize("kind", BORDERS)
+def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
+    texts, settings = BORDERS[kind]
+    mixture = register(f"samples_borders_{kind}", in_memory(*texts), "bytes", BORDERED, **settings)
+    tasks = {task.name: task for task in denoising_tasks(mixture)}
+    borders = 0
+    for sample in draw(mixture, LENGTHS, 4):
+        task = tasks[sample.task]
+        chunk = dissect(sample.ids, task.denoiser, task.special_tokens()).chunk
+        begins = sum(id - 3 in range(ord("A"), ord("Z") + 1) for id in chunk[1:].tolist())  # of a document its only capital
+        found = [
+            (before.kind, after.text[:1].isupper())
+            for parts in (sample.inputs, sample.targets)
+            for before, after in itertools.pairwise(parts)
+            if after.kind == "text" and (before.kind == "border" or after.text[:1].isupper())
+        ]
+        assert all(is_upper for _, is_upper in found)
+        marked = sum(kind == "border" for kind, _ in found)
+        assert marked == begins == sum(part.kind == "border" for part in (*sample.inputs, *sample.targets))
+        assert all((part.tokens, part.text, part.span) == (0, "", None) for part in sample.inputs if part.kind == "border")
+        borders += marked
+    assert (borders == 0) == (kind == "apart")
+
+
+def test_a_text_of_a_few_words_gives_as_many_examples():
+    mixture = register("samples_short", in_memory("a text of ten tokens or so is enough"), merge_examples=False)
+    samples = list(draw(mixture, LENGTHS, 5))
+    assert [sample.denoiser for sample in samples] == [name for name in ("r1", "r2", "s", "x1", "x2") for _ in range(5)]
+    epoch = list(draw(mixture, LENGTHS, 5, num_epochs=1))
+    assert [sample.denoiser for sample in epoch] == ["r1", "r2", "s", "x1", "x2"], "the text is one example"
+
+
+@pytest.mark.parametrize("merge_examples", [True, False])
+def test_a_text_that_is_read_again_gets_other_noise(merge_examples):
+    words = " ".join(f"word {n} of many" for n in range(12))
+    mixture = register(f"samples_again_{merge_examples}".lower(), in_memory(words), merge_examples=merge_examples)
+    samples = list(draw(mixture, LENGTHS, 5, denoisers=["r1", "r2"]))
+    assert len({tuple(sample.ids["targets"]) for sample in samples}) == len(samples) == 10
+
+
+def test_a_split_that_differs_from_example_to_example_is_told_as_it_is():
+    denoiser = SequentialDenoiser(name="u", noise_density=0.5, split="uniform", sentinel=False)
+    mixture = register("samples_uniform", vocabulary="bytes", denoisers=[denoiser])
+    samples = list(draw(mixture, LENGTHS, 20))
+    assert {sample.counts.chunk for sample in samples} == {chunk_length(denoiser, LENGTHS).length}
+    assert len({sample.counts.noise for sample in samples}) > 10
+    assert all(sample.mode is None and sample.inputs[0].kind != "mode" for sample in samples)
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", " ", ""]], ids=["no document", "an empty one", "blanks"])
+def test_a_corpus_without_text_is_refused(texts):
+    mixture = register(f"samples_empty_{len(texts)}", in_memory(*texts))
+    message = r"'samples_empty_\d_corpus' has (no document in split 'train'|\d documents in split 'train', and no token)"
+    with pytest.raises(ValueError, match=message):
+        draw(mixture, LENGTHS, 1)
+
+
+def test_what_cannot_be_drawn_is_refused():
+    with pytest.raises(ValueError, match="'ul2_corpus' has no denoising task; expected a mixture"):
+        denoising_tasks("ul2_corpus")
+    with pytest.raises(ValueError, match="there is no split 'test'"):
+        draw("ul2_mix", LENGTHS, 1, split="test")
+    with pytest.raises(ValueError, match="denoiser 'r1' cannot fit sequence_length inputs 2, targets 2"):
+        next(draw("ul2_mix", {"inputs": 2, "targets": 2}, 1))

@@ -1,0 +1,430 @@
+"""The collator: its batches dissect to the examples that went in, and are the converter's of the same inputs and targets."""
+
+import collections
+import json
+import pickle
+import sys
+import textwrap
+
+import new_process
+import numpy as np
+import pytest
+from support import DENOISERS, denoiser_id, mistral_model
+from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, llama, loss_alone, loss_of, pairs_of, read_back, t5
+from test_hugging_face_vocabulary import exclamation_first
+from transformers import PreTrainedTokenizerFast
+
+from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, default_vocabulary, open_vocabulary
+from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.pytorch.collator import UL2DataCollator
+from ul2_tasks.vocabulary.special_ids import special_tokens
+
+LENGTHS = {"inputs": 96, "targets": 80}
+VOCABULARIES = {"default": "default", "bytes": "bytes", "mistral": mistral_model()}
+TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "<extra_id_0> [R] </s> <pad>", "a"]
+
+
+def collator(denoisers=T5GEMMA2, vocabulary="default", lengths=LENGTHS, **settings):
+    return UL2DataCollator(vocabulary, lengths, denoisers, **{"return_tensors": "np", **settings})
+
+
+def text_ids(size, length, seed=0):
+    """Ordinary ids of a vocabulary: those of text that has them all."""
+    return np.random.RandomState(seed).randint(10, min(size, 250), length)
+
+
+def pairs(batch):
+    return [{"inputs": inputs, "targets": targets} for inputs, targets in pairs_of(batch)]
+
+
+def test_one_example_written_out_is_the_converters():
+    """13 tokens, mean span 2, rate 0.3: 4 of noise in 2 spans. In the vocabulary 0 is padding, 1 EOS, 3 and 4 are sentinels."""
+    toy = SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.3)
+    lengths = {"inputs": 12, "targets": 7}
+    batch = collator([toy], lengths=lengths, pad_to_multiple_of=4)([range(300, 313)])
+    assert {key: rows.tolist() for key, rows in batch.items()} == {
+        "input_ids": [[300, 301, 3, 305, 306, 307, 308, 309, 310, 311, 4, 1]],
+        "attention_mask": [[1] * 12],
+        "decoder_input_ids": [[0, 3, 302, 303, 304, 4, 312, 1]],
+        "decoder_attention_mask": [[1, 1, 1, 1, 1, 1, 1, 0]],
+        "labels": [[3, 302, 303, 304, 4, 312, 1, -100]],
+    }
+    example = ([300, 301, 3, 305, 306, 307, 308, 309, 310, 311, 4, 1], [3, 302, 303, 304, 4, 312, 1])
+    assert pairs_of(batch) == [example]
+    (same,) = converted([example], lengths, batch_size=1, padding="longest", pad_to_multiple_of=4)
+    assert_same(batch, same)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
+def test_every_example_comes_out_of_its_noise_whole_and_with_exact_counts(denoiser, vocabulary):
+    opened = open_vocabulary(VOCABULARIES[vocabulary])
+    special = special_tokens(opened, denoiser.mode)
+    collate = collator([denoiser], opened)
+    lengths = [1, 2, 3, collate.max_tokens, *range(5, collate.max_tokens, 11)]
+    candidates = np.array([id for id in opened.encode(" ".join(TEXTS[:2])) if id != opened.unk_id])
+    documents = [np.random.RandomState(length).choice(candidates, length) for length in lengths]
+    assert len(documents) > 8
+    for document, example in zip(documents, pairs(collate(documents)), strict=True):
+        dissected = dissect(example, denoiser, special)
+        assert dissected.chunk.tolist() == document.tolist()
+        _, spans = denoiser.noise_counts(len(document))
+        fewest, most = denoiser.noise_range(len(document))
+        assert fewest <= dissected.spans.sum() <= most
+        assert len(dissected.spans) == spans
+
+
+def test_denoisers_are_drawn_by_weight():
+    """Of 40 tokens each denoiser makes another pair of mode and number of targets."""
+    special = {d.name: special_tokens(default_vocabulary(), d.mode) for d in T5GEMMA2}
+    kinds = {(special[d.name].mode[0], sum(d.noise_counts(40)) + 1): d for d in T5GEMMA2}
+    assert len(kinds) == len(T5GEMMA2)
+    collate = collator(seed=5)
+    random = np.random.RandomState(0)
+    drawn = collections.Counter()
+    for _ in range(4):
+        batch = collate(random.randint(300, 900, [1000, 40]))
+        drawn.update(kinds[inputs[0], len(targets)].name for inputs, targets in pairs_of(batch))
+    for denoiser in T5GEMMA2:
+        rate = denoiser.weight / 8
+        assert abs(drawn[denoiser.name] - 4000 * rate) < 4 * (4000 * rate * (1 - rate)) ** 0.5
+
+
+EXAMPLES = [text_ids(4096, length, seed) + 300 for seed, length in enumerate([50, 1, 90, 33, 77, 12])]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"padding": "max_length"},
+        {"decoder_only": True},
+        {"decoder_only": True, "padding": "max_length"},
+        {"pad_to_multiple_of": 1, "decoder_start_token_id": 7},
+        {"pad_to_multiple_of": 64, "decoder_only": True},
+    ],
+    ids=str,
+)
+def test_rows_are_those_made_by_hand_and_the_converters(changed):
+    examples = pairs_of(collator()(EXAMPLES))
+    batch = collator(**changed)(EXAMPLES)
+    assert all(rows.dtype == np.int64 for rows in batch.values())
+    assert_same(batch, by_hand(examples, LENGTHS, **changed))
+    (same,) = converted(examples, LENGTHS, batch_size=len(examples), **{**FORMAT, **changed})
+    assert_same(batch, same)
+
+
+def test_a_batch_of_several_denoisers_is_in_the_order_of_its_examples():
+    examples = [EXAMPLES[0] + number for number in range(40)]
+    batch = pairs(collator()(examples))
+    by_mode = {special_tokens(default_vocabulary(), denoiser.mode).mode[0]: denoiser for denoiser in T5GEMMA2}
+    assert {example["inputs"][0] for example in batch} == set(by_mode)
+    for document, example in zip(examples, batch, strict=True):
+        denoiser = by_mode[example["inputs"][0]]
+        assert dissect(example, denoiser, special_tokens(default_vocabulary(), denoiser.mode)).chunk.tolist() == document.tolist()
+
+
+def batches(collate, number):
+    return [collate(EXAMPLES) for _ in range(number)]
+
+
+def differ(a, b):
+    return a["labels"].shape != b["labels"].shape or (a["labels"] != b["labels"]).any()
+
+
+def test_the_same_seed_draws_the_same_and_every_batch_anew():
+    wanted = batches(collator(seed=3), 4)
+    for collate in (collator(seed=3), pickle.loads(pickle.dumps(collator(seed=3)))):
+        for got, batch in zip(batches(collate, 4), wanted):
+            assert_same(got, batch)
+    others = [*wanted, *batches(collator(seed=4), 4)]
+    assert all(differ(a, b) for number, a in enumerate(others) for b in others[:number])
+
+
+def test_noise_depends_on_the_batch_so_that_processes_differ():
+    """The first example is the same one, and alone of its denoiser."""
+    one = T5GEMMA2[:1]
+    first, second = (collator(one)([EXAMPLES[2], other]) for other in EXAMPLES[:2])
+    assert pairs_of(first)[0] != pairs_of(second)[0]
+
+
+def test_it_goes_on_where_the_state_was_taken():
+    uninterrupted = collator(seed=3)
+    batches(uninterrupted, 2)
+    with pytest.raises(ValueError, match="is empty"):
+        uninterrupted([[]])
+    state = json.loads(json.dumps(uninterrupted.state_dict()))
+    assert state == {"batches": 2}, "a batch that failed is none"
+    resumed = collator(seed=3)
+    resumed.load_state_dict(state)
+    for got, wanted in zip(batches(resumed, 3), batches(uninterrupted, 3)):
+        assert_same(got, wanted)
+    for bad in ({}, {"batches": -1}, {"batches": "2"}, 2):
+        with pytest.raises(ValueError, match=r"the state is .* expected"):
+            resumed.load_state_dict(bad)
+
+
+def test_texts_ids_and_dictionaries_are_the_same_examples():
+    torch = pytest.importorskip("torch", reason="its tensors are examples, too")
+    text = TEXTS[0]
+    ids = default_vocabulary().encode(text)
+    forms = [text, ids, np.array(ids, np.uint16), torch.tensor(ids), {"text": text, "url": "u"}, {"input_ids": ids, "text": "else"}]
+    wanted = collator()([text] * 3)
+    for form in forms:
+        assert_same(collator()([form] * 3), wanted)
+    assert_same(collator()(forms[:3]), wanted)
+
+
+def test_tensors_are_torchs_by_default_and_the_same():
+    torch = pytest.importorskip("torch", reason="its tensors")
+    batch = UL2DataCollator("default", LENGTHS)(EXAMPLES)
+    assert {rows.dtype for rows in batch.values()} == {torch.int64}
+    assert_same({key: rows.numpy() for key, rows in batch.items()}, collator()(EXAMPLES))
+
+
+def test_without_torch_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"pip install 'ul2_tasks\[torch\]', or return_tensors='np'"):
+        collator(return_tensors="pt")(EXAMPLES)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_no_text_becomes_a_special_token(vocabulary):
+    opened = open_vocabulary(VOCABULARIES[vocabulary])
+    spelled = "".join(opened.id_to_piece(id) if hasattr(opened, "id_to_piece") else "" for id in range(259, 262)) + TEXTS[2]
+    special = special_tokens(opened, "[R]")
+    example = dissect(pairs(collator(T5GEMMA2[:1], opened)([spelled]))[0], T5GEMMA2[0], special)
+    assert not set(example.chunk.tolist()) & special.reserved
+    assert opened.decode(example.chunk.tolist()).replace(" ", "") == spelled.replace(" ", "")
+
+
+@pytest.fixture(scope="module")
+def own_zero(tmp_path_factory):
+    """The folder of a byte-level BPE whose 0 is "!", as Qwen's, and its tokenizer with the sentinels and modes that are added."""
+    folder = tmp_path_factory.mktemp("own_zero")
+    exclamation_first().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<|endoftext|>")
+    tokenizer.add_special_tokens({"additional_special_tokens": [*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"]})
+    return str(folder), tokenizer
+
+
+@pytest.mark.parametrize("decoder_only", [False, True])
+def test_the_tokenizer_itself_reads_what_comes_out_and_writes_what_goes_in(own_zero, decoder_only):
+    folder, tokenizer = own_zero
+    text = "Stop! !important! naïve 日本\n\tand so on, and so on!"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert 0 in ids
+    denoiser = SpanDenoiser(name="own_zero", mean_span_length=3, noise_density=0.3, mode="[R]")
+    pad = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    settings = {"decoder_only": decoder_only, "pad_token_id": pad, "decoder_start_token_id": pad, "seed": 5}
+    collate = collator([denoiser], folder, **settings)
+    batch = collate([ids, text, "!"])
+    assert_same(batch, collator([denoiser], folder, **settings)([text, ids, [0]]))
+    np.testing.assert_array_equal(np.concatenate(collate.chunks(text)), ids)
+    np.testing.assert_array_equal(np.concatenate(collate.chunks(ids)), ids)
+    assert (batch["input_ids"][batch["attention_mask"] == 0] == pad).all()
+    assert (batch["attention_mask"] == 0).any()
+
+    for row in range(2):
+        targets = [id for id in batch["labels"][row] if id != -100]
+        inputs = [id for id, mask in zip(batch["input_ids"][row], batch["attention_mask"][row]) if mask]
+        if decoder_only:
+            assert inputs[-len(targets) :] == targets
+            inputs = inputs[: -len(targets)]
+        else:
+            decoded = [id for id, mask in zip(batch["decoder_input_ids"][row], batch["decoder_attention_mask"][row]) if mask]
+            assert decoded == [pad, *targets[:-1]]
+        assert read_back(tokenizer.backend_tokenizer, inputs, targets) == f"[R]{text}<|endoftext|>"
+
+
+def test_every_id_of_a_collator_is_the_tokenizers_own(own_zero):
+    folder, tokenizer = own_zero
+    think, end = tokenizer.convert_tokens_to_ids(["<think>", "<|im_end|>"])
+    denoiser = SpanDenoiser(name="own_ids", mean_span_length=9, noise_density=0.3, mode="[R]")
+    batch = collator([denoiser], folder, sentinels=[end], modes={"[R]": [think]}, chunk_tokens=20)(["so it goes, so!"])
+    assert tokenizer.convert_ids_to_tokens(batch["input_ids"][0][:1]) == ["<think>"]
+    assert tokenizer.convert_ids_to_tokens(batch["labels"][0][:1]) == ["<|im_end|>"]
+    with pytest.raises(ValueError, match=f"holds the id {end}, which no text may have"):
+        collator([denoiser], folder, sentinels=[end], modes={"[R]": think}, chunk_tokens=20)([[0, end, 0]])
+    with pytest.raises(ValueError, match="holds the id -1, which no text may have"):
+        collator([denoiser], folder, chunk_tokens=20)([[0, -1]])
+    last = len(tokenizer) - 1
+    assert tokenizer.convert_ids_to_tokens(last) == "[X]"
+    with pytest.raises(ValueError, match=f"holds the id {last + 1}, .* beyond the {last + 1} ids of the vocabulary"):
+        collator([denoiser], folder, chunk_tokens=20)([[0, last + 1]])
+    with pytest.raises(ValueError, match="sentinels: id 6, the tokenizer's own 5, is the ordinary token"):
+        collator([denoiser], folder, sentinels=[5])
+
+
+def test_documents_are_cut_into_chunks_that_fit():
+    collate = collator()
+    wanted = [chunk_length(denoiser, LENGTHS).length for denoiser in T5GEMMA2]
+    assert collate.max_tokens == min(wanted) < max(wanted)
+    document = text_ids(4096, 5 * collate.max_tokens + 3)
+    chunks = collate.chunks(document.tolist())
+    assert [len(chunk) for chunk in chunks] == [collate.max_tokens] * 5 + [3]
+    np.testing.assert_array_equal(np.concatenate(chunks), document)
+    assert collate.chunks("") == collate.chunks([]) == []
+    text = " ".join(TEXTS[:2] * 20)
+    np.testing.assert_array_equal(np.concatenate(collate.chunks(text)), default_vocabulary().encode(text))
+    assert collator(chunk_tokens=20).max_tokens == 20
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        ([], "is empty, expected at least one token; leave it out"),
+        ("", "is empty"),
+        ({"text": ""}, "is empty"),
+        ([300] * 200, r"has 200 tokens, expected 104 at most: .*'inputs': 96, 'targets': 80.* collator.chunks\(..\), or raise"),
+        ([300, 0, 300], "holds the id 0, which no text may have: padding"),
+        ([300, 5000], "holds the id 5000, .* beyond the 4096 ids of the vocabulary"),
+        ([300, -100], "holds the id -100"),
+        ("special", r"holds the id \d+, which no text may have: .* a sentinel, a mode"),
+        ("mode", r"holds the id \d+, which no text may have: .* a sentinel, a mode"),
+        ([0.5], r"is \[0.5\], expected a text, or integer ids \[tokens\]"),
+        ([[300, 301]], r"is \[\[300, 301\]\], expected a text, or integer ids"),
+        ([[300], [300, 301]], r"is \[\[300\], \[300, 301\]\], expected a text, or integer ids"),
+        (np.array([2**64 - 1], np.uint64), "holds the id -1"),
+        (None, "is None, expected a text"),
+        (b"bytes", "is b'bytes', expected a text"),
+        ({"content": "a"}, r"has the fields \['content'\], expected 'input_ids' or 'text'; rename .*remove_unused_columns=False"),
+    ],
+)
+def test_an_example_that_cannot_be_is_an_error_with_its_number(example, message):
+    special = special_tokens(default_vocabulary(), "[X]")  # [X] is also refused where another denoiser is drawn
+    ids = {"special": special.sentinels[3], "mode": special.mode[0]}
+    if isinstance(example, str) and example in ids:
+        example = [300, ids[example]]
+    with pytest.raises(ValueError, match=f"^example 2 of the batch, counted from 0, {message}"):
+        collator()([[300] * 5, "text", example, [300]])
+
+
+@pytest.mark.parametrize("examples", [[], "a text", {"text": "a"}])
+def test_a_batch_that_is_no_list_of_examples_is_refused(examples):
+    with pytest.raises(ValueError, match="expected a list of at least one"):
+        collator()(examples)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"return_tensors": "tf"}, "return_tensors is 'tf', expected 'pt' or 'np'"),
+        ({"seed": -1}, "seed is -1, expected an integer of 0 or more"),
+        ({"padding": "most"}, "padding is 'most', expected one of"),
+        ({"denoisers": []}, "denoisers: got none"),
+        (
+            {"sentinels": [4, 5]},
+            "needs .* sentinels for a chunk of .* the vocabulary has 2: give 5 ids, .*leave sentinels out",
+        ),
+        ({"modes": {"[R]": 0}}, "id 0 is padding"),
+        ({"lengths": {"inputs": 2, "targets": 2}}, "cannot fit sequence_length inputs 2, targets 2"),
+        ({"vocabulary": "no such file"}, "the vocabulary is 'no such file', expected"),
+    ],
+    ids=str,
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        collator(**arguments)
+
+
+def test_a_tokenizer_without_sentinels_or_modes_is_an_error_that_says_what_to_give():
+    bare = type(open_vocabulary("bytes"))(0, ())
+    with pytest.raises(ValueError, match=r"mode '\[R\]' is not a piece of .* give modes="):
+        collator(vocabulary=bare)
+    plain = [SpanDenoiser(name="plain", mean_span_length=3, noise_density=0.15)]
+    with pytest.raises(ValueError, match=r"needs \d+ sentinels .* the vocabulary has 0: give vocabulary="):
+        collator(plain, bare)
+
+
+@pytest.mark.parametrize("decoder_only", [False, True])
+def test_a_model_has_the_loss_of_each_example_alone(decoder_only):
+    model = (llama if decoder_only else t5)(4096)
+    batch = collator(return_tensors="pt", decoder_only=decoder_only)(EXAMPLES)
+    examples = pairs_of(collator()(EXAMPLES))
+    assert loss_of(model, batch) == pytest.approx(loss_alone(model, examples, decoder_only), rel=1e-4)
+
+
+def test_a_stream_of_datasets_goes_through_a_data_loader():
+    torch = pytest.importorskip("torch", reason="its DataLoader")
+    datasets = pytest.importorskip("datasets", reason="its streams")
+    texts = [" ".join([text] * 30) for text in TEXTS]
+    stream = datasets.IterableDataset.from_generator(lambda: ({"text": text, "url": "u"} for text in texts))
+    collate = collator(T5GEMMA2[:1], return_tensors="pt")
+    chunked = stream.map(
+        lambda batch: {"input_ids": [chunk for text in batch["text"] for chunk in collate.chunks(text)]},
+        batched=True,
+        remove_columns=["text", "url"],
+    )
+    special = special_tokens(default_vocabulary(), "[R]")
+    chunks = [
+        dissect(example, T5GEMMA2[0], special).chunk
+        for batch in torch.utils.data.DataLoader(chunked, batch_size=3, collate_fn=collate)
+        for example in pairs({key: rows.numpy() for key, rows in batch.items()})
+    ]
+    assert len(chunks) > 8
+    wanted = [id for text in texts for id in default_vocabulary().encode(text)]
+    np.testing.assert_array_equal(np.concatenate(chunks), wanted)
+
+
+def run(script):
+    """What the script prints, in a process in which TensorFlow has not run; one that hangs is killed."""
+    pytest.importorskip("torch", reason="its DataLoader")
+    beginning = """
+        import torch
+        from ul2_tasks import T5GEMMA2
+        from ul2_tasks.pytorch.collator import UL2DataCollator
+
+        # Of so few tokens the denoisers with one span make but one example.
+        collator = UL2DataCollator("default", {"inputs": 96, "targets": 80}, T5GEMMA2[:1], seed=3)
+
+        def epoch(**settings):
+            examples = [list(range(300, 360))] * 24
+            loader = torch.utils.data.DataLoader(examples, batch_size=4, collate_fn=collator, num_workers=2, **settings)
+            return [batch["labels"].tolist() for batch in loader]
+
+    """
+    script = textwrap.dedent(beginning) + textwrap.dedent(script)
+    done = new_process.run("-c", script, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_forked_workers_draw_noise_of_their_own_in_each_epoch():
+    """All examples are the same; the batches alternate between the two workers."""
+    drawn, again, epochs, later = run(
+        """
+        import json
+
+        torch.manual_seed(7)
+        first = [epoch(), epoch()]
+        torch.manual_seed(7)
+        second = [epoch(), epoch()]
+        print(json.dumps([first[0], second[0], [first[1], second[1]], collator.state_dict()]))
+        """
+    )
+    assert len(drawn) == 6
+    assert drawn == again
+    assert epochs[0] == epochs[1]
+    assert len({str(batch) for batch in drawn + epochs[0]}) == 12, "no batch of a worker or an epoch is another's"
+    assert later == {"batches": 0}, "workers count for themselves"
+
+
+def test_a_fork_after_tensorflow_ran_is_an_error_and_spawn_works():
+    message, batches = run(
+        """
+        import json
+
+        collator([[300] * 5])
+        try:
+            epoch()
+        except RuntimeError as error:
+            message = str(error)
+        print(json.dumps([message, epoch(multiprocessing_context="spawn")]))
+        """
+    )
+    assert (
+        'forked from one in which TensorFlow had run, and would hang; give the DataLoader multiprocessing_context="spawn"'
+        in message
+    )
+    assert len({str(batch) for batch in batches}) == 6

@@ -1,0 +1,521 @@
+"""`UL2IterableDataset`: SeqIO's examples, each document read once among workers and processes, and resumed exactly."""
+
+import itertools
+import json
+import os
+import pathlib
+import pickle
+import socket
+import string
+import subprocess
+import sys
+
+import new_process
+import pytest
+import seqio
+import tensorflow as tf
+from support import byte_vocabulary, restore, special_for
+from test_hugging_face_vocabulary import exclamation_first
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from ul2_tasks import T5GEMMA2, mix, register  # noqa: E402
+from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
+from ul2_tasks.pytorch import dataset as torch_dataset  # noqa: E402
+from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
+from ul2_tasks.sources.memory import MemoryDataSource, texts_in_memory  # noqa: E402
+from ul2_tasks.tasks.registration import Registration  # noqa: E402
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 64, "targets": 64}
+DENOISERS = [T5GEMMA2[0], T5GEMMA2[4]]
+SETTINGS = {"vocabulary": BYTES, "modes": MODES, "denoisers": DENOISERS, "merge_examples": False}
+SECONDS = 240  # more than any of the programs needs on a busy machine, and less than for ever
+
+
+def short_documents() -> list[str]:
+    """64 documents of 40 letters, each another one."""
+    return ["".join(letters) + string.ascii_letters[:37] for letters in itertools.product("wxyz", "ijkl", "mnop")]
+
+
+def documents_mixture() -> str:
+    """Each example is one document."""
+    return register("documents", MemoryDataSource(short_documents, validation=0), **SETTINGS)
+
+
+def dataset(mixture=None, **settings) -> UL2IterableDataset:
+    return UL2IterableDataset(mixture or documents_mixture(), LENGTHS, **{"seed": 5, **settings})
+
+
+def an_epoch(task="documents_r1", **settings) -> UL2IterableDataset:
+    documents_mixture()
+    return dataset(task, num_epochs=1, **settings)
+
+
+def plain(elements) -> list[dict]:
+    return [{key: value.tolist() for key, value in element.items()} for element in elements]
+
+
+def take(count, elements) -> list[dict]:
+    return plain(itertools.islice(elements, count))
+
+
+def documents_of(examples, denoiser="r1") -> list[str]:
+    """The documents that plain examples of one denoiser were made of."""
+    denoiser = next(other for other in T5GEMMA2 if other.name == denoiser)
+    special = special_for(denoiser, BYTES, MODES)
+    return [BYTES.decode(restore({"inputs": e["input_ids"], "targets": e["labels"]}, denoiser, special)) for e in examples]
+
+
+def rows_of(batch) -> list[dict]:
+    """The examples of a padded batch."""
+    return [
+        {
+            "input_ids": batch["input_ids"][row][: sum(batch["attention_mask"][row])],
+            "labels": [label for label in batch["labels"][row] if label != -100],
+        }
+        for row in range(len(batch["input_ids"]))
+    ]
+
+
+def run(program: str, *arguments, check=True, environment=None, wait=True):
+    """Runs a function of this file in a new process, in which TensorFlow did not run yet."""
+    code = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_dataset as t; t.{program}(*sys.argv[1:])"
+    process = new_process.Program(["-c", code, *arguments], env={**os.environ, **(environment or {})})
+    return finish(process, check) if wait else process
+
+
+def finish(process, check=True) -> str:
+    """The standard error of a process that has ended; one that hangs is killed, and fails the test."""
+    status = process.wait(SECONDS)
+    assert not check or status == 0, process.stderr
+    return process.stderr
+
+
+def write(path, what) -> None:
+    pathlib.Path(path).write_text(json.dumps(what))
+
+
+def read(path):
+    return json.loads(pathlib.Path(path).read_text())
+
+
+def loader(some_dataset, **settings) -> torch.utils.data.DataLoader:
+    return torch.utils.data.DataLoader(some_dataset, **{"batch_size": None, **settings})
+
+
+@pytest.mark.parametrize("name", ["ul2_mix", "ul2_x1"])
+def test_single_examples_are_those_of_the_mixture_as_int64(name):
+    examples = list(itertools.islice(dataset(name, num_epochs=1), 20))
+    provider = seqio.get_mixture_or_task(name)
+    wanted = provider.get_dataset(LENGTHS, split="train", seed=5, num_epochs=1).take(20).as_numpy_iterator()
+    for example, original in zip(examples, wanted, strict=True):
+        assert set(example) == {"input_ids", "labels"}
+        assert example["input_ids"].dtype == example["labels"].dtype == torch.int64
+        assert example["input_ids"].tolist() == original["inputs"].tolist()
+        assert example["labels"].tolist() == original["targets"].tolist()
+
+
+def test_a_feature_converter_gives_its_batches():
+    converter = HuggingFaceFeatureConverter("longest", batch_size=8)
+    batches = list(loader(an_epoch(feature_converter=converter)))
+    examples = plain(an_epoch())
+    assert len(batches) == 8
+    assert {value.dtype for batch in batches for value in batch.values()} == {torch.int64}
+    assert [row for batch in plain(batches) for row in rows_of(batch)] == examples
+
+
+def test_transformers_own_collator_pads_single_examples():
+    transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra huggingface is not installed")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0}, unk_token="<pad>"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>")
+    batch = next(iter(loader(an_epoch(), batch_size=8, collate_fn=transformers.DataCollatorForSeq2Seq(tokenizer))))
+    assert rows_of({key: value.tolist() for key, value in batch.items()}) == take(8, an_epoch())
+
+
+def test_strings_that_a_converter_hands_on_are_strings():
+    def one_text(split, shuffle_files, seed=None):
+        return tf.data.Dataset.from_tensors({"text": "häh?"})
+
+    source = seqio.FunctionDataSource(one_text, splits=["train"])
+    seqio.TaskRegistry.add("spoken", source, output_features={}, preprocessors=[])
+    assert next(iter(dataset("spoken", feature_converter=seqio.PassThroughFeatureConverter()))) == {"text": "häh?"}
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 7])
+def test_processes_share_the_documents_out(world_size):
+    shares = [documents_of(plain(an_epoch(rank=rank, world_size=world_size))) for rank in range(world_size)]
+    assert sorted(itertools.chain(*shares)) == sorted(short_documents())
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_the_process_is_that_of_the_environment_unless_it_is_given(monkeypatch):
+    second = plain(an_epoch(rank=1, world_size=2))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert plain(an_epoch()) == second != plain(an_epoch(rank=0, world_size=1))
+
+
+def test_the_same_seed_gives_the_same_stream_and_another_another():
+    first = take(50, dataset())
+    assert take(50, dataset()) == first
+    assert take(50, dataset(seed=6)) != first
+
+
+def test_another_epoch_has_other_noise_in_another_order():
+    task = an_epoch()
+    twice = dataset("documents_r1", num_epochs=2)
+    assert plain(task) == plain(task), "each pass is the same"
+    noise = [(tuple(example["input_ids"]), tuple(example["labels"])) for example in plain(twice)]
+    documents = documents_of(plain(twice))
+    assert sorted(documents) == sorted(2 * short_documents())
+    assert len(set(noise)) > 1.9 * 64, "6 of 40 letters are noise, in 5 * 33 ways: few are the same twice"
+
+
+def test_single_examples_have_the_tokenizers_own_ids(tmp_path):
+    tokenizer = exclamation_first()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    name = register("torch_own", texts_in_memory(["Stop! And so on! " * 9]), str(tmp_path), T5GEMMA2[:1])
+    lengths = {"inputs": 32, "targets": 32}
+    shifted = next(seqio.get_mixture_or_task(name).get_dataset(lengths, shuffle=True, seed=0, num_epochs=None).as_numpy_iterator())
+    example = next(iter(UL2IterableDataset(name, lengths)))
+    assert {name: ids.tolist() for name, ids in example.items()} == {
+        "input_ids": (shifted["inputs"] - 1).tolist(),
+        "labels": (shifted["targets"] - 1).tolist(),
+    }
+    assert tokenizer.decode(example["input_ids"].tolist(), skip_special_tokens=False).endswith("<|endoftext|>")
+
+
+@pytest.mark.parametrize("each", [0.0, float("inf")], ids=["a snapshot each time", "one snapshot"])
+@pytest.mark.parametrize("saved_after", [[0], [3, 40]], ids=str)
+@pytest.mark.parametrize("converter", [None, HuggingFaceFeatureConverter("longest", batch_size=2)], ids=["examples", "batches"])
+def test_a_state_goes_on_where_it_was_taken(monkeypatch, each, saved_after, converter):
+    """It is asked for several times, written to a file, and the snapshot is that of the first or of the last time."""
+    monkeypatch.setattr(torch_dataset, "SECONDS_PER_SECOND_OF_WRITING", each)
+    original = dataset(feature_converter=converter)
+    iterator = iter(original)
+    for count in saved_after:
+        take(count - original.state_dict()["given"], iterator)
+        state = pickle.dumps(original.state_dict())
+    loaded = dataset(feature_converter=converter)
+    loaded.load_state_dict(pickle.loads(state))
+    assert loaded.state_dict() == pickle.loads(state)
+    snapshot = pickle.loads(state)["snapshot"]
+    assert (snapshot and snapshot["given"]) == (saved_after[-1 if each == 0 else 0] or None)
+    resumed = iter(loaded)
+    assert loaded.state_dict()["given"] == saved_after[-1]
+    assert take(40, resumed) == take(40, iterator)
+    assert loaded.state_dict()["given"] == saved_after[-1] + 40
+
+
+def test_an_iterator_that_was_resumed_is_resumed_again_and_ends():
+    whole = plain(an_epoch())
+    part = an_epoch()
+    take(20, part)
+    for _ in range(2):
+        state = part.state_dict()
+        part = an_epoch()
+        part.load_state_dict(state)
+        take(10, part)
+    state = part.state_dict()
+    part.load_state_dict(state)
+    assert plain(part) == whole[40:]
+    part.load_state_dict(part.state_dict())
+    assert plain(part) == []
+    assert plain(part) == whole, "the next pass begins at the beginning"
+
+
+def test_a_state_survives_torch_save_without_arbitrary_code(tmp_path):
+    some = dataset()
+    take(3, some)
+    torch.save(some.state_dict(), tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt", weights_only=True) == some.state_dict()
+
+
+def goes_on(state, to) -> None:
+    loaded = dataset()
+    loaded.load_state_dict(torch.load(state))
+    write(to, take(30, loaded))
+
+
+def test_a_new_process_goes_on(tmp_path):
+    original = dataset()
+    iterator = iter(original)
+    take(25, iterator)
+    original.state_dict()
+    take(5, iterator)
+    torch.save(original.state_dict(), tmp_path / "state.pt")
+    run("goes_on", tmp_path / "state.pt", tmp_path / "resumed")
+    assert read(tmp_path / "resumed") == take(30, iterator)
+
+
+@pytest.fixture(scope="module")
+def state() -> dict:
+    some = dataset()
+    take(3, some)
+    return some.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("settings", "was", "now"),
+    [
+        ({"seed": 6}, "seed was 5", "is 6"),
+        ({"num_epochs": 2}, "num_epochs was None", "is 2"),
+        ({"mixture": "ul2_mix"}, "mixture was 'documents_mix'", "is 'ul2_mix'"),
+        ({"rank": 1, "world_size": 2}, "shard was '0 of 1'", "is '1 of 2'"),
+        ({"feature_converter": HuggingFaceFeatureConverter("longest", batch_size=2)}, "feature_converter was None", "batch_size"),
+    ],
+)
+def test_a_state_of_other_settings_is_refused_each_time(state, settings, was, now):
+    other = dataset(**settings)
+    other.load_state_dict(state)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="the state was saved by another pipeline") as error:
+            iter(other)
+        assert was in str(error.value)
+        assert now in str(error.value).split(was)[1]
+        assert "start anew" in str(error.value)
+
+
+def test_a_state_of_other_batches_is_refused():
+    batches = dataset(feature_converter=HuggingFaceFeatureConverter("longest", batch_size=2))
+    batches.load_state_dict(batches.state_dict())
+    iter(batches)
+    other = dataset(feature_converter=HuggingFaceFeatureConverter("longest", batch_size=4))
+    other.load_state_dict(batches.state_dict())
+    with pytest.raises(ValueError, match=r"feature_converter was .*'_batch_size', 2.* is .*'_batch_size', 4"):
+        iter(other)
+
+
+def test_a_state_of_other_chunks_under_the_same_name_is_refused(state, monkeypatch):
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        monkeypatch.setattr(registry, "_REGISTRY", {})
+    name = register("documents", MemoryDataSource(short_documents, validation=0), **SETTINGS, chunk_tokens=7)
+    other = dataset(name)
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match=r"another pipeline: saved: chunk_tokens: null; this one: chunk_tokens: 7; load it into"):
+        iter(other)
+
+
+def test_a_state_of_more_data_than_there_is_is_refused():
+    ended = an_epoch()
+    plain(ended)
+    state = ended.state_dict()
+    other = an_epoch()
+    other.load_state_dict({**state, "given": 65})
+    with pytest.raises(ValueError, match="the data ends after 64, but 65 were given when it was saved"):
+        iter(other)
+
+
+def test_a_state_of_another_version_is_refused(state):
+    with pytest.raises(ValueError, match="the state has version 0, expected 1; start anew"):
+        dataset().load_state_dict({**state, "version": 0})
+
+
+def json_lines(folder: pathlib.Path, files: int) -> str:
+    folder.mkdir()
+    for number in range(files):
+        lines = [json.dumps({"text": text}) for text in short_documents()[number::files]]
+        (folder / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
+    return str(folder)
+
+
+def test_more_shards_than_pieces_share_the_documents_out_too(tmp_path):
+    register("few", json_lines(tmp_path / "few", 2), **SETTINGS)
+    shares = [documents_of(plain(an_epoch("few_r1", rank=rank, world_size=3))) for rank in range(3)]
+    assert sorted(itertools.chain(*shares)) == sorted(short_documents())
+    assert all(shares)
+
+
+@pytest.mark.parametrize("source", ["memory", "files"])
+def test_more_shards_than_documents_are_refused_with_the_numbers(tmp_path, source):
+    """65 shards: the last of them has none."""
+    if source == "files":
+        register("single", json_lines(tmp_path / "single", 1), **SETTINGS)
+    with pytest.raises(ValueError, match=r"shard 64 of 65.*use fewer workers, or more documents") as error:
+        next(iter(dataset("single_r1" if source == "files" else "documents_r1", rank=64, world_size=65)))
+    told = "a pass held 0 documents" if source == "files" else "has 64 documents, too few for 65 shards"
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize("num_epochs", [None, 1])
+def test_a_corpus_without_a_token_is_an_error_that_says_what_it_held(num_epochs):
+    settings = {**SETTINGS, "denoisers": DENOISERS[:1]}
+    name = register("torch_blank", MemoryDataSource(lambda: ["", ""], validation=0), **settings)
+    blank = dataset(name, num_epochs=num_epochs)
+    with pytest.raises(
+        ValueError, match=r"^no example can be made of torch_blank_corpus, split train, of .* held 2 documents, 0 tok"
+    ):
+        next(iter(blank))
+
+
+def test_without_a_seed_there_are_examples_and_no_state(state):
+    some = dataset(seed=None)
+    assert len(take(3, some)) == 3
+    for ask in (some.state_dict, lambda: some.load_state_dict(state)):
+        with pytest.raises(ValueError, match=r"seed is None: without a seed .* none is resumed; give seed="):
+            ask()
+
+
+def test_denoising_beside_a_supervised_task_is_resumed_too():
+    def answers(split, shuffle_files, seed=None):
+        return tf.data.Dataset.from_tensor_slices({"inputs": ["how much?"] * 6, "targets": ["this much"] * 6})
+
+    seqio.TaskRegistry.add(
+        "torch_answers",
+        source=seqio.FunctionDataSource(answers, splits=["train"]),
+        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim],
+        output_features={key: seqio.Feature(BYTES, add_eos=True) for key in ("inputs", "targets")},
+    )
+    name = mix("torch_both", {documents_mixture(): 1, "torch_answers": 1})
+    original, loaded = dataset(name), dataset(name)
+    iterator = iter(original)
+    first = take(30, iterator)
+    assert 0 < sum(example["labels"] == [*BYTES.encode("this much"), 1] for example in first) < 30
+    loaded.load_state_dict(original.state_dict())
+    assert take(30, loaded) == take(30, iterator)
+    assert len(take(10, dataset(name, rank=1, world_size=2))) == 10
+
+
+@pytest.mark.parametrize("wrong", [{"rank": 1}, {"world_size": 2}, {"rank": 2, "world_size": 2}, {"rank": -1, "world_size": 2}])
+def test_half_a_process_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"rank is .* and world_size .*, expected both, 0 <= rank < world_size, or neither"):
+        dataset(**wrong)
+
+
+def test_a_name_that_is_not_registered_says_what_a_worker_needs():
+    with pytest.raises(ValueError, match=r"no mixture or task 'nobody_mix' is registered in this process, .*modules="):
+        iter(dataset("nobody_mix"))
+
+
+def test_a_streamed_hugging_face_dataset_is_shared_out_and_resumed(tmp_path):
+    pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+    folder = json_lines(tmp_path / "streamed", 4)
+    register("streamed", f"hf:{folder}", **SETTINGS)
+    shares = [documents_of(plain(an_epoch("streamed_r1", rank=rank, world_size=3))) for rank in range(3)]
+    assert sorted(map(len, shares)) == [16, 16, 32]
+    assert sorted(itertools.chain(*shares)) == sorted(short_documents())
+    original, loaded = dataset("streamed_mix"), dataset("streamed_mix")
+    iterator = iter(original)
+    take(30, iterator)
+    loaded.load_state_dict(original.state_dict())
+    assert take(100, loaded) == take(100, iterator)
+
+
+def reads_in_workers(to) -> None:
+    """Workers by fork, where TensorFlow was imported, and did not run."""
+    batches = loader(an_epoch(rank=1, world_size=2), batch_size=4, num_workers=2, collate_fn=list)
+    write(to, [plain(batch) for batch in batches])
+
+
+def test_forked_workers_read_a_shard_each(tmp_path):
+    run("reads_in_workers", tmp_path / "batches")
+    batches = read(tmp_path / "batches")
+    for worker in range(2):
+        own = list(itertools.chain(*batches[worker::2]))
+        assert own == plain(an_epoch(rank=2 + worker, world_size=4))
+        assert len(own) == 16
+
+
+def forks_too_late() -> None:
+    some = dataset()
+    next(iter(some))
+    next(iter(loader(some, num_workers=2)))
+
+
+def test_workers_that_would_hang_say_what_to_do_instead():
+    errors = run("forks_too_late", check=False)
+    assert "RuntimeError" in errors
+    assert 'multiprocessing_context="spawn"' in errors
+
+
+def test_spawned_workers_register_what_they_read(tmp_path, monkeypatch):
+    """TensorFlow ran in this process, so that they could not be forked."""
+    module = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_dataset as t; t.documents_mixture()"
+    (tmp_path / "own_corpus.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    some = dataset(Registration("documents", modules=["own_corpus"]))
+    batches = take(10, loader(some, num_workers=2, multiprocessing_context="spawn"))
+    for worker in range(2):
+        assert batches[worker::2] == take(5, dataset(rank=worker, world_size=2))
+
+
+def saves_and_loads(num_workers, to) -> None:
+    """Two loaders: one reads on, the other is loaded with its state."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def new():
+        converter = HuggingFaceFeatureConverter("longest", batch_size=2)
+        return StatefulDataLoader(dataset(feature_converter=converter), batch_size=None, num_workers=int(num_workers))
+
+    original = new()
+    iterator = iter(original)
+    take(7, iterator)
+    state = original.state_dict()
+    loaded = new()
+    loaded.load_state_dict(state)
+    resumed = take(10, loaded)
+    write(to, [resumed, take(10, iterator)])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_stateful_data_loader_resumes_all_of_its_workers(tmp_path, num_workers):
+    pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    run("saves_and_loads", num_workers, tmp_path / "both")
+    resumed, wanted = read(tmp_path / "both")
+    assert resumed == wanted
+    assert len({json.dumps(batch) for batch in wanted}) == 10
+
+
+def reads_beside_another_process(how, to) -> None:
+    """What one of two processes reads of an epoch, in batches of 4."""
+    torch.distributed.init_process_group("gloo")
+    rank = os.environ["RANK"]
+    if how == "torch":
+        del os.environ["RANK"], os.environ["WORLD_SIZE"]
+        some = an_epoch()
+        copy = pickle.loads(pickle.dumps(some))
+        examples = [example for batch in loader(some, batch_size=4, collate_fn=list, num_workers=2) for example in plain(batch)]
+    else:
+        import accelerate
+
+        settings = accelerate.DataLoaderConfiguration(dispatch_batches=how == "dispatch")
+        converter = HuggingFaceFeatureConverter("max_length")
+        given = loader(an_epoch(rank=0, world_size=1, feature_converter=converter), batch_size=4)
+        batches = plain(accelerate.Accelerator(cpu=True, dataloader_config=settings).prepare(given))
+        examples = [example for batch in batches for example in rows_of(batch)]
+    write(f"{to}/{rank}", examples)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+    if how == "torch":  # a spawned worker's dataset, where there is no process group
+        write(f"{to}/copy{rank}", plain(copy))
+
+
+@pytest.mark.parametrize("how", ["torch", "dispatch", "share"])
+def test_two_processes_read_each_document_once(tmp_path, how):
+    """On their own; as Trainer has it by default; and as it has it with dispatch_batches=False."""
+    if how != "torch":
+        pytest.importorskip("accelerate", reason="the extra torch is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    arguments = ("reads_beside_another_process", how, tmp_path)
+    processes = [run(*arguments, environment={**environment, "RANK": str(rank)}, wait=False) for rank in range(2)]
+    for process in processes:
+        finish(process)
+    for kind in ("", "copy") if how == "torch" else ("",):
+        shares = [documents_of(read(tmp_path / f"{kind}{rank}")) for rank in range(2)]
+        assert [len(share) for share in shares] == [32, 32]
+        assert sorted(itertools.chain(*shares)) == sorted(short_documents())
+
+
+def test_without_torch_the_package_works_and_the_error_says_what_to_install(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ul2_tasks; print('works'); import ul2_tasks.pytorch.dataset"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.stdout == "works\n"
+    assert "ImportError: ul2_tasks.pytorch.dataset needs the package torch (No module named 'torch')" in done.stderr
+    assert "pip install 'ul2_tasks[torch]'" in done.stderr

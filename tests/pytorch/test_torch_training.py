@@ -1,0 +1,239 @@
+"""Real training: tiny models of Transformers on the mixture, on the CPU."""
+
+import collections
+import json
+import operator
+import pathlib
+
+import new_process
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
+
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, default_vocabulary, embedding_rows, register  # noqa: E402
+from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
+from ul2_tasks.denoising.dissection import dissect  # noqa: E402
+from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
+from ul2_tasks.sources.memory import texts_in_memory  # noqa: E402
+from ul2_tasks.vocabulary.special_ids import special_tokens  # noqa: E402
+
+LENGTHS = {"inputs": 64, "targets": 64}
+ROWS = embedding_rows(default_vocabulary())
+MODES = {"[R]": ("r1", "r2"), "[X]": ("x1", "x2"), "[S]": ("s",)}
+STEPS = 100
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+def t5():
+    sizes = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
+    config = transformers.T5Config(vocab_size=ROWS, dropout_rate=0.0, decoder_start_token_id=0, **sizes)
+    return transformers.T5ForConditionalGeneration(config), {"decoder_start_token_id": config.decoder_start_token_id}
+
+
+def t5gemma2():
+    """Text alone; its images' encoder is as small as it can be, and unused."""
+    if not hasattr(transformers, "T5Gemma2Config"):
+        pytest.skip(f"transformers {transformers.__version__} has no T5Gemma 2")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+    text = {"vocab_size": ROWS, "num_key_value_heads": 2, "max_position_embeddings": 128, **sizes}
+    images = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8}
+    vision = {"model_type": "siglip_vision_model", "patch_size": 4, **images}
+    encoder = {"text_config": text, "vision_config": vision, "mm_tokens_per_image": 4}
+    config = transformers.T5Gemma2Config(encoder=encoder, decoder=dict(text))
+    model = transformers.T5Gemma2ForConditionalGeneration(config)
+    return model, {"decoder_start_token_id": config.decoder.bos_token_id}
+
+
+def llama():
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.LlamaConfig(vocab_size=ROWS, pad_token_id=0, bos_token_id=None, eos_token_id=1, **sizes)
+    return transformers.LlamaForCausalLM(config), {"decoder_only": True}
+
+
+MODELS = [t5, t5gemma2, llama]
+
+
+def batches(mixture="ul2_mix", batch_size=8, split="train", num_epochs=None, seed=1, **converter):
+    features = HuggingFaceFeatureConverter("longest", batch_size, **converter)
+    dataset = UL2IterableDataset(mixture, LENGTHS, split=split, seed=seed, num_epochs=num_epochs, feature_converter=features)
+    return torch.utils.data.DataLoader(dataset, batch_size=None)
+
+
+def train(model, data, steps, learning_rate=3e-3) -> list[float]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    losses = []
+    model.train()
+    for _, batch in zip(range(steps), data):
+        loss = model(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def held_out(converter) -> dict[str, list[dict]]:
+    """For each mode a fixed batch of each of its denoisers, of documents that are not trained on."""
+    return {
+        mode: [next(iter(batches(f"ul2_{name}", 32, "validation", 1, **converter))) for name in names]
+        for mode, names in MODES.items()
+    }
+
+
+@torch.no_grad()
+def mean_loss(model, some_batches) -> float:
+    """Over tokens, not over batches."""
+    model.eval()
+    totals = collections.Counter()
+    for batch in some_batches:
+        tokens = (batch["labels"] != -100).sum().item()
+        totals["loss"] += model(**batch).loss.item() * tokens
+        totals["tokens"] += tokens
+    return totals["loss"] / totals["tokens"]
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_the_loss_falls_over_100_steps_and_with_every_mode(make):
+    model, converter = make()
+    evaluation = held_out(converter)
+    before = {mode: mean_loss(model, of_mode) for mode, of_mode in evaluation.items()}
+    losses = train(model, batches(**converter), STEPS)
+    after = {mode: mean_loss(model, of_mode) for mode, of_mode in evaluation.items()}
+    print(f"\n{make.__name__}: {model.num_parameters()} parameters, {STEPS} steps of 8 examples, nats a token")
+    print(f"{'':18}  before   after")
+    print(f"{'training':18} {np.mean(losses[:10]):7.3f} {np.mean(losses[-10:]):7.3f}   first and last 10 steps")
+    for mode in MODES:
+        print(f"{'held out, ' + mode:18} {before[mode]:7.3f} {after[mode]:7.3f}")
+    assert len(losses) == STEPS
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
+    for mode in MODES:
+        assert after[mode] < 0.9 * before[mode], mode
+
+
+@pytest.mark.parametrize("make", [t5, t5gemma2])
+def test_the_models_own_shift_of_the_labels_gives_the_same_decoder_inputs(make):
+    model, converter = make()
+    batch = next(iter(batches(**converter)))
+    own = model.prepare_decoder_input_ids_from_labels(batch["labels"])
+    read = batch["decoder_attention_mask"].bool()
+    assert read.sum() == (batch["labels"] != -100).sum() > 0
+    assert torch.equal(own[read], batch["decoder_input_ids"][read])
+    assert (own[:, 0] == converter["decoder_start_token_id"]).all()
+
+
+TEXT = "A class definition is an executable statement. Names are bound when their own body runs."
+
+
+def fit(model, data, steps) -> None:
+    """Trains with a learning rate that rises and then falls to nothing."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps, pct_start=0.1)
+    model.train()
+    for _, batch in zip(range(steps), data):
+        model(**batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+
+
+def test_after_training_on_one_text_the_model_fills_its_spans():
+    """Noise that it was not trained on: what it generates restores the text, token for token, from each example."""
+    denoisers = [T5GEMMA2[0], T5GEMMA2[4]]
+    register("repeated", texts_in_memory([TEXT] * 8), denoisers=denoisers, merge_examples=False)
+    model, converter = t5()
+    fit(model, batches("repeated_mix", 16, **converter), 300)
+    model.eval()
+    for denoiser in denoisers:
+        special = special_tokens(default_vocabulary(), denoiser.mode)
+        batch = next(iter(batches(f"repeated_{denoiser.name}", 16, seed=2, **converter)))
+        read = {key: batch[key] for key in ("input_ids", "attention_mask")}
+        generated = model.generate(**read, max_new_tokens=LENGTHS["targets"], do_sample=False)
+        assert len(generated) == 16
+        for ids, mask, targets in zip(batch["input_ids"], batch["attention_mask"], generated[:, 1:].tolist()):
+            example = {"inputs": ids[mask.bool()].tolist(), "targets": targets[: targets.index(special.eos) + 1]}
+            assert default_vocabulary().decode(dissect(example, denoiser, special).chunk.tolist()) == TEXT
+
+
+def trains_with_trainer(num_workers, folder) -> None:
+    """8 steps; and again the last 4 of them, from the checkpoint after the first 4. Writes the losses of both."""
+    torch.set_num_threads(1)
+
+    def trainer(name):
+        torch.manual_seed(0)
+        model, converter = t5()
+        examples = HuggingFaceFeatureConverter("max_length", **converter)
+        data = UL2IterableDataset(
+            register("two", denoisers=[T5GEMMA2[0], T5GEMMA2[4]]), LENGTHS, seed=1, rank=0, world_size=1, feature_converter=examples
+        )
+        arguments = transformers.TrainingArguments(
+            f"{folder}/{name}",
+            max_steps=8,
+            save_steps=4,
+            logging_steps=1,
+            per_device_train_batch_size=4,
+            dataloader_num_workers=int(num_workers),
+            learning_rate=1e-3,
+            use_cpu=True,
+            report_to=[],
+            disable_tqdm=True,
+        )
+        return transformers.Trainer(model, arguments, train_dataset=data)
+
+    whole, resumed = trainer("whole"), trainer("resumed")
+    whole.train()
+    resumed.train(resume_from_checkpoint=f"{folder}/whole/checkpoint-4")
+    losses = [{entry["step"]: entry["loss"] for entry in each.state.log_history if "loss" in entry} for each in (whole, resumed)]
+    (pathlib.Path(folder) / "losses").write_text(json.dumps(losses))
+
+
+def trained_with_trainer(folder, converter, **settings) -> transformers.Trainer:
+    pytest.importorskip("accelerate", reason="the extra torch is not installed")
+    data = UL2IterableDataset("ul2_r1", LENGTHS, rank=0, world_size=1, feature_converter=converter)
+    collator = settings.pop("data_collator", None)
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=2, save_strategy="no", use_cpu=True, report_to=[], disable_tqdm=True, **settings
+    )
+    trainer = transformers.Trainer(t5()[0], arguments, train_dataset=data, data_collator=collator)
+    trainer.train()
+    return trainer
+
+
+def test_trainer_takes_batches_as_they_are_or_not_at_all(tmp_path):
+    """As README says."""
+    converter = HuggingFaceFeatureConverter("longest", batch_size=4)
+    as_they_are = {"data_collator": operator.itemgetter(0), "per_device_train_batch_size": 1}
+    assert trained_with_trainer(tmp_path, converter, **as_they_are).state.global_step == 2
+    with pytest.raises((RuntimeError, ValueError), match=r"size|shape|unpack"):
+        trained_with_trainer(tmp_path, converter, per_device_train_batch_size=4)
+
+
+def test_trainer_knows_none_of_the_features_of_t5x(tmp_path):
+    with pytest.raises(ValueError, match="empty"):
+        trained_with_trainer(tmp_path, EncDecFeatureConverter(pack=True))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_trainer_resumes_with_the_losses_of_an_uninterrupted_run(tmp_path, num_workers):
+    """In a new process, in which TensorFlow has not run before its workers are forked."""
+    pytest.importorskip("accelerate", reason="the extra torch is not installed")
+    code = (
+        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_training as t; t.trains_with_trainer(*sys.argv[1:])"
+    )
+    new_process.run("-c", code, num_workers, tmp_path, check=True, timeout=240)
+    whole, resumed = json.loads((tmp_path / "losses").read_text())
+    assert list(whole) == [str(step) for step in range(1, 9)]
+    assert resumed == whole
+    assert len(set(whole.values())) > 4

@@ -1,0 +1,319 @@
+"""One's own corpus and vocabulary, from the files to the examples: nothing is lost, and no text becomes a special token."""
+
+import gzip
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import seqio
+import tensorflow as tf
+from click.testing import CliRunner
+from scipy import stats
+from support import byte_vocabulary, flat, mistral_model, restore_all, t5_model
+
+from ul2_command import main
+from ul2_tasks import T5GEMMA2, default_vocabulary, mix, open_source, open_vocabulary, register
+from ul2_tasks.corpus.view import text_tokenizer
+from ul2_tasks.examples import DENOISER
+
+LENGTHS = {"inputs": 64, "targets": 64}
+TWO = T5GEMMA2[2:4]  # enough where the corpus is what is tested
+DOCUMENTS = [
+    "Plain English, naïve café.",
+    "x",
+    "",
+    "a NUL \0 in the middle",
+    "مرحبا بالعالم، שלום עולם",
+    "日本語のテキストと中文文本。" * 20,
+    "<extra_id_0> <extra_id_1> [R] [S] [X] </s> <s> <unk> <pad> <0x41>",
+    "<extra_id_0>",
+    "[R]",
+    *(f"document number {n} " + "and more words " * (n % 20) for n in range(300)),
+]
+
+
+def write_json(path, documents=DOCUMENTS):
+    with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
+        file.write("".join(json.dumps({"text": text}) + "\n" for text in documents).encode())
+    return str(path)
+
+
+VOCABULARIES = {
+    "default": lambda path: ("default", {}),
+    "bytes": lambda path: ("bytes", {}),
+    "mistral": lambda path: (mistral_model(), {}),
+    "seqio's extra ids": lambda path: (
+        seqio.SentencePieceVocabulary(t5_model(path / "t5.model"), extra_ids=103),
+        {"modes": {"[R]": 32100, "[S]": 32101, "[X]": 32102}},
+    ),
+}
+
+
+@pytest.fixture
+def name(request):
+    """One for each test, of letters that SeqIO allows."""
+    return re.sub(r"\W", "_", request.node.name)
+
+
+@pytest.fixture(params=VOCABULARIES)
+def vocabulary(request, tmp_path):
+    return VOCABULARIES[request.param](tmp_path)
+
+
+@pytest.mark.parametrize("separate_documents", [False, True])
+def test_every_token_of_every_document_comes_back_and_no_text_becomes_a_special_id(tmp_path, vocabulary, separate_documents, name):
+    spec, settings = vocabulary
+    path = write_json(tmp_path / "a.jsonl")
+    mixture = seqio.get_mixture_or_task(register(name, path, spec, TWO, separate_documents=separate_documents, **settings))
+    encode = text_tokenizer(mixture.tasks[0].source.corpus).encode
+    for task in mixture.tasks:
+        special = task.special_tokens()
+        end = [special.eos] if separate_documents else []
+        examples = list(task.get_dataset(LENGTHS, "train", shuffle=False).as_numpy_iterator())
+        tokens = restore_all(examples, task.denoiser, special)
+        assert tokens == flat(list(encode(text)) + end for text in DOCUMENTS if text)
+        assert not special.reserved & set(tokens)
+        assert max(len(example[feature]) for example in examples for feature in ("inputs", "targets")) <= 64
+
+
+@pytest.mark.parametrize("text", ["<extra_id_0>", " <extra_id_7>x<extra_id_7> ", "[R]", "[R] [S][X]", "▁<extra_id_0>"])
+def test_a_text_that_spells_a_special_token_is_text(tmp_path, vocabulary, text, name):
+    spec, settings = vocabulary
+    mixture = seqio.get_mixture_or_task(register(name, write_json(tmp_path / "a.jsonl", [text]), spec, **settings))
+    tokens = text_tokenizer(mixture.tasks[0].source.corpus).encode(text)
+    for task in mixture.tasks:
+        assert not set(tokens) & task.special_tokens().reserved
+    (document,) = mixture.tasks[0].source.corpus.get_dataset(None, "train", shuffle=False).as_numpy_iterator()
+    assert document["targets"].tolist() == list(tokens), "in the graph as outside"
+    decoded = mixture.tasks[0].output_features["targets"].vocabulary.decode(tokens)
+    assert decoded.replace("▁", " ").split() == text.replace("▁", " ").split(), "and no letter of it is lost"
+
+
+def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path):
+    """What is kept out of a text is part of what decides its tokens; control pieces, which no text becomes, are not."""
+    from ul2_tasks.corpus.view import corpus_settings
+
+    path = write_json(tmp_path / "a.jsonl")
+    own = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
+    modes = {"[R]": 32100, "[S]": 32101, "[X]": 32102}
+    register("kept_one", path, own, modes=modes)
+    register("kept_two", path, own, modes=modes, sentinels=range(32050, 32000, -1))
+    register("kept_three", path, "default")
+    register("kept_four", path, "default", sentinels=range(3, 50))
+    one, two, three, four = (
+        corpus_settings(seqio.TaskRegistry.get(f"kept_{name}_corpus"))["kept_out_of_text"]
+        for name in ("one", "two", "three", "four")
+    )
+    assert one.startswith("103 ids, crc32 ")
+    assert two.startswith("53 ids, crc32 ")
+    assert three == four == "none"
+
+
+def test_a_document_of_50_megabytes_is_tokenized_whole(tmp_path):
+    words = "a quite long document of many ordinary words, whose end is not near, " * 725_000
+    assert len(words) > 50_000_000
+    register("huge", write_json(tmp_path / "huge.jsonl", [words]), "bytes")
+    task = seqio.TaskRegistry.get("huge_x2")
+    assert len(list(task.source.list_shards("train"))) == 64
+    tokens = 0
+    for example in task.get_dataset({"inputs": 8192, "targets": 8192}, "train", seed=0).ragged_batch(64):
+        ids = tf.concat([example["inputs"].flat_values, example["targets"].flat_values], 0)
+        tokens += int(tf.reduce_sum(tf.cast((ids > 2) & (ids < 259), tf.int32)))
+    assert tokens == len(words)
+
+
+# Several corpora.
+
+
+@pytest.fixture
+def two_corpora(tmp_path, name):
+    """One of 400 documents, one of 2,000, each of its own letter."""
+    for letter, count in (("a", 400), ("b", 2000)):
+        write_json(tmp_path / f"{letter}.jsonl.gz", [letter * 100 for _ in range(count)])
+    return {letter: register(f"{name}_{letter}", str(tmp_path / f"{letter}.jsonl.gz"), "bytes", TWO) for letter in "ab"}
+
+
+def letter_of(example):
+    vocabulary, _ = byte_vocabulary()
+    return next(letter for letter in "ab" if vocabulary.encode(letter)[0] in example["targets"])
+
+
+def test_weights_are_the_shares_of_the_corpora_and_of_each_the_denoisers_have_theirs(two_corpora):
+    name = mix("weights", {two_corpora["a"]: 3, two_corpora["b"]: 1})
+    assert (name, mix("weights", [(two_corpora["a"], 3), (two_corpora["b"], 1)])) == ("weights_mix", name)
+    dataset = seqio.get_mixture_or_task(name).get_dataset(
+        LENGTHS, "train", seed=0, num_epochs=None, passthrough_features=[DENOISER]
+    )
+    drawn = [(letter_of(example), example[DENOISER].decode()) for example in dataset.take(4000).as_numpy_iterator()]
+    wanted = {(letter, d.name): weight / 8 for letter, weight in (("a", 3), ("b", 1)) for d in TWO}
+    counts = [drawn.count(key) for key in wanted]
+    assert sum(counts) == 4000
+    assert stats.chisquare(counts, [4000 * share for share in wanted.values()]).pvalue > 1e-3
+
+
+def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_with_the_first_task(two_corpora):
+    mixture = seqio.get_mixture_or_task(mix("exhausted", {two_corpora["a"]: 1, two_corpora["b"]: 1}))
+    tokens = {letter: 0 for letter in "ab"}
+    for example in mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=None).take(3000).as_numpy_iterator():
+        tokens[letter_of(example)] += 1
+    assert abs(tokens["a"] - 1500) < 150
+    finite = list(mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=1).as_numpy_iterator())
+    shortest = min(
+        len(list(task.get_dataset(LENGTHS, "train", seed=0).as_numpy_iterator())) / (1 / 4)
+        for task in seqio.get_mixture_or_task(two_corpora["a"]).tasks
+    )
+    assert 0.5 * shortest < len(finite) < 1.5 * shortest
+
+
+def test_a_mixture_of_mixtures_resumes(two_corpora, tmp_path):
+    mixture = seqio.get_mixture_or_task(mix("own_resumed", {two_corpora["a"]: 1, two_corpora["b"]: 2}))
+    iterator = iter(mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=None))
+    for _ in range(700):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
+    rest = [next(iterator)["targets"].numpy().tolist() for _ in range(200)]
+    again = iter(mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=None))
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    assert [next(again)["targets"].numpy().tolist() for _ in range(200)] == rest
+    other = seqio.get_mixture_or_task(mix("resumed_other", {two_corpora["a"]: 1, two_corpora["b"]: 3}))
+    wrong = iter(other.get_dataset(LENGTHS, "train", seed=0, num_epochs=None))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="this iterator was saved by another pipeline"):
+        tf.train.Checkpoint(iterator=wrong).restore(saved)
+
+
+@pytest.mark.parametrize(
+    ("mixtures", "message"),
+    [
+        ({}, r"mixtures are \{\}, expected different ones, each with a number above 0 as its weight"),
+        ({"ul2_mix": 0}, "each with a number above 0 as its weight"),
+        ([("ul2_mix", 1), ("ul2_mix", 2)], "expected different ones"),
+        ({"nothing_mix": 1}, r"there is no mixture or task \['nothing_mix'\], only \[.*'ul2_mix'.*\]; register it first"),
+    ],
+)
+def test_a_bad_mixture_is_named(mixtures, message):
+    with pytest.raises(ValueError, match=message):
+        mix("bad", mixtures)
+
+
+def test_a_name_is_one_mixture_for_good(two_corpora):
+    mix("occupied", {"ul2_mix": 1})
+    with pytest.raises(ValueError, match=r"'occupied_mix' is already registered with other arguments: mixtures is .* got"):
+        mix("occupied", {"ul2_mix": 1, two_corpora["a"]: 1})
+    with pytest.raises(ValueError, match="'occupied_mix' is already registered with other arguments"):
+        register("occupied")
+
+
+# What registers.
+
+
+def test_register_takes_what_open_source_and_open_vocabulary_take(tmp_path):
+    pq.write_table(pa.table({"content": DOCUMENTS}), tmp_path / "a.parquet")
+    first = register("by_path", str(tmp_path / "a.parquet"), "bytes", text_key="content")
+    second = register("by_source", open_source(str(tmp_path / "a.parquet"), text_key="content"), open_vocabulary("bytes"))
+    one, two = (
+        [
+            example["targets"].tolist()
+            for example in seqio.get_mixture_or_task(name).get_dataset(LENGTHS, seed=0, num_epochs=1).as_numpy_iterator()
+        ]
+        for name in (first, second)
+    )
+    assert one == two
+    assert register("by_path", str(tmp_path / "a.parquet"), "bytes", text_key="content") == "by_path_mix"
+    with pytest.raises(ValueError, match="text_key is 'content', got 'body'"):
+        register("by_path", str(tmp_path / "a.parquet"), "bytes", text_key="body")
+
+
+def test_the_default_is_what_it_always_was():
+    assert register() == register("ul2", "embedded", default_vocabulary()) == "ul2_mix"
+
+
+def test_text_files_are_not_registered_before_it_is_said_what_a_document_is(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one line\nof prose\n\nand another\n")
+    with pytest.raises(
+        ValueError, match=r"text files: what is a document in them, .* 'paragraph' gives 2 documents .*; give open_source"
+    ):
+        register("own_unsaid", str(path), "bytes")
+    assert "own_unsaid_mix" not in seqio.MixtureRegistry.names()
+    told = {}
+    for documents, lines in {
+        "line": ["one line", "of prose", "and another"],
+        "paragraph": ["one line\nof prose", "and another"],
+    }.items():
+        name = register(f"own_{documents}", open_source(path, documents=documents), "bytes", TWO)
+        corpus = seqio.get_mixture_or_task(name).tasks[0].source.corpus
+        read = corpus.get_dataset(None, shuffle=False).as_numpy_iterator()
+        told[documents] = [
+            bytes(int(id) - 3 for id in document["targets"]).decode() for document in read if len(document["targets"])
+        ]
+        assert told[documents] == lines
+
+
+def test_a_wrong_field_is_one_problem_with_one_remedy_in_every_format(tmp_path):
+    documents = ["a document", "another"]
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
+        feature = {"body": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a document"]))}
+        file.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in documents))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    pq.write_table(pa.table({"body": documents}), tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", pa.schema([("body", pa.string())])) as file:
+        file.write_table(pa.table({"body": documents}))
+    for number, name in enumerate(("a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "a.tfrecord")):
+        for on_error in ("raise", "skip"):
+            mixture = register(f"own_field_{number}_{on_error}", str(tmp_path / name), "bytes", TWO, on_error=on_error)
+            with pytest.raises(
+                ValueError, match=rf"^\S+{name} has no field 'text', it has \['body'\]; give text_key, one of these$"
+            ):
+                seqio.get_mixture_or_task(mixture).get_dataset(LENGTHS, "train", seed=0)
+        done = CliRunner().invoke(main, ["show", f"own_field_{number}", "--corpus", str(tmp_path / name)])
+        assert done.exit_code == 2
+        assert done.stderr.strip() == f"Error: {tmp_path}/{name} has no field 'text', it has ['body']; give text_key, one of these"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--corpus", "{path}", "--id_key", "id"], "id_key is 'id', and goes with validation alone, which is not given"),
+        (["--corpus", "{path}", "--documents", "line"], "documents is 'line', and goes with text files"),
+        (["--documents", "line"], "documents is 'line', and goes with files; the source is 'embedded'; leave it out"),
+        (["--validation", "0.1"], "has a split 'validation' of its own"),
+        (["--corpus", "HuggingFaceFW/fineweb-edu"], "of a dataset of Hugging Face's hub give 'hf:HuggingFaceFW/fineweb-edu'"),
+    ],
+)
+def test_a_command_refuses_options_that_mean_nothing(tmp_path, options, message, name):
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    options = [option.format(path=tmp_path / "a.jsonl") for option in options]
+    done = CliRunner().invoke(main, ["show", re.sub(r"\W", "_", name), *options])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_a_bad_record_is_told_to_a_user_by_its_own_line_and_with_nothing_around_it(tmp_path):
+    lines = [json.dumps({"text": "a document " * 20}) for _ in range(5000)]
+    lines[4321] = "bad"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert len(open_source(tmp_path / "a.jsonl").list_shards("train")) > 5
+    done = CliRunner().invoke(main, ["show", "own_bad_line", "--corpus", str(tmp_path / "a.jsonl"), "--count", "300"])
+    assert done.exit_code == 2
+    assert done.stderr.strip() == (
+        f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Mend"
+        " the corpus, or register it with on_error='skip', which leaves out such records and counts them"
+    )
+
+
+def test_bad_records_end_the_reading_or_are_left_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "one"}\n{"text": 2}\nthree\n{"text": "four"}\n')
+    register("raises", str(path), "bytes")
+    with pytest.raises(tf.errors.OpError, match=r"a\.jsonl, line 2: 'text' is of type int, expected a text\. Mend the corpus, or"):
+        list(seqio.TaskRegistry.get("raises_r1").get_dataset(LENGTHS, seed=0))
+    register("skips", str(path), "bytes", on_error="skip")
+    task = seqio.TaskRegistry.get("skips_s")
+    examples = task.get_dataset(LENGTHS, shuffle=False).as_numpy_iterator()
+    vocabulary, _ = byte_vocabulary()
+    assert vocabulary.decode(restore_all(examples, task.denoiser, task.special_tokens())) == "onefour"
+    with pytest.raises(ValueError, match="on_error is 'ignore', expected 'raise' or 'skip'"):
+        register("ignores", str(path), on_error="ignore")

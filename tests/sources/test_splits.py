@@ -1,0 +1,180 @@
+"""A document's split: a function of its id or text, and of nothing else."""
+
+import json
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import seqio
+import tensorflow as tf
+
+from ul2_tasks import open_source
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.sources.splits import HashSplit, hash_fraction
+
+DOCUMENTS = [f"document {n}" for n in range(3000)]
+
+
+def write(path, numbers):
+    path.write_text("".join(json.dumps({"text": DOCUMENTS[n], "id": f"id {n}", "number": n}) + "\n" for n in numbers))
+    return str(path)
+
+
+def texts(source, split, seed=None):
+    dataset = source.get_dataset(split, shuffle=seed is not None, seed=seed)
+    return [document["text"].decode() for document in dataset.as_numpy_iterator()]
+
+
+def test_golden():
+    """The first 8 bytes of SHA-256, big endian, over 2**64; `printf 'UL2' | sha256sum` begins with the same digits."""
+    assert hash_fraction(b"") == 0xE3B0C44298FC1C14 / 2**64
+    assert hash_fraction(b"UL2") == 0x372046970CC197A7 / 2**64
+    assert hash_fraction("déjà vu".encode()) == 0x2339CB732D32543B / 2**64
+
+
+def test_golden_of_a_corpus(tmp_path):
+    source = open_source(write(tmp_path / "a.jsonl", range(3000)), validation=0.001)
+    assert texts(source, "validation") == ["document 1036", "document 1191", "document 2650"]
+    assert len(texts(source, "train")) == 2997
+
+
+@pytest.mark.parametrize("id_key", [None, "id", "number"])
+def test_every_document_is_in_one_split_whatever_the_order_and_the_files(tmp_path, id_key):
+    in_order = open_source(write(tmp_path / "a.jsonl", range(3000)), validation=0.1, id_key=id_key)
+    numbers = list(range(3000))
+    random.Random(0).shuffle(numbers)
+    for part in range(5):
+        write(tmp_path / f"part-{part}.jsonl", numbers[part::5])
+    in_parts = open_source(str(tmp_path / "part-*.jsonl"), validation=0.1, id_key=id_key)
+    splits = {split: texts(in_order, split) for split in ("train", "validation")}
+    assert sorted(splits["train"] + splits["validation"]) == sorted(DOCUMENTS)
+    for split, documents in splits.items():
+        assert sorted(documents) == sorted(texts(in_parts, split, seed=1))
+    assert abs(len(splits["validation"]) - 300) < 4 * np.sqrt(3000 * 0.1 * 0.9)
+    key = {None: "document {}", "id": "id {}", "number": "{}"}[id_key]
+    assert splits["validation"] == [text for n, text in enumerate(DOCUMENTS) if hash_fraction(key.format(n).encode()) < 0.1]
+
+
+def test_a_larger_validation_split_has_the_smaller_one_in_it(tmp_path):
+    path = write(tmp_path / "a.jsonl", range(3000))
+    small, large = (set(texts(open_source(path, validation=fraction), "validation")) for fraction in (0.01, 0.05))
+    assert small < large
+
+
+def test_any_source_can_be_split(tmp_path):
+    """Also SeqIO's own, which give bare strings, and one that knows its text by another name."""
+    (tmp_path / "a.txt").write_text("\n".join(DOCUMENTS))
+    lines = HashSplit(seqio.TextLineDataSource({"train": str(tmp_path / "a.txt")}), 0.1)
+    memory = HashSplit(MemoryDataSource(lambda: DOCUMENTS, 0), 0.1)
+    assert sorted(texts(lines, "validation")) == sorted(texts(memory, "validation"))
+    assert sorted(texts(memory, "validation")) == sorted(MemoryDataSource(lambda: DOCUMENTS, 0.1).documents("validation"))
+    with pytest.raises(ValueError, match=r"has no feature 'id', it has \['text'\]; give text_key or id_key"):
+        HashSplit(MemoryDataSource(lambda: DOCUMENTS, 0), 0.1, id_key="id").get_dataset()
+
+
+def test_a_record_with_a_problem_is_in_one_split(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\nbroken\n')
+    source = open_source(str(path), validation=0.5)
+    found = [d["problem"] for split in source.splits for d in source.get_dataset(split).as_numpy_iterator() if d["problem"]]
+    assert len(found) == 1
+
+
+def test_it_resumes(tmp_path):
+    dataset = open_source(write(tmp_path / "a.jsonl", range(3000)), validation=0.1).get_dataset("train", seed=1)
+    iterator = iter(dataset)
+    for _ in range(1000):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
+    rest = [document["text"].numpy() for document in iterator]
+    again = iter(dataset)
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    assert [document["text"].numpy() for document in again] == rest
+
+
+def test_a_validation_split_that_is_there_is_not_dropped(tmp_path):
+    path = write(tmp_path / "a.jsonl", range(10))
+    message = (
+        r"validation=0.01 splits documents off `train`, but .* has a split 'validation' of its own \(it has .*\); leave out val"
+    )
+    memory = MemoryDataSource(lambda: DOCUMENTS, 0.1)
+    twice = open_source(path, validation=0.1)
+    for spec in ({"train": path, "validation": path}, "embedded", memory, twice):
+        with pytest.raises(ValueError, match=message):
+            open_source(spec, validation=0.01)
+    (tmp_path / "hub").mkdir()
+    for split in ("train", "validation"):
+        write(tmp_path / "hub" / f"{split}.jsonl", range(10))
+    lazily = open_source(f"hf:{tmp_path}/hub", validation=0.01)
+    for ask in (lambda: lazily.get_dataset("train"), lambda: lazily.list_shards("train")):
+        with pytest.raises(ValueError, match=message):
+            ask()
+
+
+def test_ids_are_the_same_as_text_bytes_and_in_each_format(tmp_path):
+    ids = [f"https://example.org/{n}/\u00e9" for n in range(500)]
+    rows = [{"text": f"text {n}", "url": id} for n, id in enumerate(ids)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"text": [row["text"] for row in rows]}
+    pq.write_table(pa.table(columns | {"url": ids}), tmp_path / "text.parquet")
+    pq.write_table(pa.table(columns | {"url": [id.encode() for id in ids]}), tmp_path / "bytes.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", pa.table(columns | {"url": [id.encode() for id in ids]}).schema) as file:
+        file.write_table(pa.table(columns | {"url": [id.encode() for id in ids]}))
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
+        for row in rows:
+            values = {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()])) for key, value in row.items()}
+            file.write(tf.train.Example(features=tf.train.Features(feature=values)).SerializeToString())
+    expected = [f"text {n}" for n, id in enumerate(ids) if hash_fraction(id.encode()) < 0.1]
+    assert 20 < len(expected) < 100
+    for name in ("a.jsonl", "text.parquet", "bytes.parquet", "a.arrow", "a.tfrecord"):
+        source = open_source(tmp_path / name, id_key="url", validation=0.1)
+        assert texts(source, "validation") == expected, name
+
+
+def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_path):
+    ids = ["a", None, "", 7, True, 1.5, "b"]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"t{n}", "id": id}) + "\n" for n, id in enumerate(ids)))
+    source = open_source(tmp_path / "a.jsonl", id_key="id", validation=0.5)
+    read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
+    assert sorted(d["text"].decode() for d in read if not d["problem"]) == ["t0", "t3", "t6"]
+    assert sorted(d["problem"].decode().partition(".jsonl, ")[2] for d in read if d["problem"]) == [
+        "line 2: 'id' is null, expected an id",
+        "line 3: 'id' is empty, expected an id",
+        "line 5: 'id' is of type bool, expected a text, bytes or an integer as the id",
+        "line 6: 'id' is of type float, expected a text, bytes or an integer as the id",
+    ]
+    pq.write_table(pa.table({"text": ["x"] * 3, "id": pa.array([b"1", None, b""], pa.binary())}), tmp_path / "a.parquet")
+    source = open_source(tmp_path / "a.parquet", id_key="id", validation=0.5)
+    read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
+    assert sorted(d["problem"].decode() for d in read if d["problem"]) == [
+        f"{tmp_path}/a.parquet, row group 0, row {row}: 'id' is {what}, expected an id" for row, what in ((2, "null"), (3, "empty"))
+    ]
+
+
+def test_integers_are_ids_in_digits(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"t{n}", "id": n}) + "\n" for n in range(300)))
+    pq.write_table(pa.table({"text": [f"t{n}" for n in range(300)], "id": list(range(300))}), tmp_path / "a.parquet")
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
+        for n in range(300):
+            text = tf.train.Feature(bytes_list=tf.train.BytesList(value=[f"t{n}".encode()]))
+            id = tf.train.Feature(int64_list=tf.train.Int64List(value=[n]))
+            file.write(tf.train.Example(features=tf.train.Features(feature={"text": text, "id": id})).SerializeToString())
+    expected = [f"t{n}" for n in range(300) if hash_fraction(str(n).encode()) < 0.1]
+    for name in ("a.jsonl", "a.parquet", "a.tfrecord"):
+        assert texts(open_source(tmp_path / name, id_key="id", validation=0.1), "validation") == expected, name
+
+
+def test_ids_of_any_source_are_looked_at(tmp_path):
+    def documents(split, shuffle_files, seed=None):
+        return tf.data.Dataset.from_tensor_slices({"text": ["a", "b", "c"], "id": ["1", "", "3"]})
+
+    source = HashSplit(seqio.FunctionDataSource(documents, splits=("train",)), 0.5, id_key="id")
+    read = [d for split in source.splits for d in source.get_dataset(split).as_numpy_iterator()]
+    assert sorted((d["text"], d["problem"]) for d in read) == [(b"a", b""), (b"b", b"a document has no 'id', its id"), (b"c", b"")]
+
+
+def test_an_unknown_split_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"no split 'test' in HashSplit\(.*, 0.1, id_key='id'\), only \['train', 'validation'\]"):
+        open_source(str(tmp_path), validation=0.1, id_key="id").get_dataset("test")

@@ -1,0 +1,305 @@
+"""`NAME_mix` as SeqIO's users see it: rates, independence, determinism, converters."""
+
+import collections
+import hashlib
+import itertools
+import os
+import string
+import subprocess
+import sys
+
+import new_process
+import numpy as np
+import pytest
+import scipy.stats
+import seqio
+from support import byte_vocabulary, flat, long_documents, restore, special_for
+
+from ul2_tasks import T5GEMMA2, UL2, register
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.vocabulary.special_ids import piece_names
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 128, "targets": 128}
+SIGNIFICANCE = 1e-3
+PAIRS = list(itertools.combinations([denoiser.name for denoiser in T5GEMMA2], 2))
+
+
+def short_documents() -> list[str]:
+    """8,192 documents of 4 letters, each another one."""
+    return ["".join(letters) for letters in itertools.islice(itertools.product("abcdefghij", repeat=4), 8192)]
+
+
+@pytest.fixture(scope="module")
+def short_mixture():
+    """Each example is one document."""
+    name = register("short", MemoryDataSource(short_documents, validation=0), BYTES, modes=MODES, merge_examples=False)
+    return seqio.get_mixture_or_task(name)
+
+
+@pytest.fixture(scope="module")
+def long_mixture():
+    return register_long()
+
+
+def register_long() -> seqio.Mixture:
+    return seqio.get_mixture_or_task(register("long", MemoryDataSource(long_documents, validation=0.1), BYTES, modes=MODES))
+
+
+def restored(examples, denoiser):
+    special = special_for(denoiser, BYTES, MODES)
+    return [tuple(restore(example, denoiser, special)) for example in examples]
+
+
+def pairs(examples):
+    return [(example["inputs"].tolist(), example["targets"].tolist()) for example in examples]
+
+
+def named(denoiser):
+    return next(d for d in T5GEMMA2 if d.name == denoiser)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rates_are_1_1_1_1_4_within_binomial_bounds(short_mixture, seed):
+    count = 8000
+    dataset = short_mixture.get_dataset(LENGTHS, split="train", seed=seed, passthrough_features=["denoiser"])
+    drawn = collections.Counter(example["denoiser"].decode() for example in dataset.take(count).as_numpy_iterator())
+    total = sum(denoiser.weight for denoiser in T5GEMMA2)
+    for denoiser in T5GEMMA2:
+        assert scipy.stats.binomtest(drawn[denoiser.name], count, denoiser.weight / total).pvalue > SIGNIFICANCE
+    assert (
+        scipy.stats.chisquare([drawn[d.name] for d in T5GEMMA2], [count * d.weight / total for d in T5GEMMA2]).pvalue > SIGNIFICANCE
+    )
+
+
+def test_weights_of_ones_own_are_the_rates():
+    name = register("weighted", MemoryDataSource(long_documents, validation=0), BYTES, UL2, modes=MODES)
+    mixture = seqio.get_mixture_or_task(name)
+    assert [mixture.get_rate(task) for task in mixture.tasks] == [1] * 7
+    example = next(mixture.get_dataset(LENGTHS, split="train", seed=0).as_numpy_iterator())
+    assert set(example) == {"inputs", "targets"}
+
+
+def test_denoisers_see_different_documents_at_a_time(short_mixture):
+    """The first 1,024 documents of two denoisers share 128, as two random draws from 8,192 do; stock tasks share all."""
+    first = {}
+    for task in short_mixture.tasks:
+        examples = list(task.get_dataset(LENGTHS, split="train", seed=3).take(1024).as_numpy_iterator())
+        first[task.denoiser.name] = restored(examples, task.denoiser)
+        assert len(set(first[task.denoiser.name])) == 1024
+    chance = scipy.stats.hypergeom(8192, 1024, 1024)
+    for a, b in PAIRS:
+        overlap = len(set(first[a]) & set(first[b]))
+        assert chance.ppf(SIGNIFICANCE / 2) <= overlap <= chance.ppf(1 - SIGNIFICANCE / 2), (a, b)
+        assert sum(x == y for x, y in zip(first[a], first[b])) <= 3, "1024 / 8192 are expected in the same place"
+
+
+def test_the_mixture_itself_is_decorrelated(short_mixture):
+    dataset = short_mixture.get_dataset(LENGTHS, split="train", seed=3, passthrough_features=["denoiser"])
+    seen = collections.defaultdict(list)
+    for example in dataset.take(8192).as_numpy_iterator():
+        denoiser = named(example["denoiser"].decode())
+        seen[denoiser.name] += restored([example], denoiser)
+    chance = scipy.stats.hypergeom(8192, 512, 512)
+    for a, b in PAIRS:
+        overlap = len(set(seen[a][:512]) & set(seen[b][:512]))
+        assert chance.ppf(SIGNIFICANCE / 2) <= overlap <= chance.ppf(1 - SIGNIFICANCE / 2), (a, b)
+
+
+def test_shards_share_no_document_and_lose_none(short_mixture):
+    num_shards = 3
+    for task in short_mixture.tasks:
+        shards = [
+            restored(
+                task.get_dataset(LENGTHS, split="train", seed=3, shard_info=seqio.ShardInfo(index, num_shards)).as_numpy_iterator(),
+                task.denoiser,
+            )
+            for index in range(num_shards)
+        ]
+        assert sorted(flat(shards)) == sorted(tuple(BYTES.encode(document)) for document in short_documents())
+        assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@pytest.mark.parametrize("name", ["r1", "r2", "x2"])
+def test_hosts_draw_different_noise(long_mixture, name):
+    """SeqIO gives all hosts one seed, so without more the n-th example of every host would be masked alike."""
+    (task,) = (task for task in long_mixture.tasks if task.denoiser.name == name)
+    special = special_for(task.denoiser, BYTES, MODES)
+
+    def masks(index):
+        dataset = task.get_dataset(LENGTHS, split="train", seed=3, shard_info=seqio.ShardInfo(index, 2))
+        return [np.flatnonzero(np.isin(example["inputs"], special.sentinels)).tolist() for example in dataset.as_numpy_iterator()]
+
+    assert np.mean([a == b for a, b in zip(masks(0), masks(1))]) < 0.05
+
+
+@pytest.mark.parametrize("task_name", ["r1", "x2"])
+def test_another_epoch_has_the_same_documents_and_other_noise(long_mixture, task_name):
+    (task,) = (task for task in long_mixture.tasks if task.denoiser.name == task_name)
+    once = list(task.get_dataset(LENGTHS, split="validation", shuffle=False, seed=3).as_numpy_iterator())
+    twice = list(task.get_dataset(LENGTHS, split="validation", shuffle=False, seed=3, num_epochs=2).as_numpy_iterator())
+    tokens = flat(restored(once, task.denoiser))
+    assert flat(restored(twice, task.denoiser)) == tokens * 2
+    epochs = pairs(twice)[: len(once)], pairs(twice)[len(once) :]
+    assert len(set(map(str, epochs[0])) & set(map(str, epochs[1]))) <= 1
+
+
+def test_the_same_seed_gives_the_same_stream_and_another_another(long_mixture):
+    def stream(seed):
+        return pairs(long_mixture.get_dataset(LENGTHS, split="train", seed=seed).take(300).as_numpy_iterator())
+
+    first = stream(1)
+    assert stream(1) == first
+    assert sum(a == b for a, b in zip(stream(2), first)) <= 1
+
+
+def digest() -> str:
+    """SHA-256 of the first 256 examples of the mixture of long documents."""
+    sha256 = hashlib.sha256()
+    for example in register_long().get_dataset(LENGTHS, split="train", seed=1).take(256).as_numpy_iterator():
+        for feature in ("inputs", "targets"):
+            sha256.update(np.asarray(example[feature], "<i4").tobytes() + b"/")
+    return sha256.hexdigest()
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1"])
+def test_golden_of_the_stream_in_another_process(hash_seed):
+    """Guards determinism across processes, machines and versions. If the stream changes on purpose, so must
+    `providers.STREAM_VERSION`, and then this."""
+    program = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_mixture; print(test_mixture.digest())"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["71e1c0735a1a25e17ab64bc619c23b2841b1be9ea742dc8dc3cdf143f8e044f9"]
+
+
+def test_golden_examples_that_a_reader_sees():
+    """The letters and digits by each denoiser, seed 0: `<n>` is the n-th sentinel, $ is EOS."""
+    name = register("alphabet", MemoryDataSource(lambda: [string.ascii_letters + string.digits], validation=0), BYTES, modes=MODES)
+    mixture = seqio.get_mixture_or_task(name)
+    sentinels = special_for(T5GEMMA2[0], BYTES, MODES).sentinels
+    names = {1: "$"} | {id: f"<{n}>" for n, id in enumerate(sentinels)} | {id: mode for mode, id in MODES.items()}
+    names |= {id: chr(id - 3) for id in range(3, 259)}
+    shown = {}
+    for task in mixture.tasks:
+        (example,) = task.get_dataset(LENGTHS, split="train", seed=0).as_numpy_iterator()
+        shown[task.denoiser.name] = tuple("".join(names[id] for id in example[key].tolist()) for key in ("inputs", "targets"))
+    # 62 characters: r1 masks round(62 * 0.15) = 9 in 3 spans, r2 31 in 3, x1 9 in 1, x2 31 in 1, s the last round(62 * 0.75) = 46.
+    assert shown == {
+        "r1": ("[R]abcdefghijklmnopq<0>tuvwxyzABCDEFGH<1>MNOPQRSTUVWXYZ0123456<2>$", "<0>rs<1>IJKL<2>789$"),
+        "r2": ("[R]abcdefghijklmnopqr<0>NOPQRSTUVWXY<1>8<2>$", "<0>stuvwxyzABCDEFGHIJKLM<1>Z01234567<2>9$"),
+        "x1": ("[X]abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0<0>$", "<0>123456789$"),
+        "x2": ("[X]abcdefghijklmnopqrstuvwxyzABCDE<0>$", "<0>FGHIJKLMNOPQRSTUVWXYZ0123456789$"),
+        "s": ("[S]abcdefghijklmnop<0>$", "<0>qrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789$"),
+    }
+
+
+def test_the_default_mixture_decodes_to_english_with_named_sentinels():
+    mixture = seqio.get_mixture_or_task("ul2_mix")
+    vocabulary = mixture.output_features["inputs"].vocabulary
+    dataset = mixture.get_dataset(LENGTHS, split="validation", seed=0, passthrough_features=["denoiser"])
+    for example in dataset.take(50).as_numpy_iterator():
+        names = piece_names(vocabulary, example["inputs"])
+        denoiser = named(example["denoiser"].decode())
+        assert names[0] == denoiser.mode
+        assert names[-1] == "</s>"
+        assert "<extra_id_0>" in names
+
+
+CONVERTERS = {
+    "enc-dec": seqio.EncDecFeatureConverter(pack=False),
+    "enc-dec packed": seqio.EncDecFeatureConverter(pack=True),
+    "prefix-lm": seqio.PrefixLMFeatureConverter(pack=False),
+    "prefix-lm packed": seqio.PrefixLMFeatureConverter(pack=True),
+    "decoder": seqio.DecoderFeatureConverter(pack=False),
+    "decoder packed": seqio.DecoderFeatureConverter(pack=True),
+}
+
+
+@pytest.mark.parametrize("merge_examples", [True, False], ids=["joined", "apart"])
+@pytest.mark.parametrize("converter", CONVERTERS)
+def test_seqios_converters_keep_every_token(long_mixture, short_mixture, converter, merge_examples):
+    mixture = long_mixture if merge_examples else short_mixture
+    wanted, to_convert = (mixture.get_dataset(LENGTHS, split="train", seed=4).take(300) for _ in range(2))
+    wanted = pairs(wanted.as_numpy_iterator())
+    converted = list(CONVERTERS[converter](to_convert, task_feature_lengths=LENGTHS).as_numpy_iterator())
+    got = flat(unpacked(features, converter) for features in converted)
+    if "enc-dec" in converter:
+        assert got == wanted
+    else:
+        assert got == [inputs + targets for inputs, targets in wanted]
+    if "packed" not in converter:
+        assert len(converted) == 300
+    elif not merge_examples:
+        assert len(converted) < 300 / 10, "short documents share rows"
+
+
+def unpacked(features, converter):
+    """The examples of one row of model features."""
+    keys = ["encoder_input_tokens", "decoder_target_tokens"] if "enc-dec" in converter else ["decoder_target_tokens"]
+    segments = {}
+    for key in keys:
+        tokens = features[key]
+        ids = features.get(f"{key.split('_')[0]}_segment_ids", (tokens > 0).astype(int))
+        assert (tokens[ids == 0] == 0).all()
+        segments[key] = [tokens[ids == segment].tolist() for segment in range(1, ids.max() + 1)]
+    if "enc-dec" in converter:
+        assert len(segments[keys[0]]) == len(segments[keys[1]]), "encoder and decoder have the same segments"
+        return list(zip(*segments.values()))
+    weights = features["decoder_loss_weights"]
+    assert weights.sum() > 0
+    return segments[keys[0]]
+
+
+def test_prefix_lm_has_its_loss_on_the_targets_alone(long_mixture):
+    examples, to_convert = (long_mixture.get_dataset(LENGTHS, split="train", seed=4).take(20) for _ in range(2))
+    converted = seqio.PrefixLMFeatureConverter(pack=False)(to_convert, task_feature_lengths=LENGTHS)
+    for example, features in zip(examples.as_numpy_iterator(), converted.as_numpy_iterator()):
+        weighted = features["decoder_target_tokens"][features["decoder_loss_weights"] > 0]
+        assert weighted.tolist() == example["targets"].tolist()
+
+
+def test_seqio_get_dataset_and_model_features(long_mixture):
+    dataset = seqio.get_dataset(
+        long_mixture.name,
+        LENGTHS,
+        dataset_split="train",
+        shuffle=True,
+        seed=1,
+        num_epochs=None,
+        feature_converter=seqio.EncDecFeatureConverter(pack=True),
+        batch_size=8,
+    )
+    batch = next(dataset.as_numpy_iterator())
+    assert batch["encoder_input_tokens"].shape == (8, 128)
+    assert batch["decoder_target_tokens"].shape == (8, 128)
+
+
+@pytest.mark.parametrize(
+    ("sequence_length", "message"),
+    [
+        (None, "sequence_length is None"),
+        ({"inputs": 128}, "has no 'targets'"),
+        ({"targets": 128}, "has no 'inputs'"),
+        ({"inputs": 128, "targets": None}, r"sequence_length\['targets'\] is None"),
+    ],
+)
+def test_missing_lengths_are_named(long_mixture, sequence_length, message):
+    for provider in (long_mixture, long_mixture.tasks[0]):
+        with pytest.raises(ValueError, match=message):
+            provider.get_dataset(sequence_length, split="train")
+
+
+def test_a_vocabulary_without_enough_sentinels_is_refused_when_the_dataset_is_built(long_mixture):
+    with pytest.raises(ValueError, match=r"'r1' needs 455 sentinels .* the vocabulary has 100"):
+        long_mixture.get_dataset({"inputs": 8192, "targets": 8192}, split="train")
+
+
+def test_a_finite_epoch_ends_when_the_first_task_ends(long_mixture):
+    """As in every SeqIO mixture; S, drawn four times as often and with the shortest chunks, ends first."""
+    dataset = long_mixture.get_dataset(LENGTHS, split="train", seed=1, num_epochs=1, passthrough_features=["denoiser"])
+    drawn = collections.Counter(example["denoiser"].decode() for example in dataset.as_numpy_iterator())
+    lengths = {
+        task.denoiser.name: sum(1 for _ in task.get_dataset(LENGTHS, split="train", seed=1).as_numpy_iterator())
+        for task in long_mixture.tasks
+    }
+    assert [name for name in lengths if drawn[name] == lengths[name]] == ["s"]

@@ -1,0 +1,170 @@
+"""`mix`: denoising beside supervised tasks, which SeqIO makes as ever."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+import seqio
+import tensorflow as tf
+from support import byte_vocabulary, long_documents
+from test_providers import resume, save_after
+
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, mix, register
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 64, "targets": 64}
+SIGNIFICANCE = 1e-3
+QUESTION, ANSWER = "how much is it, and why? " * 5, "no"
+
+
+def pairs(split, shuffle_files, seed=None) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices({"inputs": [QUESTION] * 8, "targets": [ANSWER] * 8})
+
+
+def supervised(
+    name, vocabulary=BYTES, caching=False, keys=("inputs", "targets"), end=seqio.preprocessors.append_eos_after_trim
+) -> str:
+    """A stock task, registered once."""
+    if name not in seqio.TaskRegistry.names():
+        cache = [seqio.CacheDatasetPlaceholder()] if caching else []
+        seqio.TaskRegistry.add(
+            name,
+            source=seqio.FunctionDataSource(pairs, splits=["train"]),
+            preprocessors=[seqio.preprocessors.tokenize, *cache, end],
+            output_features={key: seqio.Feature(vocabulary, add_eos=True) for key in keys},
+        )
+    return name
+
+
+def ours() -> str:
+    source = MemoryDataSource(long_documents, validation=0.1)
+    return register("supervised_ul2", source, BYTES, [T5GEMMA2[0], T5GEMMA2[4]], modes=MODES)
+
+
+def both() -> seqio.Mixture:
+    """3 of ours, in 1 : 4, and 1 of the task."""
+    return seqio.get_mixture_or_task(mix("supervised", {ours(): 3, supervised("supervised_task"): 1}))
+
+
+def test_the_rates_are_the_weights_and_each_example_says_whose_it_is():
+    mixture, count = both(), 2000
+    assert {task.name: mixture.get_rate(task) for task in mixture.tasks} == {
+        "supervised_task": 1,
+        "supervised_ul2_r1": pytest.approx(3 / 5),
+        "supervised_ul2_s": pytest.approx(12 / 5),
+    }
+    dataset = mixture.get_dataset(LENGTHS, split="train", seed=0, passthrough_features=["task", "denoiser"])
+    examples = list(dataset.take(count).as_numpy_iterator())
+    drawn = collections.Counter((example["task"].decode(), example["denoiser"].decode()) for example in examples)
+    expected = {("supervised_task", ""): 0.25, ("supervised_ul2_r1", "r1"): 0.15, ("supervised_ul2_s", "s"): 0.6}
+    assert (
+        scipy.stats.chisquare([drawn[who] for who in expected], [count * rate for rate in expected.values()]).pvalue > SIGNIFICANCE
+    )
+    (theirs,) = {(*example["inputs"].tolist(), 0, *example["targets"].tolist()) for example in examples if not example["denoiser"]}
+    assert theirs == (*BYTES.encode(QUESTION)[:63], 1, 0, *BYTES.encode(ANSWER), 1), "trimmed by SeqIO, as in any mixture"
+    assert [task.name for task in other_tasks(mixture.name)] == ["supervised_task"]
+    assert [task.name for task in denoising_tasks(mixture.name)] == ["supervised_ul2_r1", "supervised_ul2_s"]
+
+
+def test_what_trims_is_for_seqio_to_say():
+    name = supervised("supervised_long", end=seqio.preprocessors.append_eos)
+    mixture = seqio.get_mixture_or_task(mix("supervised_trimmed", {ours(): 1, name: 1}))
+    for trim, longest in ((True, 64), (False, len(QUESTION) + 1)):
+        examples = mixture.get_dataset(LENGTHS, split="train", seed=0, trim_output_features=trim).take(50).as_numpy_iterator()
+        assert max(len(example["inputs"]) for example in examples) == longest
+
+
+def test_mixtures_nest_and_their_rates_are_their_shares():
+    seqio.MixtureRegistry.add("supervised_stock", [(supervised("supervised_a"), lambda task: 1), (supervised("supervised_b"), 3)])
+    inner = mix("supervised_inner", {ours(): 1, "supervised_stock": 1})
+    outer = seqio.get_mixture_or_task(mix("supervised_outer", [(inner, 1), (supervised("supervised_c"), 1)]))
+    assert {task.name: outer.get_rate(task) / outer.total_rate for task in outer.tasks} == pytest.approx(
+        {
+            "supervised_a": 1 / 16,
+            "supervised_b": 3 / 16,
+            "supervised_c": 1 / 2,
+            "supervised_ul2_r1": 1 / 20,
+            "supervised_ul2_s": 1 / 5,
+        }
+    )
+    assert set(next(outer.get_dataset(LENGTHS, split="train", seed=0).as_numpy_iterator())) == {"inputs", "targets"}
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_a_model_is_fed_both(pack):
+    dataset = seqio.get_dataset(
+        both().name, LENGTHS, EncDecFeatureConverter(pack=pack), shuffle=True, seed=0, num_epochs=None, batch_size=64
+    )
+    batch = next(dataset.as_numpy_iterator())
+    answer = [*BYTES.encode(ANSWER), 1]
+    rows = batch["decoder_target_tokens"]
+    answers = sum((rows[:, at : at + len(answer)] == answer).all(axis=1).sum() for at in range(64 - len(answer)))
+    assert rows.shape == (64, 64)
+    assert 0 < answers < (rows == 1).sum()
+
+
+def test_an_iterator_resumes_and_not_at_other_rates(tmp_path):
+    def dataset(mixture):
+        return mixture.get_dataset(LENGTHS, split="train", seed=3)
+
+    mixture = both()
+    wanted = [example["targets"].tolist() for example in dataset(mixture).take(60).as_numpy_iterator()]
+    path = save_after(dataset(mixture), 20, tmp_path)
+    resumed = itertools.islice(resume(dataset(mixture), path), 40)
+    assert [example["targets"].numpy().tolist() for example in resumed] == wanted[20:]
+    other = seqio.get_mixture_or_task(mix("supervised_other", {ours(): 3, supervised("supervised_task"): 2}))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline") as error:
+        resume(dataset(other), path)
+    assert "supervised_task: 1.0" in str(error.value).split("this one:")[0]
+    assert "supervised_task: 2.0" in str(error.value).split("this one:")[1]
+
+
+def test_what_a_task_lacks_is_named():
+    mixture = both()
+    with pytest.raises(ValueError, match=r"no split 'validation', because not all .*\{'supervised_task': \['train'\]\}"):
+        mixture.get_dataset(LENGTHS, split="validation", seed=0)
+    with pytest.raises(ValueError, match=r"'supervised_task' would hand on the features \['inputs_pretokenized', .*leave them out"):
+        mixture.get_dataset(LENGTHS, split="train", seed=0, copy_pretokenized=True)
+    cached = seqio.get_mixture_or_task(mix("supervised_cached", {ours(): 1, supervised("supervised_caching", caching=True): 1}))
+    with pytest.raises(
+        ValueError, match=r"use_cached: 'supervised_caching' is in none of the cache directories .*seqio_cache_tasks"
+    ):
+        cached.get_dataset(LENGTHS, split="train", seed=0, use_cached=True)
+
+
+def test_another_vocabulary_is_refused_and_both_are_shown():
+    other = supervised("supervised_bytes", vocabulary=seqio.ByteVocabulary(extra_ids=7))
+    mixture = seqio.get_mixture_or_task(mix("supervised_vocabularies", {ours(): 1, other: 1}))
+    with pytest.raises(ValueError, match=r"must use the same vocabulary. .*Got .*ByteVocabulary.*expected .*ByteVocabulary"):
+        mixture.get_dataset(LENGTHS, split="train", seed=0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (lambda: {}, r"mixtures are \{\}, expected different ones, each with a number above 0"),
+        (lambda: {ours(): 0}, "each with a number above 0"),
+        (lambda: {ours(): True}, "each with a number above 0"),
+        (lambda: {ours(): float("nan")}, "each with a number above 0"),
+        (lambda: {ours(): 1, supervised("supervised_task"): lambda task: 1}, "each with a number above 0 .* and no function"),
+        (lambda: [(ours(), 1), (ours(), 2)], "expected different ones"),
+        (lambda: {"supervised_nobody": 1}, r"there is no mixture or task \['supervised_nobody'\], only"),
+        (lambda: {supervised("supervised_task"): 1}, r"none of \['supervised_task'\] is a denoising task"),
+        (
+            lambda: {ours(): 1, supervised("supervised_lm", keys=("targets",)): 1},
+            r"inputs and targets.*'supervised_lm': \['targets'\]",
+        ),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused_and_nothing_is_registered(parts, message):
+    with pytest.raises(ValueError, match=message):
+        mix("supervised_bad", parts())
+    assert "supervised_bad_mix" not in seqio.MixtureRegistry.names()
+
+
+def test_a_numpy_number_is_a_weight():
+    assert mix("supervised_numpy", {ours(): np.int64(2), supervised("supervised_task"): np.float32(0.5)}) == "supervised_numpy_mix"

@@ -1,0 +1,481 @@
+"""A tokenizer.json gives what `transformers` gives of it, and no text becomes a special token."""
+
+import base64
+import copy
+import json
+import pathlib
+import pickle
+import sys
+
+import cloudpickle
+import dill
+import gin
+import mistral_common
+import new_process
+import pytest
+import seqio
+import tensorflow as tf
+import tiktoken
+from hypothesis import given
+from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+from support import denoise, flat, restore_all
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from ul2_tasks import T5GEMMA2
+from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.vocabulary.special_ids import (
+    check_padding,
+    encodable_ids,
+    piece_names,
+    special_ids,
+    special_tokens,
+    text_vocabulary,
+    vocabulary_identity,
+)
+
+CARRIED = pathlib.Path(mistral_common.__file__).parent / "data"
+RANKS = 1 << 15  # of 150,000: enough for all scripts below, few enough to load in no time
+KINDS = ("byte_level", "byte_fallback", "unigram")
+MODES = ("[R]", "[S]", "[X]")
+TEXTS = {
+    "latin": "Žluťoučký kůň pěl ďábelské ódy; naïve façade, Straße, ﬁn",
+    "greek and cyrillic": "Ξεσκεπάζω την ψυχοφθόρα βδελυγμία. Съешь ещё этих мягких булок",
+    "east asian": "日本語の文章です。我能吞下玻璃而不伤身体。나는 유리를 먹을 수 있어요.",
+    "right to left": "أنا قادر على أكل الزجاج و هذا لا يؤلمني. אני יכול לאכול זכוכית",
+    "devanagari": "मैं काँच खा सकता हूँ और मुझे उससे कोई चोट नहीं पहुंचती.",
+    "emoji": "family 👨‍👩‍👧‍👦, flag 🇨🇿, skin 👍🏽, heart ❤️",
+    "code": "def f(x):\n\tif x != 0x1F:  # don't\n\t\treturn {'a': [1, 2.5e-3]}\r\n",
+    "white space": "  two  spaces\t\ttabs\n\n\nlines\u00a0no-break \u3000 wide ",
+    "nul": "before\0after",
+    "empty": "",
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder for each kind of tokenizer, made of what packages carry."""
+    folders = {kind: tmp_path_factory.mktemp(kind) for kind in KINDS}
+    for kind, (make, eos) in {
+        "byte_level": (byte_level, {"content": "<|endoftext|>", "special": True}),
+        "byte_fallback": (byte_fallback, "</s>"),
+        "unigram": (unigram, "</s>"),
+    }.items():
+        make().save(str(folders[kind] / "tokenizer.json"))
+        (folders[kind] / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos, "bos_token": None}))
+    return folders
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def vocabulary(folders, kind):
+    return HuggingFaceVocabulary(str(folders[kind]))
+
+
+@pytest.fixture(scope="module")
+def oracle(folders, kind):
+    return PreTrainedTokenizerFast(tokenizer_file=str(folders[kind] / "tokenizer.json"))
+
+
+def byte_level() -> Tokenizer:
+    """A byte-level BPE of Tekken's first ranks, with special tokens after them, as Qwen's and GPT-2's. Id 0 is the byte 0."""
+    carried = json.loads((CARRIED / "tekken_240911.json").read_text())
+    letters = byte_letters()
+    ranks = {"".join(letters[byte] for byte in token): rank for token, rank in tekken_ranks(carried).items()}
+    tokenizer = Tokenizer(models.BPE(ranks, merges(ranks)))
+    split = pre_tokenizers.Split(Regex(carried["config"]["pattern"]), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_end|>"])
+    tokenizer.add_tokens(["<think>"])
+    return tokenizer
+
+
+def exclamation_first() -> Tokenizer:
+    """A byte-level BPE of a few merges, whose ids begin as GPT-2's and Qwen's: 0 is "!"."""
+    letters = sorted(byte_letters(), key=lambda letter: (letter != "!", letter))
+    ids = {token: id for id, token in enumerate([*letters, "an", "and", "Ġand", "so"])}
+    tokenizer = Tokenizer(models.BPE(ids, [("a", "n"), ("an", "d"), ("Ġ", "and"), ("s", "o")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_end|>"])
+    tokenizer.add_tokens(["<think>"])
+    return tokenizer
+
+
+def byte_fallback() -> Tokenizer:
+    """Mistral's first vocabulary, of the layout of Llama's: id 0 is <unk>, and bytes stand for what is no piece."""
+    pieces = sentencepiece_pieces(CARRIED / "tokenizer.model.v1")
+    ids = {piece.piece: id for id, piece in enumerate(pieces)}
+    ranks = {piece.piece: -piece.score for piece in pieces if piece.type == piece.NORMAL}
+    tokenizer = Tokenizer(models.BPE(ids, merges(ranks), unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return tokenizer
+
+
+def unigram() -> Tokenizer:
+    """The vocabulary that ships with this package, which has sentinels and modes."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(DEFAULT_MODEL.read_bytes())
+    tokenizer = Tokenizer(models.Unigram([(piece.piece, piece.score) for piece in model.pieces], unk_id=2, byte_fallback=True))
+    steps = [normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap), normalizers.Replace(Regex(" {2,}"), " ")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    tokenizer.add_special_tokens([piece.piece for piece in model.pieces if piece.type in (piece.CONTROL, piece.UNKNOWN)])
+    return tokenizer
+
+
+def sentencepiece_pieces(path):
+    return sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes()).pieces
+
+
+def tekken_ranks(carried) -> dict[bytes, int]:
+    return {base64.b64decode(token["token_bytes"]): token["rank"] for token in carried["vocab"][:RANKS]}
+
+
+def byte_letters() -> list[str]:
+    """The letter that byte-level tokenizers write for each byte: itself if it can be seen, otherwise one from U+0100 on."""
+    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = [byte for byte in range(256) if byte not in seen]
+    return [chr(byte if byte in seen else 256 + others.index(byte)) for byte in range(256)]
+
+
+def merges(ranks) -> list[tuple[str, str]]:
+    """All pairs of tokens that make a token, best first."""
+    pairs = []
+    for token in sorted(ranks, key=ranks.get):
+        halves = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
+        pairs += sorted([pair for pair in halves if ranks.keys() >= {*pair}], key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+    return pairs
+
+
+def small(folder, words, model=models.WordLevel, special=("</s>",), added=(), eos="</s>", **settings) -> pathlib.Path:
+    """A tokenizer of a few words between blanks."""
+    tokenizer = Tokenizer(model(words, **settings))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(list(special))
+    tokenizer.add_tokens(list(added))
+    folder.mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if eos:
+        (folder / "special_tokens_map.json").write_text(json.dumps({"eos_token": eos}))
+    return folder
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_text_becomes_what_transformers_makes_of_it(text, vocabulary, oracle):
+    shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
+    expected = oracle.encode(text, add_special_tokens=False)
+    ids = vocabulary.encode(text)
+    assert ids == [id + shift for id in expected]
+    assert vocabulary.decode(ids) == oracle.decode(expected, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    assert 0 not in ids
+    check_padding(vocabulary)
+
+
+@given(text=st.text())
+def test_any_text_becomes_what_transformers_makes_of_it(text, vocabulary, oracle):
+    shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
+    ids = vocabulary.encode(text)
+    assert ids == [id + shift for id in oracle.encode(text, add_special_tokens=False)]
+    assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == ids
+
+
+@given(data=st.data())
+def test_any_ids_decode_as_in_transformers_halves_of_characters_too(data, vocabulary, oracle):
+    shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
+    tokens = data.draw(st.lists(st.integers(4, len(oracle) - 1), max_size=8))
+    ids = [id + shift for id in tokens if id + shift != vocabulary.eos_id]
+    expected = oracle.decode([id - shift for id in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    assert vocabulary.decode(ids) == expected
+    assert vocabulary.decode_tf(tf.constant(ids, tf.int32)).numpy().decode() == expected
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_text_becomes_what_the_tokenizers_makers_make_of_it(text, folders):
+    carried = json.loads((CARRIED / "tekken_240911.json").read_text())
+    tekken = tiktoken.Encoding(
+        "tekken", pat_str=carried["config"]["pattern"], mergeable_ranks=tekken_ranks(carried), special_tokens={}
+    )
+    assert HuggingFaceVocabulary(str(folders["byte_level"])).encode(text) == [id + 1 for id in tekken.encode(text)]
+    mistral = SentencePieceProcessor(str(CARRIED / "tokenizer.model.v1"))
+    assert HuggingFaceVocabulary(str(folders["byte_fallback"])).encode(text) == mistral.encode(text)
+
+
+def test_no_text_becomes_a_special_token(vocabulary):
+    special = [*MODES, *(f"<extra_id_{n}>" for n in (0, 7, 255)), "<|endoftext|>", "<|im_end|>", "</s>", "<unk>", "<s>", "<pad>"]
+    ids = {vocabulary.piece_id(name) for name in special} - {None}
+    assert len(ids) >= 7
+    for name in special:
+        for text in (name, f"a {name} b", f"a{name}b", f"▁{name}", name * 3, f"{name}\n{name}"):
+            assert not ids & set(vocabulary.encode(text)), text
+            assert name in vocabulary.decode(vocabulary.encode(text))
+            assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == vocabulary.encode(text)
+
+
+def test_a_special_tokens_name_is_text_as_for_transformers_that_splits_it(folders):
+    """On a unigram model transformers does not: there the names are pieces that text can have."""
+    for kind in ("byte_level", "byte_fallback"):
+        vocabulary = HuggingFaceVocabulary(str(folders[kind]))
+        oracle = PreTrainedTokenizerFast(tokenizer_file=str(folders[kind] / "tokenizer.json"), split_special_tokens=True)
+        for text in ("</s>", "one <|endoftext|> two", "<s>[R]<unk>"):
+            expected = oracle.encode(text, add_special_tokens=False)
+            assert vocabulary.encode(text) == [id + (kind == "byte_level") for id in expected]
+
+
+def test_special_tokens_have_one_id_each_and_decode_to_their_names(vocabulary):
+    specials = [special_tokens(vocabulary, mode) for mode in MODES]
+    names = [f"<extra_id_{n}>" for n in range(256)]
+    assert piece_names(vocabulary, specials[0].sentinels) == names
+    assert [piece_names(vocabulary, special.mode) for special in specials] == [[mode] for mode in MODES]
+    assert len({*specials[0].sentinels, *(special.mode[0] for special in specials), vocabulary.eos_id}) == 260
+    text = vocabulary.encode("word")
+    decoded = vocabulary.decode([*specials[0].mode, *text, specials[0].sentinels[9], *text, vocabulary.eos_id, *text])
+    assert decoded.replace(" ", "") == f"[R]word<extra_id_9>word{vocabulary.id_to_piece(vocabulary.eos_id)}"
+
+
+def test_ids_are_one_higher_where_text_can_become_0(folders, tmp_path):
+    byte_level, byte_fallback, unigram = (HuggingFaceVocabulary(str(folders[kind])) for kind in KINDS)
+    assert byte_level.encode("\0") == [1]
+    assert (byte_level.id_to_piece(0), byte_level.vocab_size) == ("<0>", 1 + RANKS + 3 + 259)
+    assert (byte_level.eos_id, byte_level.unk_id, byte_level.bos_id) == (1 + RANKS, None, None)
+    assert (byte_fallback.eos_id, byte_fallback.unk_id, byte_fallback.vocab_size) == (2, 0, 32000 + 259)
+    assert (unigram.eos_id, unigram.unk_id, unigram.vocab_size, unigram.extra_ids) == (1, 2, 4096, 0)
+    for name, words, settings in (
+        ("unknown", {"<unk>": 0, "a": 1}, {"unk_token": "<unk>", "special": ["<unk>", "</s>"]}),
+        ("end", {"</s>": 0, "a": 1}, {}),
+        ("sentinel", {"<extra_id_0>": 0, "a": 1}, {"special": ["<extra_id_0>", "</s>"]}),
+    ):
+        vocabulary = HuggingFaceVocabulary(str(small(tmp_path / name, words, **settings)), sentinels=1)
+        assert vocabulary.encode("a a") == [2, 2]
+        assert 0 not in (vocabulary.eos_id, vocabulary.piece_id("<extra_id_0>"))
+        assert vocabulary.decode([0, 2, 0, 0]) == "a"
+    words = {"<pad>": 0, "a": 1, "<unk>": 2}
+    padded = HuggingFaceVocabulary(str(small(tmp_path / "padded", words, special=["<pad>", "</s>"], unk_token="<unk>")))
+    assert padded.encode("a <pad>") == [1, 2]
+
+
+def test_what_the_tokenizer_lacks_comes_after_its_last_id_and_gaps_stay(tmp_path):
+    words = {"a": 1, "<unk>": 2, "</s>": 3, "<extra_id_1>": 4, "[S]": 5, "[R]": 7, "b": 9}
+    folder = small(tmp_path / "gaps", words, special=["<unk>", "</s>"], added=["<extra_id_1>", "[R]"], unk_token="<unk>")
+    vocabulary = HuggingFaceVocabulary(str(folder), sentinels=3, modes=["[R]", "[S]"])
+    assert vocabulary.encode("a b </s> [R] [S] <extra_id_1>") == [1, 9, 2, 2, 5, 2]
+    names = ["<extra_id_0>", "<extra_id_1>", "<extra_id_2>", "[R]", "[S]"]
+    assert [vocabulary.piece_id(name) for name in names] == [10, 4, 11, 7, 12]
+    assert (vocabulary.vocab_size, vocabulary.extra_ids) == (13, 3)
+    assert vocabulary.decode([10, 4, 6, 11, 7, 0, -4]) == "<extra_id_0> <extra_id_1> <extra_id_2> [R]"
+    # "[S]" is a word that text has, so the mode has another spelling.
+    assert vocabulary.decode([5, 12]) == "[S] <[S]>"
+    assert special_tokens(vocabulary, "[S]").mode == (12,)
+
+
+def test_an_ordinary_token_is_no_sentinel(folders):
+    vocabulary = HuggingFaceVocabulary(str(folders["byte_level"]))
+    with pytest.raises(
+        ValueError, match="sentinels: id 101, the tokenizer's own 100, is the ordinary token 'd', which text contains"
+    ):
+        special_tokens(vocabulary, None, sentinels=[101])
+    with pytest.raises(
+        ValueError, match="sentinels: id 33031, the tokenizer's own 33030, is not in the vocabulary, expected 0 < id < 33031"
+    ):
+        special_tokens(vocabulary, None, sentinels=[33031])
+
+
+def test_an_added_token_is_text_until_it_is_a_sentinel(folders):
+    vocabulary = HuggingFaceVocabulary(str(folders["byte_level"]))
+    think = vocabulary.piece_id("<think>")
+    text = "so <think> I am"
+    assert think in vocabulary.encode(text)
+    assert encodable_ids(vocabulary, special_ids(vocabulary, MODES)) == []
+    assert text_vocabulary(vocabulary, special_ids(vocabulary, MODES)) is vocabulary
+
+    special = special_ids(vocabulary, MODES, sentinels=[think, vocabulary.piece_id("<extra_id_0>")])
+    assert encodable_ids(vocabulary, special) == [think]
+    barred = text_vocabulary(vocabulary, special)
+    assert think not in barred.encode(text)
+    assert barred.decode(barred.encode(text)) == text
+    assert barred.vocab_size == vocabulary.vocab_size
+    assert barred != vocabulary
+    assert vocabulary_identity(barred) != vocabulary_identity(vocabulary)
+    assert pickle.loads(pickle.dumps(barred)) == barred
+    for other in TEXTS.values():
+        assert barred.encode(other) == vocabulary.encode(other)
+
+
+def test_models_of_words_have_no_injection_either(tmp_path):
+    words = {"[PAD]": 0, "[UNK]": 1, "[SEP]": 2, "a": 3, "##b": 4}
+    special = ["[PAD]", "[UNK]", "[SEP]"]
+    folder = small(tmp_path / "pieces", words, models.WordPiece, special, eos="[SEP]", unk_token="[UNK]")
+    vocabulary = HuggingFaceVocabulary(str(folder))
+    assert vocabulary.encode("ab [SEP] [PAD] a") == [3, 4, 1, 1, 3]
+    assert (vocabulary.unk_id, vocabulary.eos_id) == (1, 2)
+
+
+def test_a_model_that_takes_whole_words_has_no_injection_either(tmp_path):
+    """`ignore_merges`, as Llama 3 has it: a word that is a token is not put together of others."""
+    words = {"<": 1, "s": 2, ">": 3, "<s>": 4, "</s>": 5, "/": 6, "<pad>": 0}
+    special = ["<pad>", "<s>", "</s>"]
+    folder = small(tmp_path / "whole", words, models.BPE, special, merges=[("<", "s")][:0], ignore_merges=True)
+    vocabulary = HuggingFaceVocabulary(str(folder))
+    assert vocabulary.encode("<s> </s> ss") == [1, 2, 3, 1, 6, 2, 3, 2, 2]
+
+
+def test_merges_never_make_a_sentinel(tmp_path):
+    words = {"<pad>": 0, "[": 1, "R": 2, "]": 3, "[R": 4, "[R]": 5, "</s>": 6}
+    folder = small(tmp_path / "merged", words, models.BPE, ["<pad>", "</s>"], ["[R]"], merges=[("[", "R"), ("[R", "]")])
+    vocabulary = HuggingFaceVocabulary(str(folder))
+    assert vocabulary.piece_id("[R]") == 5
+    assert vocabulary.encode("[R]") == [4, 3]
+
+
+def test_truncation_padding_and_templates_of_the_file_are_not_used(tmp_path):
+    folder = small(tmp_path / "long", {"<pad>": 0, "a": 1}, special=["<pad>", "</s>"])
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=9)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert HuggingFaceVocabulary(str(folder)).encode("a a a a") == [1, 1, 1, 1]
+
+
+def test_in_a_graph_it_does_the_same(vocabulary):
+    texts = [*TEXTS.values(), "a </s> [R]"]
+    scalars = tf.data.Dataset.from_tensor_slices(texts).map(vocabulary.encode_tf)
+    assert scalars.element_spec == tf.TensorSpec([None], tf.int32)
+    expected = [vocabulary.encode(text) for text in texts]
+    assert [ids.tolist() for ids in scalars.as_numpy_iterator()] == expected
+    (batch,) = tf.data.Dataset.from_tensor_slices(texts).batch(100).map(vocabulary.encode_tf)
+    assert batch.to_list() == expected
+    decoded = tf.function(vocabulary.decode_tf)(batch.to_tensor()).numpy()
+    assert [text.decode() for text in decoded] == [vocabulary.decode(ids) for ids in expected]
+    with pytest.raises(ValueError, match=r"text has the shape \(1, 1\), expected a scalar or \[documents\]"):
+        vocabulary.encode_tf(tf.constant([["a"]]))
+
+
+def test_text_that_is_not_utf8_is_what_it_is_for_sentencepiece(folders):
+    vocabulary = HuggingFaceVocabulary(str(folders["byte_fallback"]))
+    assert vocabulary.encode_tf(tf.constant(b"a\xff b")).numpy().tolist() == vocabulary.encode("a\ufffd b")
+    mistral = seqio.SentencePieceVocabulary(str(CARRIED / "tokenizer.model.v1"))
+    assert mistral.encode_tf(tf.constant(b"a\xff b")).numpy().tolist() == vocabulary.encode("a\ufffd b")
+
+
+RESTORED = """
+import sys
+import tensorflow as tf
+from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
+
+def dataset(folder):
+    texts = tf.data.Dataset.range(10**9).map(lambda n: tf.strings.join(["number ", tf.strings.as_string(n), " naïve 日本"]))
+    return texts.shuffle(50, seed=3).map(HuggingFaceVocabulary(folder).encode_tf, num_parallel_calls=4).prefetch(1000)
+
+if __name__ == "__main__":
+    iterator = iter(dataset(sys.argv[1]))
+    tf.train.Checkpoint(iterator=iterator).read(sys.argv[2]).assert_consumed()
+    print([next(iterator).numpy().tolist() for _ in range(100)])
+"""
+
+
+def test_an_iterator_is_restored_in_another_process_which_ends(folders, tmp_path):
+    """It ends although its iterator's threads are at work: threads that call Python then would keep it from that."""
+    folder = str(folders["byte_level"])
+    definitions = {"__name__": "restored"}
+    exec(RESTORED, definitions)
+    iterator = iter(definitions["dataset"](folder))
+    for _ in range(70):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "iterator"))
+    expected = [next(iterator).numpy().tolist() for _ in range(100)]
+    done = new_process.run("-c", RESTORED, folder, saved, check=True, timeout=100)
+    assert json.loads(done.stdout) == expected
+
+
+@pytest.mark.parametrize("module", [pickle, cloudpickle, dill])
+def test_it_is_pickled_and_equal_by_content(module, folders, tmp_path):
+    folder = folders["byte_level"]
+    vocabulary = HuggingFaceVocabulary(str(folder))
+    vocabulary.encode("loaded")
+    again = module.loads(module.dumps(vocabulary))
+    assert len(module.dumps(vocabulary)) < 10_000, "the path, not the tokenizer"
+    assert (again, hash(again)) == (vocabulary, hash(vocabulary))
+    assert again.encode("naïve") == vocabulary.encode("naïve")
+    assert copy.deepcopy(vocabulary) == vocabulary
+
+    moved = tmp_path / "moved.json"
+    moved.write_bytes((folder / "tokenizer.json").read_bytes())
+    same = HuggingFaceVocabulary(str(moved), eos="<|endoftext|>")
+    assert (same, hash(same), vocabulary_identity(same)) == (vocabulary, hash(vocabulary), vocabulary_identity(vocabulary))
+    others = [
+        HuggingFaceVocabulary(str(folder), sentinels=255),
+        HuggingFaceVocabulary(str(folder), modes=("[R]", "[X]", "[S]")),
+        HuggingFaceVocabulary(str(folder), eos="<|im_end|>"),
+        HuggingFaceVocabulary(str(folders["byte_fallback"])),
+        seqio.ByteVocabulary(),
+    ]
+    assert all(other != vocabulary for other in others)
+    assert len({vocabulary_identity(other) for other in [vocabulary, *others]}) == 6
+
+
+def test_it_is_configured_in_gin(folders):
+    gin.parse_config(
+        f"""
+        from __gin__ import dynamic_registration
+        import seqio
+        import ul2_tasks.vocabulary.hugging_face
+
+        ul2_tasks.vocabulary.hugging_face.HuggingFaceVocabulary:
+          path = {str(folders["byte_level"])!r}
+          sentinels = 300
+        seqio.Feature.vocabulary = @ul2_tasks.vocabulary.hugging_face.HuggingFaceVocabulary()
+        """
+    )
+    try:
+        made = gin.get_configurable(seqio.Feature)().vocabulary
+    finally:
+        gin.clear_config()
+    assert made == HuggingFaceVocabulary(str(folders["byte_level"]), sentinels=300)
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert copy.deepcopy(made) == made
+
+
+def test_examples_of_it_are_lossless(vocabulary):
+    documents = [vocabulary.encode(text) for text in TEXTS.values()]
+    for denoiser in (T5GEMMA2[0], T5GEMMA2[-1]):
+        examples = denoise(documents, {"inputs": 64, "targets": 64}, denoiser, vocabulary)
+        assert restore_all(examples, denoiser, special_tokens(vocabulary, denoiser.mode)) == flat(documents)
+
+
+def test_it_opens_no_file_before_it_is_used():
+    vocabulary = HuggingFaceVocabulary("/no/such/folder")
+    assert repr(vocabulary) == str(vocabulary)
+    assert "/no/such/folder" in repr(vocabulary)
+    assert vocabulary == pickle.loads(pickle.dumps(vocabulary))
+    with pytest.raises(ValueError, match=r"there is no /no/such/folder, expected a Hugging Face tokenizer\.json, or a folder"):
+        vocabulary.encode("text")
+
+
+def test_eos_must_be_found(tmp_path):
+    folder = str(small(tmp_path / "none", {"a": 0}, special=["<end>", "<s>"], eos=None))
+    message = "no tokenizer_config.json or special_tokens_map.json there names an EOS; give eos, .*: '<end>', '<s>'"
+    with pytest.raises(ValueError, match=message):
+        HuggingFaceVocabulary(folder).encode("a")
+    with pytest.raises(ValueError, match=r"'a' is to be EOS, but is none of its added tokens; give eos, .*: '<end>', '<s>'"):
+        HuggingFaceVocabulary(folder, eos="a").encode("a")
+    assert HuggingFaceVocabulary(folder, eos="<end>").eos_id == 2
+    bare = str(small(tmp_path / "bare", {"a": 0}, special=[], eos=None))
+    with pytest.raises(ValueError, match="that ends an example: it has none"):
+        HuggingFaceVocabulary(bare).encode("a")
+
+
+def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    folder = small(tmp_path / "fresh", {"a": 0})
+    with pytest.raises(ImportError, match=r"needs the package tokenizers, .*pip install 'ul2_tasks\[huggingface\]'"):
+        HuggingFaceVocabulary(str(folder)).encode("a")

@@ -1,0 +1,345 @@
+"""Every layout that is in use gets sentinels and modes, and text becomes none of them."""
+
+import pathlib
+import pickle
+import re
+
+import mistral_common
+import pytest
+import sentencepiece
+import seqio
+import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
+from support import configured, denoise, features, flat, mistral_model, restore_all, t5_model
+from tokenizers import Tokenizer, models
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, SpanDenoiser, UL2DataCollator, default_vocabulary, embedding_rows, register
+from ul2_tasks.denoising.preprocessors import solve
+from ul2_tasks.vocabulary.by_name import open_vocabulary
+from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.vocabulary.special_ids import (
+    check_padding,
+    id_shift,
+    piece_names,
+    special_ids,
+    special_tokens,
+    text_vocabulary,
+    vocabulary_identity,
+)
+
+MODES = ("[R]", "[S]", "[X]")
+LAYOUTS = {
+    "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "umt5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "user_defined_symbols": [f"<extra_id_{n}>" for n in range(8)]},
+    "gemma": {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "user_defined_symbols": [f"<unused{n}>" for n in range(8)]},
+    "llama": {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1},
+}
+TEXTS = ["plain text of 7 words, naïve 日本", "<extra_id_0> [R] </s> <unused0> <pad> ▁[X]▁<extra_id_7>", "[S]<extra_id_1>\t[S]", ""]
+
+
+@pytest.fixture(scope="module", params=[f"{layout}-{kind}" for layout in LAYOUTS for kind in ("unigram", "bpe")])
+def model(request, tmp_path_factory):
+    """A small SentencePiece model of each layout and kind."""
+    layout, kind = request.param.split("-")
+    path = tmp_path_factory.mktemp("models") / request.param
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"plain text of {number} <words>, naïve _id_ extra" for number in range(60)]),
+        model_prefix=str(path),
+        model_type=kind,
+        vocab_size=300,
+        byte_fallback=True,
+        minloglevel=2,
+        **LAYOUTS[layout],
+    )
+    return f"{path}.model"
+
+
+def test_every_layout_gets_sentinels_and_modes(model):
+    plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
+    check_padding(vocabulary)
+    assert (vocabulary.eos_id, vocabulary.unk_id, vocabulary.bos_id) == (plain.eos_id, plain.unk_id, plain.bos_id)
+    specials = [special_tokens(vocabulary, mode) for mode in MODES]
+    names = [f"<extra_id_{n}>" for n in range(8)]
+    assert piece_names(vocabulary, specials[0].sentinels) == names
+    assert [piece_names(vocabulary, special.mode) for special in specials] == [[mode] for mode in MODES]
+    added = 3 if "umt5" in model else 11
+    assert vocabulary.vocab_size == 300 + added
+    assert specials[2].mode == (300 + added - 1,)
+
+
+def test_no_text_becomes_a_special_id_and_plain_text_stays_what_it_was(model):
+    plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
+    special = special_ids(vocabulary, MODES)
+    text = text_vocabulary(vocabulary, special)
+    assert (text is vocabulary) == ("umt5" not in model)
+    for each in TEXTS:
+        ids = text.encode(each)
+        assert not special & set(ids)
+        assert text.encode_tf(tf.constant(each)).numpy().tolist() == ids
+    assert text.encode(TEXTS[0]) == plain.encode(TEXTS[0])
+
+
+def test_gemmas_own_sentinels_need_no_others(model):
+    if "gemma" not in model:
+        return
+    vocabulary = open_vocabulary(model, sentinels=0)
+    assert vocabulary.vocab_size == 303
+    special = special_ids(vocabulary, MODES, sentinels="<unused{}>")
+    assert special == {*range(4, 12), *range(300, 303)}
+    assert not special & set(text_vocabulary(vocabulary, special).encode(TEXTS[1]))
+
+
+def test_examples_are_lossless(model):
+    vocabulary = open_vocabulary(model, sentinels=100)
+    documents = [vocabulary.encode(TEXTS[0] * 9)]
+    for denoiser in (T5GEMMA2[0],):
+        examples = denoise(documents, {"inputs": 64, "targets": 64}, denoiser, vocabulary)
+        assert restore_all(examples, denoiser, special_tokens(vocabulary, denoiser.mode)) == flat(documents)
+
+
+def test_two_of_the_same_are_equal_and_are_pickled(model):
+    once, again = open_vocabulary(model), open_vocabulary(model)
+    assert once == again == pickle.loads(pickle.dumps(once))
+    assert vocabulary_identity(once) == vocabulary_identity(pickle.loads(pickle.dumps(once)))
+    for other in (open_vocabulary(model, sentinels=9), open_vocabulary(model, modes=["[R]"]), seqio.SentencePieceVocabulary(model)):
+        assert other != once
+        assert once != other
+
+
+def test_a_real_model_of_llamas_layout():
+    vocabulary = open_vocabulary(mistral_model())
+    special = special_tokens(vocabulary, "[R]")
+    assert (vocabulary.vocab_size, special.sentinels, special.mode) == (32768 + 259, tuple(range(32768, 33024)), (33024,))
+    assert vocabulary.encode("naïve text") == seqio.SentencePieceVocabulary(mistral_model()).encode("naïve text")
+
+
+AT_0 = {
+    "unknown": {},  # spm_train's own layout: unknown 0, BOS 1, EOS 2
+    "unknown-bpe": {"model_type": "bpe"},
+    "end": {"eos_id": 0, "unk_id": 1, "bos_id": -1, "byte_fallback": True},
+    "mode": {"control_symbols": ["[R]"], "unk_id": 1, "eos_id": 2, "bos_id": -1, "byte_fallback": True},
+    "text": {"user_defined_symbols": ["one", "<s>"], "unk_id": 1, "bos_id": -1, "eos_id": 2, "byte_fallback": True},
+}
+
+
+@pytest.mark.parametrize("layout", AT_0)
+def test_where_0_is_no_padding_all_ids_are_one_higher(layout, tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"plain text of {number} <words>, naïve one _id_ extra" for number in range(60)]),
+        model_prefix=str(tmp_path / "own"),
+        vocab_size=300,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{"pad_id": -1, **AT_0[layout]},
+    )
+    model = str(tmp_path / "own.model")
+    own, vocabulary = sentencepiece.SentencePieceProcessor(model), open_vocabulary(model, sentinels=4)
+    check_padding(vocabulary)
+    assert id_shift(vocabulary) == vocabulary.id_shift == 1
+    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, own.eos_id() + 1, own.unk_id() + 1)
+    assert piece_names(vocabulary, range(1, own.get_piece_size() + 1)) == [
+        own.id_to_piece(id) for id in range(own.get_piece_size())
+    ]
+    special = special_tokens(vocabulary, "[R]")
+    ids_of_modes = {name: special_tokens(vocabulary, name).mode for name in MODES}
+    assert len({*special.sentinels, *flat(ids_of_modes.values()), 0, special.eos}) == 4 + 3 + 2
+    assert embedding_rows(vocabulary) >= vocabulary.vocab_size == max(*special.sentinels, *flat(ids_of_modes.values())) + 1
+    text = text_vocabulary(vocabulary, special_ids(vocabulary, MODES))
+    for each in (*TEXTS, "one one ☃ 日本"):
+        ids = text.encode(each)
+        assert ids == [id + 1 for id in own.encode(each)]
+        assert text.encode_tf(tf.constant(each)).numpy().tolist() == ids
+        assert 0 not in ids
+        assert vocabulary.decode([*ids, 0, 0]) == own.decode(own.encode(each))
+    words = vocabulary.encode("plain text")
+    shown = vocabulary.decode([*special.mode, *words, special.sentinels[3], vocabulary.eos_id, *words])
+    assert shown == "[R] plain text<extra_id_3>"
+    examples = denoise([vocabulary.encode(TEXTS[0] * 9)], {"inputs": 64, "targets": 64}, T5GEMMA2[0], vocabulary)
+    assert restore_all(examples, T5GEMMA2[0], special) == vocabulary.encode(TEXTS[0] * 9)
+
+    assert vocabulary == open_vocabulary(model, sentinels=4) == pickle.loads(pickle.dumps(vocabulary))
+    plain = seqio.SentencePieceVocabulary(model)
+    assert plain != vocabulary
+    assert vocabulary_identity(plain) != vocabulary_identity(vocabulary)
+    if layout == "mode":  # in the file itself that piece is any control piece, and no text becomes it
+        return
+    with pytest.raises(
+        ValueError, match=r"Open it by its path, ul2_tasks\.open_vocabulary\('.*own\.model'\), which shifts the ids by one"
+    ):
+        check_padding(plain)
+
+
+def test_special_pieces_of_every_layout_are_seen_when_decoded(model):
+    vocabulary = open_vocabulary(model, sentinels=8)
+    special = special_tokens(vocabulary, "[S]")
+    words = vocabulary.encode("plain text")
+    ids = [*special.mode, *words, special.sentinels[2], *words, special.eos, 0, 0]
+    assert vocabulary.decode(ids) == "[S] plain text<extra_id_2> plain text"
+    assert vocabulary.decode_tf(tf.constant([ids])).numpy()[0].decode() == "[S] plain text<extra_id_2> plain text"
+    barred = text_vocabulary(vocabulary, special_ids(vocabulary, MODES))
+    assert barred.decode(ids) == vocabulary.decode(ids)
+    assert id_shift(vocabulary) == 0
+
+
+def test_bytes_have_modes_by_name():
+    vocabulary = open_vocabulary("bytes")
+    specials = [special_tokens(vocabulary, mode) for mode in MODES]
+    assert [special.mode for special in specials] == [(259,), (260,), (261,)]
+    assert specials[0].sentinels == tuple(range(517, 261, -1))
+    assert piece_names(vocabulary, [0, 1, 2, 3 + ord("A"), 259, 517]) == ["<pad>", "</s>", "<unk>", "<0x41>", "[R]", "<extra_id_0>"]
+    ids = vocabulary.encode("[R] <extra_id_0>\0")
+    assert max(ids) < 259
+    assert ids == seqio.ByteVocabulary().encode("[R] <extra_id_0>\0")
+    assert text_vocabulary(vocabulary, special_ids(vocabulary, MODES)) is vocabulary
+    with pytest.raises(ValueError, match=r"sentinels: id 68 is the ordinary token '<0x41>'"):
+        special_tokens(vocabulary, None, sentinels=[68])
+    same = pickle.loads(pickle.dumps(vocabulary))
+    assert (same, hash(same), vocabulary_identity(same)) == (vocabulary, hash(vocabulary), vocabulary_identity(vocabulary))
+    for other in (
+        open_vocabulary("bytes", sentinels=9),
+        open_vocabulary("bytes", modes=["a", "b", "c"]),
+        seqio.ByteVocabulary(259),
+    ):
+        assert other != vocabulary
+        assert vocabulary != other
+        assert vocabulary_identity(other) != vocabulary_identity(vocabulary)
+
+
+def test_the_rows_of_byt5s_checkpoints_have_room_for_the_modes():
+    assert open_vocabulary("bytes", sentinels=122).vocab_size == 384
+
+
+def test_default_is_the_one_that_ships():
+    assert open_vocabulary("default") == default_vocabulary()
+
+
+def test_a_folder_is_what_is_in_it(model, tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(pathlib.Path(model).read_bytes())
+    sentencepiece_only = open_vocabulary(str(tmp_path))
+    assert sentencepiece_only == open_vocabulary(str(tmp_path / "tokenizer.model"))
+    assert sentencepiece_only.encode("text") == open_vocabulary(model).encode("text")
+
+    Tokenizer(models.BPE({"a": 0}, [])).save(str(tmp_path / "tokenizer.json"))
+    for spec in (str(tmp_path), str(tmp_path / "tokenizer.json")):
+        vocabulary = open_vocabulary(spec, sentinels=7, modes=["[R]"])
+        assert vocabulary == HuggingFaceVocabulary(spec, sentinels=7, modes=["[R]"])
+
+
+def test_no_file_is_opened_yet():
+    for spec in ("/no/such/my.model", "gs://no-such-bucket/tokenizer.json"):
+        assert open_vocabulary(spec) == open_vocabulary(spec)
+
+
+@pytest.mark.parametrize("spec", ["", "byte", "no/such/folder", "vocabulary.txt"])
+def test_anything_else_is_told(spec):
+    expected = (
+        r"expected 'default', 'bytes', a SentencePiece \.model, a Hugging Face tokenizer\.json, or a folder with one of these"
+    )
+    with pytest.raises(ValueError, match=f"the vocabulary is '{spec}', {expected}"):
+        open_vocabulary(spec)
+
+
+def test_a_path_is_as_good_as_its_name(tmp_path):
+    path = tmp_path / "own.model"
+    path.write_bytes(DEFAULT_MODEL.read_bytes())
+    assert open_vocabulary(path) == open_vocabulary(str(path))
+    assert register("named_path", "embedded", path) == register("named_path", "embedded", str(path)) == "named_path_mix"
+    assert UL2DataCollator(path, {"inputs": 64, "targets": 64}).chunks("text")[0].tolist() == default_vocabulary().encode("text")
+
+
+def test_tokenizers_in_other_formats_are_told(tmp_path):
+    """Mistral's own, and tiktoken's, which Llama 3 has under SentencePiece's name."""
+    carried = pathlib.Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
+    tekken, renamed, tiktoken = tmp_path / "tekken.json", tmp_path / "tokenizer.json", tmp_path / "tokenizer.model"
+    tekken.write_bytes(carried.read_bytes())
+    for spec, message in (
+        (
+            str(carried),
+            r"'.*tekken_240911\.json' is in a format of Mistral's own; give the tokenizer\.json that the same model has",
+        ),
+        (tekken, r"tekken\.json' is in a format of Mistral's own; give the tokenizer\.json"),
+        (
+            tmp_path,
+            r"the folder '.*' has a tokenizer in a format of Mistral's own alone; give the tokenizer\.json .* or the folder",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_vocabulary(spec)
+    tekken.rename(renamed)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer\.json of Hugging Face: it has no model; expected"):
+        open_vocabulary(tmp_path).encode("text")
+    renamed.unlink()
+    tiktoken.write_text("IQ== 0\nIg== 1\nIw== 2\n")
+    with pytest.raises(
+        ValueError, match=r"tokenizer\.model is no SentencePiece model; if it is one of tiktoken's \(Llama 3\), take the"
+    ):
+        open_vocabulary(tmp_path).encode("text")
+
+
+def test_a_model_of_the_hub_is_told_how_to_get_it():
+    message = (
+        "there is no folder 'Qwen/Qwen3-0.6B'; .* hub, download its tokenizer .hf download Qwen/Qwen3-0.6B tokenizer.json"
+        " tokenizer_config.json --local-dir Qwen3-0.6B. and give the folder, 'Qwen3-0.6B'"
+    )
+    with pytest.raises(ValueError, match=message):
+        open_vocabulary("Qwen/Qwen3-0.6B")
+
+
+def few_sentinels(kind, tmp_path):
+    """A vocabulary of this kind that has too few, and the sentinels and modes that go with it."""
+    if kind == "default":
+        return default_vocabulary(), None, {}
+    if kind in ("bytes", "seqio bytes"):
+        own = seqio.ByteVocabulary(extra_ids=20), None, {"[Q]": 259}
+        return own if kind == "seqio bytes" else (open_vocabulary("bytes", sentinels=9, modes=["[Q]"]), None, {})
+    if kind == "tokenizer":
+        tokenizer = Tokenizer(models.BPE({"a": 0}, []))
+        tokenizer.add_special_tokens(["<end>"])
+        tokenizer.save(str(tmp_path / "tokenizer.json"))
+        return HuggingFaceVocabulary(str(tmp_path), 9, ["[Q]"], eos="<end>"), None, {}
+    if kind == "t5":
+        return seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103), None, {"[Q]": 32100}
+    if kind == "names":
+        model = sentencepiece_model_pb2.ModelProto.FromString(DEFAULT_MODEL.read_bytes())
+        model.pieces.extend(model.SentencePiece(piece=f"<unused{n}>", type=model.SentencePiece.CONTROL) for n in range(7))
+        (tmp_path / "unused.model").write_bytes(model.SerializeToString())
+        return open_vocabulary(tmp_path / "unused.model", sentinels=0, modes=["[Q]"]), "<unused{}>", {}
+    vocabulary = open_vocabulary(mistral_model(), sentinels=9, modes=["[Q]"])
+    return vocabulary, range(10, 20) if kind == "ids" else None, {}
+
+
+@pytest.mark.parametrize("kind", ["default", "bytes", "seqio bytes", "tokenizer", "t5", "names", "sentencepiece", "ids"])
+def test_the_advice_for_too_few_sentinels_works_as_it_is_given(kind, tmp_path):
+    denoiser = SpanDenoiser(name="few", mean_span_length=1, noise_density=0.4, mode="[R]" if kind == "default" else "[Q]")
+    vocabulary, sentinels, modes = few_sentinels(kind, tmp_path)
+    lengths = {"inputs": 1024, "targets": 1024}
+    with pytest.raises(ValueError, match=r"needs \d+ sentinels for a chunk of \d+ tokens, the vocabulary has \d+: ") as error:
+        solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes))
+    message = str(error.value)
+    assert ("leave sentinels out" in message) == (sentinels is not None)
+    advised = eval(
+        re.search(r"give vocabulary=(.+), or take a larger mean_span_length", message)[1], {"seqio": seqio, "ul2_tasks": ul2_tasks}
+    )
+    full = solve(lengths, features(advised), configured(denoiser, modes=modes)).full
+    assert f"needs {full.spans} sentinels for a chunk of {full.length} tokens" in message
+
+    capped = int(re.search(r"chunk_tokens=(\d+) at most", message)[1])
+    solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes, chunk_tokens=capped))
+    with pytest.raises(ValueError, match="needs"):
+        solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes, chunk_tokens=capped + 2))
+
+
+def test_the_default_has_more_sentinels_if_more_are_asked_for():
+    vocabulary = open_vocabulary("default", sentinels=300)
+    names = [f"<extra_id_{n}>" for n in range(300)]
+    assert piece_names(vocabulary, special_tokens(vocabulary, "[R]").sentinels) == names
+    assert special_tokens(vocabulary, "[R]").mode == special_tokens(default_vocabulary(), "[R]").mode
+    assert open_vocabulary("default", sentinels=9) == default_vocabulary()
+
+
+def test_a_folder_with_neither_is_told(tmp_path):
+    (tmp_path / "spiece.model").write_text("")
+    with pytest.raises(ValueError, match=r"has no tokenizer\.json and no tokenizer\.model, only \['spiece\.model'\]; expected"):
+        open_vocabulary(str(tmp_path))

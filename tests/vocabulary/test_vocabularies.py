@@ -1,0 +1,375 @@
+"""Which ids mean what: sentinels and modes found in real layouts, and each bad one named."""
+
+import pickle
+
+import pytest
+import sentencepiece
+import seqio
+import tensorflow as tf
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
+from support import byte_vocabulary, mistral_model, t5_model
+
+from ul2_tasks import default_vocabulary, embedding_rows
+from ul2_tasks.vocabulary.pieces import special_names
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary
+from ul2_tasks.vocabulary.special_ids import (
+    check_padding,
+    encodable_ids,
+    piece_names,
+    special_ids,
+    special_tokens,
+    text_vocabulary,
+    vocabulary_identity,
+    what_is_lost,
+)
+from ul2_tasks.vocabulary.training import train
+
+Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
+BYTES, MODES = byte_vocabulary()
+
+
+@pytest.fixture(scope="module")
+def mistral():
+    return seqio.SentencePieceVocabulary(mistral_model())
+
+
+def edited(path, edit, **settings):
+    """The default model with other pieces."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(default_vocabulary().sp_model)
+    edit(model)
+    path.write_bytes(model.SerializeToString())
+    return seqio.SentencePieceVocabulary(str(path), **settings)
+
+
+def test_the_default_vocabulary_has_all_that_the_design_asks_for():
+    vocabulary = default_vocabulary()
+    assert vocabulary.vocab_size == 4096
+    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, 1, 2)
+    special = special_tokens(vocabulary, "[R]")
+    assert len(special.sentinels) == 256
+    assert piece_names(vocabulary, special.sentinels) == [f"<extra_id_{n}>" for n in range(256)]
+    modes = [special_tokens(vocabulary, mode).mode for mode in ("[R]", "[S]", "[X]")]
+    assert [len(mode) for mode in modes] == [1, 1, 1]
+    assert len(set(modes)) == 3
+    assert special.eos == 1
+    assert special.reserved >= {0, *special.sentinels, *modes[0]}
+
+
+@pytest.mark.parametrize("text", ["<extra_id_0> [R] </s> <pad>", "déjà vu, 日本語, \U0001f680", "  two  spaces\tand\na tab", ""])
+def test_no_text_becomes_a_special_id_of_the_default_vocabulary_or_an_unknown(text):
+    vocabulary = default_vocabulary()
+    reserved = special_tokens(vocabulary, "[R]").reserved | {vocabulary.eos_id, vocabulary.unk_id}
+    ids = vocabulary.encode(text)
+    assert not set(ids) & reserved
+    normalized = " ".join(text.split())
+    assert vocabulary.decode(ids) == normalized
+
+
+def test_seqios_extra_ids_come_in_t5s_order(tmp_path):
+    """`<extra_id_0>` is the last id: T5's own checkpoints were trained so."""
+    plain = edited(
+        tmp_path / "plain.model",
+        lambda model: [setattr(p, "piece", f"x{i}") for i, p in enumerate(model.pieces) if "extra_id" in p.piece],
+    )
+    vocabulary = seqio.SentencePieceVocabulary(plain.sentencepiece_model_file, extra_ids=100)
+    special = special_tokens(vocabulary, "[X]")
+    assert vocabulary.vocab_size == 4196
+    assert special.sentinels == tuple(range(4195, 4095, -1))
+    assert vocabulary.decode([special.sentinels[0]]).strip() == "<extra_id_0>"
+
+
+def test_the_rows_of_t5s_checkpoints_have_room_for_the_modes(tmp_path):
+    """As in gin/t5_vocabulary.gin: every sentinel of T5 keeps its id, and the 32,128 rows are as many as before."""
+    vocabulary = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
+    special = special_tokens(vocabulary, "[R]", modes={"[R]": 32100, "[S]": 32101, "[X]": 32102})
+    assert special.sentinels == tuple(range(32099, 31999, -1))
+    assert special.mode == (32100,)
+    assert special.eos == 1
+    assert embedding_rows(vocabulary) == 32128
+
+
+def test_byte_vocabularys_extra_ids_come_in_byt5s_order_without_the_modes():
+    special = special_tokens(BYTES, "[R]", modes=MODES)
+    assert special.sentinels == tuple(range(361, 261, -1))
+    assert special.mode == (259,)
+    assert special.reserved == {0, *range(259, 362)}
+
+
+def test_sentinels_by_ids_or_by_a_name_with_a_number(tmp_path):
+    def add_unused(model):
+        model.pieces.extend([Piece(piece=f"<unused{n}>", type=Piece.USER_DEFINED) for n in range(7)])
+        model.pieces.extend([Piece(piece="zzyzx", score=-9)])
+
+    vocabulary = edited(tmp_path / "unused.model", add_unused)
+    assert special_tokens(vocabulary, None, sentinels="<unused{}>").sentinels == tuple(range(4096, 4103))
+    assert special_tokens(vocabulary, None, sentinels=range(4100, 4096, -1)).sentinels == (4100, 4099, 4098, 4097)
+
+
+def test_mistrals_control_pieces_serve_as_sentinels_and_modes(mistral):
+    special = special_tokens(mistral, "[S]", sentinels=range(10, 700), modes={"[S]": 701})
+    assert (len(special.sentinels), special.mode, special.eos) == (690, (701,), 2)
+
+
+@pytest.mark.parametrize(
+    ("sentinels", "message"),
+    [
+        ([5000], r"sentinels: id 5000 is not in the vocabulary, expected 0 < id < 4096"),
+        ([-1], r"sentinels: id -1 is not in the vocabulary"),
+        ([10, 11, 10], r"sentinels: ids \[10\] are given more than once"),
+        ([0], "sentinels: id 0 is padding"),
+        ([1], "sentinels: id 1 is EOS"),
+        ([2], "sentinels: id 2 is unknown"),
+        ([4000], "sentinels: id 4000 is the ordinary token '.*', which text contains"),
+        ([300], "sentinels: id 300 is the ordinary token '<0x.*>', which text contains"),
+        ("<unused{}>", "sentinels is '<unused{}>', but .* has no piece '<unused0>'; give ids, or another name"),
+        ("<unused>", "sentinels is '<unused>', expected ids, or the pieces' name with {} for the number"),
+    ],
+)
+def test_a_bad_sentinel_is_named(sentinels, message):
+    with pytest.raises(ValueError, match=message):
+        special_tokens(default_vocabulary(), "[R]", sentinels=sentinels)
+
+
+@pytest.mark.parametrize(
+    ("modes", "message"),
+    [
+        ({"[R]": 5000}, r"mode '\[R\]': id 5000 is not in the vocabulary"),
+        ({"[R]": 0}, r"mode '\[R\]': id 0 is padding"),
+        ({"[R]": 4000}, r"mode '\[R\]': id 4000 is the ordinary token"),
+        ({"[R]": 3}, r"ids \[3\] are sentinels and also the mode '\[R\]'"),
+        ({"[R]": ""}, r"mode '\[R\]' is given as '', which makes no token"),
+        ({"[R]": []}, r"mode '\[R\]' is given as \(\), which makes no token"),
+    ],
+)
+def test_a_bad_mode_is_named(modes, message):
+    vocabulary = default_vocabulary()
+    sentinels = [3, 4, 5] if modes == {"[R]": 3} else None
+    with pytest.raises(ValueError, match=message):
+        special_tokens(vocabulary, "[R]", sentinels=sentinels, modes=modes)
+
+
+def test_a_mode_that_the_vocabulary_lacks_is_refused_with_the_choices(mistral):
+    with pytest.raises(ValueError, match=r"mode '\[R\]' is not a piece of .* \(as text it is 3 tokens: .*\); give modes=") as error:
+        special_tokens(mistral, "[R]", sentinels=range(10, 700))
+    for choice in ("modes={'[R]': id}", "modes={'[R]': '[R]'}", "mode=None"):
+        assert choice in str(error.value)
+
+
+def test_a_mode_as_text_is_its_tokens_and_they_stay_ordinary(mistral):
+    special = special_tokens(mistral, "[R]", sentinels=range(10, 700), modes={"[R]": "[NLU] "})
+    assert special.mode == tuple(mistral.encode("[NLU] "))
+    assert len(special.mode) > 1
+    assert not set(special.mode) & special.reserved
+
+
+def test_a_mode_of_several_ids():
+    assert special_tokens(BYTES, "[R]", modes={**MODES, "[R]": [259, 260]}).mode == (259, 260)
+
+
+def test_no_mode_is_no_token():
+    assert special_tokens(BYTES, None).mode == ()
+
+
+def test_id_0_that_text_can_produce_is_refused(tmp_path, mistral):
+    check_padding(default_vocabulary())
+    check_padding(BYTES)
+    check_padding(mistral)  # id 0 is <unk>, which no text produces beside byte fallback
+
+    def swap(model):
+        model.pieces[0].type, model.pieces[0].piece, model.pieces[0].score = Piece.NORMAL, "zzyzx", -3
+
+    with pytest.raises(ValueError, match=r"id 0 of .* is the token 'zzyzx', but SeqIO takes 0 for padding.* Open it by its path"):
+        check_padding(edited(tmp_path / "swapped.model", swap))
+
+
+def test_id_0_as_an_unknown_that_text_can_produce_is_refused(tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["one two three four five six seven"] * 3),
+        model_prefix=str(tmp_path / "unknown"),
+        vocab_size=18,
+        unk_id=0,
+        eos_id=1,
+        bos_id=-1,
+        pad_id=-1,
+        minloglevel=2,
+    )
+    with pytest.raises(ValueError, match=r"id 0 of .* is the token '<unk>'"):
+        check_padding(seqio.SentencePieceVocabulary(str(tmp_path / "unknown.model")))
+
+
+def test_the_default_vocabularys_special_pieces_are_seen_when_decoded_up_to_the_end():
+    """As T5's own are; an EOS is none, and what is after it is cut off."""
+    vocabulary = default_vocabulary()
+    special = special_tokens(vocabulary, "[R]")
+    text = vocabulary.encode("plain text")
+    ids = [
+        *special.mode,
+        *text,
+        special.sentinels[7],
+        *text,
+        special.sentinels[255],
+        special.eos,
+        *text,
+        special.sentinels[0],
+        0,
+        0,
+    ]
+    shown = "[R] plain text<extra_id_7> plain text<extra_id_255>"
+    assert vocabulary.decode(ids) == shown
+    assert vocabulary.decode(text) == "plain text"
+    assert vocabulary.decode_tf(tf.constant(ids)).numpy().decode() == shown
+    (batch,) = tf.data.Dataset.from_tensors([ids, ids]).map(vocabulary.decode_tf)
+    assert [each.decode() for each in batch.numpy()] == [shown, shown]
+    assert vocabulary_identity(vocabulary) == vocabulary_identity(seqio.SentencePieceVocabulary(str(DEFAULT_MODEL)))
+
+
+def test_the_identity_is_the_models_bytes_not_its_place(tmp_path):
+    default = default_vocabulary()
+    copy = edited(tmp_path / "copy.model", lambda model: None)
+    other = edited(tmp_path / "other.model", lambda model: setattr(model.pieces[-1], "piece", "another"))
+    assert vocabulary_identity(default) == vocabulary_identity(copy)
+    assert vocabulary_identity(default) != vocabulary_identity(other)
+    assert vocabulary_identity(BYTES) != vocabulary_identity(seqio.ByteVocabulary(extra_ids=7))
+
+
+def test_pieces_have_names_for_people():
+    vocabulary = default_vocabulary()
+    special = special_tokens(vocabulary, "[X]")
+    assert piece_names(vocabulary, [special.sentinels[0], *special.mode, special.eos]) == ["<extra_id_0>", "[X]", "</s>"]
+    assert piece_names(BYTES, [361]) == ["<361>"]
+
+
+def test_what_a_vocabulary_loses_of_a_text_is_told(tmp_path):
+    assert what_is_lost(BYTES) == []
+    assert what_is_lost(default_vocabulary()) == [
+        r"line feeds: 'a\nb' comes back as 'a b'",
+        r"tabs: 'a\tb' comes back as 'a b'",
+        "runs of spaces: 'a  b' comes back as 'a b'",
+        "spaces at the start: ' a' comes back as 'a'",
+        "spaces at the end: 'a ' comes back as 'a'",
+        "compatibility characters: 'ﬁ½Ａ①' comes back as 'fi1⁄2A1'",
+        "combining characters: 'e\u0301' comes back as 'é'",
+    ]
+    text = " ".join(f"abC fi½ é {number} one two three four" for number in range(50))
+    kept, without_case = (tmp_path / name for name in ("kept.model", "nfkc_cf.model"))
+    kept.write_bytes(train([text], size=290, sentinels=0, modes=[]))
+    without_case.write_bytes(train([text], size=290, sentinels=0, modes=[], normalization="nfkc_cf"))
+    assert what_is_lost(seqio.SentencePieceVocabulary(str(kept))) == []
+    lost = what_is_lost(seqio.SentencePieceVocabulary(str(without_case)))
+    assert "upper case: 'aBC' comes back as 'abc'" in lost
+    assert not any("line feeds" in each or "characters: 'a" in each for each in lost)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["abc é", "aBC e\u0301"]),
+        model_prefix=str(tmp_path / "few"),
+        vocab_size=11,
+        minloglevel=2,
+        hard_vocab_limit=False,
+    )
+    (*_, unknown) = what_is_lost(seqio.SentencePieceVocabulary(str(tmp_path / "few.model")))
+    assert unknown == "characters: 'λяאبक中日한☃🙂' do not come back"
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def gemmas(request, tmp_path_factory):
+    """A small model of the layout of Gemma's: pad 0, EOS 1, BOS 2, unknown 3, user-defined pieces; and SeqIO's extra ids."""
+    path = tmp_path_factory.mktemp("gemma") / request.param
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"the {number} unused <pieces> of _id_ naïve extra text" for number in range(50)]),
+        model_prefix=str(path),
+        model_type=request.param,
+        vocab_size=300,
+        pad_id=0,
+        eos_id=1,
+        bos_id=2,
+        unk_id=3,
+        user_defined_symbols=["<unused0>", "<unused1>", "<unused2>", "\n\n"],
+        byte_fallback=True,
+        minloglevel=2,
+    )
+    return seqio.SentencePieceVocabulary(f"{path}.model", extra_ids=2)
+
+
+def test_a_users_piece_is_a_special_id_until_text_is_kept_from_it(gemmas):
+    special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
+    assert special == {4, 5, 300, 301}
+    assert encodable_ids(gemmas, special) == [4, 5, 300, 301]
+    texts = ["a <unused0> b", "<unused1>", "x<unused0>x", "is <extra_id_0> it", "\u2581<extra_id_1> ", "<extra_id_0><unused0>"]
+    barred = text_vocabulary(gemmas, special)
+    assert barred.vocab_size == gemmas.vocab_size
+    for text in texts:
+        assert special & set(gemmas.encode(text))
+        ids = barred.encode(text)
+        assert not special & set(ids)
+        assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
+        assert gemmas.decode(ids) == text.replace("\u2581", "").strip(), "nothing but the ids changes"
+    assert 6 in barred.encode("<unused2> is no special id here")
+
+
+@given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0"))
+@example(text="line\n\nline <unused2> <unused")
+def test_all_other_text_is_tokenized_as_before(text, gemmas):
+    special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
+    barred = text_vocabulary(gemmas, special)
+    ids, before = barred.encode(text), gemmas.encode(text)
+    assert not special & set(ids)
+    assert ids == before or special & set(before)
+    assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
+
+
+def test_a_vocabulary_that_needs_no_bars_is_itself(mistral):
+    default, modes = default_vocabulary(), ("[R]", "[S]", "[X]")
+    for vocabulary, special in (
+        (default, special_ids(default, modes)),
+        (mistral, special_ids(mistral, [None], sentinels=range(10, 700), modes={"[R]": 701})),
+        (BYTES, special_ids(BYTES, modes, modes=MODES)),
+    ):
+        assert encodable_ids(vocabulary, special) == []
+        assert text_vocabulary(vocabulary, special) is vocabulary
+
+
+def test_special_ids_are_those_of_all_denoisers():
+    default = default_vocabulary()
+    modes = {mode: special_tokens(default, mode).mode[0] for mode in ("[R]", "[S]", "[X]")}
+    assert special_ids(default, modes) == {*range(3, 3 + 256), *modes.values()}
+    assert special_ids(default, []) == set(range(3, 3 + 256))
+    assert special_ids(default, ["[R]", "[S]"], modes={"[R]": "as text"}) == {*range(3, 3 + 256), modes["[S]"]}
+    with pytest.raises(ValueError, match=r"mode '\[Q\]' is not a piece"):
+        special_ids(default, ["[R]", "[Q]"])
+
+
+def test_a_barred_vocabulary_is_pickled_and_compared(gemmas):
+    once, again = (text_vocabulary(gemmas, {4, 5}) for _ in range(2))
+    assert once == again == pickle.loads(pickle.dumps(once))
+    assert vocabulary_identity(once) == vocabulary_identity(again)
+    others = [gemmas, text_vocabulary(gemmas, {4})]
+    assert all(other != once and once != other for other in others)
+    assert len({vocabulary_identity(each) for each in (once, *others)}) == 3
+    assert pickle.loads(pickle.dumps(once)).encode("<unused0>") == once.encode("<unused0>")
+
+
+def test_control_pieces_are_appended_but_for_those_that_are_there(gemmas):
+    """On top of what is barred, so that both can be asked for."""
+    vocabulary = ControlledVocabulary(text_vocabulary(gemmas, {4}), appended=["<unused0>", "[R]", "the", "<extra_id_7>"])
+    assert vocabulary.vocab_size == gemmas.vocab_size + 3
+    assert piece_names(vocabulary, range(302, 305)) == ["[R]", vocabulary.spellings.get("the", "the"), "<extra_id_7>"]
+    assert special_tokens(vocabulary, "[R]", sentinels=[4, 304]).mode == (302,)
+    text = "the [R] of <extra_id_7> <unused0>"
+    assert not {4, 302, 303, 304} & set(vocabulary.encode(text))
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("sentinels", "modes", "message"),
+    [
+        (-1, ["[R]"], "sentinels is -1, expected how many the vocabulary is to have, 0 or more"),
+        (2, "[R]", r"modes is '\[R\]', expected names such as"),
+        (2, ["[R]", ""], r"modes is \['\[R\]', ''\], expected names such as"),
+        (2, ["[R]", "[R]"], "expected names that differ from each other and from <extra_id_0>"),
+        (2, ["<extra_id_1>"], "expected names that differ from each other and from <extra_id_0>"),
+    ],
+)
+def test_bad_names_are_told(sentinels, modes, message):
+    with pytest.raises(ValueError, match=message):
+        special_names(sentinels, modes)

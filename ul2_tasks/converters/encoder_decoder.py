@@ -1,0 +1,202 @@
+"""Turns examples into the features of an encoder-decoder model, many at a time: padded or packed, shifted, with loss weights.
+
+SeqIO's converters take one example at a time through seven steps of tf.data, and each step costs more than the work done in
+it. Here a batch of examples goes through one graph, and its rows are then given out one by one, as SeqIO and t5x expect them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.converters.packing import assign_rows
+from ul2_tasks.examples import EXAMPLE, NO_TOKEN, Feature, token_features
+from ul2_tasks.graphs import no_autograph
+
+EXAMPLES_PER_BATCH = 128
+# How many examples are packed together, at least and at most. More of them fill the rows better, but need more memory and
+# make checkpoints larger.
+EXAMPLES_PER_POOL = 256, 1024
+TOKENS_PER_POOL = 1 << 21
+
+
+class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
+    """`seqio.EncDecFeatureConverter`, but faster, and with fuller rows when it packs.
+
+    With `pack=False` the features are the same as SeqIO's, bit for bit.
+
+    With `pack=True` the rows differ from SeqIO's, which puts each example into the row of the example before it or into a new
+    row. Here up to 1,024 examples are distributed over rows together, see `packing.assign_rows`. No example is split or lost,
+    and the inputs and targets of an example have the same segment id.
+
+    An example that is too long is an error that says the numbers; nothing is trimmed.
+
+    With `passthrough_features` SeqIO itself converts the examples.
+    """
+
+    def __init__(
+        self,
+        pack: bool = True,
+        use_custom_packing_ops: bool = False,
+        bos_id: int = 0,
+        passthrough_features: Mapping[str, seqio.FeatureConverter.FeatureSpec] | None = None,
+    ):
+        """
+        Args:
+            pack, bos_id, passthrough_features: as for `seqio.EncDecFeatureConverter`.
+            use_custom_packing_ops: must be False. It is here because t5x passes it.
+        """
+        if use_custom_packing_ops:
+            raise ValueError("use_custom_packing_ops is True: they are SeqIO's, and need a build of their own; set it to False")
+        super().__init__(
+            pack=pack,
+            bos_id=bos_id,
+            passthrough_features=passthrough_features,
+            apply_length_check=bool(passthrough_features),  # otherwise `_within` checks a batch at once
+        )
+        self._hands_on = bool(passthrough_features)
+
+    @no_autograph
+    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        if self._hands_on:
+            return super()._convert_features(ds, task_feature_lengths)
+        ds = with_features_alone(ds, EXAMPLE)
+        examples_at_a_time = pool_size(task_feature_lengths) if self.pack else EXAMPLES_PER_BATCH
+
+        def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            examples = {key: _within(task_feature_lengths[key], feature, key) for key, feature in examples.items()}
+            rows = (pack_rows if self.pack else pad_rows)(examples, task_feature_lengths, EXAMPLE)
+            return model_features(rows, self.bos_id)
+
+        # Batches of ragged tensors would need a step of tf.data for each example.
+        padding = {key: NO_TOKEN if self.pack else feature.padding for key, feature in EXAMPLE.items()}
+        batches = ds.padded_batch(examples_at_a_time, padding_values=padding)
+        rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        return rows if self.pack else as_long_as(ds, rows)
+
+
+def with_features_alone(ds: tf.data.Dataset, features: Collection[str]) -> tf.data.Dataset:
+    """The same examples, with these features only."""
+    if ds.element_spec.keys() == set(features):
+        return ds
+    return ds.map(lambda example: {key: example[key] for key in features}, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def as_long_as(ds: tf.data.Dataset, rows: tf.data.Dataset) -> tf.data.Dataset:
+    """The same rows, one for each example of `ds`, with the number of elements that `ds` has if it is known.
+
+    t5x asks for this number before it predicts.
+    """
+    is_known = ds.cardinality() != tf.data.UNKNOWN_CARDINALITY
+    return rows.apply(tf.data.experimental.assert_cardinality(ds.cardinality())) if is_known else rows
+
+
+def pool_size(lengths: Mapping[str, int]) -> int:
+    """How many examples are packed together into rows of these lengths."""
+    fewest, most = EXAMPLES_PER_POOL
+    return min(max(fewest, TOKENS_PER_POOL // sum(lengths.values())), most)
+
+
+def pad_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
+    """Gives each example a row of its own.
+
+    Args:
+        examples: [N, tokens] for each feature, padded as `spec` says.
+        lengths: of the rows of each feature, in tokens, at least those of the examples.
+        spec: the features of an example.
+
+    Returns:
+        [N, length] for each feature, padded as `spec` says.
+    """
+    return {key: _widen(examples[key], lengths[key], feature.padding) for key, feature in spec.items()}
+
+
+def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
+    """Puts several examples into each row.
+
+        inputs                  5 6 1 7 1 0        a row of two examples, [5, 6, 1] and [7, 1]
+        inputs_segment_ids      1 1 1 2 2 0        which example of the row, from 1
+        inputs_positions        0 1 2 0 1 0        which token of the example, from 0
+
+    Args:
+        examples: [N, tokens] for each feature, padded with `NO_TOKEN`.
+        lengths: of the rows of each feature, in tokens, at least those of the examples.
+        spec: the features of an example.
+
+    Returns:
+        [R, length] for each feature, and for `<feature>_segment_ids` and `<feature>_positions` of each feature of tokens, int32.
+        Features are padded as `spec` says, the others with 0.
+    """
+    of_tokens = token_features(spec)
+    example_lengths = {key: tf.math.count_nonzero(examples[key] >= 0, axis=1, dtype=tf.int32) for key in of_tokens}
+    row = assign_rows(tf.stack(list(example_lengths.values()), axis=1), tuple(lengths[key] for key in of_tokens))
+    order = tf.argsort(row, stable=True)
+    row = tf.gather(row, order)
+    segment_ids = tf.range(tf.size(row)) - tf.searchsorted(row, row) + 1
+
+    packed = {}
+    for key, feature in spec.items():
+        sizes = example_lengths[feature.per_token_of]
+        # Each example is two runs, its values and its padding; every second run is chosen.
+        runs = tf.reshape(tf.stack([sizes, tf.shape(examples[key])[1] - sizes], axis=1), [-1])
+        values = tf.gather(tf.RaggedTensor.from_row_lengths(tf.reshape(examples[key], [-1]), runs, validate=False), 2 * order)
+        sizes = tf.gather(sizes, order)
+        row_sizes = tf.math.segment_sum(sizes, row)
+
+        def in_rows(values: tf.Tensor, padding: int, row_sizes: tf.Tensor = row_sizes, length: int = lengths[key]) -> tf.Tensor:
+            return tf.RaggedTensor.from_row_lengths(values, row_sizes, validate=False).to_tensor(padding, shape=[None, length])
+
+        packed[key] = in_rows(values.flat_values, feature.padding)
+        if key in of_tokens:
+            # Segment and position in one number, which counts up within an example.
+            bits = lengths[key].bit_length()
+            first = tf.bitwise.left_shift(segment_ids, bits)
+            numbers = in_rows(tf.ragged.range(first, first + sizes).flat_values, 0)
+            packed[f"{key}_segment_ids"] = tf.bitwise.right_shift(numbers, bits)
+            packed[f"{key}_positions"] = tf.bitwise.bitwise_and(numbers, (1 << bits) - 1)
+    return packed
+
+
+def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.Tensor]:
+    """The features of `seqio.EncDecFeatureConverter`.
+
+    Args:
+        rows: what `pad_rows` or `pack_rows` returns for `inputs` and `targets`.
+        bos_id: the id that the decoder reads before the first token of an example.
+
+    Returns:
+        [R, length] int32 for each feature. The decoder's inputs are the targets shifted right by one place, after `bos_id`.
+    """
+    targets = rows["targets"]
+    shifted = tf.pad(targets[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)
+    features = {
+        "encoder_input_tokens": rows["inputs"],
+        "decoder_target_tokens": targets,
+        "decoder_input_tokens": shifted,
+        "decoder_loss_weights": tf.cast(targets != EXAMPLE["targets"].padding, tf.int32),
+    }
+    if "targets_segment_ids" not in rows:
+        return features
+    segments = rows["targets_segment_ids"]
+    is_first = segments != tf.pad(segments[:, :-1], [[0, 0], [1, 0]])
+    return {
+        **features,
+        "decoder_input_tokens": tf.where(is_first, bos_id, shifted),
+        "encoder_segment_ids": rows["inputs_segment_ids"],
+        "decoder_segment_ids": segments,
+        "encoder_positions": rows["inputs_positions"],
+        "decoder_positions": rows["targets_positions"],
+    }
+
+
+def _within(length: int, feature: tf.Tensor, key: str) -> tf.Tensor:
+    message = f"an example's {key} are longer than the {length} tokens that task_feature_lengths has for them; raise it"
+    with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(feature)[1], length, message)]):
+        return tf.identity(feature)
+
+
+def _widen(rows: tf.Tensor, width: int, padding: int) -> tf.Tensor:
+    padded = tf.pad(rows, [[0, 0], [0, width - tf.shape(rows)[1]]], constant_values=padding)
+    return tf.ensure_shape(padded, [None, width])

@@ -1,0 +1,267 @@
+"""Turns examples into the inputs of Hugging Face's models, a batch at a time: `HuggingFaceFeatureConverter`.
+
+inputs            5 6 1             targets  7 8 9 1               here each row is padded to a multiple of 4
+
+an encoder-decoder model's          a decoder-only model's
+input_ids              5 6 1 0      input_ids              5    6    1 7 8 9 1 0
+attention_mask         1 1 1 0      attention_mask         1    1    1 1 1 1 1 0
+decoder_input_ids      0 7 8 9      labels              -100 -100 -100 7 8 9 1 -100
+decoder_attention_mask 1 1 1 1
+labels                 7 8 9 1
+
+The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`special_ids.id_shift`), the shift is undone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
+from ul2_tasks.examples import EXAMPLE, NO_TOKEN
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.special_ids import id_shift, stated_id_shift
+
+IGNORED = -100  # the label of a position without loss, for PyTorch's cross entropy and for Transformers
+PADDINGS = ("longest", "max_length")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowFormat:
+    """How examples become rows of model inputs.
+
+    Attributes:
+        padding: "longest", to the longest of the batch, rounded up to a multiple; "max_length", to the lengths that are given.
+        pad_to_multiple_of: that multiple, in tokens, at least 1.
+        pad_token_id: the id that pads rows of ids; the masks are 0 there.
+        decoder_start_token_id: the id that the decoder reads before the first target.
+        decoder_only: whether an example is one row, `[inputs; targets]`, instead of one for the encoder and one for the decoder.
+
+    Raises:
+        ValueError: an attribute has another value than these; says which.
+    """
+
+    padding: str
+    pad_to_multiple_of: int
+    pad_token_id: int
+    decoder_start_token_id: int
+    decoder_only: bool
+
+    def __post_init__(self):
+        for key, expected, valid in (
+            ("padding", f"one of {PADDINGS}", self.padding in PADDINGS),
+            ("pad_to_multiple_of", "an integer of at least 1", is_integer(self.pad_to_multiple_of, at_least=1)),
+            ("pad_token_id", "an id, 0 or more", is_integer(self.pad_token_id, at_least=0)),
+            ("decoder_start_token_id", "an id, 0 or more", is_integer(self.decoder_start_token_id, at_least=0)),
+            ("decoder_only", "True or False", isinstance(self.decoder_only, bool)),
+        ):
+            if not valid:
+                raise ValueError(f"{key} is {getattr(self, key)!r}, expected {expected}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the model inputs."""
+        if self.decoder_only:
+            return "input_ids", "attention_mask", "labels"
+        return "input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"
+
+    def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """The length of each model input with padding "max_length", in tokens, for these lengths of inputs and targets."""
+        if self.decoder_only:
+            return dict.fromkeys(self.names, lengths["inputs"] + lengths["targets"])
+        return {name: lengths["inputs" if name in ("input_ids", "attention_mask") else "targets"] for name in self.names}
+
+
+@no_autograph
+def model_inputs(
+    inputs: tf.RaggedTensor, targets: tf.RaggedTensor, lengths: Mapping[str, int], row_format: RowFormat
+) -> dict[str, tf.Tensor]:
+    """The model inputs of a batch. Nothing is cut: with padding "max_length" no example may be longer than `lengths`.
+
+    Args:
+        inputs, targets: [B, tokens] int32, the examples, in the tokenizer's own ids.
+        lengths: {"inputs": int, "targets": int}, in tokens; only for padding "max_length".
+        row_format: of the rows.
+
+    Returns:
+        [B, length] int32 each. For an encoder-decoder model, as T5's in `transformers` (arXiv 1910.10683):
+            input_ids: the inputs, padded with the pad id.
+            attention_mask: 1 for inputs, 0 for padding.
+            labels: the targets, padded with -100.
+            decoder_input_ids: the targets, padded with the pad id and shifted right by one place, after the start id. This is
+                what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels.
+            decoder_attention_mask: 1 where the labels are targets, 0 for padding.
+        For a decoder-only model, which shifts the labels itself:
+            input_ids: the inputs and then the targets, padded with the pad id.
+            attention_mask: 1 for inputs and targets, 0 for padding.
+            labels: the targets in their places, -100 elsewhere.
+    """
+    fixed = row_format.row_lengths(lengths)
+
+    def rows(ragged: tf.RaggedTensor, name: str, padding: int) -> tf.Tensor:
+        longest = tf.reduce_max(ragged.row_lengths())
+        multiple = row_format.pad_to_multiple_of
+        width = fixed[name] if row_format.padding == "max_length" else -(-longest // multiple) * multiple
+        dense = ragged.to_tensor(padding, shape=tf.stack([ragged.nrows(), tf.cast(width, tf.int64)]))
+        return tf.ensure_shape(dense, [None, fixed[name] if row_format.padding == "max_length" else None])
+
+    def mask(ragged: tf.RaggedTensor, like: tf.Tensor) -> tf.Tensor:
+        return tf.sequence_mask(ragged.row_lengths(), tf.shape(like, tf.int64)[1], tf.int32)
+
+    if row_format.decoder_only:
+        both = tf.concat([inputs, targets], axis=1)
+        input_ids = rows(both, "input_ids", row_format.pad_token_id)
+        labels = rows(tf.concat([tf.ones_like(inputs) * IGNORED, targets], axis=1), "labels", IGNORED)
+        return {"input_ids": input_ids, "attention_mask": mask(both, input_ids), "labels": labels}
+    pad = row_format.pad_token_id
+    input_ids, padded = rows(inputs, "input_ids", pad), rows(targets, "labels", pad)
+    decoder_mask = mask(targets, padded)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": mask(inputs, input_ids),
+        "decoder_input_ids": tf.pad(padded[:, :-1], [[0, 0], [1, 0]], constant_values=row_format.decoder_start_token_id),
+        "decoder_attention_mask": decoder_mask,
+        "labels": tf.where(decoder_mask > 0, padded, IGNORED),
+    }
+
+
+class HuggingFaceFeatureConverter(seqio.FeatureConverter):
+    """A SeqIO converter for models of `transformers`, encoder-decoder or decoder-only. See `model_inputs` for what it gives.
+
+        dataset = seqio.get_dataset(
+            "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32), num_epochs=None, seed=0
+        )
+        for batch in dataset.as_numpy_iterator():
+            loss = model(**{key: torch.tensor(value).long() for key, value in batch.items()}).loss
+
+    With padding "longest" an element of the dataset is a batch, [B, length] int32 for each model input. SeqIO batches only after
+    the converter, and only rows of equal lengths, so give batch_size here and not to `seqio.get_dataset`. If the dataset ends,
+    its last batch can be smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches.
+
+    It converts any task or mixture with int32 `inputs` and `targets`, and drops other features. An example that is longer than
+    `task_feature_lengths`, or that has no inputs or no targets, is an error that says the number of the example in the dataset
+    (counted on over epochs). Nothing is cut here. But SeqIO itself silently trims the examples of tasks of other kinds before it
+    converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
+
+    **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
+    their ids are shifted for SeqIO. For other tasks whose vocabulary has a `special_ids.id_shift` of 1, give `vocabulary`.
+    """
+
+    TASK_FEATURES = seqio.EncDecFeatureConverter.TASK_FEATURES
+
+    def __init__(
+        self,
+        padding: str = "max_length",
+        batch_size: int | None = None,
+        pad_to_multiple_of: int = 8,
+        decoder_start_token_id: int = 0,
+        decoder_only: bool = False,
+        pad_token_id: int = 0,
+        vocabulary: seqio.Vocabulary | None = None,
+    ):
+        """
+        Args:
+            padding: "max_length", to `task_feature_lengths`, or for a decoder-only model to their sum; "longest", to the longest
+                of the batch, rounded up to a multiple, which can be more than `task_feature_lengths`.
+            batch_size: examples in a batch; only for padding "longest", which needs it.
+            pad_to_multiple_of: that multiple, in tokens; only for padding "longest".
+            decoder_start_token_id: the id that the decoder reads before the first target, 0 for T5; not for decoder-only models.
+            decoder_only: whether inputs and targets make one row, with a loss on the targets only.
+            pad_token_id: the id that pads rows of ids, the same that the model has. The masks are 0 there.
+            vocabulary: of the tasks, for tasks of other kinds whose ids are shifted.
+
+        Raises:
+            ValueError: an argument has another value than these; or, when it converts, the tasks' ids are shifted and those of
+                `vocabulary` are not.
+        """
+        self._row_format = RowFormat(
+            padding=padding,
+            pad_to_multiple_of=pad_to_multiple_of,
+            pad_token_id=pad_token_id,
+            decoder_start_token_id=decoder_start_token_id,
+            decoder_only=decoder_only,
+        )
+        if padding == "longest" and not is_integer(batch_size, at_least=1):
+            raise ValueError(
+                f"batch_size is {batch_size!r}, expected how many examples a batch has: padding 'longest' is to the longest of a"
+                " batch, and SeqIO batches only after this converter. Give batch_size here, and not to seqio.get_dataset; or"
+                " padding='max_length'"
+            )
+        if padding == "max_length" and batch_size is not None:
+            raise ValueError(
+                f"batch_size is {batch_size!r}, expected None: with padding 'max_length' SeqIO batches; give it to"
+                " seqio.get_dataset(batch_size=..)"
+            )
+        self._batch_size = batch_size
+        self._vocabulary = vocabulary
+        spec = seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2 if padding == "longest" else 1)
+        self.MODEL_FEATURES = dict.fromkeys(self._row_format.names, spec)
+        # `_checked` checks a batch at once; SeqIO would check each example.
+        super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+        """The length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
+        return self._row_format.row_lengths(task_feature_lengths)
+
+    @no_autograph
+    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        shift = self._id_shift(ds)
+        ds = with_features_alone(ds, EXAMPLE)
+        batch_size = self._batch_size or EXAMPLES_PER_BATCH
+
+        def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            first = number * batch_size
+            ragged = {key: _checked(examples[key], key, task_feature_lengths[key], first) - shift for key in EXAMPLE}
+            return model_inputs(ragged["inputs"], ragged["targets"], task_feature_lengths, self._row_format)
+
+        # Batches of ragged tensors would need a step of tf.data for each example.
+        batches = ds.padded_batch(batch_size, padding_values=NO_TOKEN)
+        rows = batches.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+        if self._row_format.padding == "longest":
+            return rows
+        return as_long_as(ds, rows.unbatch())
+
+    def _id_shift(self, ds: tf.data.Dataset) -> int:
+        stated = stated_id_shift(ds)
+        if self._vocabulary is None:
+            return stated
+        if stated and not id_shift(self._vocabulary):
+            raise ValueError(
+                f"the tasks' ids are {stated} higher than their tokenizer's, but those of vocabulary, {self._vocabulary}, are not"
+                " shifted; leave vocabulary out"
+            )
+        return id_shift(self._vocabulary)
+
+
+def _checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.RaggedTensor:
+    """The examples of a batch without their padding, or an error that says which example is empty or too long.
+
+    Args:
+        feature: [B, tokens], padded with `NO_TOKEN`.
+        key: the name of the feature.
+        length: the most tokens that an example may have.
+        first: the number of the batch's first example in the dataset.
+    """
+    sizes = tf.math.count_nonzero(feature >= 0, axis=1)
+    wrong = (sizes == 0) | (sizes > length)
+
+    def refuse() -> tf.Operation:
+        row = tf.argmax(wrong)
+        example = f"example {{}} of the dataset, counted from 0: its {key} are "
+        empty = tf.strings.format(
+            example + "empty; leave it out (dataset.filter), or let the feature end with an EOS (seqio.Feature(add_eos=True))",
+            [first + row],
+        )
+        too_long = tf.strings.format(
+            example + f"{{}} tokens, longer than the {length} that task_feature_lengths has for them, and nothing is cut here;"
+            " raise it, or make such examples shorter",
+            [first + row, sizes[row]],
+        )
+        return tf.debugging.Assert(False, [tf.where(sizes[row] == 0, empty, too_long)])
+
+    with tf.control_dependencies([tf.cond(tf.reduce_any(wrong), refuse, tf.no_op)]):
+        return tf.RaggedTensor.from_tensor(feature, lengths=sizes)

@@ -1,0 +1,1 @@
+"""The tokenized corpus that the denoisers of a mixture share, and its cache."""

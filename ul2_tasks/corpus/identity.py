@@ -1,0 +1,112 @@
+"""States what a source reads, in words that are equal only where the same documents are read.
+
+A cache must never be taken for one of other documents. So a source that cannot state what it reads equals only itself.
+
+Caches, exports and the fingerprints of iterators store these words. So they hold no name of a module of this package, and
+what they say of a source must not change.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+
+import seqio
+import tensorflow as tf
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+# The ids of these mean what their class and size say, and `special_ids.vocabulary_identity` states both.
+_PLAIN_VOCABULARIES = (seqio.ByteVocabulary, seqio.PassThroughVocabulary, seqio.FullCodepointVocabulary)
+
+
+def source_identity(source: seqio.DataSource) -> str | None:
+    """What a source reads, in words that are the same in each process; None where that cannot be stated.
+
+    The words are the source's attribute `identity`. A source without one is described by its `repr`, its functions, and the
+    sources that it reads. A function is described by its module and name, if it can be found by them: it is at the top of a
+    module that can be imported. A lambda cannot be described, nor a function within another one or in the program itself,
+    whose module is `__main__` in every program, nor a source whose `repr` has an address in it.
+
+    >>> from ul2_tasks import open_source
+    >>> source_identity(open_source("corpus/*.jsonl", validation=0.1))
+    "HashSplit(FileSource({'train': 'corpus/*.jsonl'}), 0.1)"
+    """
+    if (identity := getattr(source, "identity", None)) is not None:
+        return identity
+    inner = [value for value in vars(source).values() if isinstance(value, seqio.DataSource) or callable(value)]
+    if type(source) is seqio.TfdsDataSource:  # its repr does not say what its splits are
+        inner.append(repr(source.tfds_dataset))
+    try:
+        _name(type(source))
+        words = _plain(repr(source))
+        return "; ".join([words, *(more for more in map(_described, inner) if more not in words)])
+    except _CannotTellError:
+        return None
+
+
+def describe_source(source: seqio.DataSource) -> str:
+    """A source in words for people: its `repr`, or only its class where the `repr` has an address in it."""
+    return type(source).__name__ if _ADDRESS.search(repr(source)) else repr(source)
+
+
+def cannot_tell(source: seqio.DataSource) -> str:
+    """The sentences for users on why a source without identity equals no other one, and on what to do."""
+    return (
+        f"{describe_source(source)} cannot tell what it reads, and so counts as another source than any other: it is of a"
+        " lambda, of a function within another one or in a notebook or program, or its repr is an address. Put its function at"
+        " the top of a module and import that, or give the documents as MemoryDataSource(lambda: texts, validation=0.01), which"
+        " tells by their content"
+    )
+
+
+def vocabulary_tells(vocabulary: seqio.Vocabulary) -> bool:
+    """Whether `special_ids.vocabulary_identity` states all that a vocabulary's ids mean."""
+    tells = hasattr(vocabulary, "identity") or isinstance(vocabulary, seqio.SentencePieceVocabulary)
+    return tells or type(vocabulary) in _PLAIN_VOCABULARIES
+
+
+class _CannotTellError(Exception):
+    """A value, or another one within it, cannot be described."""
+
+
+def _described(value: object) -> str:
+    """A value in words that are the same in each process. Raises a _CannotTellError where there are none."""
+    if isinstance(value, seqio.DataSource):
+        identity = source_identity(value)
+        if identity is None:
+            raise _CannotTellError
+        return identity
+    if value is None or isinstance(value, bool | int | float | str | bytes | os.PathLike | tf.DType):
+        return _plain(repr(value))
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}({', '.join(map(_described, value))})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_described(key)}: {_described(item)}' for key, item in value.items())}}}"
+    if isinstance(value, functools.partial):
+        return f"partial({_described(value.func)}, {_described(value.args)}, {_described(value.keywords)})"
+    if getattr(value, "__module__", None) == seqio.dataset_providers.__name__ and hasattr(value, "__closure__"):
+        # SeqIO's sources of files read with a function within another one. What it closes over says how it reads.
+        return f"{value.__qualname__}({', '.join(_described(cell.cell_contents) for cell in value.__closure__ or ())})"
+    if callable(value):
+        return _name(value)
+    raise _CannotTellError
+
+
+def _plain(words: str) -> str:
+    if _ADDRESS.search(words):
+        raise _CannotTellError
+    return words
+
+
+def _name(function: Callable) -> str:
+    """The module and name of a function or class, by which pickle would find it. Raises a _CannotTellError where it would not."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not function or module == "__main__":
+        raise _CannotTellError
+    return f"{module}.{name}"

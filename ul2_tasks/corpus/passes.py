@@ -1,0 +1,89 @@
+"""Passes over a corpus, one after the other, until one of them gives nothing.
+
+Where no document is long enough for an example, tf.data would begin one pass after the other, for ever, to find an element. So
+a mark is put at the end of each pass. When it comes, an error is raised unless the pass held what can be an example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from ul2_tasks.corpus import cache
+from ul2_tasks.graphs import no_autograph
+
+Documents = Mapping[str, tf.Tensor | tf.RaggedTensor]
+NO_EXAMPLE = "no example can be made of"  # how the error begins
+
+
+@no_autograph
+def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, fewest_tokens: int, is_whole: bool) -> tf.data.Dataset:
+    """Repeats the documents.
+
+    Args:
+        documents: of {"targets": [tokens], "document": string scalar, see `cache.document_name`}; or of batches,
+            {"targets": RaggedTensor [documents, tokens]}.
+        num_epochs: how often; None for ever.
+        name: the corpus and split, for the error.
+        fewest_tokens: a document of fewer tokens makes no example.
+        is_whole: whether these are all documents. Otherwise they are the documents of one host among several, which may give
+            nothing in a finite number of epochs.
+
+    Returns:
+        A dataset as `documents`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: while iterating, at the end of a pass in which no document was long enough. In a finite
+            number of epochs a pass without any document is no error.
+    """
+    if num_epochs is not None and not is_whole:
+        return documents.repeat(num_epochs)
+
+    def refuse(held: tf.Tensor) -> tf.Operation:
+        counts = tf.strings.format("{} documents, {} tokens, {} records skipped", tuple(tf.unstack(held)[:3]))
+        message = (
+            f"{NO_EXAMPLE} {name}, of which a pass held ",
+            counts,
+            f". It takes a document of at least {fewest_tokens} tokens; look at the source and its text_key with `ul2 doctor`",
+        )
+        return tf.debugging.Assert(False, [tf.strings.join(message)])
+
+    def count(held: tf.Tensor, document: Documents) -> tuple[tf.Tensor, Documents]:
+        """Adds a document to what the pass held, [4] int64: documents, tokens, records skipped, documents that make an example."""
+        counted = held + _counts(document, fewest_tokens)
+        is_end = _is_end(document)
+        may_go_on = (counted[3] > 0) | ((counted[0] == 0) & (num_epochs is not None))
+        with tf.control_dependencies([tf.cond(~is_end | may_go_on, tf.no_op, lambda: refuse(counted))]):
+            return tf.where(is_end, tf.zeros_like(held), counted), document
+
+    passes = documents.concatenate(_end(documents)).repeat(num_epochs)
+    return passes.scan(tf.zeros([4], tf.int64), count).filter(lambda document: ~_is_end(document))
+
+
+def _end(documents: tf.data.Dataset) -> tf.data.Dataset:
+    """A dataset of one element that is no document: a batch of none, or a document without a name."""
+    spec = documents.element_spec["targets"]
+    if not isinstance(spec, tf.RaggedTensorSpec):
+        return tf.data.Dataset.from_tensors({"targets": tf.zeros([0], spec.dtype), "document": ""})
+    no_splits = tf.zeros([1], spec.row_splits_dtype)
+    return tf.data.Dataset.from_tensors({"targets": tf.RaggedTensor.from_row_splits(tf.zeros([0], spec.dtype), no_splits)})
+
+
+def _is_end(document: Documents) -> tf.Tensor:
+    tokens = document["targets"]
+    return tokens.nrows() == 0 if isinstance(tokens, tf.RaggedTensor) else document["document"] == ""
+
+
+def _counts(document: Documents, fewest_tokens: int) -> tf.Tensor:
+    tokens = document["targets"]
+    if isinstance(tokens, tf.RaggedTensor):
+        lengths = tokens.row_lengths()
+        long_enough = tf.math.count_nonzero(lengths >= fewest_tokens)
+        return tf.stack([tf.size(lengths, tf.int64), tf.reduce_sum(lengths), 0, long_enough])
+    length = tf.size(tokens, tf.int64)
+    is_end, is_skipped = _is_end(document), tf.strings.regex_full_match(document["document"], f"{cache.SKIPPED}/.*")
+    is_document = ~(is_end | is_skipped)
+    return tf.stack(
+        [tf.cast(is_document, tf.int64), length, tf.cast(is_skipped, tf.int64), tf.cast(length >= fewest_tokens, tf.int64)]
+    )

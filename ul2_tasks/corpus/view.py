@@ -1,0 +1,167 @@
+"""The task of a corpus, and the view through which each denoiser of a mixture reads it in an order of its own."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.cache import CorpusConfiguration
+from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
+from ul2_tasks.corpus.tokenization import read_text, tokenize
+from ul2_tasks.vocabulary.special_ids import text_vocabulary
+
+
+class CorpusTask(seqio.Task):
+    """The task `NAME_corpus` of `register`: records to texts to tokens, which a cache keeps.
+
+    Attributes:
+        configuration: how that is done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: seqio.DataSource,
+        output_features: Mapping[str, seqio.Feature],
+        *,
+        configuration: CorpusConfiguration,
+    ):
+        super().__init__(
+            name,
+            source,
+            output_features,
+            preprocessors=[
+                functools.partial(read_text, configuration=configuration, source=source),
+                functools.partial(tokenize, special_tokens=configuration.special_tokens),
+                seqio.CacheDatasetPlaceholder(),
+            ],
+            shuffle_buffer_size=None if source.performs_internal_shuffling else seqio.SHUFFLE_BUFFER_SIZE,
+        )
+        self.configuration = configuration
+
+
+class CorpusView(seqio.DataSource):
+    """A source that reads a tokenized corpus in an order of its own.
+
+    SeqIO hands one seed to all tasks of a mixture, so that five stock tasks read the same documents in the same order. Here the
+    seed of the order is salted. The corpus is cached, not this view, so all denoisers share one cache.
+
+    Args:
+        corpus: what is read.
+        salt: another order for each; the name of the denoiser.
+        use_cached: whether the cache of the corpus is read.
+    """
+
+    def __init__(self, corpus: CorpusTask, salt: str, use_cached: bool = False):
+        super().__init__(splits=(), caching_permitted=False)
+        self._corpus = corpus
+        self._salt = salt
+        self._use_cached = use_cached
+
+    def __repr__(self) -> str:
+        return f"CorpusView({self._corpus.name!r}, salt={self._salt!r}, use_cached={self._use_cached})"
+
+    @property
+    def corpus(self) -> CorpusTask:
+        return self._corpus
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return self._corpus.splits
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return True
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return self._corpus.source.list_shards(split)
+
+    def num_input_examples(self, split: str) -> int | None:
+        return self._corpus.num_input_examples(split)
+
+    def cached(self) -> CorpusView:
+        """The same view over the corpus's cache."""
+        return CorpusView(self._corpus, self._salt, use_cached=True)
+
+    def cache_identity(self, split: str) -> str:
+        """See `cache.identity`."""
+        return cache.identity(self._cache_dir(), split)
+
+    def _cache_dir(self) -> str:
+        if not self._corpus.cache_dir:
+            raise ValueError(
+                f"use_cached: {self._corpus.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it"
+                " with `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
+                " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
+            )
+        return self._corpus.cache_dir
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused_kwargs,
+    ) -> tf.data.Dataset:
+        """Reads the documents; see `seqio.DataSource.get_dataset`.
+
+        Returns:
+            A dataset of documents {"targets": [tokens] int32, ..}; from a cache, of batches of them, see `cache.read`.
+
+        Raises:
+            ValueError: there is no document in the split. Or the cache is asked for, and it is in none of SeqIO's cache
+                directories, which are named; it is that of another corpus or vocabulary; or it is not whole.
+        """
+        seed = salted(seed, self._salt)
+        if not self._use_cached:
+            if self._corpus.source.num_input_examples(split) == 0:
+                raise ValueError(
+                    f"{self._corpus.name!r} has no document in split {split!r}; name another, or change how it is split"
+                )
+            return self._corpus.get_dataset(
+                split=split, shuffle=shuffle, seed=seed, shard_info=shard_info, trim_output_features=False, try_in_mem_cache=False
+            )
+        return cache.read(
+            self._cache_dir(),
+            self._corpus.name,
+            corpus_settings(self._corpus),
+            split=split,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+        )
+
+
+def corpus_settings(corpus: CorpusTask) -> dict[str, str]:
+    """Describes all that decides the tokens of a corpus; see `cache.settings`.
+
+    Raises:
+        ValueError: its source or its vocabulary cannot tell what it is, so that a cache or an export of it could be another's.
+    """
+    vocabulary = corpus.output_features["targets"].vocabulary
+    identity = source_identity(corpus.source)
+    if identity is None:
+        raise ValueError(f"{corpus.name!r} can have no cache and no export, which could be another's: {cannot_tell(corpus.source)}")
+    if not vocabulary_tells(vocabulary):
+        raise ValueError(
+            f"{corpus.name!r} can have no cache and no export, which could be another's: {vocabulary!r} cannot tell what its ids"
+            " mean; give a vocabulary of open_vocabulary, or give its class an attribute `identity`, a text that tells it"
+        )
+    return cache.settings(vocabulary, identity, corpus.configuration)
+
+
+def text_tokenizer(corpus: CorpusTask) -> seqio.Vocabulary:
+    """The vocabulary with which a corpus tokenizes its text; see `special_ids.text_vocabulary`."""
+    vocabulary = corpus.output_features["targets"].vocabulary
+    return text_vocabulary(vocabulary, corpus.configuration.special_tokens.ids(vocabulary))
+
+
+def salted(seed: int | None, salt: str) -> int | None:
+    """Another seed for each salt, the same in every process. None, for no seed, stays None."""
+    return None if seed is None else zlib.crc32(f"{salt}/{int(seed)}".encode())

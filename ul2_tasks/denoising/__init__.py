@@ -1,0 +1,1 @@
+"""The objective: from chunks of tokens to inputs and targets."""

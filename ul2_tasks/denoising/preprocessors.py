@@ -1,0 +1,370 @@
+"""The tf.data steps: documents -> blocks of chunks -> corrupted examples.
+
+tf.data costs tens of microseconds per element and per map, whatever the map does. So documents are cut into *blocks*,
+batches of chunks, and one graph corrupts a whole block. `solve` finds the special ids and the length of a chunk, `chunk`
+makes the blocks and `corrupt` the examples. `denoise` is all three, as a preprocessor for a SeqIO task. `prepend_mode` is
+for other tasks, those that a model with modes is fine-tuned on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.denoising.chunking import chunk_documents, chunk_stream, concatenate, marked, sliding_windows, without_marks
+from ul2_tasks.denoising.corruption import corrupt_rows
+from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
+from ul2_tasks.denoising.spans import random_spans
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.vocabulary.by_name import more_sentinels
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, special_tokens, with_id_shift
+
+TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, and few enough for the processor's cache
+
+
+@dataclasses.dataclass(frozen=True)
+class DenoisingConfiguration:
+    """How a task makes examples of documents.
+
+    Attributes:
+        denoiser: what corrupts its chunks.
+        special_tokens: what the user asks for as sentinels and modes.
+        chunk_tokens: the longest chunk that is wanted; None where the budgets alone decide.
+        merge_examples: whether chunks go on across the borders of documents.
+        separate_documents: whether an EOS ends each document when they do.
+        mark_documents: whether examples say where documents begin, which only those that are looked at do.
+    """
+
+    denoiser: Denoiser
+    special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
+    chunk_tokens: int | None = None
+    merge_examples: bool = True
+    separate_documents: bool = False
+    mark_documents: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """What a configuration comes to with one vocabulary and within two budgets.
+
+    Attributes:
+        configuration: what was solved.
+        vocabulary: that of inputs and targets.
+        add_eos: whether inputs, and whether targets, end with an EOS.
+        special: the ids that the denoiser adds.
+        full: the chunk that every chunk is, except at the end of the corpus or of a document.
+    """
+
+    configuration: DenoisingConfiguration
+    vocabulary: seqio.Vocabulary
+    add_eos: tuple[bool, bool]
+    special: SpecialTokens
+    full: Chunk
+
+
+def denoise(
+    dataset: tf.data.Dataset,
+    sequence_length: Mapping[str, int] | None,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    configuration: DenoisingConfiguration,
+) -> tf.data.Dataset:
+    """Makes examples of tokenized documents: `solve`, then `chunk`, then `corrupt`.
+
+    Args:
+        dataset: see `chunk`.
+        sequence_length, output_features: as SeqIO passes them; see `solve`.
+        configuration: of the task.
+
+    Returns:
+        See `corrupt`.
+
+    Raises:
+        ValueError: see `solve` and `chunk`.
+        tf.errors.InvalidArgumentError: see `chunk`.
+    """
+    solution = solve(sequence_length, output_features, configuration)
+    return corrupt(chunk(dataset, solution), solution)
+
+
+@no_autograph
+def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
+    """Splits tokenized documents into blocks of chunks as long as the budgets allow.
+
+    Every token of every document is in exactly one chunk, unless the denoiser's `stride` or `keep_partial` says otherwise.
+    Documents that are joined make full chunks across their borders, and one shorter chunk where the dataset ends. Each of the
+    documents that are kept apart makes full chunks and one shorter one. A document without tokens adds nothing.
+
+    Args:
+        dataset: of {"targets": [tokens] int32}, any length, or of batches of such documents, {"targets": RaggedTensor
+            [documents, tokens] int32}; other features are left behind.
+        solution: of the task's configuration.
+
+    Returns:
+        A dataset of blocks {"tokens": [R, L] int32, "length": [R] int32}, R and L varying, rows padded with 0 at their end; with
+        `mark_documents` also "starts_document": [R, L] bool.
+
+    Raises:
+        ValueError: `separate_documents` where nothing is joined or there is no EOS; a causal denoiser lacks BOS or EOS.
+        tf.errors.InvalidArgumentError: while iterating, on an id that no text may have: padding, a sentinel, a mode.
+    """
+    configuration, special, full = solution.configuration, solution.special, solution.full
+    denoiser, merge_examples, mark_documents = configuration.denoiser, configuration.merge_examples, configuration.mark_documents
+    starts, ends = _document_borders(denoiser, special, solution.vocabulary)
+    if configuration.separate_documents and (not merge_examples or special.eos is None):
+        raise ValueError(
+            f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
+            " set merge_examples=True and use a vocabulary with an EOS, or set separate_documents=False"
+        )
+    is_text = np.array([id not in special.reserved for id in range(solution.vocabulary.vocab_size)])
+
+    def checked(tokens: tf.Tensor) -> tf.Tensor:
+        tokens = tf.cast(tokens, tf.int32)
+        if not mark_documents:
+            return _check_text_ids(tokens, is_text, denoiser)
+        ids = without_marks(tokens)
+        return _check_text_ids(ids, is_text, denoiser) + (tokens - ids)
+
+    def with_marks_apart(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        ids = without_marks(block["tokens"])
+        return {**block, "tokens": ids, "starts_document": block["tokens"] != ids}
+
+    length, stride, keep_partial = full.length, denoiser.stride or full.length, denoiser.keep_partial
+    rows = max(1, TOKENS_PER_BLOCK // length)
+    ends = ends or ([special.eos] if configuration.separate_documents else [])
+    if mark_documents:
+        dataset, starts, ends = marked(dataset, starts, ends), [], []
+    if not merge_examples:
+        blocks = chunk_documents(dataset, length, stride, rows, keep_partial, checked, starts, ends)
+    elif stride < length:
+        blocks = sliding_windows(concatenate(dataset, starts, ends), length, stride, rows, keep_partial, checked)
+    else:
+        blocks = chunk_stream(concatenate(dataset, starts, ends), length, rows, keep_partial, checked)
+    return blocks.map(with_marks_apart) if mark_documents else blocks
+
+
+@no_autograph
+def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
+    """Corrupts blocks of chunks, and gives their examples one by one.
+
+    The noise of a block depends on SeqIO's seed for it (each block of each epoch has another), on the denoiser's name and on
+    the block's tokens. So two denoisers draw different noise from the same tokens, and so do two hosts with the same seed;
+    the same seed over the same documents draws the same noise.
+
+    Args:
+        blocks: what `chunk` made of the same solution; features beside `tokens` and `length` are handed on row by row.
+        solution: of the task's configuration.
+
+    Returns:
+        A dataset of examples {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
+    """
+    denoiser, full = solution.configuration.denoiser, solution.full
+    fewest, most = denoiser.noise_range(full.length)
+    # Then all examples of a block have the same lengths, without padding.
+    equal_lengths = solution.configuration.merge_examples and fewest == most
+
+    @seqio.map_over_dataset(num_seeds=1)
+    def corrupt_block(block: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        block = dict(block)
+        tokens, lengths = block.pop("tokens"), block.pop("length")
+        features = corrupt_chunks(
+            tokens,
+            lengths,
+            _noise_seed(seed, denoiser, tokens),
+            denoiser=denoiser,
+            special=solution.special,
+            max_length=full.length,
+            add_eos=solution.add_eos,
+        )
+        for key, ragged in features.items():
+            if equal_lengths:
+                block[key] = tf.reshape(ragged.flat_values, [tf.size(lengths), -1])
+            else:
+                block[key] = ragged.to_tensor()
+                block[f"{key}_length"] = ragged.row_lengths()
+        return block
+
+    def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        example = dict(example)
+        for key in ("inputs", "targets"):
+            example[key] = example[key][: example.pop(f"{key}_length")]
+        return example
+
+    examples = corrupt_block(with_id_shift(blocks, solution.vocabulary)).unbatch()
+    return examples if equal_lengths else examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+@no_autograph
+def corrupt_chunks(
+    tokens: tf.Tensor,
+    lengths: tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    denoiser: Denoiser,
+    special: SpecialTokens,
+    max_length: int,
+    add_eos: tuple[bool, bool] = (True, True),
+) -> dict[str, tf.RaggedTensor]:
+    """Draws the noise of a block of chunks, and makes their inputs and targets.
+
+    Args:
+        tokens: [R, L] int32, each row's chunk, padded at its end.
+        lengths: [R] int32, the chunks' tokens, at most `max_length`.
+        seed: [2] int32 or int64.
+        denoiser, special: the denoiser, and its special ids.
+        max_length: the longest chunk there can be.
+        add_eos: whether the inputs end with an EOS, and whether the targets do, unless the denoiser's never do.
+
+    Returns:
+        {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
+    """
+    kept, noise = random_spans(denoiser, lengths, max_length, seed)
+    ends = add_eos[0], add_eos[1] and denoiser.targets_end_in_eos
+    return corrupt_rows(
+        tokens,
+        kept,
+        noise,
+        sentinels=special.sentinels if denoiser.sentinel else (),
+        mode=special.mode,
+        eos=tuple([special.eos] if end else [] for end in ends),
+    )
+
+
+@no_autograph
+def prepend_mode(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    *,
+    mode: str,
+    modes: Mapping[str, Mode] | None = None,
+) -> tf.data.Dataset:
+    """Puts a mode before the inputs of any task, as in pre-training, so that a model is fine-tuned or used in that mode.
+
+    It stands among a task's preprocessors after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then
+    counts the mode in the budget.
+
+    Args:
+        dataset: of {"inputs": [tokens] of an integer dtype, ..}, tokenized; other features are kept as they are.
+        output_features: `inputs` and others, as SeqIO passes them.
+        mode: the mode's name, as the denoisers have it.
+        modes: see `special_ids.special_tokens`; as for `register`.
+
+    Raises:
+        ValueError: there are no tokenized inputs; the vocabulary has no such mode.
+    """
+    for present, where in ((output_features, "the task's output_features"), (dataset.element_spec, "its examples")):
+        if "inputs" not in present:
+            raise ValueError(f"a mode goes before the inputs, but {where} are {sorted(present)}; name the feature inputs")
+    spec = dataset.element_spec["inputs"]
+    if not spec.dtype.is_integer or spec.shape.rank != 1:
+        raise ValueError(f"a mode goes before [tokens] of integers, got inputs of {spec}; put prepend_mode after tokenize")
+    ids = special_tokens(output_features["inputs"].vocabulary, mode, sentinels=(), modes=modes).mode
+
+    def prepend(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {**example, "inputs": tf.concat([tf.constant(ids, spec.dtype), example["inputs"]], axis=0)}
+
+    prepended = dataset.map(prepend, num_parallel_calls=tf.data.AUTOTUNE)
+    return with_id_shift(prepended, output_features["inputs"].vocabulary)
+
+
+def solve(
+    sequence_length: Mapping[str, int] | None,
+    output_features: Mapping[str, seqio.Feature],
+    configuration: DenoisingConfiguration,
+) -> Solution:
+    """Finds the ids that a denoiser adds, and the longest chunk whose inputs and targets fit their budgets.
+
+    Args:
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        output_features: `inputs` and `targets`, of one vocabulary, which this opens.
+        configuration: of the task.
+
+    Raises:
+        ValueError: inputs or targets are missing, have different vocabularies, want an EOS where there is none, or could be
+            empty; and see `lengths.chunk_length` and `special_ids.special_tokens`.
+    """
+    missing = {"inputs", "targets"} - set(output_features)
+    if missing:
+        raise ValueError(f"output_features are {sorted(output_features)}, expected inputs and targets; {sorted(missing)} missing")
+    vocabularies = [output_features[key].vocabulary for key in ("inputs", "targets")]
+    if vocabularies[0] is not vocabularies[1] and vocabularies[0] != vocabularies[1]:
+        raise ValueError(f"inputs and targets must have one vocabulary, got {vocabularies[0]} and {vocabularies[1]}")
+    denoiser, request = configuration.denoiser, configuration.special_tokens
+    special = request.tokens(vocabularies[0], denoiser.mode)
+    add_eos = output_features["inputs"].add_eos, output_features["targets"].add_eos
+    if any(add_eos) and special.eos is None:
+        raise ValueError(f"{vocabularies[0]} has no EOS, but the features ask for one; set seqio.Feature(add_eos=False)")
+    if example_lengths(denoiser, 1, len(special.mode), add_eos)[0] == 0:
+        raise ValueError(
+            f"denoiser {denoiser.name!r} would make empty inputs of a one-token document, and SeqIO's packing mis-pairs those with"
+            " targets; give it a mode or a sentinel, or set seqio.Feature(add_eos=True) for the inputs"
+        )
+    full = chunk_length(
+        denoiser,
+        sequence_length,
+        mode_tokens=len(special.mode),
+        num_sentinels=len(special.sentinels),
+        chunk_tokens=configuration.chunk_tokens,
+        add_eos=add_eos,
+        more_sentinels=functools.partial(more_sentinels, vocabularies[0], special, request.sentinels),
+    )
+    return Solution(configuration, vocabularies[0], add_eos, special, full)
+
+
+def fewest_tokens(solution: Solution) -> int:
+    """The tokens without which a document makes no example, however often it is read.
+
+    One is enough, except where documents are kept apart and only full windows of them are kept.
+    """
+    denoiser = solution.configuration.denoiser
+    if solution.configuration.merge_examples or denoiser.keep_partial:
+        return 1
+    starts, ends = _document_borders(denoiser, solution.special, solution.vocabulary)
+    return max(1, solution.full.length - len(starts) - len(ends))
+
+
+def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
+    """The ids that the denoiser puts before and after each document."""
+    if denoiser.documents_end_in_eos and special.eos is None:
+        raise ValueError(f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none")
+    bos = vocabulary.bos_id if denoiser.bos else None
+    if denoiser.bos and (bos is None or bos < 0 or bos in special.reserved):
+        raise ValueError(
+            f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {bos}; set bos=False"
+        )
+    return [bos] if denoiser.bos else [], [special.eos] if denoiser.documents_end_in_eos else []
+
+
+def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) -> tf.Tensor:
+    """Returns `tokens`, [N] int32, or fails if one of them is no id of text by `is_text`, [vocabulary size] bool."""
+    first, last = np.flatnonzero(is_text)[[0, -1]]
+    message = (
+        f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
+        f" {len(is_text)} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it."
+        " The ids:"
+    )
+
+    def refuse() -> tf.Operation:  # finds the ids only now: it costs more than to see that there are none
+        in_range = (tokens >= first) & (tokens <= last)
+        valid = in_range & tf.gather(tf.constant(is_text), tf.where(in_range, tokens, first))
+        return tf.debugging.Assert(False, [message, tf.boolean_mask(tokens, ~valid)])
+
+    valid = (tf.reduce_min(tokens) >= first) & (tf.reduce_max(tokens) <= last)
+    if not is_text[first : last + 1].all():  # special ids stand among those of text
+        valid = tf.cond(valid, lambda: tf.reduce_all(tf.gather(tf.constant(is_text), tokens)), lambda: False)
+    with tf.control_dependencies([tf.cond(valid, tf.no_op, refuse)]):
+        return tf.identity(tokens)
+
+
+def _noise_seed(seed: tf.Tensor, denoiser: Denoiser, tokens: tf.Tensor) -> tf.Tensor:
+    """[2] int64. SeqIO gives one seed to all tasks of a mixture and to all hosts, so the denoiser and the tokens salt it."""
+    content = tf.bitcast(tf.fingerprint(tf.reshape(tokens, [1, -1]))[0], tf.int64)
+    seed = tf.random.fold_in(seed, tf.constant(zlib.crc32(denoiser.name.encode()), tf.int64), alg="philox")
+    return tf.random.fold_in(seed, content, alg="philox")

@@ -1,0 +1,1 @@
+"""Examples as files."""

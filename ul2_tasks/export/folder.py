@@ -1,0 +1,136 @@
+"""The folder of an export: its manifest, whether it is whole, and how it is read. `export` writes it.
+
+    FOLDER/train-00000-of-00008.parquet ..    a file for each shard
+    FOLDER/_manifest.json                     tools that read a folder of Parquet files skip names that begin with "_"
+
+In schema 1 the manifest was `manifest.json`, an example had no task, and examples were counted by denoiser. Exports of schema 1
+are read, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+
+from ul2_tasks.examples import DENOISER, TASK, TOKEN_FEATURES
+from ul2_tasks.export.formats import Examples, open_format
+from ul2_tasks.jobs.manifest import altered, differences, faults, load, load_manifest, missing_or_resized, names_in, place
+from ul2_tasks.jobs.shards import unfinished
+
+SCHEMA_VERSION = 2
+MANIFEST = "_manifest.json"
+_OLD_MANIFEST = "manifest.json"  # of schema 1. The manifest of a cache has the same name, but no list "shards".
+_COUNTED_BY = {1: DENOISER, SCHEMA_VERSION: TASK}
+COUNTED = ("examples", *(f"{key}_tokens" for key in TOKEN_FEATURES))
+_MEND = "delete what is wrong, and run the same export again, which writes what is missing"
+
+
+def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, np.ndarray | str]]:
+    """The examples of an export, shard by shard, in the order in which they were written.
+
+    Args:
+        folder: of the export, as given to `write_examples`.
+        verify: whether the SHA-256 of each shard is compared before its first example is given, so that each shard is read
+            twice. Sizes and counts are always compared.
+
+    Returns:
+        An iterator of {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}. The manifest says under "ids"
+        what the ids mean. The denoiser is "" where the task has none, and the task is "" in exports of schema 1.
+
+    Raises:
+        ValueError: the folder has no finished export. Or a shard, which is named, is missing, truncated, altered or not in the
+            manifest, or has other counts than the manifest.
+        ImportError: the format needs a package that is not installed.
+    """
+    manifest = read_manifest(folder)
+    wrong = list(missing_or_resized(folder, manifest["shards"], _present(folder, manifest)))
+    if wrong:
+        raise ValueError(f"the export {folder} is not as its {MANIFEST} has it: {'; '.join(wrong)}; {_MEND}")
+    return _read(folder, manifest, open_format(manifest["arguments"]["format"]).read, verify)
+
+
+def verify(folder: str) -> Iterator[str]:
+    """Reads an export again. Gives a sentence for each shard that is missing, truncated or altered, or not in the manifest."""
+    manifest = read_manifest(folder)
+    yield from faults(folder, manifest["shards"], _present(folder, manifest))
+
+
+def is_export(folder: str) -> bool:
+    """Whether a folder has a complete export."""
+    return manifest_path(folder) is not None
+
+
+def manifest_path(folder: str) -> str | None:
+    """The path of an export's manifest; None if there is no manifest, or only that of a cache."""
+    new, old = place(folder, MANIFEST), place(folder, _OLD_MANIFEST)
+    if tf.io.gfile.exists(new):
+        return new
+    return old if tf.io.gfile.exists(old) and "shards" in load(old) else None
+
+
+def read_manifest(folder: str) -> dict:
+    """The manifest of an export, as JSON has it.
+
+    * "arguments": those of `write_examples`.
+    * "pipeline": what made the examples. The vocabulary and source of each corpus; the denoiser, rate, mode and full chunk of
+      each task.
+    * "ids": what the ids mean. The ids of sentinels, modes, EOS and padding, and how many ids there are.
+    * "shards": for each file, in order, "file", "bytes", "sha256", "examples", "inputs_tokens", "targets_tokens", and under
+      "tasks" the last three for each task.
+    * "totals": the sums over the shards.
+
+    Raises:
+        ValueError: there is no such folder; or it has no manifest; or the manifest has a schema that this version of the package
+            cannot read.
+    """
+    if not tf.io.gfile.isdir(folder):
+        raise ValueError(f"there is no folder {folder!r}; expected one that `ul2 export` wrote")
+    path = manifest_path(folder)
+    if path is None:
+        raise ValueError(unfinished(folder) or f"{folder} has no {MANIFEST}: no export wrote it")
+    return load_manifest(path, tuple(_COUNTED_BY), "export again")
+
+
+def count(examples: Examples, counts: dict[str, dict[str, int]], by: str = TASK) -> None:
+    """Adds examples to the counts of their tasks, or (`by=DENOISER`) of their denoisers."""
+    for name in np.unique(examples.names[by]):
+        own, is_own = counts.setdefault(str(name), dict.fromkeys(COUNTED, 0)), examples.names[by] == name
+        own["examples"] += int(is_own.sum())
+        for key in TOKEN_FEATURES:
+            own[f"{key}_tokens"] += int(examples.lengths[key][is_own].sum())
+
+
+def no_counts(names: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Counts of 0, for tasks or denoisers of these names."""
+    return {name: dict.fromkeys(COUNTED, 0) for name in names}
+
+
+def _read(
+    folder: str, manifest: Mapping, read: Callable[[str], Iterator[Examples]], verify: bool
+) -> Iterator[dict[str, np.ndarray | str]]:
+    by = _COUNTED_BY[manifest["schema_version"]]
+    for shard in manifest["shards"]:
+        if verify and (sentence := altered(folder, shard)):
+            raise ValueError(f"{folder}: {sentence}; {_MEND}")
+        counts = no_counts(shard[f"{by}s"])
+        for examples in _readable(read(place(folder, shard["file"])), f"{folder}: {shard['file']}"):
+            count(examples, counts, by)
+            yield from examples
+        changes = "; ".join(differences(shard[f"{by}s"], counts))
+        if changes:
+            raise ValueError(f"{folder}: {shard['file']} has other counts than the manifest: {changes}; {_MEND}")
+
+
+def _readable(batches: Iterator[Examples], where: str) -> Iterator[Examples]:
+    """The same examples. Whatever the format's reader raises becomes a ValueError that names the file."""
+    try:
+        yield from batches
+    except (OSError, RuntimeError, ValueError, LookupError, pa.ArrowException, tf.errors.OpError) as error:
+        raise ValueError(f"{where} cannot be read: {type(error).__name__}: {error}; {_MEND}") from error
+
+
+def _present(folder: str, manifest: Mapping) -> set[str]:
+    return {name for name in names_in(folder) if name.endswith(f".{manifest['arguments']['format']}")}

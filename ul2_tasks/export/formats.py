@@ -1,0 +1,230 @@
+"""Files of examples: TFRecord, Parquet, JSON Lines and ArrayRecord, written and read some examples at a time.
+
+An example has its features, `inputs` and `targets`, and two names: that of its `denoiser` and that of its `task`. TFRecord and
+ArrayRecord hold it as a serialized tf.train.Example, Parquet as a row, JSON Lines as an object. No format pads. The same
+examples always give the same bytes. (Exports of schema 1 have no task; it is read as "".)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow as tf
+
+from ul2_tasks.examples import DENOISER, EXAMPLE, NO_TOKEN, TASK, TOKEN_FEATURES
+from ul2_tasks.sources.files import open_file
+
+NAMES = (DENOISER, TASK)
+TOKENS_PER_ROW_GROUP = 1 << 22  # of a Parquet file: 16 MB before compression, which is the most that is held in memory
+_EXAMPLES_AT_A_TIME = 128  # when a file is read
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """N examples, one after the other.
+
+    Attributes:
+        ids: [tokens] for each feature, the values of all examples, of the feature's type.
+        lengths: [N] int for each feature of tokens, the tokens of each example.
+        names: [N] str for `denoiser` and for `task`. The denoiser is "" where the task has none.
+    """
+
+    ids: Mapping[str, np.ndarray]
+    lengths: Mapping[str, np.ndarray]
+    names: Mapping[str, np.ndarray]
+
+    @classmethod
+    def from_padded(cls, batch: Mapping[str, np.ndarray], id_shift: int = 0) -> Examples:
+        """The examples of a batch that SeqIO's pipelines made, with the tokenizer's own ids.
+
+        Args:
+            batch: [N, T] for each feature, padded with `NO_TOKEN`, and [N] bytes for each name.
+            id_shift: how much higher the batch's ids are than the tokenizer's, see `special_ids.id_shift`.
+
+        Raises:
+            ValueError: an example has padding among its tokens, for which the tokenizer has no id.
+        """
+        is_token = {key: batch[key] != NO_TOKEN for key in TOKEN_FEATURES}
+        ids = {key: batch[key][is_token[feature.per_token_of]] for key, feature in EXAMPLE.items()}
+        for key in TOKEN_FEATURES:
+            ids[key] = ids[key] - np.int32(id_shift)
+            if (ids[key] < 0).any():
+                tasks = sorted({name.decode() for name in batch[TASK][((batch[key] < id_shift) & is_token[key]).any(axis=1)]})
+                raise ValueError(f"{key} of {tasks} have SeqIO's padding, id 0, among their tokens; leave it out of the examples")
+        return cls(
+            ids=ids,
+            lengths={key: is_token[key].sum(axis=1) for key in TOKEN_FEATURES},
+            names={key: np.char.decode(batch[key].astype(bytes), "utf-8") for key in NAMES},
+        )
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray | str]]:
+        """Each example: {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}."""
+        rows = (np.split(self.ids[key], np.cumsum(self.lengths[feature.per_token_of])[:-1]) for key, feature in EXAMPLE.items())
+        for example in zip(*rows, *(self.names[key].tolist() for key in NAMES)):
+            yield dict(zip((*EXAMPLE, *NAMES), example))
+
+    def __len__(self) -> int:
+        return len(self.names[TASK])
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How examples are written to a local file, and read from a file on any file system."""
+
+    write: Callable[[str, Iterable[Examples]], None]
+    read: Callable[[str], Iterator[Examples]]
+
+
+def open_format(name: str) -> Format:
+    """The format of this name. The names of its files end with the same name.
+
+    Raises:
+        ValueError: there is no such format.
+        ImportError: the format needs a package that is not installed.
+    """
+    if name not in FORMATS:
+        raise ValueError(f"the format is {name!r}, expected one of {sorted(FORMATS)}")
+    if name == "arrayrecord":
+        _array_record()
+    return FORMATS[name]
+
+
+def _write_tfrecord(path: str, batches: Iterable[Examples]) -> None:
+    with tf.io.TFRecordWriter(path) as writer:
+        for batch in batches:
+            for example in batch:
+                writer.write(_serialize(example))
+
+
+def _read_tfrecord(path: str) -> Iterator[Examples]:
+    for records in tf.data.TFRecordDataset(path).batch(_EXAMPLES_AT_A_TIME):
+        yield _parse(records)
+
+
+def _write_array_record(path: str, batches: Iterable[Examples]) -> None:
+    # Groups of one record, as random access needs and as TFDS writes them.
+    try:
+        with contextlib.closing(_array_record().ArrayRecordWriter(path, "group_size:1")) as writer:
+            for batch in batches:
+                for example in batch:
+                    writer.write(_serialize(example))
+    except RuntimeError as error:  # raised by its C++ code if a file cannot be written
+        raise OSError(str(error)) from error
+
+
+def _read_array_record(path: str) -> Iterator[Examples]:
+    with _local_copy(path) as local, contextlib.closing(_array_record().ArrayRecordReader(local)) as reader:
+        count = reader.num_records()
+        for start in range(0, count, _EXAMPLES_AT_A_TIME):
+            yield _parse(tf.constant(reader.read(start, min(start + _EXAMPLES_AT_A_TIME, count)), tf.string))
+
+
+def _write_parquet(path: str, batches: Iterable[Examples]) -> None:
+    lists = ((key, pa.list_(pa.from_numpy_dtype(feature.dtype))) for key, feature in EXAMPLE.items())
+    schema = pa.schema([*lists, *((key, pa.string()) for key in NAMES)])
+    with pq.ParquetWriter(path, schema) as writer:
+        held: list[pa.RecordBatch] = []
+        tokens = 0
+
+        def write_row_group() -> None:
+            table = pa.Table.from_batches(held, schema)
+            writer.write_table(table, row_group_size=max(1, len(table)))
+
+        for batch in batches:
+            columns = [*(_list_array(batch, key) for key in EXAMPLE), *(pa.array(batch.names[key]) for key in NAMES)]
+            held.append(pa.record_batch(columns, schema=schema))
+            tokens += sum(len(batch.ids[key]) for key in TOKEN_FEATURES)
+            if tokens >= TOKENS_PER_ROW_GROUP:
+                write_row_group()
+                held, tokens = [], 0
+        if held:
+            write_row_group()
+
+
+def _read_parquet(path: str) -> Iterator[Examples]:
+    with open_file(path) as file:
+        for batch in pq.ParquetFile(file).iter_batches(batch_size=_EXAMPLES_AT_A_TIME):
+            columns = {key: batch.column(key) for key in EXAMPLE}
+            none = [""] * len(batch)
+            yield Examples(
+                # Copies, because readers expect arrays that can be written to.
+                ids={key: np.array(column.flatten(), EXAMPLE[key].dtype) for key, column in columns.items()},
+                lengths={key: np.array(columns[key].value_lengths(), np.int64) for key in TOKEN_FEATURES},
+                names={
+                    key: np.array(batch.column(key).to_pylist() if key in batch.schema.names else none, np.str_) for key in NAMES
+                },
+            )
+
+
+def _write_jsonl(path: str, batches: Iterable[Examples]) -> None:
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for batch in batches:
+            for example in batch:
+                row = {key: example[key].tolist() for key in EXAMPLE} | {key: example[key] for key in NAMES}
+                file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _read_jsonl(path: str) -> Iterator[Examples]:
+    with open_file(path) as file:
+        for line in file:
+            row = json.loads(line)
+            ids = {key: np.array(row[key], feature.dtype) for key, feature in EXAMPLE.items()}
+            names = {key: np.array([row.get(key, "")]) for key in NAMES}
+            yield Examples(ids, {key: np.array([len(ids[key])]) for key in TOKEN_FEATURES}, names)
+
+
+def _list_array(batch: Examples, key: str) -> pa.ListArray:
+    starts = np.concatenate([[0], np.cumsum(batch.lengths[EXAMPLE[key].per_token_of])]).astype(np.int32)
+    return pa.ListArray.from_arrays(starts, batch.ids[key])
+
+
+def _serialize(example: Mapping[str, np.ndarray | str]) -> bytes:
+    features = {key: tf.train.Feature(int64_list=tf.train.Int64List(value=example[key].tolist())) for key in EXAMPLE}
+    features |= {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[example[key].encode()])) for key in NAMES}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+
+
+def _parse(records: tf.Tensor) -> Examples:
+    """The examples of serialized tf.train.Examples, [N] string."""
+    ragged = {key: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for key in EXAMPLE}
+    parsed = tf.io.parse_example(records, ragged | {key: tf.io.FixedLenFeature([], tf.string, "") for key in NAMES})
+    return Examples(
+        ids={key: parsed[key].flat_values.numpy().astype(feature.dtype) for key, feature in EXAMPLE.items()},
+        lengths={key: parsed[key].row_lengths().numpy() for key in TOKEN_FEATURES},
+        names={key: np.array([name.decode() for name in parsed[key].numpy()], np.str_) for key in NAMES},
+    )
+
+
+@contextlib.contextmanager
+def _local_copy(path: str) -> Iterator[str]:
+    if "://" not in path:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, os.path.basename(path))
+        tf.io.gfile.copy(path, local)
+        yield local
+
+
+def _array_record():
+    try:
+        from array_record.python import array_record_module
+    except ImportError as error:
+        raise ImportError(f"the format 'arrayrecord' needs the package array_record ({error}); pip install array_record") from error
+    return array_record_module
+
+
+FORMATS = {
+    "tfrecord": Format(_write_tfrecord, _read_tfrecord),
+    "parquet": Format(_write_parquet, _read_parquet),
+    "jsonl": Format(_write_jsonl, _read_jsonl),
+    "arrayrecord": Format(_write_array_record, _read_array_record),
+}

@@ -1,0 +1,185 @@
+"""What an export is: its arguments, the pipeline that makes its examples, and its files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.corpus.view import CorpusView, corpus_settings
+from ul2_tasks.export.formats import NAMES, open_format
+from ul2_tasks.jobs.manifest import absolute, place
+from ul2_tasks.jobs.shards import JobShard
+from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+RECORDS = "_parts"  # earlier versions used this name, too
+_MEANING = (
+    "All ids in the files and here are the tokenizer's own, from 0 to vocabulary_size - 1. SeqIO's ids of this vocabulary are"
+    " id_shift higher; the descriptions under pipeline count in those.",
+    "Inputs are the ids of the task's mode, then the text, in which a sentinel stands for each noise span. Targets are each span's"
+    " sentinel and then its tokens. Sentinels are used in the order of sentinel_ids. What else a denoiser does, its fields say.",
+    "Both end with eos_id, where there is one. The examples of a task that has no denoiser are as that task makes them.",
+    "No example is padded. pad_id is what SeqIO would pad with; null, where each id is a token's: then pad with any id, and mask"
+    " by the example's length.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportShard(JobShard):
+    """A shard of an export, `number`, from 0."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """An export to be written.
+
+    Attributes:
+        folder: the absolute path of the folder, or one on a remote file system.
+        arguments: those of `write_examples` that decide what is written, by name.
+        pipeline: what makes the examples, see `describe`.
+        cache_dirs: SeqIO's cache directories, for workers.
+    """
+
+    folder: str
+    arguments: Mapping[str, object]
+    pipeline: Mapping[str, object]
+    cache_dirs: Sequence[str]
+
+    @property
+    def records(self) -> str:
+        """The folder of the records of an unfinished export, see `jobs_shards`."""
+        return place(self.folder, RECORDS)
+
+    @property
+    def shards(self) -> list[ExportShard]:
+        """All shards, in order. The name of a shard is that of its one file."""
+        names = [
+            "{split}-{number:05d}-of-{shards:05d}.{format}".format(number=number, **self.arguments)
+            for number in range(self.arguments["shards"])
+        ]
+        return [
+            ExportShard(name=name, files=(name,), folder=self.folder, records=self.records, number=number)
+            for number, name in enumerate(names)
+        ]
+
+    @property
+    def id_shift(self) -> int:
+        """How much higher the ids of `dataset` are than those that are written."""
+        return id_shift(_vocabulary(self.arguments["mixture"]))
+
+    def dataset(self, number: int) -> tf.data.Dataset:
+        """The examples of the shard of this number, with the names of their denoisers and tasks."""
+        arguments = self.arguments
+        return seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
+            arguments["sequence_length"],
+            arguments["split"],
+            use_cached=arguments["use_cached"],
+            shuffle=True,
+            seed=arguments["seed"],
+            shard_info=seqio.ShardInfo(number, arguments["shards"]),
+            num_epochs=arguments["epochs"],
+            log_mixing_proportions=False,
+            passthrough_features=list(NAMES),
+        )
+
+
+def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
+    """The export that `write_examples` is asked for.
+
+    Args:
+        output: the folder.
+        arguments: those of `write_examples` that decide what is written, by name.
+
+    Raises:
+        ValueError: an argument is wrong, see `write_examples`.
+        ImportError: the format needs a package that is not installed.
+    """
+    open_format(arguments["format"])
+    for name, least in {"seed": None, "epochs": 1, "shards": 1}.items():
+        value = arguments[name]
+        if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+            raise ValueError(f"{name} is {value!r}, expected an integer{'' if least is None else f' of at least {least}'}")
+    if arguments["mixture"] not in seqio.MixtureRegistry.names():
+        raise ValueError(f"there is no mixture {arguments['mixture']!r}, only {sorted(seqio.MixtureRegistry.names())}")
+    cache_dirs = seqio.get_global_cache_dirs() if arguments["use_cached"] else []
+    return Export(absolute(output).rstrip("/"), arguments, describe(arguments), tuple(map(absolute, cache_dirs)))
+
+
+def describe(arguments: Mapping[str, object]) -> dict[str, object]:
+    """What makes the examples of an export with these arguments, as JSON has it. If it is the same, the examples are the same."""
+    mixture, split = seqio.MixtureRegistry.get(arguments["mixture"]), arguments["split"]
+    tasks, others = ([task for task in of(mixture.name) if split in task.splits] for of in (denoising_tasks, other_tasks))
+    if not tasks and not others:
+        present = sorted({name for task in mixture.tasks for name in task.splits})
+        raise ValueError(f"{mixture.name!r} has no split {split!r}, only {present}")
+
+    sources = {task.source.corpus.name: task.source for task in tasks}
+
+    def describe_corpus(source: CorpusView) -> dict[str, object]:
+        if arguments["use_cached"]:
+            read = f"cache: {source.cached().cache_identity(split)}"
+        else:
+            shards = source.list_shards(split)
+            read = f"{len(shards)} pieces, {_crc32(shards)}"  # earlier versions used this word, too
+        return {**corpus_settings(source.corpus), "read": read}
+
+    def describe_task(task: DenoisingTask) -> dict[str, object]:
+        special, configuration = task.special_tokens(), task.configuration
+        return {
+            "corpus": task.source.corpus.name,
+            "rate": mixture.get_rate(task),
+            "denoiser": {"class": type(task.denoiser).__name__, **dataclasses.asdict(task.denoiser)},
+            "mode": f"{len(special.mode)} ids, {_crc32(map(int, special.mode))}",
+            "sentinels": f"{len(special.sentinels)} ids, {_crc32(map(int, special.sentinels))}",
+            "chunk": dataclasses.asdict(task.full_chunk(arguments["sequence_length"])),
+            **{key: getattr(configuration, key) for key in ("merge_examples", "chunk_tokens", "separate_documents")},
+        }
+
+    def describe_other(task: seqio.Task) -> dict[str, object]:
+        source = source_identity(task.source) or repr(task.source)  # a repr with an address is never equal to another one
+        return {"source": source, "rate": mixture.get_rate(task), "denoiser": None}
+
+    description = {
+        "stream_version": STREAM_VERSION,
+        "corpora": {name: describe_corpus(source) for name, source in sources.items()},
+        "tasks": {task.name: describe_task(task) for task in tasks} | {task.name: describe_other(task) for task in others},
+    }
+    return json.loads(json.dumps(description))
+
+
+def describe_ids(arguments: Mapping[str, object]) -> dict[str, object]:
+    """What the ids of an export with these arguments mean, as JSON has it: all that a trainer needs beside the examples."""
+    vocabulary, special = _vocabulary(arguments["mixture"]), {}
+    shift = id_shift(vocabulary)
+    for task in denoising_tasks(arguments["mixture"]):
+        if arguments["split"] in task.splits:
+            special[task.name] = task.special_tokens()
+    return {
+        "meaning": list(_MEANING),
+        "vocabulary_size": vocabulary.vocab_size - shift,
+        "id_shift": shift,
+        "pad_id": None if shift else vocabulary.pad_id,
+        "eos_id": None if vocabulary.eos_id is None else vocabulary.eos_id - shift,
+        "unk_id": None if vocabulary.unk_id is None else vocabulary.unk_id - shift,
+        "tasks": {
+            name: {"mode_ids": [int(id) - shift for id in ids.mode], "sentinel_ids": [int(id) - shift for id in ids.sentinels]}
+            for name, ids in special.items()
+        },
+    }
+
+
+def _vocabulary(mixture: str) -> seqio.Vocabulary:
+    """The vocabulary of inputs and targets. SeqIO requires that all tasks of a mixture have the same one."""
+    return seqio.MixtureRegistry.get(mixture).output_features["targets"].vocabulary
+
+
+def _crc32(values: Iterable) -> str:
+    return f"crc32 {zlib.crc32(repr(list(values)).encode())}"

@@ -1,0 +1,244 @@
+"""Writes corrupted examples to files for other trainers. `export_folder` describes the folder, and reads it.
+
+Shard i of n has the examples that host i of n would train on, in the same order:
+
+    mixture.get_dataset(sequence_length, split, shuffle=True, seed=seed, num_epochs=epochs, shard_info=seqio.ShardInfo(i, n))
+
+So it also ends where that ends: when the first denoiser has read its documents `epochs` times. (Rates count examples, so by then
+the other denoisers have read less of the corpus.) The same arguments always give the same bytes, on any number of workers.
+
+An export that was killed goes on where it stopped, see `jobs_shards`. The manifest is written last.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ul2_tasks.examples import EXAMPLE, NO_TOKEN
+from ul2_tasks.export.folder import (
+    COUNTED,
+    MANIFEST,
+    SCHEMA_VERSION,
+    count,
+    is_export,
+    manifest_path,
+    no_counts,
+    read_examples,
+    read_manifest,
+    verify,
+)
+from ul2_tasks.export.formats import NAMES, Examples, open_format
+from ul2_tasks.export.plan import RECORDS, Export, ExportShard, describe, describe_ids, plan_export
+from ul2_tasks.jobs.manifest import differences, load, names_in, place, sha256, size, total, write_manifest
+from ul2_tasks.jobs.shards import (
+    BEGUN,
+    all_shards,
+    begin,
+    finished_shards,
+    import_beam,
+    remove_records,
+    run,
+    temporary_files,
+    write_shard,
+)
+from ul2_tasks.version import __version__
+
+__all__ = ["is_export", "read_examples", "read_manifest", "verify", "write_examples"]
+
+_EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME = 256, 1 << 20
+_IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
+
+
+def write_examples(
+    mixture: str,
+    output: str,
+    sequence_length: Mapping[str, int],
+    *,
+    format: str,
+    split: str = "train",
+    seed: int = 0,
+    epochs: int = 1,
+    shards: int = 1,
+    use_cached: bool = False,
+    prepare: Callable[[], object] = _IMPORT,
+    pipeline_options: Sequence[str] | None = None,
+    console: Console | None = None,
+) -> dict:
+    """Writes the examples of a mixture to files, or goes on where an interrupted export stopped.
+
+    The examples are those that training would read with the same arguments, in the same order. The top of this file says where an
+    epoch of a mixture ends. Memory does not grow with the size of a shard. For a remote folder, a shard is first written to a
+    local temporary file.
+
+    Args:
+        mixture: the name of a mixture that `register` or `mix` returned.
+        output: a folder that is new or empty, or that has an unfinished export with the same arguments. It can be on any file
+            system that TensorFlow knows. All workers must see it.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        format: "tfrecord", "parquet", "jsonl" or "arrayrecord"; see `export_formats`.
+        split: of the corpus.
+        seed: of the order and the noise.
+        epochs: of the mixture, at least 1.
+        shards: the number of files, at least 1. Each reads its own share of the corpus.
+        use_cached: whether the corpora are read from their caches, in SeqIO's cache directories. Otherwise each denoiser
+            tokenizes its documents again, which takes most of the time.
+        prepare: is called first on each worker, to register the mixture there; `Registration.apply`, or the import of a module.
+        pipeline_options: of Beam. None to write one shard after the other in this process, without Beam.
+        console: where progress and the summary are printed; by default stderr.
+
+    Returns:
+        The manifest, see `read_manifest`.
+
+    Raises:
+        ValueError: there is no such mixture, split or format; a number is out of range; the lengths do not fit, see
+            `lengths.chunk_length`; there are too many shards for the corpus; or the folder has other files, or an export with
+            other arguments, which are named.
+        ImportError: the format, or Beam, needs a package that is not installed.
+        RuntimeError: the corpus cannot be read, or a file cannot be written; says which, and why.
+    """
+    console = console or Console(stderr=True)
+    if pipeline_options is not None:
+        import_beam()  # before anything is written
+    arguments = {
+        "mixture": mixture,
+        "sequence_length": dict(sequence_length),
+        "format": format,
+        "split": split,
+        "seed": seed,
+        "epochs": epochs,
+        "shards": shards,
+        "use_cached": use_cached,
+    }
+    export = plan_export(output, arguments)
+    _check_folder(export)
+    finished = finished_shards(export.shards, _listed(export))
+    if len(finished) == shards and is_export(export.folder):
+        remove_records(export.records)
+        console.print(f"{export.folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
+        return read_manifest(export.folder)
+    export.dataset(shards - 1)  # raises what is wrong with the arguments before anything is written
+    waiting = begin(export.shards, finished, _begun(export))
+    write = functools.partial(_write_shard, export=export, prepare=prepare)
+    run(mixture, export.shards, waiting, write, pipeline_options, console)
+    manifest = _finish(export)
+    _summarize(manifest, export.folder, console)
+    return manifest
+
+
+def _check_folder(export: Export) -> None:
+    """Raises a ValueError unless the folder is empty, or has this export, finished or not."""
+    paths = [manifest_path(export.folder), place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
+    known = [load(path) for path in paths if path and tf.io.gfile.exists(path)]
+    others = sorted(names_in(export.folder) - {RECORDS})
+    if others and not known:
+        raise ValueError(f"{export.folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
+    for before in known:
+        if before.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(f"{export.folder} has an export of another version of this package; delete it, or name another folder")
+        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in _begun(export).items())
+        changes = next(filter(None, by_key), "")  # the first key says enough: other arguments also make another pipeline
+        if changes:
+            raise ValueError(f"{export.folder} has an export with other arguments: {changes}; delete it, or name another folder")
+
+
+def _begun(export: Export) -> dict[str, object]:
+    """What must be the same to go on with an export."""
+    return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline}
+
+
+def _listed(export: Export) -> dict[str, list[dict]]:
+    """The shards that a manifest lists already: of a finished export, from which some may have been deleted since."""
+    shards = read_manifest(export.folder)["shards"] if is_export(export.folder) else []
+    return {shard["file"]: [shard] for shard in shards}
+
+
+def _write_shard(
+    shard: ExportShard,
+    export: Export,
+    prepare: Callable[[], object],
+    advance: Callable[[int], None] = lambda examples: None,
+) -> None:
+    """Writes a shard, see `shards.write_shard`. Runs on a worker."""
+
+    def write() -> dict:
+        seqio.add_global_cache_dirs(export.cache_dirs)
+        changes = "; ".join(differences(export.pipeline, describe(export.arguments)))
+        if changes:
+            raise RuntimeError(f"a worker would write other examples: {changes}; give all workers the same corpus and package")
+        return _write_file(shard, export, advance)
+
+    write_shard(shard, prepare, write, where=lambda: f"{export.arguments['mixture']}, {shard.name}")
+
+
+def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], None]) -> dict:
+    """Writes the file of a shard; returns the manifest's entry for it."""
+    counts = no_counts(export.pipeline["tasks"])
+    with tempfile.TemporaryDirectory() as spool, temporary_files(shard) as (temporary,):
+        # Some formats can only be written to a local file.
+        local = place(spool, shard.name) if "://" in temporary else temporary
+        open_format(export.arguments["format"]).write(local, _counted(_batches(shard.number, export), counts, advance))
+        sums = total(counts.values(), COUNTED)
+        if not sums["examples"]:
+            raise ValueError(f"{shard.name} would have no example: the corpus is too small for so many shards; write fewer")
+        entry = {"file": shard.name, "bytes": size(local), "sha256": sha256(local), **sums, "tasks": counts}
+        if local != temporary:
+            tf.io.gfile.copy(local, temporary)
+    return entry
+
+
+def _batches(number: int, export: Export) -> Iterator[Examples]:
+    """The examples of the shard of this number."""
+    at_a_time = max(1, min(_EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME // sum(export.arguments["sequence_length"].values())))
+    padding = {**dict.fromkeys(EXAMPLE, np.int32(NO_TOKEN)), **dict.fromkeys(NAMES, "")}
+    # Batches, because each element costs tf.data more than the work on an example; and padded, because ragged batches cost as much.
+    batches = export.dataset(number).padded_batch(at_a_time, padding_values=padding).prefetch(tf.data.AUTOTUNE)
+    return map(functools.partial(Examples.from_padded, id_shift=export.id_shift), batches.as_numpy_iterator())
+
+
+def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], advance: Callable[[int], None]) -> Iterator[Examples]:
+    """The same batches; adds them to the counts."""
+    for batch in batches:
+        count(batch, counts)
+        advance(len(batch))
+        yield batch
+
+
+def _finish(export: Export) -> dict:
+    """Writes the manifest, last of all."""
+    written = all_shards(export.shards, _listed(export))
+    shards = [entry for shard in export.shards for entry in written[shard.name]]
+    manifest = {
+        **_begun(export),
+        "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__, "tensorflow": tf.__version__},
+        "ids": describe_ids(export.arguments),
+        "totals": {
+            **total(shards, ("bytes", *COUNTED)),
+            "tasks": {name: total((shard["tasks"][name] for shard in shards), COUNTED) for name in shards[0]["tasks"]},
+        },
+        "shards": shards,
+    }
+    write_manifest(place(export.folder, MANIFEST), manifest)
+    remove_records(export.records)
+    return manifest
+
+
+def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
+    totals = manifest["totals"]
+    table = Table(title=Text(f"{folder}: {len(manifest['shards'])} shards, {totals['bytes']:,} bytes"))
+    for column in ("task", *COUNTED):
+        table.add_column(column.replace("_", " "), justify="left" if column == "task" else "right")
+    for name, counts in {**totals["tasks"], "all": totals}.items():
+        table.add_row(name, *(f"{counts[key]:,}" for key in COUNTED))
+    console.print(table)
+    read = f"from ul2_tasks.export.write import read_examples; examples = read_examples({folder!r})"
+    console.print(f"To read it, in Python:\n    {read}", soft_wrap=True, markup=False, highlight=False)

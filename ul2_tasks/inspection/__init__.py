@@ -1,0 +1,1 @@
+"""What people look at: examples, tables, pages, checks."""

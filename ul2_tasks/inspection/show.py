@@ -1,0 +1,207 @@
+"""`ul2 show`: examples of each denoiser, as text in the terminal or as JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TextIO
+
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ul2_tasks.inspection.readable import Segment
+from ul2_tasks.inspection.samples import Sample, draw
+from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
+
+# Noise spans take these in turn: of the 256 colours of terminals some that are about as far from black as from white.
+_COLOURS = ("#008700", "#d700af", "#0087af", "#af5f00", "#875fd7", "#ff0000")
+_SIDE_BY_SIDE = 100  # from so many columns on a terminal has room for inputs beside targets
+_NARROWEST = 0.3  # the least share of the room that inputs, or targets, get
+
+_MOVING = ("Cc", "Zl", "Zp")  # the Unicode categories of characters that move the cursor
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of writing
+_LINE_END = "⏎\n"
+_BORDER = "‖"
+# Japanese and Chinese letters, around which a line may break without a space.
+_IDEOGRAPH = "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+_ATOMS = {  # what a line does not break
+    "text": re.compile(rf"{_LINE_END}|[^\S\n]+|{_IDEOGRAPH}|(?:(?!{_IDEOGRAPH}|{_LINE_END})\S)+"),
+    "bytes": re.compile(r"<0x..>|.+?(?=<0x|$)"),
+}
+
+
+def show(
+    mixture: str,
+    sequence_length: Mapping[str, int],
+    *,
+    count: int = 2,
+    seed: int = 0,
+    split: str = "train",
+    denoisers: Collection[str] | None = None,
+    console: Console | None = None,
+) -> None:
+    """Prints examples of each denoiser of a registered mixture.
+
+    Each noise span has one colour in inputs and targets. Without colours its sentinel says which it is.
+
+    Args:
+        mixture, sequence_length, count, seed, split, denoisers: see `samples.draw`.
+        console: where the examples go; by default standard output. From 100 columns on inputs and targets are side by side.
+
+    Raises:
+        ValueError: see `samples.draw`.
+    """
+    console = console or Console()
+    samples = draw(mixture, sequence_length, count, seed, split, denoisers)
+    budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
+    console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
+    tasks = {task.name: task for task in denoising_tasks(mixture, denoisers)}
+    if any(task.configuration.merge_examples for task in tasks.values()):
+        console.print(Text(f"{_BORDER} stands where another document begins", "dim"))
+    others = ", ".join(task.name for task in other_tasks(mixture))
+    if others:
+        console.print(Text(f"not shown, as they are no denoising tasks: {others}", "dim"))
+    for name, group in itertools.groupby(samples, key=lambda sample: sample.task):
+        console.rule(Text(name, "bold"), style="dim", align="left")
+        console.print(_description(tasks[name], sequence_length), "")
+        for sample in group:
+            console.print(_example(sample, console.width >= _SIDE_BY_SIDE), "")
+
+
+def show_json(
+    mixture: str,
+    sequence_length: Mapping[str, int],
+    *,
+    count: int = 2,
+    seed: int = 0,
+    split: str = "train",
+    denoisers: Collection[str] | None = None,
+    file: TextIO | None = None,
+) -> None:
+    """Writes the same examples as JSON Lines, each a `samples.Sample`.
+
+    Args:
+        mixture, sequence_length, count, seed, split, denoisers: see `samples.draw`.
+        file: where to; by default standard output.
+
+    Raises:
+        ValueError: see `samples.draw`.
+    """
+    for sample in draw(mixture, sequence_length, count, seed, split, denoisers):
+        print(json.dumps(dataclasses.asdict(sample), ensure_ascii=False), file=file or sys.stdout)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """Segments that rich prints: a span in its colour; sentinels, the mode and EOS so that they stand out.
+
+    Lines break at spaces, between two spans and around ideographs. They break within a word only if it is too long for a line,
+    and never within a sentinel.
+    """
+
+    segments: Sequence[Segment]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.wrapped(options.max_width)
+
+    @property
+    def width(self) -> int:
+        """The columns that all segments take in one line."""
+        return sum(cell_len(atom) for segment in self.segments for atom, _ in _atoms(segment))
+
+    def wrapped(self, width: int) -> Text:
+        """The text in lines of at most `width` columns."""
+        lines, used = Text(), 0
+        for word in self._words():
+            if word[0][0].isspace() and used + cell_len(word[0][0]) > width:
+                continue  # at the end of a line nobody sees it
+            if used + sum(cell_len(atom) for atom, _ in word) > width and used:
+                lines.append("\n")
+                used = 0
+            for atom, style in word:
+                for fitting in chop_cells(atom, width):
+                    if used + cell_len(fitting) > width and used:
+                        lines.append("\n")
+                        used = 0
+                    lines.append(fitting, style)
+                    used = 0 if fitting.endswith("\n") else used + cell_len(fitting)
+        return lines
+
+    def _words(self) -> Iterator[list[tuple[str, str]]]:
+        """Words: lists of atoms, with their styles, between which no line should break."""
+        word = []
+        for before, segment in itertools.pairwise([None, *self.segments]):
+            next_span = segment.kind == "sentinel" and before is not None and before.span is not None
+            for atom, style in _atoms(segment):
+                if word and (next_span or atom.isspace() or word[-1][0][-1].isspace() or re.match(_IDEOGRAPH, atom)):
+                    yield word
+                    word = []
+                word.append((atom, style))
+        if word:
+            yield word
+
+
+def visible(text: str) -> str:
+    """The text without characters that move the cursor or turn the direction of writing.
+
+    A line end becomes ⏎ and a new line, a tab becomes ⇥, and any other such character becomes its number.
+
+    >>> visible("tab\\there, bell\\x07")
+    'tab⇥here, bell\\\\u0007'
+    """
+    return "".join(map(_visible, text.replace("\r\n", "\n")))
+
+
+def _visible(character: str) -> str:
+    if character in "\n\t":
+        return {"\n": _LINE_END, "\t": "⇥"}[character]
+    is_text = unicodedata.category(character) not in _MOVING and character not in _TURNING
+    return character if is_text else f"\\u{ord(character):04x}"
+
+
+def _atoms(segment: Segment) -> list[tuple[str, str]]:
+    text = _BORDER if segment.kind == "border" else visible(segment.text)
+    return [(atom, _style(segment)) for atom in (_ATOMS[segment.kind].findall(text) if segment.kind in _ATOMS else [text])]
+
+
+def _style(segment: Segment) -> str:
+    colour = "" if segment.span is None else _COLOURS[segment.span % len(_COLOURS)]
+    marks = {"mode": "bold reverse", "sentinel": "bold reverse", "eos": "dim", "bytes": "italic", "border": "bold"}
+    return f"{marks.get(segment.kind, '')} {colour}".strip()
+
+
+def _description(task: DenoisingTask, sequence_length: Mapping[str, int]) -> Text:
+    full = task.full_chunk(sequence_length)
+    fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(task.denoiser).items())
+    return Text(
+        f"{fields}\n"
+        f"full chunks: {full.length} tokens, {full.noise} noise ({full.noise / full.length:.1%}), spans: {full.spans};"
+        f" inputs of {full.inputs} tokens, targets of {full.targets}"
+    )
+
+
+def _example(sample: Sample, side_by_side: bool) -> RenderableType:
+    counts = sample.counts
+    head = Text.assemble(
+        (f"example {sample.number + 1}", "bold"),
+        f": {counts.chunk} tokens, {counts.noise} noise ({counts.corruption_rate:.1%}), spans: {counts.spans}",
+    )
+    titles = [Text(f"{feature}, {getattr(counts, feature)} tokens", "dim") for feature in ("inputs", "targets")]
+    inputs, targets = Flow(sample.inputs), Flow(sample.targets)
+    if not side_by_side:
+        return Group(head, titles[0], Padding(inputs, (0, 0, 0, 2)), titles[1], Padding(targets, (0, 0, 0, 2)))
+    of_inputs = min(max(inputs.width / (inputs.width + targets.width), _NARROWEST), 1 - _NARROWEST)
+    table = Table.grid(padding=(0, 3), expand=True)
+    for share in (of_inputs, 1 - of_inputs):
+        table.add_column(ratio=round(100 * share))
+    table.add_row(*titles)
+    table.add_row(inputs, targets)
+    return Group(head, table)

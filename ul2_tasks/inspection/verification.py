@@ -1,0 +1,53 @@
+"""`ul2 verify`: finds the caches and exports in a folder, and checks that each is as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from ul2_tasks.corpus import cache
+from ul2_tasks.export import folder as export_folder
+from ul2_tasks.jobs.manifest import names_in, place
+from ul2_tasks.jobs.shards import unfinished
+
+
+def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
+    """Reads a cache or export again, and compares it with what its manifest says.
+
+    Args:
+        folder: that of a cache or an export; or one that has the folders of several right in it.
+
+    Returns:
+        For each of them: its folder; a sentence for each thing that is wrong, such as that it is not finished; and, where nothing
+        is wrong, the totals of its manifest, such as {"documents": 525, ..}.
+
+    Raises:
+        ValueError: there is no such folder, or no cache and no export in it.
+    """
+    if not tf.io.gfile.isdir(folder):
+        raise ValueError(f"there is no folder {folder!r}; expected the --output of `ul2 cache` or of `ul2 export`")
+    found = [folder] if _holds(folder) else [each for name in sorted(names_in(folder)) if _holds(each := place(folder, name))]
+    if not found:
+        raise ValueError(
+            f"{folder} has neither a cache nor an export in it, nor has a folder in it; expected the --output of `ul2 cache` or of"
+            " `ul2 export`"
+        )
+    return map(_examine, found)
+
+
+def _holds(folder: str) -> bool:
+    """Whether a folder has a cache or an export, finished or not."""
+    if cache.is_cache(folder) or export_folder.is_export(folder) or unfinished(folder):
+        return True
+    return any(".tfrecord-" in name for name in names_in(folder))  # a cache that SeqIO's own job has not finished
+
+
+def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
+    written = export_folder if export_folder.is_export(folder) else cache
+    try:
+        wrong = list(written.verify(folder))
+    except ValueError as error:
+        wrong = [str(error)]
+    totals = {} if wrong else written.read_manifest(folder)["totals"]
+    return folder, wrong, {what: count for what, count in totals.items() if isinstance(count, int)}

@@ -1,0 +1,1 @@
+"""What jobs share that write a folder shard by shard."""

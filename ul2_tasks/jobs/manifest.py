@@ -1,0 +1,153 @@
+"""The files of a job's folder, and what its manifest says of them: paths, checksums, atomic writes, differences.
+
+A job (`jobs_shards`) writes a folder of files, and a manifest that lists them with their bytes and SHA-256. The caches' and the
+exports' manifests say more, which is their own (`cache`, `export_folder`); what is the same for both is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from ul2_tasks.sources.files import parallel_map
+
+
+def absolute(path: str) -> str:
+    """The same path for workers, whose current folder may be another one."""
+    return path if "://" in path else os.path.abspath(path)
+
+
+def place(folder: str, name: str) -> str:
+    """The path of a file in a folder."""
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def names_in(folder: str) -> set[str]:
+    """The names of the files in a folder; none if there is no such folder."""
+    return {name.rstrip("/") for name in tf.io.gfile.listdir(folder)} if tf.io.gfile.isdir(folder) else set()
+
+
+def load(path: str) -> dict | list:
+    """The value of a JSON file."""
+    with tf.io.gfile.GFile(path) as file:
+        return json.load(file)
+
+
+def size(path: str) -> int:
+    """The size of a file, in bytes."""
+    return tf.io.gfile.stat(path).length
+
+
+def sha256(path: str) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    found = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while block := file.read(1 << 22):
+            found.update(block)
+    return found.hexdigest()
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Writes a temporary file beside the path and then renames it, so that a file at the path is always whole."""
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    with removed_on_failure(temporary):
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write(text)
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+@contextlib.contextmanager
+def removed_on_failure(*paths: str) -> Iterator[None]:
+    """Removes these files if the block raises anything, even a KeyboardInterrupt."""
+    try:
+        yield
+    except BaseException:
+        for path in filter(tf.io.gfile.exists, paths):
+            tf.io.gfile.remove(path)
+        raise
+
+
+def load_manifest(path: str, readable: Sequence[int], remedy: str) -> dict:
+    """A manifest, as JSON has it.
+
+    Args:
+        path: of the manifest.
+        readable: the schema versions that this version of the package reads.
+        remedy: what to do about a manifest of another schema, for the error.
+
+    Raises:
+        ValueError: the manifest has another schema.
+    """
+    manifest = load(path)
+    if manifest.get("schema_version") not in readable:
+        raise ValueError(f"{path} has schema_version {manifest.get('schema_version')}, expected one of {tuple(readable)}; {remedy}")
+    return manifest
+
+
+def write_manifest(path: str, manifest: Mapping[str, object]) -> None:
+    """Writes a manifest; see `write_atomically`."""
+    write_atomically(path, json.dumps(manifest, indent=1) + "\n")
+
+
+def total(counts: Iterable[Mapping[str, int]], keys: Sequence[str]) -> dict[str, int]:
+    """The sum of the counts under each key.
+
+    >>> total([{"documents": 2, "tokens": 30}, {"documents": 1, "tokens": 5}], ["documents", "tokens"])
+    {'documents': 3, 'tokens': 35}
+    """
+    counts = list(counts)
+    return {key: sum(count[key] for count in counts) for key in keys}
+
+
+def differences(before: object, now: object, path: str = "") -> Iterator[str]:
+    """A sentence for each value of nested dictionaries that was another one before, or is in one of them alone.
+
+    >>> list(differences({"seed": 0, "chunk": {"length": 64}}, {"seed": 0, "chunk": {"length": 32}}))
+    ['chunk.length is 64 there, and 32 here']
+    """
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in {**before, **now}:
+            yield from differences(before.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif before != now:
+        yield f"{path} is {before!r} there, and {now!r} here"
+
+
+def faults(folder: str, shards: Sequence[Mapping], present: Collection[str]) -> Iterator[str]:
+    """Reads the files of a job again. Gives a sentence for each that is missing, truncated or altered, or that is not listed.
+
+    Args:
+        folder: where the files are.
+        shards: the manifest's entry for each file, with "file", "bytes" and "sha256".
+        present: the names of the files that are there.
+    """
+    wrong = list(missing_or_resized(folder, shards, present))
+    yield from wrong
+    rest = [shard for shard in shards if not any(shard["file"] in sentence for sentence in wrong)]
+    yield from filter(None, parallel_map(functools.partial(altered, folder), rest))
+
+
+def missing_or_resized(folder: str, shards: Sequence[Mapping], present: Collection[str]) -> Iterator[str]:
+    """The faults, see `faults`, that can be found without opening a file."""
+    listed, present = {shard["file"]: shard["bytes"] for shard in shards}, set(present)
+    yield from (f"{name} is missing" for name in sorted(listed.keys() - present))
+    yield from (f"{name} is not in the manifest" for name in sorted(present - listed.keys()))
+    both = sorted(listed.keys() & present)
+    for name, found in zip(both, parallel_map(lambda name: size(place(folder, name)), both)):
+        if found != listed[name]:
+            kind = "truncated" if found < listed[name] else "too long"
+            yield f"{name} is {kind}: {found} bytes, the manifest says {listed[name]}"
+
+
+def altered(folder: str, shard: Mapping) -> str | None:
+    """A sentence if the SHA-256 of a file is not the one that the manifest has for it; otherwise None."""
+    found = sha256(place(folder, shard["file"]))
+    if found == shard["sha256"]:
+        return None
+    return f"{shard['file']} is altered: SHA-256 {found}, the manifest says {shard['sha256']}"

@@ -1,0 +1,270 @@
+"""A job that writes a folder shard by shard: how it begins, resumes, runs (here or on Beam's workers) and shows its progress.
+
+The unit of work is a shard. A worker writes the files of a shard under temporary names, renames them, and then writes a record
+of them. Records have a folder of their own, with `begun.json`, which says what was asked for:
+
+    FOLDER/train-00000-of-00002.parquet           a shard that is written,
+    FOLDER/_parts/train-00000-of-00002.json       and its record
+    FOLDER/_parts/train-00001-of-00002.1f3a.tmp   a shard that a worker is writing
+    FOLDER/_parts/begun.json
+
+So a job that was killed goes on where it stopped. When its manifest is written, a job removes the folder of records. A folder
+that has records and no manifest is unfinished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ul2_tasks.jobs.manifest import load, names_in, place, removed_on_failure, size, write_atomically
+from ul2_tasks.sources.files import parallel_map
+
+BEGUN = "begun.json"
+_RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
+_LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
+_FAILURES = (OSError, tf.errors.OpError)  # what reading and writing files raises
+
+
+@dataclasses.dataclass(frozen=True)
+class JobShard:
+    """What one worker of a job writes at a time.
+
+    Attributes:
+        name: of the shard; its record is NAME.json.
+        files: the names of the files that it becomes.
+        folder: where they go.
+        records: the folder of records and temporary files.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    folder: str
+    records: str
+
+    @property
+    def record(self) -> str:
+        """The path of the record, which says that the files are written, and what is in them."""
+        return place(self.records, f"{self.name}.json")
+
+
+def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | None = None) -> dict[str, list[dict]]:
+    """The shards whose files are all there, with the sizes that their records say.
+
+    Args:
+        shards: all shards of a job.
+        listed: what is known of shards without a record, in the same form as what is returned.
+
+    Returns:
+        For each such shard, by its name, an entry for each of its files, with "file" and "bytes".
+    """
+    folder = shards[0].folder
+    present, recorded = names_in(folder), names_in(shards[0].records)
+    with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
+    read = parallel_map(lambda shard: _entries(load(shard.record)), with_record)
+    entries = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
+
+    def is_whole(entry: Mapping) -> bool:
+        return entry["file"] in present and size(place(folder, entry["file"])) == entry["bytes"]
+
+    known = [shard.name for shard in shards if shard.name in entries]
+    whole = parallel_map(lambda name: all(map(is_whole, entries[name])), known)
+    return {name: entries[name] for name, is_finished in zip(known, whole) if is_finished}
+
+
+def all_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | None = None) -> dict[str, list[dict]]:
+    """As `finished_shards`, at the end of a job, when all shards must be finished.
+
+    Raises:
+        RuntimeError: some shards are not here.
+    """
+    finished = finished_shards(shards, listed)
+    missing = [shard.name for shard in shards if shard.name not in finished]
+    if missing:
+        folder = shards[0].folder
+        raise RuntimeError(f"{folder} lacks {missing}, which workers have written: let all of them see this folder")
+    return finished
+
+
+def begin(shards: Sequence[JobShard], finished: Collection[str], begun: Mapping[str, object]) -> list[JobShard]:
+    """Makes the folders, and removes what an interrupted job left, except finished shards.
+
+    Args:
+        shards: all shards of the job.
+        finished: the names of those that are written.
+        begun: what was asked for, as JSON has it.
+
+    Returns:
+        The shards that are still to be written.
+    """
+    folder, records = shards[0].folder, shards[0].records
+    waiting = [shard for shard in shards if shard.name not in finished]
+    tf.io.gfile.makedirs(records)
+    write_atomically(place(records, BEGUN), json.dumps(begun))
+    unfinished = {name for shard in waiting for name in shard.files}
+    for where, wrong in ((folder, unfinished), (records, {f"{shard.name}.json" for shard in waiting})):
+        for name in names_in(where):
+            if name in wrong or name.endswith(".tmp"):
+                tf.io.gfile.remove(place(where, name))
+    return waiting
+
+
+def run(
+    name: str,
+    shards: Sequence[JobShard],
+    waiting: Sequence[JobShard],
+    write: Callable[..., object],
+    pipeline_options: Sequence[str] | None,
+    console: Console,
+) -> None:
+    """Writes the shards that are waiting, and shows how many are written.
+
+    Args:
+        name: of what is written.
+        shards: all shards of the job.
+        waiting: those that are still to be written.
+        write: is called with each of them, on a worker. In this process it is also given `advance`, a function to call with the
+            number of examples that were written since the last call.
+        pipeline_options: of Beam. None to write one shard after the other in this process, without Beam.
+        console: where progress is shown.
+    """
+    with _progress(name, len(shards), waiting, console) as advance:
+        if pipeline_options is not None:
+            _run_on_beam(pipeline_options, write, waiting, shards[0].records)
+        else:
+            for shard in waiting:
+                write(shard, advance=advance)
+
+
+def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[[], object], where: Callable[[], str]) -> None:
+    """Writes the files of a shard and then its record, unless there is one. Runs on a worker.
+
+    Args:
+        shard: to write.
+        prepare: is called first, and registers what the worker needs.
+        write: writes the files, see `temporary_files`, and returns the entries for them, which become the record.
+        where: names the shard in the error.
+
+    Raises:
+        RuntimeError: something cannot be read or written; says what, and why.
+    """
+    if tf.io.gfile.exists(shard.record):
+        return
+    prepare()
+    try:
+        write_atomically(shard.record, json.dumps(write()))
+    except _FAILURES as error:
+        reason = error.message if isinstance(error, tf.errors.OpError) else error
+        raise RuntimeError(f"{where()}: {type(error).__name__}: {reason}") from error
+
+
+@contextlib.contextmanager
+def temporary_files(shard: JobShard) -> Iterator[list[str]]:
+    """Gives a temporary path for each file of a shard. At the end of the block they are renamed to their places.
+
+    If the block raises anything, they are removed.
+    """
+    paths = [place(shard.records, f"{name}.{uuid.uuid4().hex}.tmp") for name in shard.files]
+    with removed_on_failure(*paths):
+        yield paths
+        for path, name in zip(paths, shard.files):
+            tf.io.gfile.rename(path, place(shard.folder, name), overwrite=True)
+
+
+def remove_records(records: str) -> None:
+    """Removes the folder of records. A job that was killed after it wrote the manifest has left it, too."""
+    if tf.io.gfile.isdir(records):
+        tf.io.gfile.rmtree(records)
+
+
+def unfinished(folder: str) -> str | None:
+    """A sentence if a cache or an export was begun in the folder and is not finished; otherwise None."""
+    present = names_in(folder)
+    for records in (place(folder, name) for name in _RECORDS if name in present):
+        if tf.io.gfile.exists(place(records, BEGUN)):
+            begun = load(place(records, BEGUN))
+            kind, shards = ("cache", begun["parts"]) if "parts" in begun else ("export", begun["arguments"]["shards"])
+            if present & _LAST[kind]:
+                return None  # the job was killed before it removed the records
+            finished = sum(name.endswith(".json") for name in names_in(records) - {BEGUN})
+            return (
+                f"{folder} is an unfinished {kind}, {finished} of {shards} shards are there: run the line that began it again,"
+                " which goes on where it stopped, or delete the folder"
+            )
+    return None
+
+
+def import_beam():
+    """Apache Beam.
+
+    Raises:
+        ImportError: it is not installed; says what to install.
+    """
+    try:
+        import apache_beam
+    except ImportError as error:
+        raise ImportError(f"a Beam job needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
+    return apache_beam
+
+
+def _entries(record: dict | list[dict]) -> list[dict]:
+    """The entries of a shard's files from its record: a list, or for a shard of one file the entry itself."""
+    return record if isinstance(record, list) else [record]
+
+
+def _run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object], temporary: str) -> None:
+    """Calls a function with each value, on Beam's workers, which have their temporary files in a folder."""
+    beam = import_beam()
+    try:
+        with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline:
+            _ = pipeline | beam.Create(list(values)) | beam.Reshuffle() | beam.Map(function)
+    except RuntimeError as error:
+        if str(error).startswith(KeyboardInterrupt.__name__):  # Beam's form of an interrupt of the function
+            raise KeyboardInterrupt from error
+        raise
+    except KeyboardInterrupt:
+        if "--direct_running_mode=multi_processing" in options:  # the interrupt ends its processes, which then remove nothing
+            for name in names_in(temporary):
+                if name.endswith(".tmp"):
+                    tf.io.gfile.remove(place(temporary, name))
+        raise
+
+
+@contextlib.contextmanager
+def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Console) -> Iterator[Callable[[int], None]]:
+    """Shows how many of the shards have a record, wherever the workers are. Gives the function `advance`, see `run`."""
+    present = shards - len(waiting)
+    if present:
+        console.print(f"{name}: {present} of {shards} shards are there already", markup=False, soft_wrap=True)
+    to_come = {f"{shard.name}.json" for shard in waiting}
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[examples]}")
+    examples, stop = 0, threading.Event()
+    with Progress(*columns, TimeElapsedColumn(), console=console) as shown:
+        bar = shown.add_task(f"{name}: shards", total=shards, completed=present, examples="")
+
+        def advance(more: int) -> None:
+            nonlocal examples
+            examples += more
+            shown.update(bar, examples=f"{examples:,} examples")
+
+        def watch() -> None:
+            while not stop.wait(0.5):
+                written = names_in(waiting[0].records) & to_come if waiting else ()
+                shown.update(bar, completed=present + len(written))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield advance
+            shown.update(bar, completed=shards)
+        finally:
+            stop.set()
+            watcher.join()

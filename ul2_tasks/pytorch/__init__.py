@@ -1,0 +1,1 @@
+"""For PyTorch and Transformers."""

@@ -1,0 +1,356 @@
+"""Mixtures as a PyTorch dataset: sharded over processes and workers, reproducible, resumable."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpus.passes import NO_EXAMPLE
+from ul2_tasks.pytorch.forks import check_process, tensorflow_has_run
+from ul2_tasks.tasks.registration import Registration
+from ul2_tasks.vocabulary.special_ids import stated_id_shift, with_id_shift
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError(f"ul2_tasks.pytorch.dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
+
+STATE_VERSION = 1
+# A new snapshot is written only when this many times as long has passed since the last one as that one took to write.
+SECONDS_PER_SECOND_OF_WRITING = 20.0
+
+_SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels"}
+_CHECKPOINT = "iterator"
+_ADVICE = "each DataLoader worker of each process reads a shard of its own; use fewer workers, or more documents"
+
+
+class UL2IterableDataset(torch.utils.data.IterableDataset):
+    """The examples of a mixture, or of one task, shuffled and mixed as SeqIO does it.
+
+        dataset = UL2IterableDataset(
+            "ul2_mix", {"inputs": 512, "targets": 512}, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=8)
+        )
+        for batch in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2):
+            loss = model(**batch).loss
+
+    Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
+    Both end with EOS and have the tokenizer's own ids. Give the DataLoader a batch size and a function that pads, such as
+    `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` it gives what the converter makes, whole batches or padded
+    examples. Integers become int64, strings become str or lists of str, and all else keeps its type.
+
+    **Shards.** Worker w of W in process r of R reads shard r * W + w of R * W, so that each document is used by one worker. If
+    files have fewer segments that can be read on their own than there are shards, each shard reads all of them to find its
+    documents. The stream of a shard depends only on the arguments, the corpus and the shard. Other numbers of workers or
+    processes make other batches. `num_epochs=None` repeats the corpus, each time with other noise; with a number, each pass over
+    the dataset gives the same stream.
+
+    **Resume.** `state_dict()` says where the last iterator is. After `load_state_dict(state)` the next iterator, in this process
+    or a new one, gives what an uninterrupted one would have given from there. A state is a snapshot of the pipeline with its
+    buffers (25 MB and 0.2 seconds for the default mixture at 512; the first one takes 2 or 3 seconds), and the number of elements
+    given since. A snapshot at every training step would cost more than the step. With the number alone, a resume would have to
+    read everything again, 0.6 seconds for a thousand examples. So a snapshot is written only when a state is asked for, and
+    when 20 times as long has passed as the last one took: snapshots take 5 % of the time at most, and a resume reads
+    again what was given since the last one. Only the pipeline and shard that saved a state can load it; for any other, a
+    ValueError says what differs.
+
+    * `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers, or of the dataset if it has no workers.
+      Save its `state_dict()`, and load it with the same number of workers.
+    * With a plain DataLoader and `num_workers=0`, the dataset's `state_dict()` is right after each batch. Workers have their own
+      copies of the dataset, and the dataset that the DataLoader was made of does not know where they are.
+    * `transformers.Trainer` asks for no state. It resumes by reading the stream from its start, which is also exact.
+
+    **Several processes.** With a plain DataLoader in each process, nothing more is needed. But `accelerate`, and so
+    `transformers.Trainer`, distributes iterable datasets itself: give `rank=0, world_size=1` there, or shards are lost. With
+    `accelerator_config={"dispatch_batches": False}` every process reads everything and keeps its share. By default, the first
+    process of accelerate reads for all and concatenates batches, which must have one shape (`padding="max_length"`).
+
+    **TensorFlow** reads the data in the process that iterates. Unless it ran there before, it is first kept from seeing GPUs,
+    because it would take all of their memory. A worker that was forked from a process in which TensorFlow had run would hang
+    or crash. This is an error here: such a DataLoader needs multiprocessing_context="spawn". If TensorFlow had not run, a fork
+    works, and starts faster.
+    """
+
+    def __init__(
+        self,
+        mixture: str | Registration,
+        sequence_length: Mapping[str, int],
+        *,
+        split: str = "train",
+        seed: int | None = 0,
+        use_cached: bool = False,
+        num_epochs: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        feature_converter: seqio.FeatureConverter | None = None,
+    ):
+        """Opens no file.
+
+        Args:
+            mixture: the name of a registered mixture or task; or a `Registration`, which is applied in the process that
+                iterates. In workers that are spawned, only the tasks that `import ul2_tasks` registers are there without it.
+            sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+            split, use_cached, num_epochs: see `seqio.Task.get_dataset`.
+            seed: of the order and the noise. With None they differ each time, and there is no state.
+            rank, world_size: the number of this process, and how many there are. By default those of `torch.distributed` if it is
+                initialised, otherwise the environment variables RANK and WORLD_SIZE, otherwise 0 and 1.
+            feature_converter: converts the examples.
+
+        Raises:
+            ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1.
+        """
+        if (rank is None) != (world_size is None) or (rank is not None and not 0 <= rank < world_size):
+            raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
+        self._mixture = mixture
+        self._sequence_length = dict(sequence_length)
+        self._settings = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
+        self._process = None if rank is None else (rank, world_size)
+        self._feature_converter = feature_converter
+        self._loaded: Mapping[str, Any] | None = None
+        self._stream: _Stream | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own."""
+        return {**self.__dict__, "_process": self._process or _process(), "_stream": None}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """
+        Raises:
+            RuntimeError: this process was forked from one in which TensorFlow had run.
+            ValueError: there are fewer documents than shards; the state that was loaded is of another pipeline; or what the
+                mixture's `get_dataset` raises. During the iteration: a pass over the corpus, or over a shard of it, gave no
+                example, see `passes.repeat`.
+        """
+        check_process()
+        if not tensorflow_has_run():
+            tf.config.set_visible_devices([], "GPU")
+        pipeline = self._describe()
+        if self._loaded is not None:
+            _check_same(self._loaded["pipeline"], pipeline)
+        stream = _Stream(self._dataset(), pipeline)
+        if self._loaded is not None:
+            stream.resume(self._loaded)
+        self._stream, self._loaded = stream, None
+        return stream
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the last iterator is. If there is no iterator yet, it is the state that was loaded, or the start.
+
+        Returns:
+            {"version": int, "pipeline": dict, "given": int, "snapshot": {"given": int, "files": {name: bytes}} or None}.
+            "pipeline" is compared when the state is loaded. "given" is the number of examples or batches given so far, and in
+            the snapshot, the number given when it was written. "files" are those of a TensorFlow checkpoint.
+
+        Raises:
+            ValueError: there is no seed, without which nothing can be resumed.
+        """
+        self._check_seed()
+        if self._stream is not None:
+            return self._stream.state()
+        return dict(self._loaded or _state(self._describe(), 0, None))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iterator will go on where the state was taken.
+
+        Raises:
+            ValueError: the state is of another version of this package, or there is no seed.
+        """
+        self._check_seed()
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"the state has version {state.get('version')!r}, expected {STATE_VERSION}; start anew")
+        self._loaded, self._stream = dict(state), None
+
+    def _check_seed(self) -> None:
+        if self._settings["seed"] is None:
+            raise ValueError(
+                "seed is None: without a seed the dataset gives other examples each time, and none is resumed; give seed="
+            )
+
+    def _shard(self) -> seqio.ShardInfo:
+        rank, world_size = self._process or _process()
+        worker = torch.utils.data.get_worker_info()
+        index, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        return seqio.ShardInfo(rank * workers + index, world_size * workers)
+
+    def _describe(self) -> dict[str, Any]:
+        """What must be the same to load a state, beside the fingerprint in the checkpoint itself, see `providers`."""
+        mixture, shard = self._mixture, self._shard()
+        return {
+            "mixture": mixture.name if isinstance(mixture, Registration) else mixture,
+            "sequence_length": repr(sorted(self._sequence_length.items())),
+            **self._settings,
+            "shard": f"{shard.index} of {shard.num_shards}",
+            "feature_converter": _describe_converter(self._feature_converter),
+        }
+
+    def _dataset(self) -> tf.data.Dataset:
+        shard = self._shard()
+        name = self._mixture.apply() if isinstance(self._mixture, Registration) else self._mixture
+        registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
+        if name not in registered:
+            raise ValueError(
+                f"no mixture or task {name!r} is registered in this process, only {sorted(registered)}; register it first, or give"
+                f" ul2_tasks.tasks.registration.Registration({name!r}, modules=[..]), which spawned workers need, with a module"
+                " that does"
+            )
+        options = {**self._settings, "shuffle": True, "shard_info": shard}
+        try:
+            if self._feature_converter is None:
+                provider = seqio.get_mixture_or_task(name)
+                examples = provider.get_dataset(self._sequence_length, **options)
+                vocabulary = next(iter(provider.output_features.values())).vocabulary
+                return with_id_shift(examples, vocabulary)
+            options["dataset_split"] = options.pop("split")
+            return seqio.get_dataset(name, self._sequence_length, self._feature_converter, verbose=False, **options)
+        except ValueError as error:
+            if shard.num_shards == 1:
+                raise
+            raise ValueError(f"shard {shard.index} of {shard.num_shards}: {error} ({_ADVICE})") from error
+
+
+class _Stream:
+    """An iterator over a dataset that can say where it is, and go on from there.
+
+        elements given    0 ................... 40 ........... 57
+                                                |              |
+                                           a snapshot      state(): 57 were given, and the snapshot of 40
+
+    To resume, the snapshot is read, and then 17 elements are taken and thrown away.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any]):
+        self._iterator = iter(dataset)
+        self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
+        self._id_shift = stated_id_shift(dataset)
+        self._pipeline = pipeline
+        self._given = 0
+        self._snapshot: Mapping[str, Any] | None = None
+        self._written = time.monotonic()  # when the snapshot was written
+        self._seconds_to_write = 0.0
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken; for an iterator that has given nothing yet."""
+        self._snapshot = state["snapshot"]
+        if self._snapshot:
+            started = time.monotonic()
+            _restore(self._checkpoint, self._snapshot["files"])
+            self._given = self._snapshot["given"]
+            self._written = time.monotonic()
+            self._seconds_to_write = self._written - started  # reading takes about as long as writing
+        while self._given < state["given"]:
+            try:
+                self._take()
+            except StopIteration as error:
+                ended = f"the data ends after {self._given}, but {state['given']} were given when it was saved"
+                raise ValueError(f"{_ANOTHER}: {ended}; {_REMEDY}") from error
+
+    def state(self) -> dict[str, Any]:
+        """Where it is, see `UL2IterableDataset.state_dict`. Writes a snapshot if one is due."""
+        now = time.monotonic()
+        due = now - self._written >= SECONDS_PER_SECOND_OF_WRITING * self._seconds_to_write
+        # The first snapshot is always due, because it has the pipeline's fingerprint.
+        if self._given and (self._snapshot is None or (due and self._given > self._snapshot["given"])):
+            self._snapshot = {"given": self._given, "files": _checkpoint_files(self._checkpoint)}
+            self._written = time.monotonic()
+            self._seconds_to_write = self._written - now
+        return _state(self._pipeline, self._given, self._snapshot)
+
+    def __iter__(self) -> _Stream:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        element = self._take()
+        ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
+        return ids | {key: _to_torch(value) for key, value in element.items() if key not in _SINGLE_EXAMPLE}
+
+    def _take(self) -> Mapping[str, tf.Tensor]:
+        """The next element. What TensorFlow raises about a shard without examples becomes a ValueError."""
+        try:
+            element = next(self._iterator)
+        except StopIteration:
+            if self._pipeline["num_epochs"] is None:
+                raise ValueError(f"shard {self._pipeline['shard']} has no documents ({_ADVICE})") from None
+            raise
+        except tf.errors.InvalidArgumentError as error:
+            no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
+            if not no_example:
+                raise
+            is_whole = self._pipeline["shard"] == "0 of 1"
+            raise ValueError(no_example[1] if is_whole else f"{no_example[1]} ({_ADVICE})") from None
+        self._given += 1
+        return element
+
+
+def _state(pipeline: Mapping[str, Any], given: int, snapshot: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"version": STATE_VERSION, "pipeline": dict(pipeline), "given": given, "snapshot": snapshot}
+
+
+def _checkpoint_files(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:
+    """Writes a checkpoint, and returns its files by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.write(f"{folder}/{_CHECKPOINT}")
+        files = {}
+        for name in sorted(os.listdir(folder)):
+            with open(f"{folder}/{name}", "rb") as file:
+                files[name] = file.read()
+        return files
+
+
+def _restore(checkpoint: tf.train.Checkpoint, files: Mapping[str, bytes]) -> None:
+    """Reads a checkpoint from its files. A checkpoint of another pipeline is a ValueError that says what differs."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            with open(f"{folder}/{name}", "wb") as file:
+                file.write(content)
+        try:
+            checkpoint.read(f"{folder}/{_CHECKPOINT}").assert_consumed()
+        except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+            raise ValueError(f"{_ANOTHER}: {_differences(error.message)}; {_REMEDY}") from error
+
+
+_ANOTHER = "the state was saved by another pipeline"
+_REMEDY = "load it into one with the settings of the saved one, or start anew"
+
+
+def _check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    different = [f"{key} was {saved.get(key)!r}, is {present[key]!r}" for key in present if saved.get(key) != present[key]]
+    if different:
+        raise ValueError(f"{_ANOTHER}: {'; '.join(different)}; {_REMEDY}")
+
+
+def _differences(message: str) -> str:
+    """What differs between the two fingerprints (see `providers`) in TensorFlow's message; the message if it has none."""
+    found = re.search(r"Saved:\] \[(\{.*\})\] \[this one:\] \[(\{.*?\})\]\s", message)
+    if not found:
+        return message
+    saved, present = (re.split(r", (?=\w+: )", fingerprint.replace("{", "").replace("}", "")) for fingerprint in found.groups())
+    return "; ".join(
+        f"{whose} {', '.join(item for item in items if item not in others)}"
+        for whose, items, others in (("saved:", saved, present), ("this one:", present, saved))
+    )
+
+
+def _describe_converter(converter: seqio.FeatureConverter | None) -> str | None:
+    if converter is None:
+        return None
+    return re.sub(r" at 0x[0-9a-f]+", "", f"{type(converter).__name__} {sorted(vars(converter).items())}")
+
+
+def _process() -> tuple[int, int]:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def _to_torch(value: tf.Tensor) -> torch.Tensor | list[str]:
+    array = value.numpy()
+    if value.dtype == tf.string:
+        return [text.decode() for text in array] if value.shape.rank else array.decode()
+    tensor = torch.from_numpy(array)
+    return tensor.long() if value.dtype.is_integer else tensor

@@ -1,0 +1,1 @@
+"""Where documents come from: files, memory, Hugging Face, TensorFlow Datasets."""

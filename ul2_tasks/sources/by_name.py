@@ -1,0 +1,109 @@
+"""`open_source`: where documents come from, by a short specification.
+
+All sources are `seqio.DataSource`s: they shard, they shuffle from a seed, and iterators over them can be saved. They give
+the text under its own key, which is their `text_key`. Sources in which a record can be bad also give `problem`, which says
+what is wrong with a record, and is empty where nothing is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import seqio
+
+from ul2_tasks.sources.file_source import Files, FileSource
+from ul2_tasks.sources.hugging_face import HuggingFaceSource
+from ul2_tasks.sources.memory import embedded_corpus
+from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.sources.tfds import TfdsSource
+
+
+def open_source(
+    spec: seqio.DataSource | Files | Mapping[str, Files],
+    *,
+    text_key: str = "text",
+    id_key: str | None = None,
+    validation: float | None = None,
+    format: str | None = None,
+    documents: str | None = None,
+) -> seqio.DataSource:
+    """A source of documents, for the argument `source` of `register`. Opens no file.
+
+    (One exception: where text files are named and `documents` is not given, it reads some of them, so that the error can show
+    what each choice would give.)
+
+    Args:
+        spec: one of
+            files: a path, a glob, a folder, or a list of such; local, or of any file system of fsspec or TensorFlow (gs://..);
+                compressed (.gz .bz2 .xz .zst) or not. They are the split `train`. A dictionary gives the files of each split.
+            "hf:NAME", "hf:NAME:CONFIG" or "hf:FOLDER": a dataset of Hugging Face's `datasets`, streamed.
+            "tfds:NAME": a dataset of TensorFlow Datasets, such as "tfds:c4/en:3.1.0".
+            "embedded": the corpus that is in every Python.
+            any `seqio.DataSource`.
+        text_key: the field, column or feature that holds the text.
+        id_key: the one that holds the document's id, a text, bytes or an integer. Only `validation` uses ids; by default the
+            text itself is the id.
+        validation: the fraction of documents that becomes the split `validation`. A hash of the id decides, so that a document is
+            in the same split on every machine and in every order.
+        format: of files, "text", "jsonl", "parquet", "arrow" or "tfrecord"; by default the one that their names end with.
+        documents: what a document is in text files: a "line", a "file", or a "paragraph", which ends at blank lines. Text files
+            must have it, and others cannot.
+
+    Raises:
+        ValueError: an argument has another value, is missing, or means nothing for this source; `validation` is given, but the
+            source already has a split of that name.
+    """
+    if id_key is not None and validation is None:
+        raise ValueError(f"id_key is {id_key!r}, and goes with validation alone, which is not given; give it, or leave out id_key")
+    source = _open(spec, text_key, id_key, format, documents)
+    if validation is None:
+        return source
+    split = HashSplit(source, validation, text_key=text_key, id_key=id_key)
+    if not isinstance(source, HuggingFaceSource | seqio.TfdsDataSource):  # these know their splits only once they are opened
+        split.check_splits()
+    return split
+
+
+def documents(source: seqio.DataSource, split: str, seed: int = 0) -> Iterator[str]:
+    """Yields the texts of a split, shuffled as a task that trains on them would read them.
+
+    Raises:
+        ValueError: there is no such split; a record has a problem, which the message says.
+    """
+    if split not in source.splits:
+        raise ValueError(f"there is no split {split!r} in {source!r}, only {sorted(source.splits)}")
+    for document in source.get_dataset(split, shuffle=True, seed=seed).shuffle(1000, seed=seed).as_numpy_iterator():
+        if isinstance(document, bytes):
+            yield document.decode()
+        elif problem := document.get(PROBLEM):
+            raise ValueError(problem.decode())
+        else:
+            yield document[getattr(source, "text_key", "text")].decode()
+
+
+def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None) -> seqio.DataSource:
+    kind, _, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    if isinstance(spec, seqio.DataSource) or spec == "embedded" or kind in ("tfds", "hf"):
+        for option, value in {"format": format, "documents": documents}.items():
+            if value is not None:
+                raise ValueError(f"{option} is {value!r}, and goes with files; the source is {spec!r}; leave it out")
+    if isinstance(spec, seqio.DataSource):
+        return spec
+    if spec == "embedded":
+        if text_key != "text":
+            raise ValueError(f"text_key is {text_key!r}, but the source is 'embedded', whose text is 'text'; leave it out")
+        return embedded_corpus()
+    if kind == "tfds":
+        return TfdsSource(name, text_key)
+    if kind == "hf":
+        path, _, config = name.partition(":")
+        return HuggingFaceSource(path, config or None, text_key=text_key, id_key=id_key)
+    if spec and isinstance(spec, str | os.PathLike | Sequence | Mapping) and not isinstance(spec, bytes):
+        split_to_files = spec if isinstance(spec, Mapping) else {"train": spec}
+        return FileSource(split_to_files, text_key=text_key, id_key=id_key, format=format, documents=documents)
+    raise ValueError(
+        f"the source is {spec!r}, expected files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split),"
+        " 'hf:NAME', 'tfds:NAME', 'embedded', or a seqio.DataSource"
+    )

@@ -1,0 +1,202 @@
+"""`FileSource`: documents in files that patterns name, read in segments and checked for the fields that are wanted."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from ul2_tasks.sources import files, records, survey
+from ul2_tasks.sources.files import Layout, Segment
+from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.streams import RecordSource
+
+Files = str | os.PathLike | Sequence[str | os.PathLike]
+
+_RECORDS_PER_BATCH = 128
+_SEGMENTS_LOOKED_AT = 16  # to know the fields, as the first files may have no record
+
+
+class FileSource(RecordSource):
+    """Text, JSON Lines, Parquet, Arrow and TFRecord files of any file system, compressed or not.
+
+    Fewer than 64 files are split into segments, so that there is enough to share out: uncompressed JSON Lines and text with a
+    document a line at any line, Parquet at row groups, and Arrow at record batches.
+    """
+
+    def __init__(
+        self,
+        split_to_files: Mapping[str, Files],
+        *,
+        text_key: str = "text",
+        id_key: str | None = None,
+        format: str | None = None,
+        documents: str | None = None,
+    ):
+        """See `open_source` for the arguments; `split_to_files` has the files of each split."""
+        expected = {"format": (format, dict.fromkeys(files.FORMATS.values())), "documents": (documents, files.DOCUMENTS)}
+        for name, (value, choices) in expected.items():
+            if value is not None and value not in choices:
+                raise ValueError(f"{name} is {value!r}, expected one of {list(choices)}")
+        super().__init__(split_to_files, text_key, id_key)
+        self._files = {split: _plain_patterns(patterns) for split, patterns in split_to_files.items()}
+        self._layout = Layout(format, documents, text_key, id_key)
+        self._listed: dict[str, tuple[list[str], Layout]] = {}
+        self._segments: dict[str, list[Segment]] = {}
+        self._formats = {split: format or _named_format(patterns) for split, patterns in self._files.items()}
+        for split in filter(self._formats.get, split_to_files):
+            self._check_format(split)
+
+    def __repr__(self) -> str:
+        settings = dataclasses.asdict(self._layout)
+        if settings["documents"] == "line":  # it was the default once, and caches of that time hold this repr without it
+            settings["documents"] = None
+        defaults = dataclasses.asdict(Layout(None))
+        changed = {key: value for key, value in settings.items() if value != defaults[key]}
+        return f"FileSource({', '.join([repr(self._files), *(f'{key}={value!r}' for key, value in changed.items())])})"
+
+    def files(self, split: str) -> list[str]:
+        """The paths of a split's files."""
+        return list(dict.fromkeys(segment.path for segment in self.segments(split)))
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return [str(segment) for segment in self.segments(split)]
+
+    def records(self, split: str, segment: int) -> Iterator[Record]:
+        return records.read(self.segments(split)[segment], self.layout(split))
+
+    def layout(self, split: str) -> Layout:
+        """How the documents of a split lie in its files. Lists the files."""
+        return self._list(split)[1]
+
+    def segments(self, split: str) -> list[Segment]:
+        """The segments of a split's files. Lists the files, and reads the fields of the first file that has any.
+
+        Raises:
+            ValueError: that file lacks a field that is wanted; there are no files, or no documents in them.
+        """
+        if split not in self._segments:
+            paths, layout = self._list(split)
+            found = files.segments(paths, layout)
+            for segment in found[:_SEGMENTS_LOOKED_AT] if layout.format != "text" else ():
+                if fields := _tfrecord_fields(segment) if layout.format == "tfrecord" else records.fields(segment, layout):
+                    records.check_fields(segment.path, fields, layout.text_key, layout.id_key)
+                    break
+            self._segments[split] = found
+        return self._segments[split]
+
+    def _list(self, split: str) -> tuple[list[str], Layout]:
+        if split not in self._listed:
+            paths = files.list_files(self._files[split])
+            self._formats[split] = self._layout.format or files.format_of(paths)
+            self._check_format(split)
+            self._listed[split] = paths, dataclasses.replace(self._layout, format=self._formats[split])
+        return self._listed[split]
+
+    def _check_format(self, split: str) -> None:
+        """Raises a ValueError where an argument means nothing for the format of the split's files. The format is known by now."""
+        layout, patterns = self._layout, self._files[split]
+        if self._formats[split] != "text":
+            if layout.documents is not None and not {None, "text"} & set(self._formats.values()):
+                kind = self._formats[split]
+                raise ValueError(
+                    f"documents is {layout.documents!r}, and goes with text files; {patterns!r} are {kind}; leave it out"
+                )
+            return
+        for name, value, default in (("text_key", layout.text_key, "text"), ("id_key", layout.id_key, None)):
+            if value != default:
+                raise ValueError(f"{name} is {value!r}, but text files have no fields, and {patterns!r} are such; leave it out")
+        if layout.documents is None:
+            raise ValueError(
+                f"{patterns!r} are text files: what is a document in them, a line, a paragraph or a file? {_choices(patterns)};"
+                " give open_source(.., documents=..), or --documents to a command"
+            )
+
+    def _stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
+        layout, segments = self.layout(split), self.segments(split)
+        if layout.format != "tfrecord":
+            return super()._stream(split, segment)
+        path = tf.gather([segment.path for segment in segments], segment)
+        examples = tf.data.TFRecordDataset(path, compression_type=_tfrecord_compression(segments))
+        batches = examples.enumerate(1).batch(_RECORDS_PER_BATCH)
+        kinds = _tfrecord_kinds(segments[0])
+        types = {layout.text_key: tf.string}
+        if layout.id_key:
+            types[layout.id_key] = tf.int64 if kinds.get(layout.id_key) == "int64_list" else tf.string
+        return batches.map(functools.partial(_parse_examples, path, types)).unbatch()
+
+
+def _plain_patterns(patterns: Files) -> str | list[str]:
+    """The paths as text. Raises a ValueError where they are no paths, or where there is none."""
+    if isinstance(patterns, str | os.PathLike):
+        plain = os.fspath(patterns)
+        names = [plain]
+    else:
+        is_paths = isinstance(patterns, Sequence) and all(isinstance(pattern, str | os.PathLike) for pattern in patterns)
+        plain = names = [os.fspath(pattern) for pattern in patterns] if is_paths else []
+    if not names or "" in names:
+        raise ValueError(f"the files are {patterns!r}, expected a path, a glob, a folder, or a list of such with at least one")
+    for name in names:
+        if name.startswith(("hf:", "tfds:")):
+            raise ValueError(f"{name!r} is among files, but is a source of its own; register each such on its own, and mix them")
+    return plain
+
+
+def _named_format(patterns: str | list[str]) -> str | None:
+    """The format that the names of all paths and globs end with; None where they do not say, or say several."""
+    formats = {files.named_format(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)}
+    return formats.pop() if len(formats) == 1 else None
+
+
+def _choices(patterns: str | list[str]) -> str:
+    """What each value of `documents` would give, in words. Raises a ValueError where there are no such files."""
+    try:
+        return survey.in_words(files.list_files(patterns))
+    except (OSError, tf.errors.OpError) as error:
+        return f"they cannot be read here, to show what each would give: {error}"
+
+
+def _tfrecord_compression(segments: Sequence[Segment]) -> str:
+    suffixes = {os.path.splitext(segment.path)[1] for segment in segments} & set(files.COMPRESSIONS)
+    if suffixes - {".gz"}:
+        raise ValueError(f"TensorFlow reads TFRecords as they are or compressed as .gz, got {sorted(suffixes)}; recompress them")
+    return "GZIP" if suffixes else ""
+
+
+def _tfrecord_fields(segment: Segment) -> list[str]:
+    return sorted(_tfrecord_kinds(segment))
+
+
+def _tfrecord_kinds(segment: Segment) -> dict[str, str]:
+    """The features of the first record with their kinds, such as {"text": "bytes_list"}; empty where there is no record."""
+    with tf.init_scope():  # it reads the file at once, also where the caller builds a graph
+        dataset = tf.data.TFRecordDataset(segment.path, compression_type=_tfrecord_compression([segment]))
+        for record in dataset.take(1).as_numpy_iterator():
+            return {name: value.WhichOneof("kind") for name, value in tf.train.Example.FromString(record).features.feature.items()}
+    return {}
+
+
+def _parse_examples(
+    path: tf.Tensor, types: Mapping[str, tf.DType], numbers: tf.Tensor, serialized: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Parses a batch of tf.Examples. One that has not exactly one value in each feature becomes a problem.
+
+    Args:
+        path: string scalar, the file, for the message.
+        types: the type of each feature that is wanted, string or int64.
+        numbers: [records] int64, the records' numbers in the file, from 1.
+        serialized: [records] strings.
+
+    Returns:
+        [records] strings of each feature, and of `PROBLEM`; integers are in digits.
+    """
+    parsed = tf.io.parse_example(serialized, {key: tf.io.RaggedFeature(type) for key, type in types.items()})
+    whole = [parsed[key].row_lengths() == 1 for key in types]
+    reason = f": has not exactly one value in each of its features {list(types)}"
+    message = tf.strings.join([path, ", record ", tf.strings.as_string(numbers), reason])
+    problem = tf.where(tf.reduce_all(whole, axis=0), "", message)
+    texts = {key: parsed[key] if type == tf.string else tf.strings.as_string(parsed[key]) for key, type in types.items()}
+    return {PROBLEM: problem, **{key: tf.where(problem == "", tf.strings.reduce_join(texts[key], axis=1), "") for key in types}}

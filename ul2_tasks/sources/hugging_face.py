@@ -1,0 +1,74 @@
+"""`HuggingFaceSource`: documents in a dataset of Hugging Face's `datasets`, a package that is imported when it is needed."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+
+from ul2_tasks.sources import records
+from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
+from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.streams import RecordSource
+
+
+class HuggingFaceSource(RecordSource):
+    """A dataset of Hugging Face's `datasets`, streamed: from the hub, from local files, or saved with `save_to_disk`."""
+
+    def __init__(self, path: str | os.PathLike, config: str | None = None, *, text_key: str = "text", id_key: str | None = None):
+        """
+        Args:
+            path: what `datasets.load_dataset` or `datasets.load_from_disk` takes: "HuggingFaceFW/fineweb-edu", or a folder.
+            config: the name of the dataset's configuration, such as "sample-10BT".
+            text_key, id_key: the columns of the text and of the document's id.
+        """
+        super().__init__((), text_key, id_key)
+        self._path, self._config = os.path.expanduser(os.fspath(path)), config
+
+    def __repr__(self) -> str:
+        id = "" if self.id_key is None else f", id_key={self.id_key!r}"
+        return f"HuggingFaceSource({self._path!r}, {self._config!r}, text_key={self.text_key!r}{id})"
+
+    @functools.cached_property
+    def splits(self) -> Sequence[str]:
+        saved = self._saved
+        if saved is not None:
+            return tuple(saved)
+        return tuple(_import_datasets().get_dataset_split_names(self._path, self._config))
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return [f"{self._path}/{split}[{shard}]" for shard in range(self._dataset(split).num_shards)]
+
+    def records(self, split: str, segment: int) -> Iterator[Record]:
+        dataset = self._dataset(split)
+        layout = Layout("datasets", text_key=self.text_key, id_key=self.id_key)
+        for number, row in enumerate(dataset.shard(num_shards=dataset.num_shards, index=segment), 1):
+            yield records.document_of(row, f"{self._path}, split {split}, shard {segment}, row {number}", layout)
+
+    @functools.cached_property
+    def _saved(self):
+        """The datasets that `save_to_disk` wrote, by split; None where the path is no such folder."""
+        if not any(os.path.exists(f"{self._path}/{name}") for name in ("state.json", "dataset_dict.json")):
+            return None
+        loaded = _import_datasets().load_from_disk(self._path)
+        return loaded if isinstance(loaded, dict) else {"train": loaded}
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    def _dataset(self, split: str):
+        """A split as an iterable dataset. Raises a ValueError where it lacks a column that is wanted."""
+        if self._saved is not None:
+            saved = self._saved[split]
+            dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SEGMENTS, len(saved))))
+        else:
+            dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
+        columns = dataset.column_names or next(iter(dataset), None)  # of some datasets only a row tells the columns
+        records.check_fields(f"{self._path}, split {split},", columns and sorted(columns), self.text_key, self.id_key)
+        return dataset
+
+
+def _import_datasets():
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(f"'hf:' sources need the package datasets ({error}); pip install 'ul2_tasks[huggingface]'") from error
+    return datasets

@@ -1,0 +1,127 @@
+"""Documents in memory, and the corpus that every Python has."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.sources.splits import check_fraction, hash_fraction, split_rule
+
+EMBEDDED_VALIDATION = 0.05
+_DOCUMENT_CHARACTERS = 500  # embedded documents are at least this long, except at the end of a topic
+
+
+class MemoryDataSource(seqio.DataSource):
+    """Documents in memory, split by a hash of their text.
+
+    A document's split depends on its text alone, and so is the same on every machine and in every order. Each epoch is shuffled
+    perfectly, into an order of its own, which costs one integer per document in an iterator's checkpoint.
+    """
+
+    def __init__(self, load: Callable[[], Iterable[str]], validation: float):
+        """
+        Args:
+            load: returns the documents. It is called when they are first needed, and not before.
+            validation: the fraction of documents that go to the split `validation`, in [0, 1). The others are `train`.
+        """
+        check_fraction(validation)
+        super().__init__(splits=("train", "validation") if validation else ("train",), performs_internal_shuffling=True)
+        self._load = load
+        self._validation = validation
+        self._documents: dict[str, list[str]] | None = None
+
+    def __repr__(self) -> str:
+        return f"MemoryDataSource({seqio.utils.function_name(self._load)}, validation={self._validation})"
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """What it reads: the number of documents, and a SHA-256 of them. Loads them."""
+        found = hashlib.sha256()
+        for split in self.splits:
+            for text in self.documents(split):
+                found.update(hashlib.sha256(text.encode()).digest())
+        count = sum(map(self.num_input_examples, self.splits))
+        return f"MemoryDataSource({count} documents, sha256 {found.hexdigest()}, validation={self._validation})"
+
+    @property
+    def split_rule(self) -> str:
+        """How documents are split, in words. See `splits.split_rule`."""
+        return split_rule(self._validation, "text")
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return True
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return [f"{split}-{shard}" for shard in range(max(1, min(16, self.num_input_examples(split))))]
+
+    def num_input_examples(self, split: str) -> int:
+        return len(self.documents(split))
+
+    def documents(self, split: str) -> list[str]:
+        """The documents of a split, in the order of the corpus."""
+        if self._documents is None:
+            self._documents = {name: [] for name in self.splits}
+            for text in self._load():
+                self._documents["validation" if hash_fraction(text.encode()) < self._validation else "train"].append(text)
+        if split not in self._documents:
+            raise ValueError(f"there is no split {split!r}, only {sorted(self._documents)}")
+        return self._documents[split]
+
+    @no_autograph
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused_kwargs,
+    ) -> tf.data.Dataset:
+        """A dataset of {"text": string scalar}; see `seqio.DataSource.get_dataset`."""
+        documents = tf.constant(self.documents(split), tf.string)
+        index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+        if num_shards > max(1, len(documents)):
+            raise ValueError(f"split {split!r} has {len(documents)} documents, too few for {num_shards} shards; use fewer hosts")
+        order = tf.data.Dataset.range(len(documents)).shard(num_shards, index)
+        if shuffle:
+            order = order.shuffle(max(1, len(documents)), seed=seed)
+        return order.map(lambda document: {"text": documents[document]}, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+@functools.cache
+def embedded_corpus() -> MemoryDataSource:
+    """English prose that every Python has: the topics of `pydoc`, about 450 kB, which differ a little between versions."""
+    return MemoryDataSource(embedded_documents, validation=EMBEDDED_VALIDATION)
+
+
+def texts_in_memory(texts: Sequence[str]) -> MemoryDataSource:
+    """A source of these texts. Each is a document of the split `train`."""
+    return MemoryDataSource(lambda: texts, validation=0)
+
+
+def embedded_documents() -> list[str]:
+    """The prose of each `pydoc` topic: paragraphs without headings and code, put together to at least 500 characters a document."""
+    from pydoc_data.topics import topics  # imported here because `import ul2_tasks` is to open no file
+
+    documents = []
+    for name in sorted(topics):
+        document: list[str] = []
+        for paragraph in topics[name].split("\n\n"):
+            if is_prose(paragraph):
+                document.append(" ".join(paragraph.split()))
+            if sum(map(len, document)) >= _DOCUMENT_CHARACTERS:
+                documents.append(" ".join(document))
+                document = []
+        if document:
+            documents.append(" ".join(document))
+    return documents
+
+
+def is_prose(paragraph: str) -> bool:
+    """Whether a paragraph is sentences, and no code, grammar or heading."""
+    return paragraph.rstrip().endswith((".", "!", "?", ":")) and "::=" not in paragraph and len(paragraph.split()) >= 8

@@ -1,0 +1,268 @@
+"""Reads the documents of a file's segment, in every format, one after the other.
+
+A record that cannot be read, or a file whose rest cannot, gives a record too, whose `problem` says what is wrong. Only
+`tokenization.read_text` decides whether a problem ends the job or is counted and skipped.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ul2_tasks.sources.files import CORRUPT, Layout, Segment, open_file
+
+PROBLEM = "problem"  # the name of this feature in a dataset
+_ROWS_AT_A_TIME = 128
+_ROWS_LOOKED_AT = 1000  # lines of JSON, to know the fields
+_MAX_COUNTED = 1 << 30  # at most so many bytes are read to find the number of a line
+
+
+class Record(NamedTuple):
+    """A document; or, where `problem` is not empty, what is wrong at the place of one."""
+
+    text: bytes = b""
+    id: bytes = b""
+    problem: str = ""
+
+
+def read(segment: Segment, layout: Layout) -> Iterator[Record]:
+    """Yields the records of a segment, without holding it in memory. Reads every format but TFRecord, which TensorFlow reads.
+
+    Raises:
+        OSError: the file cannot be reached.
+    """
+    try:
+        yield from _READERS[layout.documents if layout.format == "text" else layout.format](segment, layout)
+    except CORRUPT as error:
+        yield Record(problem=f"{segment.path}: is corrupt, all from here on is lost: {type(error).__name__}: {error}")
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        yield Record(problem=f"{segment.path}: is corrupt, all from here on is lost: {error}")
+
+
+def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Record:
+    """The document in a row of fields. `str(where)` says in error messages which row it is."""
+    for key in filter(None, (layout.text_key, layout.id_key)):
+        if key not in row:
+            return Record(problem=f"{where}: has no field {key!r}, it has {sorted(row)}")
+    text = row[layout.text_key]
+    if not isinstance(text, str):
+        return Record(problem=f"{where}: {layout.text_key!r} is of type {type(text).__name__}, expected a text")
+    try:
+        return _with_id(Record(text.encode()), row, where, layout)
+    except UnicodeEncodeError as error:
+        return Record(problem=f"{where}: {layout.text_key!r} is not Unicode, {error.reason}")
+
+
+def fields(segment: Segment, layout: Layout) -> list[str] | None:
+    """The fields of a Parquet or Arrow file, or of the first records of JSON Lines; None where these cannot be read."""
+    try:
+        with open_file(segment.path) as file:
+            if layout.format == "parquet":
+                return pq.ParquetFile(file).schema_arrow.names
+            if layout.format == "arrow":
+                return _open_arrow(file).schema.names
+        rows = (_parsed(line) for _, line in itertools.islice(_lines(segment), _ROWS_LOOKED_AT))
+        return sorted({key for row in rows if isinstance(row, dict) for key in row}) or None
+    except CORRUPT:
+        return None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        return None
+
+
+def check_fields(where: str, present: Sequence[str] | None, text_key: str, id_key: str | None) -> None:
+    """Raises a ValueError where `present`, the fields that are there, lacks one that is wanted. None is unknown, and passes."""
+    for option, key in {"text_key": text_key, "id_key": id_key}.items():
+        if key is not None and present is not None and key not in present:
+            raise ValueError(f"{where} has no field {key!r}, it has {list(present)}; give {option}, one of these")
+
+
+def _with_id(record: Record, row: Mapping[str, object], where: object, layout: Layout) -> Record:
+    """The record with its id, if an id is wanted. A text becomes its UTF-8, bytes stay, and an integer becomes its digits."""
+    if not layout.id_key or record.problem:
+        return record
+    id = row[layout.id_key]
+    if id is None or id in ("", b""):
+        return Record(problem=f"{where}: {layout.id_key!r} is {'null' if id is None else 'empty'}, expected an id")
+    if isinstance(id, bool) or not isinstance(id, str | bytes | int):
+        kind = type(id).__name__
+        return Record(problem=f"{where}: {layout.id_key!r} is of type {kind}, expected a text, bytes or an integer as the id")
+    return record._replace(id=id if isinstance(id, bytes) else str(id).encode())
+
+
+class _Line(NamedTuple):
+    """Where a line is: its number, from 1, within its segment; and the byte of the file at which it begins."""
+
+    segment: Segment
+    number: int
+    byte: int
+
+    def __str__(self) -> str:
+        """The line's number in the file. The lines before the segment are counted for it, unless that is too much to read."""
+        if not self.segment.start:
+            return f"{self.segment.path}, line {self.number}"
+        if self.segment.start > _MAX_COUNTED:
+            return f"{self.segment.path}, the line at byte {self.byte}"
+        return f"{self.segment.path}, line {_lines_before(self.segment.path, self.segment.start) + self.number}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _lines_before(path: str, start: int) -> int:
+    """How many lines of a file begin before the byte `start`."""
+    with open_file(path) as file:
+        ends, left = 0, start - 1  # the byte before `start` is left out: a line end there begins the line at `start`
+        while left > 0 and (block := file.read(min(left, 1 << 22))):
+            ends, left = ends + block.count(b"\n"), left - len(block)
+    return ends + 1
+
+
+def _read_lines(segment: Segment, layout: Layout) -> Iterator[Record]:
+    return (_document(line, where) for where, line in _lines(segment))
+
+
+def _read_file(segment: Segment, layout: Layout) -> Iterator[Record]:
+    with open_file(segment.path) as file:
+        yield _document(file.read().removeprefix(codecs.BOM_UTF8), segment.path)
+
+
+def _read_paragraphs(segment: Segment, layout: Layout) -> Iterator[Record]:
+    for is_blank, lines in itertools.groupby(_lines(segment), key=lambda line: not line[1].strip()):
+        if not is_blank:
+            wheres, texts = zip(*lines)
+            yield _document(b"\n".join(texts), f"{segment.path}, the paragraph at line {wheres[0].number}")
+
+
+def _read_json(segment: Segment, layout: Layout) -> Iterator[Record]:
+    for where, line in _lines(segment):
+        if line.strip():
+            yield _json_document(line, where, layout)
+
+
+def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
+    with open_file(segment.path) as file:
+        # Pages are read one by one, because several files are open at a time, and one row group may be larger than memory.
+        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
+        if problem := _schema_problem(parquet.schema_arrow, layout):
+            yield Record(problem=f"{segment.path}: {problem}")
+            return
+        names = [layout.text_key, *([layout.id_key] if layout.id_key else [])]
+        for group in range(segment.start, parquet.num_row_groups if segment.stop is None else segment.stop):
+            where = f"{segment.path}, row group {group}"
+            try:
+                row = 1
+                for batch in parquet.iter_batches(batch_size=_ROWS_AT_A_TIME, row_groups=[group], columns=names):
+                    yield from _rows(batch, where, row, layout)
+                    row += len(batch)
+            except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a page that it cannot read
+                yield Record(problem=f"{where}: is corrupt, the rest of it is lost: {type(error).__name__}: {error}")
+
+
+def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
+    with open_file(segment.path) as file:
+        arrow = _open_arrow(file)
+        if problem := _schema_problem(arrow.schema, layout):
+            yield Record(problem=f"{segment.path}: {problem}")
+            return
+        if isinstance(arrow, pa.RecordBatchFileReader):
+            stop = arrow.num_record_batches if segment.stop is None else segment.stop
+            batches: Iterable[pa.RecordBatch] = (arrow.get_batch(index) for index in range(segment.start, stop))
+        else:
+            batches = arrow
+        for index, batch in enumerate(batches, segment.start):
+            yield from _rows(batch, f"{segment.path}, record batch {index}", 1, layout)
+
+
+_READERS = {
+    "line": _read_lines,
+    "file": _read_file,
+    "paragraph": _read_paragraphs,
+    "jsonl": _read_json,
+    "parquet": _read_parquet,
+    "arrow": _read_arrow,
+}
+
+
+def _lines(segment: Segment) -> Iterator[tuple[_Line, bytes]]:
+    """Yields each line that begins in the segment, and where it is. Line ends and a byte order mark are removed."""
+    with open_file(segment.path) as file:
+        position = segment.start
+        if position:
+            file.seek(position - 1)
+            position += len(file.readline()) - 1  # skips the end of a line that began before, or only "\n" where one begins here
+        number = 0
+        while segment.stop is None or position < segment.stop:
+            line = file.readline()
+            if not line:
+                return
+            number += 1
+            text = line if position else line.removeprefix(codecs.BOM_UTF8)
+            yield _Line(segment, number, position), text.removesuffix(b"\n").removesuffix(b"\r")
+            position += len(line)
+
+
+def _document(text: bytes, where: object) -> Record:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return Record(problem=f"{where}: is not UTF-8, {error.reason} at byte {error.start}")
+    return Record(text)
+
+
+def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
+    value = _parsed(line)
+    if isinstance(value, UnicodeDecodeError):
+        return Record(problem=f"{where}: is not UTF-8, {value.reason} at byte {value.start}")
+    if isinstance(value, Exception):
+        return Record(problem=f"{where}: is not JSON, {value}; it begins with {line[:40].decode(errors='replace')!r}")
+    if not isinstance(value, dict):
+        return Record(problem=f"{where}: is of type {type(value).__name__}, expected an object with the field {layout.text_key!r}")
+    return document_of(value, where, layout)
+
+
+def _parsed(line: bytes) -> object:
+    """The value of a line of JSON; or the error, where it is not JSON."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return error
+
+
+def _open_arrow(file: BinaryIO) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
+    """Opens either of Arrow's two formats: the one for files, or the one for streams, which Hugging Face's `datasets` writes."""
+    try:
+        return pa.ipc.open_file(file)
+    except pa.ArrowInvalid:
+        file.seek(0)
+        return pa.ipc.open_stream(file)
+
+
+def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
+    for key in filter(None, (layout.text_key, layout.id_key)):
+        if key not in schema.names:
+            return f"has no column {key!r}, it has {schema.names}"
+    kind = schema.field(layout.text_key).type
+    text_kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
+    if not any(is_kind(kind) for is_kind in text_kinds):
+        return f"column {layout.text_key!r} is of type {kind}, expected a text"
+    return None
+
+
+def _rows(batch: pa.RecordBatch, where: str, first: int, layout: Layout) -> Iterator[Record]:
+    texts = batch.column(layout.text_key).cast(pa.large_binary()).to_pylist()
+    ids = batch.column(layout.id_key).to_pylist() if layout.id_key else itertools.repeat(None)
+    for row, (text, id) in enumerate(zip(texts, ids), first):
+        at = f"{where}, row {row}"
+        if text is None:
+            yield Record(problem=f"{at}: {layout.text_key!r} is null, expected a text")
+        else:
+            yield _with_id(_document(text, at), {layout.id_key: id}, at, layout)

@@ -1,0 +1,215 @@
+"""Datasets of documents that Python reads, with iterators that can be saved.
+
+tf.data cannot save an iterator over a Python generator. So a segment (a part of a file) is read in blocks of records, by a
+function that tf.data may call again: its result depends on the segment and on the block's number alone.
+
+    _read_block(source, split, stream, segment, number) -> the stream's new number, and the records of that block
+
+Reading block 8 must not read blocks 0 to 7 again. So the open generator waits in `_open` from one block to the next, under a
+number that the iterator carries along in its state:
+
+    block        stream's number, before -> after     _open afterwards
+    0             0 -> 17                             {17: stream}      opens the segment
+    1            17 -> 23                             {23: stream}      reads on
+    2            23 -> 31                             {31: stream}      reads on
+    3            31 -> 0                              {}                no records are left: the dataset ends
+
+An iterator that is restored, in this process or another, carries a number that `_open` does not have, or has for a stream at
+another place. Then the segment is opened again, and the blocks before `number` are read and dropped.
+
+Who closes a stream that nobody reads to its end? The tensor with the stream's number owns it. TensorFlow uses the memory of
+an aligned NumPy array as it is, and here that memory is a Python object that holds the stream. When the iterator goes, so
+does its tensor, and with it the array, the memory and the stream, whose files Python closes. `_open` holds streams weakly.
+"""
+
+from __future__ import annotations
+
+import abc
+import atexit
+import ctypes
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.graphs import python_op
+from ul2_tasks.sources.records import PROBLEM, Record
+
+_SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
+_RECORDS_PER_BLOCK = 128
+_BYTES_PER_BLOCK = 1 << 20
+_MAX_OPEN = 512  # most systems allow a process 1,024 open files
+
+
+class RecordSource(seqio.DataSource):
+    """A corpus that Python reads, in segments that hosts and workers share out."""
+
+    def __init__(self, splits: Iterable[str], text_key: str, id_key: str | None):
+        super().__init__(splits=splits)
+        self.text_key, self.id_key = text_key, id_key
+
+    @abc.abstractmethod
+    def list_shards(self, split: str) -> Sequence[str]:
+        """The names of the segments."""
+
+    @abc.abstractmethod
+    def records(self, split: str, segment: int) -> Iterator[Record]:
+        """Yields the records of a segment, from its beginning, and the same ones each time."""
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return False
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused_kwargs,
+    ) -> tf.data.Dataset:
+        """A dataset of string scalars: the text and the id under their keys, and the problem; see `seqio.DataSource.get_dataset`.
+
+        Documents come in the order of the corpus; or, shuffled, from 16 segments at a time, in a random order of the segments.
+
+        Raises:
+            ValueError: there is no such split, no document in it, or there are fewer segments than shards.
+        """
+        segments = self._own_segments(split, shard_info)
+        if shuffle:
+            segments = segments.shuffle(len(self.list_shards(split)), seed=seed)
+        return segments.interleave(
+            functools.partial(self._stream, split),
+            cycle_length=_SEGMENTS_AT_A_TIME if shuffle else 1,
+            block_length=16,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+
+    def _own_segments(self, split: str, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        if split not in self.splits:
+            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
+        count = len(self.list_shards(split))
+        index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+        if num_shards > count:
+            raise ValueError(f"split {split!r} of {self!r} has {count} pieces, too few for {num_shards} shards; use fewer hosts")
+        return tf.data.Dataset.range(count).shard(num_shards, index)
+
+    def _stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
+        """The records of a segment. The state of the scan is the stream's number; 0 is no stream."""
+        read_block = functools.partial(_read_block, self, split)
+
+        def block(stream: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+            stream, *arrays = python_op(read_block, [stream, segment, number], [tf.int64, *[tf.string] * 3])
+            texts, ids, problems = (tf.ensure_shape(array, [None]) for array in arrays)
+            record = {self.text_key: texts, PROBLEM: problems} | ({self.id_key: ids} if self.id_key else {})
+            return tf.ensure_shape(stream, []), record
+
+        blocks = tf.data.Dataset.range(np.iinfo(np.int64).max).scan(np.int64(0), block)
+        return blocks.take_while(lambda block: tf.size(block[PROBLEM]) > 0).unbatch()
+
+
+_Place = tuple[RecordSource, str, int, int]  # a source, its split, a segment of it, and the number of a block
+
+
+class _Stream:
+    """An open segment: the blocks that are left to read, and the place of the next one."""
+
+    def __init__(self, blocks: Iterator[list[Record]], place: _Place):
+        self.blocks, self.place = blocks, place
+
+
+_open: weakref.WeakValueDictionary[int, _Stream] = weakref.WeakValueDictionary()  # the stream that was read last is the last
+_numbers = itertools.count(1)
+_lock = threading.Lock()
+
+
+def _read_block(source: RecordSource, split: str, stream: int, segment: int, number: int) -> tuple[np.ndarray, ...]:
+    """Reads one block.
+
+    Args:
+        source, split, segment: what is read.
+        stream: the stream's number, which came with the block before; 0 at the first block.
+        number: the block's number, from 0.
+
+    Returns:
+        The stream's new number, an int64 scalar; and the texts, ids and problems, each [records] of bytes. After the last
+        block there are no records.
+    """
+    place = source, split, int(segment), int(number)
+    opened = _take(int(stream), place)
+    if opened is None:
+        opened = _Stream(itertools.islice(_blocks(source.records(split, int(segment))), int(number), None), place)
+    block = next(opened.blocks, None)
+    if block is None:
+        return (np.array(0), *[np.array([], object)] * 3)
+    opened.place = (*place[:-1], place[-1] + 1)
+    return (_put(opened), *(np.array([record[column] for record in block], object) for column in range(3)))
+
+
+def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Groups records into blocks of at most 128, or fewer once their texts are a megabyte, so that a block fits into memory."""
+    block: list[Record] = []
+    size = 0
+    for record in records:
+        block.append(record)
+        size += len(record.text)
+        if len(block) == _RECORDS_PER_BLOCK or size >= _BYTES_PER_BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _take(number: int, place: _Place) -> _Stream | None:
+    """Takes a stream out of `_open`; None unless it is there and at this place: a restored iterator may carry another's number."""
+    with _lock:
+        found = _open.get(number)
+        return _open.pop(number) if found is not None and found.place == place else None
+
+
+def _put(stream: _Stream) -> np.ndarray:
+    """Puts a stream into `_open`, and returns its new number. Of too many streams, those that were read longest ago are closed."""
+    with _lock:
+        number = next(_numbers)
+        _open[number] = stream
+        _close_all_but(_MAX_OPEN)
+    return _owner(number, stream)
+
+
+def _close_all_but(count: int) -> None:
+    for number in list(_open)[: max(0, len(_open) - count)]:
+        if stream := _open.pop(number, None):
+            stream.blocks = iter(())
+
+
+@atexit.register
+def _close_at_the_end() -> None:
+    """Closes all streams, and every one that is put back from now on, while the modules that they need are still there."""
+    global _MAX_OPEN
+    with _lock:
+        _MAX_OPEN = 0
+        _close_all_but(0)
+
+
+def _owner(number: int, stream: _Stream) -> np.ndarray:
+    """The number as an int64 scalar whose memory holds the stream.
+
+    The scalar starts at an address that 64 divides. TensorFlow would copy any other, and the copy would not hold the stream.
+    """
+    memory = _Memory()
+    memory.stream = stream
+    scalar = np.frombuffer(memory, np.int64, 1, offset=-ctypes.addressof(memory) % 64).reshape(())
+    scalar[...] = number
+    return scalar
+
+
+class _Memory(ctypes.c_int64 * 16):
+    """128 bytes, in which some 8 bytes are aligned to 64; and an attribute for the stream."""
+
+    stream: _Stream

@@ -1,0 +1,1 @@
+"""What a mixture measures, against what it must be."""

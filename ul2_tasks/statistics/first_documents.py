@@ -1,0 +1,91 @@
+"""The first documents of a corpus: their tokens, and what tokenizing made of their text."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.corpus.tokenization import read_text, tokenize
+from ul2_tasks.corpus.view import CorpusTask
+
+DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
+TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
+MOST_DOCUMENTS, MOST_TOKENS = 20_000, 1 << 22
+DECODED_TOKENS = 1 << 18  # of the documents that are decoded, to see whether their text comes back
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstDocuments:
+    """The first documents of a split, in the order of the corpus. Empty and skipped ones are documents without tokens.
+
+    Attributes:
+        tokens: [N] int32, the tokens of all documents, one document after the other.
+        lengths: [D] int64, the number of tokens of each document.
+        is_all: whether the split has no other documents.
+        characters: the number of characters of all texts.
+        unknown: how many tokens are the vocabulary's unknown.
+        decoded: how many documents with text were decoded.
+        come_back: how many of these had the same text as before.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    is_all: bool
+    characters: int
+    unknown: int
+    decoded: int
+    come_back: int
+
+
+def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
+    """Reads a thousand documents, or more if they are short.
+
+    Args:
+        corpus: the task `NAME_corpus` of `register`.
+        split: of the corpus.
+
+    Raises:
+        ValueError: there is no document, or no document has a token.
+    """
+    vocabulary = corpus.output_features["targets"].vocabulary
+    tokens: list[np.ndarray] = []
+    total = characters = decoded_tokens = decoded = come_back = 0
+    is_all = True
+    for document in _texts_and_tokens(corpus, split).as_numpy_iterator():
+        if _enough(len(tokens), total):
+            is_all = False
+            break
+        ids = document["targets"].astype(np.int32)
+        text = document["text"].decode()
+        tokens.append(ids)
+        total += ids.size
+        characters += len(text)
+        if text and decoded_tokens < DECODED_TOKENS:
+            decoded_tokens += ids.size
+            decoded += 1
+            come_back += vocabulary.decode(ids.tolist()) == text
+    if is_all and not total:
+        raise ValueError(f"{corpus.name!r} has {len(tokens)} documents in split {split!r}, and no token; name another")
+    all_tokens = np.concatenate(tokens)
+    lengths = np.array([ids.size for ids in tokens], np.int64)
+    unknown = int((all_tokens == vocabulary.unk_id).sum())
+    return FirstDocuments(all_tokens, lengths, is_all, characters, unknown, decoded, come_back)
+
+
+def _enough(documents: int, tokens: int) -> bool:
+    if documents >= MOST_DOCUMENTS or tokens >= MOST_TOKENS:
+        return True
+    return documents >= DOCUMENTS and tokens >= TOKENS_OF_SHORT_DOCUMENTS
+
+
+def _texts_and_tokens(corpus: CorpusTask, split: str) -> tf.data.Dataset:
+    """A dataset of {"text": string scalar, "targets": [tokens] int32, ..}."""
+    if corpus.source.num_input_examples(split) == 0:
+        raise ValueError(f"{corpus.name!r} has no document in split {split!r}; name another, or change how it is split")
+    features, configuration = corpus.output_features, corpus.configuration
+    records = corpus.source.get_dataset(split=split, shuffle=False)
+    texts = read_text(records, features, configuration=configuration, source=corpus.source)
+    texts = texts.map(lambda document: {**document, "text": document["targets"]})
+    return tokenize(texts, features, special_tokens=configuration.special_tokens)

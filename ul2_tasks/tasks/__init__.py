@@ -1,0 +1,1 @@
+"""SeqIO's tasks and mixtures."""

@@ -1,0 +1,328 @@
+"""The SeqIO providers: a task and a mixture whose iterators resume only in the pipeline that saved them.
+
+tf.data restores an iterator into any pipeline that has the same steps. With other rates, lengths, seeds or shards it goes on
+without a word, with other data than before. So the checkpoint of an iterator here holds a description of its pipeline, the
+*fingerprint*, which is compared with that of the pipeline in which the iterator is restored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import secrets
+import zlib
+from collections.abc import Collection, Mapping
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpus import passes
+from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoising.lengths import Chunk
+from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, chunk, corrupt, denoise, fewest_tokens, solve
+from ul2_tasks.examples import DENOISER, TASK
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.scalars import as_python
+from ul2_tasks.tasks.mixing import sample_examples
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
+
+STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
+# A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
+# document, and the longer the chunks are, the fewer a document has.
+SHUFFLED_TOKENS = 1 << 20
+
+
+class DenoisingTask(seqio.Task):
+    """A `seqio.Task` for one denoiser, whose preprocessor is `preprocessors.denoise`.
+
+    Its `get_dataset` differs from that of its base:
+
+    * A resumed iterator is checked, as above.
+    * SeqIO does not hold the corpus in memory, which would freeze its order and put it into every checkpoint.
+    * Nothing is trimmed, because no example is longer than its budget.
+    * `use_cached` reads the cache of the shared corpus.
+    * No step of tf.data between a block and its examples calls a function for each example, which would cost more than all
+      else. The exceptions are tasks whose examples differ in length: with `split="uniform"`, or with documents kept apart.
+
+    Attributes:
+        configuration: how it makes examples of documents.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: seqio.DataSource,
+        output_features: Mapping[str, seqio.Feature],
+        *,
+        configuration: DenoisingConfiguration,
+        shuffle_buffer_size: int | None = seqio.SHUFFLE_BUFFER_SIZE,
+    ):
+        steps = [functools.partial(denoise, configuration=configuration)]
+        super().__init__(name, source, output_features, steps, shuffle_buffer_size=shuffle_buffer_size)
+        self.configuration = configuration
+
+    def replaced(
+        self, source: seqio.DataSource | None = None, configuration: DenoisingConfiguration | None = None
+    ) -> DenoisingTask:
+        """The same task of another source or configuration; `seqio.Task.replace` makes a plain `seqio.Task`."""
+        return DenoisingTask(
+            self.name,
+            source or self.source,
+            self.output_features,
+            configuration=configuration or self.configuration,
+            shuffle_buffer_size=self.shuffle_buffer_size,
+        )
+
+    @property
+    def denoiser(self) -> Denoiser:
+        return self.configuration.denoiser
+
+    def special_tokens(self) -> SpecialTokens:
+        """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
+        return self.configuration.special_tokens.tokens(self.output_features["targets"].vocabulary, self.denoiser.mode)
+
+    def get_dataset(
+        self,
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        shuffle_buffer_size: int | None = None,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = 1,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+        *,
+        rates: Mapping[str, float] | None = None,
+        features: Collection[str] | None = None,
+    ) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`; `trim_output_features` and `try_in_mem_cache` make no difference.
+
+        Args:
+            shuffle_buffer_size: in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
+            rates: the rates of the mixture that asks, by the name of the task; they belong to the fingerprint.
+            features: the features of an example that are kept; by default the output features.
+
+        Raises:
+            ValueError: see `preprocessors.solve` and `preprocessors.chunk`.
+            tf.errors.InvalidArgumentError: while iterating, where a pass over the corpus gives no example; see `passes.repeat`.
+        """
+        solution = self.solve(sequence_length)
+        source = self.source.cached() if use_cached else self.source
+        kept = self.output_features if features is None else features
+        if shuffle and shuffle_buffer_size is None:
+            shuffle_buffer_size = max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // solution.full.length))
+        fingerprint = json.dumps(
+            {
+                "stream_version": STREAM_VERSION,
+                "task": self.name,
+                "rates": rates,
+                "settings": _describe(self.configuration),
+                "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
+                "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
+                "split": split,
+                "cache": source.cache_identity(split) if use_cached else None,
+                "shuffle": shuffle_buffer_size if shuffle else False,
+                "seed": f"none, so it cannot be resumed ({secrets.token_hex(4)})" if seed is None else int(seed),
+                "shard": [shard_info.index, shard_info.num_shards] if shard_info else [0, 1],
+            }
+        ).replace('"', "")  # tf.debugging.Assert would print a backslash before each
+
+        is_whole = shard_info is None or shard_info.num_shards == 1
+        documents = passes.repeat(
+            source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info),
+            num_epochs,
+            name=f"{source.corpus.name}, split {split}"
+            + ("" if is_whole else f", shard {shard_info.index} of {shard_info.num_shards}"),
+            fewest_tokens=fewest_tokens(solution),
+            is_whole=is_whole,
+        )
+        with seqio.utils.map_seed_manager(seed):
+            blocks = _resume_only_in(fingerprint, chunk(documents, solution), has_seed=seed is not None)
+            names = {DENOISER: self.denoiser.name, TASK: self.name}
+            blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
+            examples = corrupt(blocks, solution)
+        return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
+
+    def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
+        """Finds the special ids and the full chunk within these budgets; see `preprocessors.solve`."""
+        return solve(sequence_length, self.output_features, self.configuration)
+
+    def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
+        """The chunk that every chunk is within these budgets, except at the end of the corpus or of a document."""
+        return self.solve(sequence_length).full
+
+
+class DenoisingMixture(seqio.Mixture):
+    """A `seqio.Mixture` of denoising tasks, and of others beside them, mixed by `mixing.sample_examples`.
+
+    A resumed iterator is also checked for the rates of the mixture. SeqIO makes the examples of other tasks: it trims them to
+    their budgets and repeats them as it does everywhere.
+
+    Attributes:
+        configuration: the arguments of `register` or `mix` that made it; None of a mixture that is not registered.
+    """
+
+    def __init__(self, *arguments, configuration: object = None, **keywords):
+        """Takes the arguments of `seqio.Mixture`, except `sample_fn`, and the configuration."""
+        super().__init__(*arguments, sample_fn=sample_examples, **keywords)
+        self.configuration = configuration
+
+    def get_dataset(
+        self, sequence_length: Mapping[str, int] | None = None, split: str = "train", *args, **kwargs
+    ) -> tf.data.Dataset:
+        """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
+
+        Raises:
+            ValueError: a task has no such split. SeqIO would leave the task out, and so mix the others at other rates.
+        """
+        splits = {task.name: sorted(task.splits) for task in self.tasks}
+        without = {name: present for name, present in splits.items() if split not in present}
+        if without:
+            raise ValueError(
+                f"{self.name!r} has no split {split!r}, because not all of its tasks have: {without}; name another split, or read"
+                " the tasks that have it one by one"
+            )
+        return super().get_dataset(sequence_length, split, *args, **kwargs)
+
+    def get_task_dataset(
+        self,
+        task: seqio.Task,
+        output_feature_keys: Collection[str],
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = None,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+    ) -> tf.data.Dataset:
+        """See `seqio.Mixture.get_task_dataset`.
+
+        Raises:
+            ValueError: `use_cached`, and a task that is no `DenoisingTask` has no cache; or a task hands on a feature that
+                denoising tasks do not have.
+        """
+        if not isinstance(task, DenoisingTask):
+            _check_cached(task, use_cached)
+            dataset = super().get_task_dataset(
+                task,
+                output_feature_keys,
+                sequence_length,
+                split,
+                use_cached,
+                shuffle,
+                seed,
+                shard_info,
+                num_epochs,
+                trim_output_features,
+                try_in_mem_cache,
+            )
+            return _as_ours(dataset, task, output_feature_keys)
+        return task.get_dataset(
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+            rates={other.name: self.get_rate(other) for other in self.tasks},
+            features=output_feature_keys,
+        )
+
+
+def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
+    """The denoising tasks of a registered mixture, in its order; `other_tasks` gives the others.
+
+    Args:
+        mixture: the name of a mixture, or of a single task.
+        denoisers: the names of the denoisers whose tasks are wanted; by default all.
+
+    Raises:
+        ValueError: there is no such mixture or task; it has no denoising task, or none with a denoiser of such a name.
+    """
+    tasks = [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if isinstance(task, DenoisingTask)]
+    if not tasks:
+        raise ValueError(f"{mixture!r} has no denoising task; expected a mixture that ul2_tasks.register or mix returned")
+    names = list(dict.fromkeys(task.denoiser.name for task in tasks))
+    unknown = sorted(set(denoisers or ()) - set(names))
+    if unknown:
+        raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
+    return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
+
+
+def other_tasks(mixture: str) -> list[seqio.Task]:
+    """The tasks of a registered mixture that are not denoising tasks, in its order."""
+    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
+
+
+def _check_cached(task: seqio.Task, use_cached: bool) -> None:
+    if use_cached and task.supports_caching and not task.cache_dir:
+        raise ValueError(
+            f"use_cached: {task.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
+            f" `seqio_cache_tasks --tasks={task.name}`, or read all tasks without caches (use_cached=False)"
+        )
+
+
+@no_autograph
+def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[str]) -> tf.data.Dataset:
+    """The examples of a task of another kind, with the features that the examples of a denoising task have."""
+    names = {key: name for key, name in {DENOISER: "", TASK: task.name}.items() if key in features}
+    foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys())
+    if foreign:
+        raise ValueError(
+            f"{task.name!r} would hand on the features {foreign}, which denoising tasks do not have; leave them out of"
+            " passthrough_features, and copy_pretokenized=False"
+        )
+    return dataset.map(lambda example: example | names, num_parallel_calls=tf.data.AUTOTUNE) if names else dataset
+
+
+@no_autograph
+def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Dataset:
+    if not names:
+        return blocks
+    return blocks.map(lambda block: block | {key: tf.fill(tf.shape(block["length"]), name) for key, name in names.items()})
+
+
+@no_autograph
+def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
+    """The same dataset, but an iterator that was saved under another fingerprint cannot be restored into it.
+
+    `flat_map` saves the element that it is at. When it is restored, it calls its function with that element again, which here is
+    the fingerprint. Once all of a finite dataset is read there is nothing left to guard: what is still in the buffers was saved
+    with them.
+    """
+
+    def check(saved: tf.Tensor) -> tf.data.Dataset:
+        message = "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew. Saved:"
+        if not has_seed:
+            message = "a pipeline that was built without a seed cannot be resumed; give seed=, and start anew. Saved:"
+        same = tf.debugging.Assert(tf.equal(saved, fingerprint), [message, saved, "this one:", fingerprint])
+        with tf.control_dependencies([same]):
+            return tf.data.Dataset.from_tensors(tf.zeros([])).repeat()
+
+    guard = tf.data.Dataset.from_tensors(fingerprint).flat_map(check)
+    return tf.data.Dataset.zip(dataset, guard).map(lambda element, _: element)
+
+
+def _describe(configuration: DenoisingConfiguration) -> dict[str, object]:
+    """Describes a configuration in few words: a list of a thousand sentinels by its length and checksum.
+
+    Iterators are saved with these names in this order.
+    """
+    sentinels, modes = configuration.special_tokens.sentinels, configuration.special_tokens.modes
+    if sentinels is not None and not isinstance(sentinels, str):
+        sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
+    return {
+        "denoiser": dataclasses.asdict(configuration.denoiser),
+        "sentinels": sentinels,
+        "modes": modes,
+        "merge_examples": configuration.merge_examples,
+        "chunk_tokens": configuration.chunk_tokens,
+        "separate_documents": configuration.separate_documents,
+    }

@@ -1,0 +1,80 @@
+"""What a command registers: in its own process, and again in each worker of a Beam job."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping, Sequence
+
+import seqio
+
+from ul2_tasks.sources.by_name import open_source
+from ul2_tasks.sources.memory import texts_in_memory
+from ul2_tasks.tasks.providers import DenoisingTask
+from ul2_tasks.tasks.registry import RegisterConfiguration, register
+
+
+@dataclasses.dataclass(frozen=True)
+class Registration:
+    """The name of a mixture, and what registers it: modules, or arguments.
+
+    Attributes:
+        name: NAME of the mixture NAME_mix. If the modules register it, the whole name of any mixture will do, too.
+        modules: they are imported first.
+        source: arguments of `open_source`; by default those of the embedded corpus.
+        arguments: of `register`; `preset` instead of `denoisers` is the name of a preset. Without a source and without
+            arguments, one of the modules or this package has registered the mixture.
+    """
+
+    name: str
+    modules: Sequence[str] = ()
+    source: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    def apply(self) -> str:
+        """Registers the mixture, unless it is registered, and returns its name.
+
+        Raises:
+            ValueError: see `open_source` and `register`; there is no such mixture; the name is that of a task.
+        """
+        for module in self.modules:
+            importlib.import_module(module)
+        if not self.source and not self.arguments:
+            return _registered(self.name)
+        arguments = dict(self.arguments)
+        if "preset" in arguments:
+            arguments["denoisers"] = arguments.pop("preset")
+        return register(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **self.source}), **arguments)
+
+
+def with_texts(mixture: str, texts: Sequence[str]) -> str:
+    """Registers the denoisers of a mixture on other documents, which are kept apart.
+
+    Args:
+        mixture: what `register` returned, "NAME_mix".
+        texts: the documents.
+
+    Returns:
+        "NAME_text_mix".
+
+    Raises:
+        ValueError: the mixture is one of several corpora, or was not registered by `register`; see `register`.
+    """
+    configuration = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
+    if not isinstance(configuration, RegisterConfiguration):
+        raise ValueError(f"{mixture!r} is a mixture of several corpora; name one of those that it mixes to use its denoisers")
+    own = {"source": texts_in_memory(texts), "text_key": "text", "merge_examples": False, "separate_documents": False}
+    return register(f"{mixture.removesuffix('_mix')}_text", **{**vars(configuration), **own})
+
+
+def _registered(name: str) -> str:
+    names = sorted(seqio.MixtureRegistry.names())
+    for mixture in (f"{name}_mix", name):
+        if mixture in names:
+            return mixture
+    if name in seqio.TaskRegistry.names():
+        task = seqio.TaskRegistry.get(name)
+        holding = [mixture for mixture in names if task in seqio.MixtureRegistry.get(mixture).tasks]
+        alone = f", and --denoiser {task.denoiser.name} for it alone, in ul2 show" if isinstance(task, DenoisingTask) else ""
+        raise ValueError(f"{name!r} is a task, expected a mixture; those that hold it are {holding}; name one of these{alone}")
+    raise ValueError(f"there is no mixture '{name}_mix', only {names}; give its corpus, or the module that registers it")

@@ -1,0 +1,264 @@
+"""`register` adds a corpus, the tasks of its denoisers and their mixture to SeqIO's registries; `mix` a mixture of mixtures."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import gin
+import seqio
+
+from ul2_tasks.corpus.cache import CorpusConfiguration
+from ul2_tasks.corpus.identity import cannot_tell, source_identity
+from ul2_tasks.corpus.view import CorpusTask, CorpusView
+from ul2_tasks.denoising.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.denoising.preprocessors import DenoisingConfiguration
+from ul2_tasks.scalars import as_python, is_finite
+from ul2_tasks.sources.by_name import open_source
+from ul2_tasks.sources.file_source import Files
+from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
+from ul2_tasks.vocabulary.by_name import open_for_modes
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, plain_modes
+
+# The presets by name in gin files: `ul2_tasks.register.denoisers = %ul2_tasks.UL2R`.
+for _name, _preset in PRESETS.items():
+    gin.constant(f"ul2_tasks.{_name}", _preset)
+
+
+@dataclasses.dataclass(frozen=True)
+class RegisterConfiguration:
+    """The arguments of `register` except the name, in the one form that equal arguments have.
+
+    Raises:
+        ValueError: an argument is none of its kind, or `chunk_tokens` names a denoiser that is not there.
+    """
+
+    source: seqio.DataSource
+    vocabulary: seqio.Vocabulary
+    denoisers: tuple[Denoiser, ...]
+    text_key: str
+    on_error: str
+    sentinels: tuple[int, ...] | str | None
+    modes: Mapping[str, Mode] | None
+    chunk_tokens: int | Mapping[str, int] | None
+    merge_examples: bool
+    separate_documents: bool
+
+    def __post_init__(self):
+        for name in ("merge_examples", "separate_documents"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected True or False")
+        if self.on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
+        names = [denoiser.name for denoiser in self.denoisers]
+        if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
+            raise ValueError(f"chunk_tokens has {unknown}, but the denoisers are {names}")
+
+    @property
+    def special_tokens(self) -> SpecialTokensRequest:
+        return SpecialTokensRequest(
+            self.sentinels, self.modes, mode_names=tuple(dict.fromkeys(denoiser.mode for denoiser in self.denoisers))
+        )
+
+    @property
+    def corpus(self) -> CorpusConfiguration:
+        """The configuration of the task `NAME_corpus`."""
+        return CorpusConfiguration(self.text_key, self.on_error, self.special_tokens)
+
+    def denoising(self, denoiser: Denoiser) -> DenoisingConfiguration:
+        """The configuration of a denoiser's task."""
+        bounds = self.chunk_tokens
+        return DenoisingConfiguration(
+            denoiser,
+            self.special_tokens,
+            chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
+            merge_examples=self.merge_examples,
+            separate_documents=self.separate_documents,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class MixConfiguration:
+    """The argument of `mix` beside the name: the weight of each mixture or task."""
+
+    mixtures: Mapping[str, float]
+
+
+def register(
+    name: str = "ul2",
+    source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+    vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+    denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
+    *,
+    text_key: str | None = None,
+    on_error: str = "raise",
+    sentinels: int | Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+    chunk_tokens: int | Mapping[str, int] | None = None,
+    merge_examples: bool = True,
+    separate_documents: bool = False,
+) -> str:
+    """Registers `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and the mixture `NAME_mix`.
+
+    Called again with the same arguments it changes nothing. No file is opened before a dataset is asked for. Two sources are the
+    same if what they read is described in the same words, see `identity.source_identity`. A source that cannot be described,
+    because a lambda or a function within a function gives what it reads, is the same as itself alone, and has no cache.
+    Documents in memory are described by their content.
+
+    Args:
+        name: the beginning of all names.
+        source: where the documents come from: files, by path, glob, folder or list, or in a dictionary the files of each split;
+            "hf:NAME"; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more arguments.
+        vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or of a folder with one;
+            "bytes"; "default"; or a `seqio.Vocabulary`. See `open_vocabulary`.
+        denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
+            examples.
+        text_key: the field, column or feature that holds the text; by default "text", or what the source was opened with.
+        on_error: what becomes of a record that cannot be read, or is not UTF-8: "raise", or "skip", which leaves it out and
+            counts it, in a cache and in the log.
+        sentinels: one of three: the ids of the sentinels in the order in which they are used; the common name of their pieces,
+            such as "<unused{}>"; or for a vocabulary that is given by its path, the least number of sentinels `<extra_id_0>` ..
+            that it is to have. By default `<extra_id_0>`, `<extra_id_1>`, .. or the extra ids of the vocabulary. See
+            `special_ids.special_tokens`.
+        modes: what stands for each mode: an id, ids, or a text; by default the piece of the mode's name.
+        chunk_tokens: the longest chunk: one number for all denoisers, or numbers by their names, where a denoiser that is not
+            named has no bound. By default chunks fill the budgets.
+        merge_examples: whether documents are joined to fill chunks, or kept apart.
+        separate_documents: whether an EOS ends each document when they are joined.
+
+    Returns:
+        "NAME_mix".
+
+    Raises:
+        ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are named.
+    """
+    source = open_source(source, text_key=text_key or "text")
+    denoisers = check_denoisers(denoisers)
+    vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in denoisers], sentinels, modes)
+    if isinstance(chunk_tokens, Mapping):
+        chunk_tokens = {name: as_python(tokens) for name, tokens in chunk_tokens.items()}
+    chunk_tokens = as_python(chunk_tokens)
+    configuration = RegisterConfiguration(
+        source=source,
+        vocabulary=vocabulary,
+        denoisers=denoisers,
+        text_key=text_key or getattr(source, "text_key", "text"),
+        on_error=on_error,
+        sentinels=sentinels,
+        modes=plain_modes(modes),
+        chunk_tokens=chunk_tokens,
+        merge_examples=merge_examples,
+        separate_documents=separate_documents,
+    )
+    mixture = f"{name}_mix"
+    if _is_registered(mixture, configuration):
+        return mixture
+    _check_names_are_free(name, denoisers)
+
+    feature = seqio.Feature(vocabulary, add_eos=True)
+    corpus = CorpusTask(f"{name}_corpus", source, {"targets": feature}, configuration=configuration.corpus)
+    tasks = [
+        DenoisingTask(
+            f"{name}_{denoiser.name}",
+            CorpusView(corpus, salt=denoiser.name),
+            {"inputs": feature, "targets": feature},
+            configuration=configuration.denoising(denoiser),
+        )
+        for denoiser in denoisers
+    ]
+    for task in (corpus, *tasks):
+        seqio.TaskRegistry.add_provider(task.name, task)
+    _add_mixture(mixture, [(task.name, task.denoiser.weight) for task in tasks], configuration)
+    return mixture
+
+
+def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:
+    """Registers `NAME_mix`, a mixture of mixtures and tasks: of several corpora, or of supervised tasks beside a corpus.
+
+    Every corpus is repeated on its own, as often as its weight needs. With a finite number of epochs the mixture ends when the
+    first of its tasks ends. SeqIO makes the examples of tasks that are not from `register`, and trims those that are too long.
+
+    Args:
+        name: the beginning of the name.
+        mixtures: the weights, numbers, of registered mixtures and tasks by their names, such as `register` and `mix` return. A
+            weight divided by the sum of all is a share of the examples. All tasks have the features inputs and targets, of one
+            vocabulary (which is checked when a dataset is asked for), and at least one of them is a denoising task.
+
+    Returns:
+        "NAME_mix".
+
+    Raises:
+        ValueError: a weight is no positive number; a name is not registered; a task has other features; none is a denoising
+            task; the name is taken by another mixture.
+    """
+    try:
+        weights = dict(mixtures)
+    except (TypeError, ValueError):
+        weights = {}
+    if not weights or len(weights) < len(mixtures) or not all(map(_is_weight, weights.values())):
+        raise ValueError(
+            f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
+            " SeqIO has them"
+        )
+    registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
+    missing = sorted(set(weights) - registered)
+    if missing:
+        raise ValueError(f"there is no mixture or task {missing}, only {sorted(registered)}; register it first")
+    tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
+    features = {name: sorted(task.output_features) for name, task in tasks.items()}
+    if others := {name: keys for name, keys in features.items() if keys != ["inputs", "targets"]}:
+        raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}")
+    if not any(isinstance(task, DenoisingTask) for task in tasks.values()):
+        raise ValueError(f"none of {sorted(tasks)} is a denoising task; mix them with seqio.MixtureRegistry.add")
+    mixture = f"{name}_mix"
+    configuration = MixConfiguration(weights)
+    if not _is_registered(mixture, configuration):
+        _add_mixture(mixture, list(weights.items()), configuration)
+    return mixture
+
+
+def _is_weight(weight: object) -> bool:
+    return is_finite(weight) and weight > 0
+
+
+def _add_mixture(name: str, rates: Sequence[tuple[str, float]], configuration: RegisterConfiguration | MixConfiguration) -> None:
+    seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=configuration)
+
+
+def _is_registered(mixture: str, configuration: RegisterConfiguration | MixConfiguration) -> bool:
+    """Whether the mixture is registered with this configuration. Raises a ValueError if the name is taken otherwise."""
+    if mixture not in seqio.MixtureRegistry.names():
+        return False
+    registered = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
+    if registered is None:
+        raise ValueError(f"{mixture!r} is already registered, and not by ul2_tasks.register; give another name")
+    present, wanted = vars(registered), vars(configuration)
+    different = [name for name in {**present, **wanted} if not _same(present.get(name), wanted.get(name))]
+    if different:
+        changes = "; ".join(f"{name} is {_shown(present.get(name))}, got {_shown(wanted.get(name))}" for name in different)
+        sources = [source for source in (present.get("source"), wanted.get("source")) if "source" in different]
+        silent = next((f". {cannot_tell(source)}" for source in sources if source and source_identity(source) is None), "")
+        raise ValueError(f"{mixture!r} is already registered with other arguments: {changes}; give another name{silent}")
+    return True
+
+
+def _same(a: object, b: object) -> bool:
+    if a is b or not (isinstance(a, seqio.DataSource) and isinstance(b, seqio.DataSource)):
+        return a is b or a == b
+    identity = source_identity(a)
+    return identity is not None and identity == source_identity(b)
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, seqio.DataSource):
+        return repr(value)
+    identity = source_identity(value)
+    return repr(value) if identity in (None, repr(value)) else f"{value!r}, that is {identity}"
+
+
+def _check_names_are_free(name: str, denoisers: Sequence[Denoiser]) -> None:
+    wanted = [f"{name}_{suffix}" for suffix in ("corpus", "mix", *(denoiser.name for denoiser in denoisers))]
+    taken = sorted({*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} & set(wanted))
+    if taken or len(set(wanted)) < len(wanted):
+        raise ValueError(f"cannot register {name!r}: the names {taken or wanted} are taken; give another name")

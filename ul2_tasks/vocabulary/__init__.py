@@ -1,0 +1,1 @@
+"""What tokenizes: vocabularies by name, and their sentinels and modes."""

@@ -1,0 +1,169 @@
+"""`open_vocabulary`: a vocabulary with sentinels and modes, by a short specification."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary
+from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
+from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary, default_vocabulary
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, plain_sentinels
+from ul2_tasks.vocabulary.tokenizer_json import TOKENIZER
+
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_TEKKEN = re.compile(r"(^|/)tekken[^/]*\.json$")
+_TOKENIZER_BESIDE = "give the tokenizer.json that the same model has for Hugging Face, or the folder with it"
+
+
+def open_vocabulary(
+    spec: str | os.PathLike[str], *, sentinels: int = DEFAULT_SENTINELS, modes: Sequence[str] = PRESET_MODES
+) -> seqio.Vocabulary:
+    """A vocabulary with sentinels `<extra_id_0>` .. and modes, by its path or name.
+
+    Pieces of these names that the vocabulary already has keep their ids. Those that it lacks come after its last id. So with a
+    model that has `<extra_id_0>` .. `<extra_id_99>`, sentinels=100 adds none. Decoding shows sentinels and modes. Opened with
+    the same arguments again, the vocabulary equals the first one. Opens no file; it only lists the files of a folder.
+
+    All ids are one higher than the model's or tokenizer's own (`special_ids.id_shift`) where its id 0 is more than padding,
+    because SeqIO pads and packs with 0.
+
+    A user-defined piece of a SentencePiece model stays one, which text is encoded to; `register` tokenizes with
+    `special_ids.text_vocabulary`, which never does that.
+
+    For T5's own checkpoints, whose sentinels go from the last id downwards, use
+    `seqio.SentencePieceVocabulary(file, extra_ids=100)`. For sentinels of other names, such as Gemma's `<unused0>`, use
+    `register(sentinels="<unused{}>")`, with sentinels=0 here.
+
+    Args:
+        spec: "default", the vocabulary that ships with this package; it has 256 sentinels and the modes of the presets;
+            "bytes", ByT5's: modes from id 259 on, sentinels from the last id downwards;
+            a SentencePiece model, "my.model"; a Hugging Face tokenizer, "tokenizer.json";
+            or a folder with a tokenizer.json or, failing that, a tokenizer.model. Local or remote (gs://..).
+        sentinels: how many the vocabulary has at least.
+        modes: the modes' names.
+
+    Raises:
+        ValueError: `spec` is none of these; or bad names, see `pieces.special_names`.
+    """
+    names = special_names(sentinels, modes)
+    spec = os.fspath(spec)
+    if spec == "default":
+        has_all = sentinels <= DEFAULT_SENTINELS and {*modes} <= {*PRESET_MODES}
+        return default_vocabulary() if has_all else _sentencepiece(str(DEFAULT_MODEL), names)
+    if spec == "bytes":
+        return NamedByteVocabulary(sentinels, modes)
+    if re.search(r"\.model(\.\w+)?$", spec):
+        return _sentencepiece(spec, names)
+    if _TEKKEN.search(spec):
+        raise ValueError(f"{spec!r} is in a format of Mistral's own; {_TOKENIZER_BESIDE}")
+    if spec.endswith(".json"):
+        return HuggingFaceVocabulary(spec, sentinels, modes)
+    expected = "expected 'default', 'bytes', a SentencePiece .model, a Hugging Face tokenizer.json, or a folder with one of these"
+    if not tf.io.gfile.isdir(spec):
+        if _HUB_ID.fullmatch(spec):
+            local = spec.rpartition("/")[2]
+            raise ValueError(
+                f"there is no folder {spec!r}; if it is a model of Hugging Face's hub, download its tokenizer (hf download {spec}"
+                f" tokenizer.json tokenizer_config.json --local-dir {local}) and give the folder, {local!r}"
+            )
+        raise ValueError(f"the vocabulary is {spec!r}, {expected}")
+    files = tf.io.gfile.listdir(spec)
+    if TOKENIZER in files:
+        return HuggingFaceVocabulary(spec, sentinels, modes)
+    if "tokenizer.model" in files:
+        return _sentencepiece(f"{spec.rstrip('/')}/tokenizer.model", names)
+    if any(map(_TEKKEN.search, files)):
+        raise ValueError(f"the folder {spec!r} has a tokenizer in a format of Mistral's own alone; {_TOKENIZER_BESIDE}")
+    raise ValueError(f"the folder {spec!r} has no tokenizer.json and no tokenizer.model, only {sorted(files)[:20]}; {expected}")
+
+
+def open_for_modes(
+    spec: seqio.Vocabulary | str | os.PathLike[str],
+    mode_names: Iterable[str | None],
+    sentinels: int | Sequence[int] | str | None,
+    modes: Mapping[str, Mode] | None,
+) -> tuple[seqio.Vocabulary, Sequence[int] | str | None]:
+    """Opens a vocabulary for denoisers with these modes. `register` and `UL2DataCollator` do it like this.
+
+    It adds a piece for each mode that `modes` does not define, and for each sentinel that `sentinels` does not. The modes of the
+    presets are added whether a denoiser has them or not, so that ids do not depend on the denoisers.
+
+    Args:
+        spec: see `open_vocabulary`; an open vocabulary is returned as it is.
+        mode_names: the denoisers' modes.
+        sentinels, modes: see `register`.
+
+    Returns:
+        The vocabulary; and the sentinels for `special_ids.special_tokens`.
+
+    Raises:
+        ValueError: `sentinels` is a number, but the vocabulary is already open; an argument is of another kind; or see
+            `open_vocabulary`.
+    """
+    if not isinstance(spec, seqio.Vocabulary | str | os.PathLike):
+        raise ValueError(
+            f"vocabulary is {spec!r}, expected a path, or a seqio.Vocabulary, such as seqio.SentencePieceVocabulary('my.model')"
+        )
+    as_number = is_integer(sentinels, at_least=0)
+    if not as_number:
+        sentinels = plain_sentinels(sentinels)
+    if not isinstance(spec, str | os.PathLike):
+        if as_number:
+            raise ValueError(
+                f"sentinels is {sentinels}, how many a vocabulary is opened with, but this one is open: {spec!r}; give its path, or"
+                f" open it with open_vocabulary(PATH, sentinels={sentinels})"
+            )
+        return spec, sentinels
+    others = sorted(set(filter(None, mode_names)) - set(PRESET_MODES))
+    names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
+    if as_number:
+        return open_vocabulary(spec, modes=names, sentinels=int(sentinels)), None
+    return open_vocabulary(spec, modes=names, **({} if sentinels is None else {"sentinels": 0})), sentinels
+
+
+def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sequence[int] | str | None, needed: int) -> str:
+    """How to get a vocabulary with enough sentinels: the end of an error's sentence, with an expression to paste.
+
+    Args:
+        vocabulary: the one that has too few.
+        special: its special ids.
+        sentinels: see `register`.
+        needed: how many sentinels are needed.
+    """
+    opened = f"give vocabulary={_opened(vocabulary, needed, needed - len(special.sentinels))}"
+    if sentinels is None:
+        return opened
+    if isinstance(sentinels, str):
+        return f"leave sentinels out and {opened}"
+    return f"give {needed} ids, if it has so many that are no text, or leave sentinels out and {opened}"
+
+
+def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
+    """The Python expression that opens the vocabulary with so many sentinels, `missing` more than it has."""
+    modes = PRESET_MODES
+    if isinstance(vocabulary, HuggingFaceVocabulary):
+        return f"{HuggingFaceVocabulary.__module__}.{vocabulary.with_sentinels(sentinels)!r}"
+    if isinstance(vocabulary, seqio.ByteVocabulary):
+        spec, modes = "bytes", getattr(vocabulary, "modes", modes)
+    elif isinstance(vocabulary, seqio.SentencePieceVocabulary) and not vocabulary.extra_ids:
+        file = vocabulary.sentencepiece_model_file
+        spec = "default" if file == str(DEFAULT_MODEL) else file
+        if isinstance(vocabulary, ControlledVocabulary):
+            modes = tuple(name for name in vocabulary.appended if not name.startswith("<extra_id_"))
+    elif isinstance(vocabulary, seqio.SentencePieceVocabulary):  # T5's own, whose sentinels are its extra ids
+        return f"seqio.SentencePieceVocabulary({vocabulary.sentencepiece_model_file!r}, extra_ids={vocabulary.extra_ids + missing})"
+    else:
+        return f"{type(vocabulary).__name__} with extra_ids={vocabulary.extra_ids + missing}"
+    named = "" if modes == PRESET_MODES else f", modes={modes!r}"
+    return f"ul2_tasks.open_vocabulary({spec!r}, sentinels={sentinels}{named})"
+
+
+def _sentencepiece(file: str, names: Sequence[str]) -> seqio.SentencePieceVocabulary:
+    return ControlledVocabulary(seqio.SentencePieceVocabulary(file), appended=names)

@@ -1,0 +1,192 @@
+"""A Hugging Face `tokenizer.json` as a SeqIO vocabulary. Needs the package `tokenizers`, not `transformers`."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import threading
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.graphs import python_op
+from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
+from ul2_tasks.vocabulary.tokenizer_json import Loaded, load
+
+
+class HuggingFaceVocabulary(seqio.Vocabulary):
+    """The tokens of a `tokenizer.json`, with sentinels and modes. Opens no file yet.
+
+    Text is encoded as `transformers` encodes it without special tokens (`add_special_tokens=False`), and ids are decoded as it
+    decodes them (`skip_special_tokens=False, clean_up_tokenization_spaces=False`), with these differences:
+
+    * No text is encoded to a special token, a sentinel or a mode, even if it spells one. Added tokens that are not special, such
+      as `<think>`, are found in text as ever.
+    * Id 0 is padding, and decodes to nothing. All ids are one higher than the tokenizer's where its id 0 is more than padding:
+      where it is no special token, so that text becomes it; the unknown token, without byte fallback; EOS, a sentinel or a mode.
+    * Sentinels and modes that are no added tokens of the tokenizer come after its last id, sentinels first. Gaps in its ids
+      stay gaps.
+
+        the tokenizer's own ids     0 <unk>  1 </s>  2 a  3 b  ..  99 z
+        ids of this vocabulary      0        1       2    3        99    100 <extra_id_0> ..  355 <extra_id_255>  356 [R] ..
+        where 0 is more             1        2       3    4       100    101 <extra_id_0> ..
+
+    In a graph, encoding is a Python function without state. So an iterator over a dataset can be saved, and restored in this
+    process or in another that builds the same graph. Such a graph cannot be sent elsewhere (tf.data service).
+
+    Two vocabularies are equal if their files have the same bytes and all else is the same, wherever the files are.
+
+    Args:
+        path: the file, or the folder that has it; local, or any that `tf.io.gfile` reads.
+        sentinels: how many it has at least: `<extra_id_0>`, `<extra_id_1>` ..
+        modes: the names of the modes.
+        eos: the token that ends an example; by default `eos_token` in the files beside it, `tokenizer_config.json` or
+            `special_tokens_map.json`.
+
+    Raises:
+        ValueError: bad names, see `pieces.special_names`; and when it is first used: there is no such file, or no EOS.
+        ImportError: when it is first used: there is no package `tokenizers`.
+    """
+
+    def __init__(self, path: str, sentinels: int = DEFAULT_SENTINELS, modes: Sequence[str] = PRESET_MODES, eos: str | None = None):
+        super().__init__()
+        self._path = str(path)
+        self._sentinels = sentinels
+        self._modes = modes if isinstance(modes, str) else tuple(modes)
+        self._names = special_names(sentinels, self._modes)
+        self._eos = eos
+        self._never_encoded: frozenset[int] = frozenset()
+
+    @property
+    def bos_id(self) -> int | None:
+        return self._loaded.bos
+
+    @property
+    def eos_id(self) -> int:
+        return self._loaded.eos
+
+    @property
+    def unk_id(self) -> int | None:
+        return self._loaded.unk
+
+    @property
+    def extra_ids(self) -> int:
+        """How many sentinels and modes come after the tokenizer's own ids."""
+        return len(self._loaded.appended)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._loaded.size
+
+    @property
+    def id_shift(self) -> int:
+        """How much higher the ids are than the tokenizer's own, 0 or 1."""
+        return self._loaded.shift
+
+    @property
+    def _base_vocab_size(self) -> int:
+        return self.vocab_size  # SeqIO decodes ids beyond it as unknown, and here the extra ids are known
+
+    @property
+    def identity(self) -> str:
+        """See `pieces.Pieces`."""
+        loaded = self._loaded
+        special = hashlib.sha256(json.dumps([loaded.special, sorted(self._never_encoded)]).encode()).hexdigest()
+        return f"sha256 {loaded.sha256}, special {special[:16]}"
+
+    def piece_id(self, name: str) -> int | None:
+        """The id of a sentinel, a mode, or any other token."""
+        return self._loaded.special.get(name, self._loaded.ids.get(name))
+
+    def id_to_piece(self, id: int) -> str:
+        """The token as the tokenizer spells it, which may have letters for bytes; `<id>` for padding and gaps."""
+        return self._loaded.names.get(id, f"<{id}>")
+
+    def is_ordinary(self, id: int) -> bool:
+        """Whether the id is a token of the model that text can become, and no added token."""
+        loaded = self._loaded
+        return id in loaded.names and id not in loaded.added and id not in loaded.never_encoded
+
+    def encodable_ids(self, ids: Iterable[int]) -> list[int]:
+        """See `pieces.Pieces`. They are added tokens that are not special, and no sentinel or mode by name."""
+        loaded = self._loaded
+        return [id for id in ids if id in loaded.added and id not in loaded.never_encoded]
+
+    def never_encoding(self, ids: Iterable[int]) -> HuggingFaceVocabulary:
+        """See `pieces.Pieces`."""
+        changed = copy.copy(self)
+        changed._never_encoded = self._never_encoded | frozenset(ids)
+        return changed
+
+    def with_sentinels(self, sentinels: int) -> HuggingFaceVocabulary:
+        """The same tokenizer with at least so many sentinels."""
+        return HuggingFaceVocabulary(self._path, sentinels, self._modes, self._eos)
+
+    def _encode(self, s: str) -> list[int]:
+        return self._encode_all([s])[0].tolist()
+
+    def _decode(self, ids: Iterable[int]) -> str:
+        loaded = self._loaded
+        return loaded.decoder.decode(
+            [int(id) - loaded.shift for id in ids if 0 < id < loaded.size],
+            skip_special_tokens=False,
+        )
+
+    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+        """Encodes a string scalar to [tokens] int32, or [documents] strings to a RaggedTensor [documents, tokens] int32."""
+        if s.shape.rank not in (0, 1):
+            raise ValueError(f"text has the shape {s.shape}, expected a scalar or [documents]")
+
+        def encode(texts: bytes | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            tokens = self._encode_all(np.atleast_1d(np.asarray(texts, object)))
+            lengths = np.array([len(each) for each in tokens], np.int64)
+            return np.concatenate([np.zeros([0], np.int32), *tokens]), lengths
+
+        tokens, lengths = python_op(encode, [s], [tf.int32, tf.int64])
+        tokens.set_shape([None])
+        lengths.set_shape([None])
+        return tokens if s.shape.rank == 0 else tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False)
+
+    def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
+        """Decodes [.., tokens] of integers to [..] strings."""
+
+        def decode(ids: np.ndarray) -> np.ndarray:
+            texts = [self._decode(row).encode() for row in ids.reshape([-1, ids.shape[-1]]).tolist()]
+            return np.array(texts, object).reshape(ids.shape[:-1])
+
+        text = python_op(decode, [ids], tf.string)
+        text.set_shape(ids.shape[:-1])
+        return text
+
+    def _encode_all(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
+        # Bytes that are not UTF-8 become U+FFFD, as in SentencePiece.
+        texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
+        encoded = self._loaded.encoder.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(each.ids, np.int32) + np.int32(self._loaded.shift) for each in encoded]
+
+    @property
+    def _loaded(self) -> Loaded:
+        with _load_lock:
+            return load(*self._settings())
+
+    def _settings(self) -> tuple:
+        return self._path, self._names, self._eos, self._never_encoded
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HuggingFaceVocabulary):
+            return False
+        return self._settings() == other._settings() or (self.eos_id, self.identity) == (other.eos_id, other.identity)
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def __repr__(self) -> str:
+        never = f", never_encoded={sorted(self._never_encoded)}" if self._never_encoded else ""
+        settings = f"sentinels={self._sentinels}, modes={self._modes}, eos={self._eos!r}{never}"
+        return f"HuggingFaceVocabulary({self._path!r}, {settings})"
+
+
+_load_lock = threading.Lock()  # so that two threads do not read one file

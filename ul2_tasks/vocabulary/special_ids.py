@@ -1,0 +1,341 @@
+"""Which ids of a vocabulary are special (sentinels, modes, padding), and which of these text could be encoded to.
+
+The ids of a vocabulary have names if it has the methods of `pieces.Pieces`, as those of `open_vocabulary` do, or if it is one
+of SeqIO's SentencePiece vocabularies. Of any other, such as `seqio.ByteVocabulary`, only the sizes and EOS are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.vocabulary.pieces import Pieces
+from ul2_tasks.vocabulary.sentencepiece import SentencePieces, text_becomes_0
+
+Mode = int | Sequence[int] | str
+
+_PROBES = {
+    "line feeds": "a\nb",
+    "tabs": "a\tb",
+    "runs of spaces": "a  b",
+    "spaces at the start": " a",
+    "spaces at the end": "a ",
+    "upper case": "aBC",
+    "compatibility characters": "ﬁ½Ａ①",
+    "combining characters": "e\u0301",
+}
+_CHARACTERS = "aéλяאبक中日한☃🙂"  # of several scripts
+
+_SHIFT = "ul2_tasks_id_shift_"
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """The ids that a denoiser adds to those of the text.
+
+    Attributes:
+        sentinels: in the order of use.
+        mode: the ids of the mode, none if the denoiser has no mode.
+        eos: what ends an example; None where the vocabulary has no EOS.
+        reserved: the ids that must not occur in text: padding, all sentinels, and all modes that are given by id.
+    """
+
+    sentinels: tuple[int, ...]
+    mode: tuple[int, ...]
+    eos: int | None
+    reserved: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokensRequest:
+    """What a user asks for as sentinels and modes. The ids are looked up later, so that making it opens no vocabulary.
+
+    Attributes:
+        sentinels, modes: see `special_tokens`.
+        mode_names: the modes of all denoisers that share the corpus.
+    """
+
+    sentinels: tuple[int, ...] | str | None = None
+    modes: Mapping[str, Mode] | None = None
+    mode_names: tuple[str | None, ...] = ()
+
+    def tokens(self, vocabulary: seqio.Vocabulary, mode: str | None) -> SpecialTokens:
+        """The special ids of a denoiser of this mode; see `special_tokens`."""
+        return special_tokens(vocabulary, mode, self.sentinels, self.modes)
+
+    def ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
+        """The ids of all sentinels and modes, which no text may become; see `special_ids`."""
+        return special_ids(vocabulary, self.mode_names, self.sentinels, self.modes)
+
+
+def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
+    """How many rows an embedding of all ids of a vocabulary needs, rounded up to a multiple of 128, which suits accelerators.
+
+    >>> embedding_rows(seqio.ByteVocabulary(extra_ids=100))  # 359 ids
+    384
+    """
+    return -(-vocabulary.vocab_size // 128) * 128
+
+
+def special_tokens(
+    vocabulary: seqio.Vocabulary,
+    mode: str | None,
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> SpecialTokens:
+    """Finds and checks the special ids of a denoiser.
+
+    Args:
+        vocabulary: the vocabulary of both features.
+        mode: the name of the denoiser's mode, or None.
+        sentinels: one of three: their ids in the order in which they are used; or the common name of their pieces, with `{}`
+            for the number, such as "<unused{}>"; or None for the default. By default they are the pieces `<extra_id_0>`,
+            `<extra_id_1>`, .., and in a vocabulary without these its `extra_ids`, the last id first, which is T5's order. Ids
+            that are modes are left out of the default.
+        modes: what stands for each mode: an id, several ids, or a text that is tokenized and whose length counts in the
+            budget. A mode that is not given must be a single piece of the vocabulary.
+
+    Raises:
+        ValueError: id 0 can be a real token; the id of a sentinel or mode is out of range, given twice, an ordinary token,
+            padding, EOS or unknown; the vocabulary does not have the mode.
+
+    >>> special = special_tokens(seqio.ByteVocabulary(extra_ids=4), "[R]", modes={"[R]": 259})
+    >>> special.sentinels, special.mode, special.eos, sorted(special.reserved)
+    ((262, 261, 260), (259,), 1, [0, 259, 260, 261, 262])
+    """
+    check_padding(vocabulary)
+    modes = plain_modes(modes) or {}
+    mode_ids = () if mode is None else _mode_ids(vocabulary, mode, modes)
+    # A mode that is given by id is never a sentinel, whichever denoiser has it: all denoisers of a mixture share the sentinels.
+    reserved = {id for value in modes.values() if not isinstance(value, str) for id in _as_ids(value)}
+    if not isinstance(modes.get(mode), str):
+        reserved |= set(mode_ids)
+    sentinel_ids = _sentinel_ids(vocabulary, sentinels, reserved)
+    _check_ids(vocabulary, "sentinels", sentinel_ids)
+    _check_ids(vocabulary, f"mode {mode!r}", mode_ids, ordinary_allowed=isinstance(modes.get(mode), str))
+    both = sorted(set(sentinel_ids) & set(mode_ids))
+    if both:
+        raise ValueError(f"ids {both} are sentinels and also the mode {mode!r}; leave them out of one of the two")
+    return SpecialTokens(sentinel_ids, mode_ids, vocabulary.eos_id, frozenset({0, *reserved, *sentinel_ids}))
+
+
+def check_padding(vocabulary: seqio.Vocabulary) -> None:
+    """Raises a ValueError if text can be encoded to id 0, which all of SeqIO takes for padding."""
+    if vocabulary.pad_id != 0:
+        raise ValueError(f"{vocabulary} pads with {vocabulary.pad_id}, expected 0: SeqIO pads and packs with 0; shift the ids")
+    if not isinstance(vocabulary, seqio.SentencePieceVocabulary):
+        return
+    if vocabulary.eos_id == 0 or text_becomes_0(vocabulary.sp_model):
+        file = vocabulary.sentencepiece_model_file
+        raise ValueError(
+            f"id 0 of {vocabulary} is the token {vocabulary.tokenizer.id_to_piece(0)!r}, but SeqIO takes 0 for padding: inside an"
+            f" example it would cut it when packed. Open it by its path, ul2_tasks.open_vocabulary({file!r}), which shifts the ids"
+            " by one, or train the model with pad_id=0"
+        )
+
+
+def special_ids(
+    vocabulary: seqio.Vocabulary,
+    mode_names: Iterable[str | None],
+    sentinels: Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> frozenset[int]:
+    """The ids of all sentinels and modes of several denoisers. No text may become one of them.
+
+    Args:
+        vocabulary, sentinels, modes: see `special_tokens`.
+        mode_names: the modes of the denoisers. A mode that is given as a text adds no id.
+
+    Raises:
+        ValueError: see `special_tokens`.
+    """
+    names = set(mode_names) or {None}
+    reserved = (special_tokens(vocabulary, name, sentinels, modes).reserved for name in names)
+    return frozenset().union(*reserved) - {vocabulary.pad_id}
+
+
+def encodable_ids(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> list[int]:
+    """The special ids, ascending, that a text is encoded to if it spells their pieces, such as "<extra_id_0>".
+
+    User-defined pieces of SentencePiece are of this kind, and SeqIO's own extra ids are such pieces. No text is encoded to
+    control pieces.
+    """
+    pieces = _pieces(vocabulary)
+    return [] if pieces is None else sorted(pieces.encodable_ids(special_ids))
+
+
+def text_vocabulary(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> seqio.Vocabulary:
+    """The vocabulary to tokenize text with: the same ids, except that text is never encoded to a special one.
+
+    A text that spells the piece of a special id is encoded to ordinary ids, like any text. All other texts are encoded as before.
+    Use it for tokenizing only, because the names of some special ids are lost. Opens the vocabulary.
+
+    Args:
+        vocabulary: any. It is returned as it is where its ids have no names, or where text is not encoded to special ids anyway.
+        special_ids: see `special_ids`.
+    """
+    encodable = encodable_ids(vocabulary, special_ids)
+    return _pieces(vocabulary).never_encoding(encodable) if encodable else vocabulary
+
+
+def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
+    """What a vocabulary's ids mean, in words that are equal for equal contents: class, sizes, EOS, and the SHA-256 of its file.
+
+    Caches and exports store these words, so they hold no path and no module's name, and must not change.
+    """
+    identity = getattr(_pieces(vocabulary) or vocabulary, "identity", None)
+    return (
+        f"{type(vocabulary).__name__}, {vocabulary.vocab_size} ids, {vocabulary.extra_ids} of them extra, eos {vocabulary.eos_id}"
+        + (f", {identity}" if identity else "")
+    )
+
+
+def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
+    """The ids' names for people: their pieces, or `<id>` where ids have no names."""
+    pieces = _pieces(vocabulary)
+    return [f"<{id}>" if pieces is None else pieces.id_to_piece(int(id)) for id in ids]
+
+
+def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, int | tuple[int, ...] | str] | None:
+    """Modes with Python's own integers, as JSON needs them.
+
+    Raises:
+        ValueError: a mode is neither an id, nor ids, nor a text.
+    """
+    return None if modes is None else {name: _plain_mode(name, mode) for name, mode in modes.items()}
+
+
+def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
+    """What is lost when some probing texts are encoded and decoded: a phrase for each loss, which shows what comes back instead."""
+
+    def back(text: str) -> str:
+        return vocabulary.decode(vocabulary.encode(text))
+
+    lost = [f"{what}: {text!r} comes back as {back(text)!r}" for what, text in _PROBES.items() if back(text) != text]
+    unknown = "".join(character for character in _CHARACTERS if character not in back(character))
+    return [*lost, f"characters: {unknown!r} do not come back"] if unknown else lost
+
+
+def plain_sentinels(sentinels: Sequence[int] | str | None) -> tuple[int, ...] | str | None:
+    """Sentinels with Python's own integers, as JSON needs them.
+
+    Raises:
+        ValueError: they are neither ids nor a name.
+    """
+    if sentinels is None or isinstance(sentinels, str):
+        return sentinels
+    try:
+        return _as_ids(list(sentinels))
+    except TypeError as error:
+        expected = "expected ids, how many there are to be, or the pieces' name such as '<unused{}>'"
+        raise ValueError(f"sentinels is {sentinels!r}, {expected}") from error
+
+
+def id_shift(vocabulary: seqio.Vocabulary) -> int:
+    """How much higher a vocabulary's ids are than those of the tokenizer's file that it was opened from, 0 or 1."""
+    return getattr(vocabulary, "id_shift", 0)
+
+
+def with_id_shift(dataset: tf.data.Dataset, vocabulary: seqio.Vocabulary) -> tf.data.Dataset:
+    """The same examples, marked with the shift of their vocabulary, which `stated_id_shift` finds after more steps of tf.data."""
+    if not id_shift(vocabulary):
+        return dataset
+    options = tf.data.Options()
+    options.dataset_name = f"{_SHIFT}{id_shift(vocabulary)}"  # the one option of tf.data that changes nothing else
+    return dataset.with_options(options)
+
+
+def stated_id_shift(dataset: tf.data.Dataset) -> int:
+    """The shift with which `with_id_shift` marked a dataset, or one that it was made of; 0 where there is no mark."""
+    name = dataset.options().dataset_name or ""
+    return int(name.removeprefix(_SHIFT)) if name.startswith(_SHIFT) else 0
+
+
+def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
+    if isinstance(vocabulary, seqio.SentencePieceVocabulary):
+        return SentencePieces(vocabulary)
+    return vocabulary if hasattr(vocabulary, "piece_id") else None
+
+
+def _piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
+    pieces = _pieces(vocabulary)
+    return None if pieces is None else pieces.piece_id(name)
+
+
+def _as_ids(value: int | Sequence[int]) -> tuple[int, ...]:
+    return tuple(operator.index(id) for id in np.atleast_1d(value))
+
+
+def _plain_mode(name: str, mode: Mode) -> int | tuple[int, ...] | str:
+    if isinstance(mode, str):
+        return mode
+    try:
+        ids = _as_ids(mode)
+    except TypeError as error:
+        raise ValueError(f"mode {name!r} is given as {mode!r}, expected an id, ids, or a text to tokenize") from error
+    return ids[0] if np.ndim(mode) == 0 else ids
+
+
+def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, Mode]) -> tuple[int, ...]:
+    given = modes.get(mode)
+    if isinstance(given, str):
+        ids = tuple(vocabulary.encode(given))
+    elif given is not None:
+        ids = _as_ids(given)
+    else:
+        id = _piece_id(vocabulary, mode)
+        if id is None:
+            pieces = tuple(vocabulary.encode(mode))
+            raise ValueError(
+                f"mode {mode!r} is not a piece of {vocabulary} (as text it is {len(pieces)} tokens: {pieces}); give"
+                f" modes={{{mode!r}: id}}, or modes={{{mode!r}: {mode!r}}} to use the text's tokens, or a denoiser with mode=None"
+            )
+        ids = (id,)
+    if not ids:
+        raise ValueError(f"mode {mode!r} is given as {given!r}, which makes no token; expected an id, ids, or a text")
+    return ids
+
+
+def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: Sequence[int] | str | None, reserved: set[int]) -> tuple[int, ...]:
+    if sentinels is not None and not isinstance(sentinels, str):
+        return _as_ids(sentinels)
+    template = sentinels or "<extra_id_{}>"
+    if template.format(0) == template:
+        raise ValueError(
+            f"sentinels is {sentinels!r}, expected ids, or the pieces' name with {{}} for the number, such as '<unused{{}}>'"
+        )
+    ids: list[int] = []
+    while (id := _piece_id(vocabulary, template.format(len(ids)))) is not None:
+        ids.append(id)
+    if sentinels is not None and not ids:
+        raise ValueError(
+            f"sentinels is {sentinels!r}, but {vocabulary} has no piece {template.format(0)!r}; give ids, or another name"
+        )
+    if not ids:
+        last = vocabulary.vocab_size - 1
+        ids = list(range(last, last - vocabulary.extra_ids, -1))
+    return tuple(ids) if sentinels else tuple(id for id in ids if id not in reserved)
+
+
+def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordinary_allowed: bool = False) -> None:
+    size, pieces = vocabulary.vocab_size, _pieces(vocabulary)
+    meanings = {0: "padding", vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
+    if not ordinary_allowed and len(set(ids)) < len(ids):
+        raise ValueError(f"{what}: ids {sorted({id for id in ids if list(ids).count(id) > 1})} are given more than once")
+    shift = id_shift(vocabulary)
+    for id in ids:
+        named = f"{what}: id {id}" + (f", the tokenizer's own {id - shift}," if shift else "")
+        if not 0 <= id < size:
+            raise ValueError(f"{named} is not in the vocabulary, expected 0 < id < {size}")
+        if id in meanings and not (ordinary_allowed and id == vocabulary.unk_id):
+            raise ValueError(f"{named} is {meanings[id]} in {vocabulary}; give another id")
+        if pieces is not None and not ordinary_allowed and pieces.is_ordinary(id):
+            raise ValueError(
+                f"{named} is the ordinary token {pieces.id_to_piece(id)!r}, which text contains; give control,"
+                " user-defined or unused pieces"
+            )

@@ -1,0 +1,241 @@
+"""Reads a Hugging Face `tokenizer.json` and adds sentinels and modes to it. Needs the package `tokenizers`, not `transformers`.
+
+The format, as far as it matters here. A BPE, WordPiece or WordLevel model maps tokens to ids; in a Unigram model an id is a
+place in a list. Ids have gaps where the model and the added tokens leave some out.
+
+    {"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]], "unk_token": null, ..}    BPE
+          or  {"vocab": [["<unk>", 0.0], ["a", -3.2], ..], "unk_id": 0, ..},                         Unigram
+     "added_tokens": [{"id": 3, "content": "</s>", "special": true, ..},
+                      {"id": 4, "content": "<think>", "special": false, ..}],
+     "post_processor": .., "truncation": .., "padding": .., ..}
+
+`tokenizers` looks for the names of all added tokens in a text, so that it encodes a text with "</s>" in it to EOS. Training
+text must never do that. So two tokenizers are made of the file:
+
+    encoder   text to ids   knows all names but those of never-encoded ids: special tokens, sentinels, modes
+    decoder   ids to text   knows all names
+
+The encoder forgets a name by editing the description: the name is left out of `added_tokens`, of the model's `vocab`, and with
+it the merges that need it. In a Unigram model, where that would move the ids after it, the token gets a random name, which
+no text spells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+import tensorflow as tf
+
+from ul2_tasks.vocabulary.pieces import free_name
+
+TOKENIZER = "tokenizer.json"
+_COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A tokenizer that was read. All its ids are SeqIO's, which are `shift` higher than the tokenizer's own.
+
+    Attributes:
+        encoder, decoder: `tokenizers.Tokenizer`s; these have the tokenizer's own ids.
+        sha256: of the file.
+        shift: 0 or 1.
+        size: the last id, plus one.
+        bos, eos, unk: ids; None where there is none.
+        special: the ids of sentinels and modes by name.
+        appended: the ids among them that come after the tokenizer's last.
+        ids: the ids of all tokens that the tokenizer has, by name.
+        names: the names of all tokens by id.
+        added: the ids of added tokens.
+        never_encoded: the ids that no text is encoded to.
+    """
+
+    encoder: Any
+    decoder: Any
+    sha256: str
+    shift: int
+    size: int
+    bos: int | None
+    eos: int
+    unk: int | None
+    special: dict[str, int]
+    appended: frozenset[int]
+    ids: dict[str, int]
+    names: dict[int, str]
+    added: frozenset[int]
+    never_encoded: frozenset[int]
+
+
+@functools.lru_cache(maxsize=8)
+def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded: frozenset[int]) -> Loaded:
+    """Reads a tokenizer.
+
+    Args:
+        path: the file, or the folder that has it.
+        names: the names of sentinels and modes. A name that is an added token has its id; the others get ids after the last.
+        eos_name: the token that is EOS; by default the one that the file's companions name.
+        never_encoded: ids of the result that no text is encoded to, beside special tokens, EOS, sentinels and modes.
+
+    Raises:
+        ValueError: there is no such file, it is no tokenizer, or it has no EOS.
+        ImportError: there is no package `tokenizers`.
+    """
+    file = _tokenizer_file(path)
+    content, description = _read(file)
+    own = _tokenizers().Tokenizer.from_str(content.decode()).get_vocab(with_added_tokens=True)  # own ids, by name
+    is_special = {token["content"]: token["special"] for token in description["added_tokens"]}
+    eos = own[_eos_name(file, eos_name, is_special)]
+    bos = own.get(_companion_token(file, "bos_token"))
+    unk = _unknown(description["model"], own)
+
+    first = max(own.values()) + 1
+    lacking = {name: first + number for number, name in enumerate(name for name in names if name not in is_special)}
+    special = {name: own[name] for name in names if name in is_special} | lacking
+    spelled = {free_name(name, own): id for name, id in lacking.items()}  # an ordinary token may have the name already
+
+    never = {own[name] for name, special_token in is_special.items() if special_token} | {eos, *special.values()}
+    text_becomes_0 = 0 in own.values() and 0 not in never
+    unknown_is_0 = unk == 0 and not _has_byte_fallback(description["model"], own)
+    shift = int(text_becomes_0 or unknown_is_0 or 0 in {eos, *special.values()})
+    never |= {id - shift for id in never_encoded}
+
+    edited_names = {own[name]: name for name in is_special} | {id: name for name, id in spelled.items()}
+    return Loaded(
+        encoder=_without(description, edited_names, never),
+        decoder=_without(description, edited_names, frozenset()),
+        sha256=hashlib.sha256(content).hexdigest(),
+        shift=shift,
+        size=first + len(lacking) + shift,
+        bos=None if bos is None else bos + shift,
+        eos=eos + shift,
+        unk=None if unk is None else unk + shift,
+        special={name: id + shift for name, id in special.items()},
+        appended=_shifted(lacking.values(), shift),
+        ids={name: id + shift for name, id in own.items()},
+        names={id + shift: name for name, id in {**own, **spelled}.items()},
+        added=_shifted((own[name] for name in is_special), shift),
+        never_encoded=_shifted(never, shift),
+    )
+
+
+def _shifted(ids: Iterable[int], shift: int) -> frozenset[int]:
+    return frozenset(id + shift for id in ids)
+
+
+def _tokenizers():
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(
+            "a Hugging Face tokenizer needs the package tokenizers, which is not there: pip install 'ul2_tasks[huggingface]'"
+        ) from error
+    return tokenizers
+
+
+def _tokenizer_file(path: str) -> str:
+    file = f"{path.rstrip('/')}/{TOKENIZER}" if tf.io.gfile.isdir(path) else path
+    if not tf.io.gfile.exists(file):
+        raise ValueError(f"there is no {file}, expected a Hugging Face {TOKENIZER}, or a folder that has one")
+    return file
+
+
+def _read(file: str) -> tuple[bytes, Mapping[str, Any]]:
+    """The file's bytes, and what they describe."""
+    with tf.io.gfile.GFile(file, "rb") as opened:
+        content = opened.read()
+    description = json.loads(content)
+    if not isinstance(description, Mapping) or "model" not in description:
+        raise ValueError(f"{file} is no {TOKENIZER} of Hugging Face: it has no model; expected one that `tokenizers` saved")
+    return content, description
+
+
+def _companion_token(file: str, key: str) -> str | None:
+    """The special token that a file beside the tokenizer names: under the key there is its name, or a dictionary with it."""
+    for companion in _COMPANIONS:
+        path = file.rpartition("/")[0] + "/" + companion if "/" in file else companion
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path) as opened:
+                token = json.load(opened).get(key)
+            token = token["content"] if isinstance(token, Mapping) else token
+            if token:
+                return token
+    return None
+
+
+def _eos_name(file: str, given: str | None, is_special: Mapping[str, bool]) -> str:
+    eos = given or _companion_token(file, "eos_token")
+    if eos in is_special:
+        return eos
+    wrong = f"{eos!r} is to be EOS, but is none of its added tokens" if eos else f"no {' or '.join(_COMPANIONS)} there names an EOS"
+    candidates = [name for name, special in is_special.items() if special]
+    shown = f"{', '.join(map(repr, candidates[:20]))}{' ..' if len(candidates) > 20 else ''}"
+    raise ValueError(f"{file}: {wrong}; give eos, the one of its special tokens that ends an example: {shown or 'it has none'}")
+
+
+def _unknown(model: Mapping[str, Any], own: Mapping[str, int]) -> int | None:
+    return model["unk_id"] if "unk_id" in model else own.get(model.get("unk_token"))
+
+
+def _has_byte_fallback(model: Mapping[str, Any], own: Mapping[str, int]) -> bool:
+    """Whether a character that is no token becomes its bytes, and not the unknown token."""
+    return bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in own for byte in range(256))
+
+
+def _without(description: Mapping[str, Any], names: Mapping[int, str], never_encoded: Set[int]):
+    """A tokenizer that does not know the never-encoded ids by name. It also adds nothing to a text, such as BOS.
+
+    Args:
+        description: the content of the file.
+        names: of the added tokens, and of the sentinels and modes that the file lacks, by the tokenizer's own ids.
+        never_encoded: the tokenizer's own ids of the tokens whose names it must not know.
+    """
+    model = description["model"]
+    edit = _edited_mapping if isinstance(model["vocab"], Mapping) else _edited_list
+    known = {name for id, name in names.items() if id not in never_encoded}
+    changed = {
+        "model": edit(model, names, never_encoded),
+        "added_tokens": [token for token in description["added_tokens"] if token["content"] in known],
+        "truncation": None,
+        "padding": None,
+        "post_processor": None,
+    }
+    return _tokenizers().Tokenizer.from_str(json.dumps({**description, **changed}))
+
+
+def _edited_mapping(model: Mapping[str, Any], names: Mapping[int, str], never_encoded: Set[int]) -> dict[str, Any]:
+    """A BPE, WordPiece or WordLevel model with these names, and without the never-encoded tokens and their merges.
+
+    The unknown token stays, because the model needs it.
+
+    >>> model = {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+    >>> _edited_mapping(model, {3: "[R]"}, {2})
+    {'vocab': {'a': 0, 'b': 1, '[R]': 3}, 'merges': []}
+    """
+    ids = {**model["vocab"], **{name: id for id, name in names.items()}}
+    kept = {name: id for name, id in ids.items() if id not in never_encoded or name == model.get("unk_token")}
+    if "merges" not in model:
+        return {**model, "vocab": kept}
+    gone = ids.keys() - kept.keys()
+    pairs = (merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"])
+    return {**model, "vocab": kept, "merges": [pair for pair in pairs if gone.isdisjoint((*pair, "".join(pair)))]}
+
+
+def _edited_list(model: Mapping[str, Any], names: Mapping[int, str], never_encoded: Set[int]) -> dict[str, Any]:
+    """A Unigram model with these names. Never-encoded tokens, and gaps up to the last name, have random names.
+
+    >>> _edited_list({"vocab": [["<unk>", 0.0], ["a", -1.0]]}, {2: "[R]"}, set())
+    {'vocab': [['<unk>', 0.0], ['a', -1.0], ['[R]', 0.0]]}
+    """
+    pieces = [list(piece) for piece in model["vocab"]]
+    pieces += [[secrets.token_hex(16), 0.0] for _ in range(len(pieces), max(names, default=-1) + 1)]
+    for id, name in names.items():
+        pieces[id][0] = name
+    for id in never_encoded:
+        pieces[id][0] = secrets.token_hex(16)
+    return {**model, "vocab": pieces}
