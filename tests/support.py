@@ -37,7 +37,7 @@ DENOISERS = list(dict.fromkeys([*T5GEMMA2, *UL2, *UL2R, *UNIFORM, *SEQUENTIAL]))
 
 
 def denoiser_id(denoiser) -> str:
-    shape = getattr(denoiser, "placement", None) or f"{denoiser.split}-{denoiser.sentinel}"
+    shape = f"{denoiser.split}-{denoiser.sentinel}" if isinstance(denoiser, SequentialDenoiser) else denoiser.placement
     return f"{denoiser.name}-{getattr(denoiser, 'mean_span_length', 'suffix')}-{denoiser.noise_density}-{shape}"
 
 

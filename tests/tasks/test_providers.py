@@ -119,7 +119,7 @@ def test_the_same_pipeline_built_again_resumes(saved):
 def replaced(**fields):
     """The default denoisers, each with the fields that it has."""
     return [
-        dataclasses.replace(denoiser, **{key: value for key, value in fields.items() if hasattr(denoiser, key)})
+        dataclasses.replace(denoiser, **{key: value for key, value in fields.items() if key in vars(denoiser)})
         for denoiser in T5GEMMA2
     ]
 
