@@ -62,7 +62,7 @@ def ul2(*arguments, statuses=(0,)):
 # %%
 print("\n## 1. Text files")
 
-from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks import embedded_documents
 
 TEXTS = pathlib.Path("texts")
 TEXTS.mkdir(exist_ok=True)

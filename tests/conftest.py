@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -41,6 +42,11 @@ def released_buffers(small_buffers, monkeypatch):
 
 # The files that take longest, the longest first. Files are handed out one by one, so that the last ones should be short.
 LONG = ("torch_dataset", "report", "cache", "export", "tutorial", "torch_training", "statistics", "t5x", "command_line", "readme")
+
+
+def pytest_configure():
+    """Tests interrupt programs with SIGINT, which the shell has told those that it runs in the background to ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

@@ -1,38 +1,70 @@
 """UL2 pre-training data for SeqIO and t5x: importing this registers `ul2_corpus`, `ul2_r1` .. `ul2_s` and `ul2_mix`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.lengths import chunk_length
+from ul2_tasks.denoising.preprocessors import prepend_mode
+from ul2_tasks.export.folder import read_examples
 from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.sources.by_name import open_source
+from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
 from ul2_tasks.tasks.advice import best_chunk_tokens
-from ul2_tasks.tasks.downstream import with_mode
+from ul2_tasks.tasks.downstream import topics_task, with_mode
+from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.tasks.registry import mix, register
 from ul2_tasks.version import __version__ as __version__
 from ul2_tasks.vocabulary.by_name import open_vocabulary
+from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
-from ul2_tasks.vocabulary.special_ids import embedding_rows
+from ul2_tasks.vocabulary.special_ids import embedding_rows, id_shift, what_is_lost
+
+if TYPE_CHECKING:
+    from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
 
 __all__ = [
     "T5GEMMA2",
     "UL2",
     "UL2R",
     "CausalDenoiser",
+    "Denoiser",
     "EncDecFeatureConverter",
     "HuggingFaceFeatureConverter",
+    "HuggingFaceVocabulary",
+    "MemoryDataSource",
+    "Registration",
     "SequentialDenoiser",
     "SpanDenoiser",
     "UL2DataCollator",
     "best_chunk_tokens",
     "chunk_length",
     "default_vocabulary",
+    "embedded_documents",
     "embedding_rows",
+    "id_shift",
     "mix",
     "open_source",
     "open_vocabulary",
+    "prepend_mode",
+    "read_examples",
     "register",
+    "topics_task",
+    "what_is_lost",
     "with_mode",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`UL2IterableDataset`, when it is asked for: it needs torch, which not everyone has."""
+    if name != "UL2IterableDataset":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ul2_tasks.pytorch.dataset import UL2IterableDataset
+
+    return UL2IterableDataset
+
 
 register()

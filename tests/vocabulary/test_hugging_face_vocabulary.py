@@ -430,10 +430,10 @@ def test_it_is_configured_in_gin(folders):
         import seqio
         import ul2_tasks.vocabulary.hugging_face
 
-        ul2_tasks.vocabulary.hugging_face.HuggingFaceVocabulary:
+        ul2_tasks.HuggingFaceVocabulary:
           path = {str(folders["byte_level"])!r}
           sentinels = 300
-        seqio.Feature.vocabulary = @ul2_tasks.vocabulary.hugging_face.HuggingFaceVocabulary()
+        seqio.Feature.vocabulary = @ul2_tasks.HuggingFaceVocabulary()
         """
     )
     try:

@@ -240,5 +240,5 @@ def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     for name, counts in {**totals["tasks"], "all": totals}.items():
         table.add_row(name, *(f"{counts[key]:,}" for key in COUNTED))
     console.print(table)
-    read = f"from ul2_tasks.export.write import read_examples; examples = read_examples({folder!r})"
+    read = f"from ul2_tasks import read_examples; examples = read_examples({folder!r})"
     console.print(f"To read it, in Python:\n    {read}", soft_wrap=True, markup=False, highlight=False)

@@ -196,8 +196,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         if name not in registered:
             raise ValueError(
                 f"no mixture or task {name!r} is registered in this process, only {sorted(registered)}; register it first, or give"
-                f" ul2_tasks.tasks.registration.Registration({name!r}, modules=[..]), which spawned workers need, with a module"
-                " that does"
+                f" ul2_tasks.Registration({name!r}, modules=[..]), which spawned workers need, with a module that does"
             )
         options = {**self._settings, "shuffle": True, "shard_info": shard}
         try:

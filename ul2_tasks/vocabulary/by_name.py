@@ -149,7 +149,7 @@ def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
     """The Python expression that opens the vocabulary with so many sentinels, `missing` more than it has."""
     modes = PRESET_MODES
     if isinstance(vocabulary, HuggingFaceVocabulary):
-        return f"{HuggingFaceVocabulary.__module__}.{vocabulary.with_sentinels(sentinels)!r}"
+        return f"ul2_tasks.{vocabulary.with_sentinels(sentinels)!r}"
     if isinstance(vocabulary, seqio.ByteVocabulary):
         spec, modes = "bytes", getattr(vocabulary, "modes", modes)
     elif isinstance(vocabulary, seqio.SentencePieceVocabulary) and not vocabulary.extra_ids:

@@ -1,0 +1,86 @@
+"""The package's folders are rooms on floors: who may import whom."""
+
+import ast
+import pathlib
+
+import pytest
+
+import ul2_tasks
+
+PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
+GROUND = {"examples", "graphs", "scalars", "version"}  # files beside the rooms, which all may import
+
+# What each room imports, from the ground up.
+ROOMS = {
+    "vocabulary": set(),
+    "sources": {"vocabulary"},
+    "jobs": {"sources"},
+    "denoising": {"vocabulary"},
+    "converters": {"vocabulary"},
+    "corpus": {"jobs", "sources", "vocabulary"},
+    "tasks": {"converters", "corpus", "denoising", "sources", "vocabulary"},
+    "pytorch": {"converters", "corpus", "denoising", "tasks", "vocabulary"},
+    "export": {"corpus", "jobs", "sources", "tasks", "vocabulary"},
+    "statistics": {"converters", "corpus", "denoising", "tasks", "vocabulary"},
+    "inspection": {"corpus", "denoising", "export", "jobs", "sources", "statistics", "tasks", "vocabulary"},
+}
+REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
+
+
+def imported(path: pathlib.Path) -> set[str]:
+    """What a file imports of this package, such as "sources.files"; "" is the package itself."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{name.name}" if is_file(f"{node.module}.{name.name}") else node.module for name in node.names}
+    return {name.removeprefix("ul2_tasks").removeprefix(".") for name in names if name.split(".")[0] == "ul2_tasks"}
+
+
+def is_file(module: str) -> bool:
+    return (PACKAGE.parent / module.replace(".", "/")).with_suffix(".py").exists()
+
+
+def rooms_of(path: pathlib.Path) -> set[str]:
+    return {name.split(".")[0] for name in imported(path)}
+
+
+def test_every_folder_is_a_room_and_arrows_run_down():
+    assert {path.parent.name for path in PACKAGE.glob("*/*.py")} == ROOMS.keys()
+    floors = list(ROOMS)
+    for room, below in ROOMS.items():
+        assert all(floors.index(other) < floors.index(room) for other in below), room
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_from_the_rooms_below_it_alone(room):
+    found = set()
+    for path in (PACKAGE / room).glob("*.py"):
+        assert rooms_of(path) <= ROOMS[room] | {room} | GROUND, path
+        found |= rooms_of(path)
+    assert found - {room} - GROUND == ROOMS[room], "none that is not needed is allowed"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_circle_within_a_room(room):
+    files = {f"{room}.{path.stem}": imported(path) for path in (PACKAGE / room).glob("*.py")}
+    while files:
+        first = [name for name, names in files.items() if not names & files.keys()]
+        assert first, f"a circle among {sorted(files)}"
+        files = {name: names for name, names in files.items() if name not in first}
+
+
+def test_the_ground_imports_nothing_of_the_package_and_only_the_top_imports_it_whole():
+    for name in GROUND:
+        assert not imported(PACKAGE / f"{name}.py"), name
+    whole = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "" in rooms_of(path)}
+    assert whole <= {"__main__.py"}
+
+
+def test_rooms_below_tasks_know_no_registry():
+    floors = list(ROOMS)
+    for room in floors[: floors.index("tasks")]:
+        for path in (PACKAGE / room).glob("*.py"):
+            used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+            assert room == "corpus" or not used & REGISTRIES, path
