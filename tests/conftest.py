@@ -32,12 +32,18 @@ def small_buffers():
         yield
 
 
-@pytest.fixture
-def released_buffers(small_buffers, monkeypatch):
-    """The package's own sizes: for golden streams, and for what is compared with that of another process."""
-    monkeypatch.setattr(new_process, "ATTRIBUTES", {})
+@pytest.fixture(scope="module")
+def released_buffers(small_buffers):
+    """The package's own sizes, for the tests of a file: for what is compared with that of another process."""
+    with pytest.MonkeyPatch.context() as patch:
+        release(patch)
+        yield
+
+
+def release(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(new_process, "ATTRIBUTES", {})
     for name, value in RELEASED.items():
-        monkeypatch.setattr(name, value)
+        patch.setattr(name, value)
 
 
 # The files that take longest, the longest first. Files are handed out one by one, so that the last ones should be short.

@@ -27,10 +27,13 @@ from support import SPOILT_FILES, byte_vocabulary, long_documents
 from ul2_tasks import T5GEMMA2, mix, open_source, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import formats as export_formats
-from ul2_tasks.export.write import read_examples, read_manifest, verify, write_examples
+from ul2_tasks.export.folder import read_examples, read_manifest, verify
+from ul2_tasks.export.write import write_examples
 from ul2_tasks.inspection.verification import examine
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.registration import Registration
+
+pytestmark = pytest.mark.usefixtures("released_buffers")  # workers of Beam have them
 
 WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
 BYTES, MODES = byte_vocabulary()
@@ -42,7 +45,7 @@ IN_PROCESS = ["--runner=FnApiRunner"]
 TWO_PROCESSES = [*IN_PROCESS, "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def registration():
     """A mixture of r1 and s; no two of its examples are of the same text. A worker can make it, too, from what is pickled."""
     arguments = {"vocabulary": BYTES, "modes": MODES, "denoisers": (T5GEMMA2[0], T5GEMMA2[-1])}
@@ -51,7 +54,7 @@ def registration():
     return registration
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def write(registration):
     def write(folder, mixture="exported_mix", **changed) -> dict:
         arguments = {
@@ -68,7 +71,7 @@ def write(registration):
     return write
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def folders(write, tmp_path_factory):
     """An export in each format, by the format's name."""
     folders = {}
@@ -82,7 +85,7 @@ def folders(write, tmp_path_factory):
     return find
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def wanted(registration):
     """The examples of each shard, as SeqIO gives them to a trainer."""
     return [

@@ -14,6 +14,7 @@ import new_process
 import pytest
 import seqio
 import tensorflow as tf
+from conftest import release
 from support import byte_vocabulary, restore, special_for
 from test_hugging_face_vocabulary import exclamation_first
 
@@ -295,7 +296,9 @@ def test_a_state_of_other_chunks_under_the_same_name_is_refused(state, monkeypat
     name = register("documents", MemoryDataSource(short_documents, validation=0), **SETTINGS, chunk_tokens=7)
     other = dataset(name)
     other.load_state_dict(state)
-    with pytest.raises(ValueError, match=r"another pipeline: saved: chunk_tokens: null.*; this one: chunk_tokens: 7.*; load it into"):
+    with pytest.raises(
+        ValueError, match=r"another pipeline: saved: chunk_tokens: null.*; this one: chunk_tokens: 7.*; load it into"
+    ):
         iter(other)
 
 
@@ -431,8 +434,9 @@ def test_workers_that_would_hang_say_what_to_do_instead():
     assert 'multiprocessing_context="spawn"' in errors
 
 
-def test_spawned_workers_register_what_they_read(released_buffers, tmp_path, monkeypatch):
+def test_spawned_workers_register_what_they_read(tmp_path, monkeypatch):
     """TensorFlow ran in this process, so that they could not be forked."""
+    release(monkeypatch)
     module = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_dataset as t; t.documents_mixture()"
     (tmp_path / "own_corpus.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)

@@ -33,9 +33,7 @@ from ul2_tasks.export.folder import (
     is_export,
     manifest_path,
     no_counts,
-    read_examples,
     read_manifest,
-    verify,
 )
 from ul2_tasks.export.formats import NAMES, Examples, open_format
 from ul2_tasks.export.plan import RECORDS, Export, ExportShard, describe, describe_ids, plan_export
@@ -52,8 +50,6 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.version import __version__
-
-__all__ = ["is_export", "read_examples", "read_manifest", "verify", "write_examples"]
 
 _EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME = 256, 1 << 20
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
