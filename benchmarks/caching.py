@@ -6,7 +6,7 @@ It needs this package with its extras `cache` and `t5`. The corpus is the embedd
 copies of it. Three jobs write caches of it, each in a process of its own:
 
 * five stock tasks: `seqio_cache_tasks` on `t5_r1` .. `t5_s` of `caching_tasks.py`, tokenized by SeqIO's step as it comes,
-  which also stores the text; the denoising after the cache is the recipe from `t5.data.preprocessors` (see `peers.py`);
+  which also stores the text; the denoising after the cache is the recipe from `t5.data.preprocessors` (see `speed/peers.py`);
 * one corpus, stock job: `seqio_cache_tasks` on `ours_.*`;
 * one corpus, ul2 cache: `python -m ul2_tasks cache ours`.
 

@@ -12,7 +12,7 @@ import sys
 import time
 
 import seqio
-from peers import EXAMPLES_PER_BATCH, add_t5_mixture, batched, name_text
+from speed.peers import EXAMPLES_PER_BATCH, add_t5_mixture, batched, name_text
 
 from ul2_tasks import register
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-from peers import Example, numpy_corrupt
 from rich.console import Console
 from rich.table import Table
+from speed.peers import Example, numpy_corrupt
 
 from ul2_tasks import T5GEMMA2, default_vocabulary
 from ul2_tasks.pytorch.collator import UL2DataCollator

@@ -27,11 +27,11 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import seqio
 import tensorflow as tf
-from peers import add_t5_mixture, name_text
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from speed_vocabulary import SENTINEL_IDS, VOCABULARY
+from speed.peers import add_t5_mixture, name_text
+from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
 from ul2_tasks.sources.memory import embedded_corpus

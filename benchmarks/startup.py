@@ -106,15 +106,15 @@ def ours(length: int, reached):
 
 
 def with_more_sentinels(ul2_tasks) -> str:
-    from speed_vocabulary import SENTINEL_IDS, VOCABULARY
+    from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 
     return ul2_tasks.register("startup", "embedded", VOCABULARY, sentinels=SENTINEL_IDS)
 
 
 def t5(length: int, reached):
     import seqio
-    from peers import add_t5_mixture, name_text
-    from speed_vocabulary import SENTINEL_IDS, VOCABULARY
+    from speed.peers import add_t5_mixture, name_text
+    from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 
     from ul2_tasks.sources.memory import embedded_corpus
 

@@ -1,6 +1,6 @@
 """What an example costs, from tokens in memory to packed model features: CPU time, wall time, memory; side by side, in one run.
 
-    python benchmarks/speed.py [--lengths 512,2048,8192] [--cases denoiser,packed] [--repeats 5] [--examples 8192]
+    python benchmarks/speed [--lengths 512,2048,8192] [--cases denoiser,packed] [--repeats 5] [--examples 8192]
         [--tokens 6000000] [--output speed.json] [--plot speed.png]
 
 It needs this package with its extra `benchmarks`. A corpus of English documents, 800 tokens on average, is written as text and
@@ -27,10 +27,10 @@ Sides, and what each leaves out:
 
 Each case, length and side is a process. Those of one case and length live at the same time, and play their rounds in turn, so
 that what else the machine does meets all of them; a first round, uncounted, fills the shuffle buffers. The clocks run from rest to
-rest (see `speed_worker.timed`). CPU time is that of all threads of the process. Figures are medians over rounds; of packed rows
+rest (see `worker.timed`). CPU time is that of all threads of the process. Figures are medians over rounds; of packed rows
 means, because SeqIO packs as many examples at a time as a row has tokens, so that a round has the work of one such pool or of two.
 
-Equal work is checked, in every batch (`speed_streams.count`): examples of full chunks have exactly the solved lengths on all
+Equal work is checked, in every batch (`streams.count`): examples of full chunks have exactly the solved lengths on all
 sides, no text is lost from an epoch, and the endless mixtures come out 1:1:1:1:4, within five standard errors. t5 joins 128
 documents at a time and ends each such batch with a shorter example, of which 8192 has more; the floor, constant, has none. So
 costs are told for a text token, one that is no sentinel, mode or EOS, as they came out; the
@@ -80,7 +80,7 @@ CASES = {
 def main() -> None:
     arguments = parse_arguments()
     if arguments.plot:
-        from speed_plot import plot  # which needs matplotlib; before the long work, not after it
+        from plot import plot  # which needs matplotlib; before the long work, not after it
     console = Console(width=max(132, Console().width))
     groups = [(case, length) for case in arguments.cases for length in arguments.lengths]
     rows = []
@@ -132,8 +132,8 @@ def cases(text: str) -> list[str]:
 
 
 def make_corpus(root: pathlib.Path, tokens: int) -> dict[str, int]:
-    corpus = json.loads(run(root, [str(HERE / "speed_corpus.py"), str(tokens)]))
-    run(root, ["-m", "ul2_tasks", "cache", "ours", "--module=speed_tasks", "--output=cache"])
+    corpus = json.loads(run(root, [str(HERE / "corpus.py"), str(tokens)]))
+    run(root, ["-m", "ul2_tasks", "cache", "ours", "--module=tasks", "--output=cache"])
     manifest = json.loads((root / "cache" / "ours_corpus" / "manifest.json").read_text())
     return {**corpus, "tokens": manifest["totals"]["tokens"]}
 
@@ -147,7 +147,7 @@ def run(root: pathlib.Path, command: list[str]) -> str:
 
 
 def start(root: pathlib.Path, command: list[str], **settings) -> subprocess.Popen:
-    paths = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"}
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, the process writes to it as long as it lives
     process = subprocess.Popen(
@@ -207,7 +207,7 @@ def measured(root: pathlib.Path, case: str, length: int, examples: int, repeats:
 @contextlib.contextmanager
 def worker(root: pathlib.Path, case: str, side: str, length: int) -> Iterator[subprocess.Popen]:
     spec = json.dumps({"case": case, "side": side, "length": length})
-    process = start(root, [str(HERE / "speed_worker.py"), spec], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = start(root, [str(HERE / "worker.py"), spec], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield process
     finally:

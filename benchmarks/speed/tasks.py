@@ -1,11 +1,11 @@
-"""What `speed.py` measures, as SeqIO has it. Reads `corpus/*.txt` and `cache/` of the current folder.
+"""What this benchmark measures, as SeqIO has it. Reads `corpus/*.txt` and `cache/` of the current folder.
 
 * `ours_mix`: `ul2_tasks.register`.
 * `t5_mix`: five stock tasks of t5's recipe, on the token records of the same cache.
 * `t5_text_mix`: the same on the same text files, tokenized by SeqIO's step.
 * `floor_LENGTH_mix`, by `add_floor`: five stock tasks that do nothing.
 
-All have the vocabulary of `speed_vocabulary`.
+All have the vocabulary of `vocabulary.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 from peers import add_mixture, add_t5_mixture, floor_task, name_text, numpy_corrupt
-from speed_vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
+from vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
 from ul2_tasks import T5GEMMA2, open_source, register
 

@@ -1,4 +1,4 @@
-"""The one vocabulary of all sides of `speed.py`: this package's, with enough of SeqIO's extra ids after it for 16,384 tokens.
+"""The one vocabulary of all sides of this benchmark: this package's, with enough of SeqIO's extra ids after it for 16,384 tokens.
 
 All sides use these as sentinels as t5 does, from the last id downwards.
 """

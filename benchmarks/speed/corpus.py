@@ -1,4 +1,4 @@
-"""Writes the corpus of `speed.py`: `python speed_corpus.py TOKENS` in an empty folder.
+"""Writes the corpus of this benchmark: `python corpus.py TOKENS` in an empty folder.
 
 Documents of lognormal lengths, 800 tokens on average, made by joining paragraphs of the embedded corpus, drawn with a fixed
 seed; lines of 16 text files, `corpus/*.txt`. Prints as JSON how many documents and characters.

@@ -1,6 +1,6 @@
-"""A worker of `speed.py`: one side of one case at one length, in a process of its own.
+"""A worker of this benchmark: one side of one case at one length, in a process of its own.
 
-    python speed_worker.py '{"case": .., "side": .., "length": ..}'
+    python worker.py '{"case": .., "side": .., "length": ..}'
 
 It answers each line of its standard input, a round {"batches": .., "bytes": ..}, with a line of JSON: by variant what was
 measured and counted in these batches, and the peak memory of the process until then. The side `memcpy` copies that many bytes, in
@@ -37,18 +37,18 @@ def main() -> None:
 
 
 def rounds(case: str, side: str, length: int) -> Callable[..., dict[str, dict]]:
-    import speed_streams  # which imports TensorFlow
+    import streams  # which imports TensorFlow
 
-    streams = speed_streams.streams(case, side, length)
-    documents = speed_streams.in_memory() if case == "denoiser" else None
+    variants = streams.streams(case, side, length)
+    documents = streams.in_memory() if case == "denoiser" else None
 
     def play(batches: int, bytes: int) -> dict[str, dict]:
         results = {}
-        for variant, stream in streams.items():
+        for variant, stream in variants.items():
             figures, kept = timed(stream, batches)
-            counted = speed_streams.count(kept, case, side, length)
+            counted = streams.count(kept, case, side, length)
             if documents is not None:
-                speed_streams.check_epoch(counted, side, documents)
+                streams.check_epoch(counted, side, documents)
             results[variant] = {**figures, **counted}
         return results
 

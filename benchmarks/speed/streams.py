@@ -1,4 +1,4 @@
-"""The streams of batches that `speed.py` measures, by case and side, and what is counted and checked in what they gave.
+"""The streams of batches that this benchmark measures, by case and side, and what is counted and checked in what they gave.
 
 A stream is a function of a number of batches that returns an iterator over so many, the next ones of an endless dataset; in the
 case `denoiser` it is a new iterator over one epoch of documents in memory, whatever the number.
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import peers
 import seqio
-import speed_tasks
+import tasks
 import tensorflow as tf
-from speed_tasks import FEATURES
-from speed_vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
+from tasks import FEATURES
+from vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
 from ul2_tasks.denoising.denoisers import Denoiser
@@ -56,7 +56,7 @@ def dataset(case: str, side: str, length: int) -> tf.data.Dataset:
     """Through SeqIO's front door; in padded batches where there is no converter to make them equal."""
     name = {"t5": "t5_text" if case == "text" else "t5", "floor": f"floor_{length}"}.get(side, "ours")
     if side == "floor":
-        speed_tasks.add_floor(length)
+        tasks.add_floor(length)
     name = f"{name}_{case.removeprefix('task_') if case.startswith('task_') else 'mix'}"
     # The peers' tasks read the cache's records, or the text, as their source.
     settings = {"use_cached": side.startswith("ours") and case != "text", "shuffle": True, "seed": SEED, "num_epochs": None}
@@ -92,15 +92,15 @@ def numpy_batches(case: str, length: int) -> Iterator[Batch]:
 
 def numpy_examples(case: str, denoiser: Denoiser, length: int, seed: int) -> Iterator[peers.Example]:
     if case == "text":
-        documents = peers.numpy_texts(sorted(glob.glob(speed_tasks.TEXT_FILES)), VOCABULARY, seed)
+        documents = peers.numpy_texts(sorted(glob.glob(tasks.TEXT_FILES)), VOCABULARY, seed)
     else:
-        documents = peers.numpy_records(sorted(glob.glob(speed_tasks.CACHE_FILES)), seed)
+        documents = peers.numpy_records(sorted(glob.glob(tasks.CACHE_FILES)), seed)
     return peers.numpy_examples(documents, denoiser, solved(denoiser, length), special(denoiser), seed)
 
 
 @functools.cache
 def in_memory() -> list[np.ndarray]:
-    files = sorted(glob.glob(speed_tasks.CACHE_FILES))
+    files = sorted(glob.glob(tasks.CACHE_FILES))
     documents = list(peers.numpy_records(files, seed=None))
     ends = np.cumsum([len(document) for document in documents])
     return documents[: np.searchsorted(ends, DENOISER_TOKENS) + 1]
