@@ -546,7 +546,7 @@ def test_nan_is_refused(tmp_path):
 def test_what_is_missing_is_said_with_the_extra_that_brings_it(missing, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, "ul2_tasks.inspection.report_plots")
-    monkeypatch.delattr(sys.modules["ul2_tasks"], "report_plots")
+    monkeypatch.delattr(sys.modules["ul2_tasks.inspection"], "report_plots")
     with pytest.raises(ImportError, match=rf"{missing}.*pip install 'ul2_tasks\[report\]'"):
         write_report(STATISTICS["the five"], [], tmp_path / "report.html")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
+from conftest import release
 from support import byte_vocabulary
 from test_mixture import long_documents
 
@@ -65,8 +66,9 @@ def train(directory: str, pack: str, phase: str) -> None:
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_a_new_process_goes_on_where_the_stopped_one_was(tmp_path, pack):
+def test_a_new_process_goes_on_where_the_stopped_one_was(monkeypatch, tmp_path, pack):
     """Shuffled, mixed and packed; three processes: one stops, one resumes, one is never interrupted."""
+    release(monkeypatch)
     program = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_providers; test_providers.train(*sys.argv[1:])"
     for phase in ("first", "resume", "whole"):
         if phase == "resume":  # with another hash seed than the process that saved
@@ -210,8 +212,9 @@ def test_a_task_alone_resumes_and_refuses_another_seed(tmp_path):
 
 
 @pytest.mark.parametrize(("budget", "buffered"), [(128, 1000), (2048, 461), (16384, 57)])
-def test_a_shuffle_buffer_is_bounded_in_examples_and_in_tokens(budget, buffered):
+def test_a_shuffle_buffer_is_bounded_in_examples_and_in_tokens(monkeypatch, budget, buffered):
     """2^20 tokens in chunks of R1: 2^20 // 2273 = 461, 2^20 // 18202 = 57."""
+    release(monkeypatch)
     vocabulary = seqio.ByteVocabulary(extra_ids=1500)
     task = seqio.get_mixture_or_task(mixture("buffered", vocabulary=vocabulary)).tasks[0]
     lengths = {"inputs": budget, "targets": budget}

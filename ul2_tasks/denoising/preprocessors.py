@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import seqio
@@ -169,20 +169,13 @@ def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     fewest, most = denoiser.noise_range(full.length)
     # Then all examples of a block have the same lengths, without padding.
     equal_lengths = solution.configuration.merge_examples and fewest == most
+    corrupted = _traced_once(denoiser, solution.special, full.length, solution.add_eos)
 
     @seqio.map_over_dataset(num_seeds=1)
     def corrupt_block(block: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
         block = dict(block)
         tokens, lengths = block.pop("tokens"), block.pop("length")
-        features = corrupt_chunks(
-            tokens,
-            lengths,
-            _noise_seed(seed, denoiser, tokens),
-            denoiser=denoiser,
-            special=solution.special,
-            max_length=full.length,
-            add_eos=solution.add_eos,
-        )
+        features = corrupted(tokens, lengths, _noise_seed(seed, denoiser, tokens))
         for key, ragged in features.items():
             if equal_lengths:
                 block[key] = tf.reshape(ragged.flat_values, [tf.size(lengths), -1])
@@ -235,6 +228,13 @@ def corrupt_chunks(
         mode=special.mode,
         eos=tuple([special.eos] if end else [] for end in ends),
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _traced_once(denoiser: Denoiser, special: SpecialTokens, max_length: int, add_eos: tuple[bool, bool]) -> Callable:
+    """`corrupt_chunks` as a function that is traced once for all datasets of a program. Tracing is most of what building costs."""
+    settings = {"denoiser": denoiser, "special": special, "max_length": max_length, "add_eos": add_eos}
+    return tf.function(functools.partial(corrupt_chunks, **settings), autograph=False, reduce_retracing=True)
 
 
 @no_autograph
