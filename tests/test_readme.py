@@ -166,7 +166,8 @@ def test_each_script_and_extra_that_is_named_is_there():
     benchmarks = [line for line in commands(".venv-test/bin/python") if line[1] != "-m"]
     assert len(benchmarks) > 4
     for _, script, *arguments in benchmarks:
-        text = (REPOSITORY / script).read_text()
+        path = REPOSITORY / script
+        text = (path / "__main__.py" if path.is_dir() else path).read_text()
         assert all(f'"{argument}"' in text for argument in arguments if argument.startswith("--")), arguments
     everything = "\n".join(WRITTEN.values())
     extras = {extra for names in re.findall(r"'\.\[(.*?)\]'", everything) for extra in names.split(",")}

@@ -189,9 +189,9 @@ def test_denoisers_read_in_orders_of_their_own(built, cache_dirs):
     assert same < 0.05 * len(orders["r1"])
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 4, 8, 64, 100])
+@pytest.mark.parametrize("hosts", [1, 3, 8, 70])
 def test_the_hosts_share_out_every_document_once(built, cache_dirs, hosts):
-    """100 are more than there are files."""
+    """70 are more than there are files."""
     cache_dirs(built)
     shares = [documents(shuffle=True, seed=1, shard_info=seqio.ShardInfo(index, hosts)) for index in range(hosts)]
     assert sorted(document for share in shares for document in share) == uncached()
@@ -335,17 +335,12 @@ def other_vocabulary(tmp_path):
     ids=["class", "model", "source", "utf8"],
 )
 def test_a_cache_of_other_settings_is_refused_and_both_are_shown(
-    stock, cache_dirs, clean_registries, tmp_path, has_manifest, settings, was, is_now
+    stock, built, cache_dirs, clean_registries, tmp_path, has_manifest, settings, was, is_now
 ):
-    shutil.copytree(stock / "ul2_corpus", tmp_path / "ul2_corpus")
-    (tmp_path / "ul2_corpus" / "manifest.json").unlink(missing_ok=True)
+    shutil.copytree((built if has_manifest else stock) / "ul2_corpus", tmp_path / "ul2_corpus")
+    if not has_manifest:
+        (tmp_path / "ul2_corpus" / "manifest.json").unlink(missing_ok=True)
     cache_dirs(tmp_path)
-    register("ul2")
-    if has_manifest:
-        documents()
-    assert (tmp_path / "ul2_corpus" / "manifest.json").exists() == has_manifest
-    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
-        registry._REGISTRY.clear()
     name = register("ul2", **settings(tmp_path))
     for provider in (name, "ul2_r1"):
         with pytest.raises(ValueError, match="was made with other settings") as error:
@@ -585,8 +580,8 @@ def test_the_script_finds_a_module_in_the_current_folder(tmp_path):
 
 def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path):
     """Complete, it has the bytes of one that nothing interrupted."""
-    documents = [document.encode() for document in long_documents() * 60]
-    module = program(tmp_path, f"register('own', {text_files(tmp_path, documents, files=40)})")
+    documents = [document.encode() for document in long_documents() * 20]
+    module = program(tmp_path, f"register('own', {text_files(tmp_path, documents, files=12)})")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(tmp_path)])}
     process = new_process.Program(command(tmp_path, module), env=environment)
     parts = tmp_path / "cache" / "own_corpus" / "parts"
@@ -598,7 +593,7 @@ def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path)
     process.send_signal(signal.SIGKILL)
     process.wait()
     finished = {path.name: path.stat().st_mtime_ns for path in parts.glob("train-*.json")}
-    assert len(finished) < 40
+    assert len(finished) < 12
     assert not (parts.parent / "COMPLETED").exists()
     reading = (
         f"import seqio, {module}; seqio.add_global_cache_dirs(['{tmp_path}/cache']);"
@@ -607,12 +602,12 @@ def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path)
     refused = run("-c", reading, folder=tmp_path)
     assert "'own_corpus' is in none of the cache directories" in refused.stderr
 
-    before = {path.name: path.stat().st_mtime_ns for path in parts.parent.glob("*.tfrecord-*-of-00080")}
+    before = {path.name: path.stat().st_mtime_ns for path in parts.parent.glob("*.tfrecord-*-of-00072")}
     resumed = run(*command(tmp_path, module), folder=tmp_path)
     assert resumed.returncode == 0
-    assert re.search(rf"own_corpus: ({len(finished)}|{len(finished) + 1}) of 40 shards are there already", resumed.stderr)
+    assert re.search(rf"own_corpus: ({len(finished)}|{len(finished) + 1}) of 12 shards are there already", resumed.stderr)
     kept = [name for name, time in before.items() if (parts.parent / name).stat().st_mtime_ns == time]
-    assert len(kept) >= 2 * len(finished), "what was finished was kept"
+    assert len(kept) >= 6 * len(finished), "what was finished was kept"
     assert not list(parts.parent.glob("*.tmp"))
     assert not parts.exists()
 

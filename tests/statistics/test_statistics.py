@@ -141,7 +141,7 @@ def test_it_is_json_without_nan_and_adds_up(measured, name):
     fill = as_json["fill"]
     for key in ("inputs", "targets"):
         assert fill["unpacked"][key] == pytest.approx(whole[key]["mean"] / LENGTHS[key])
-        assert fill["unpacked"][key] <= fill["packed"][key] <= fill["bound"][key] <= 1
+        assert fill["unpacked"][key] <= fill["packed"][key] + 1e-9 <= fill["bound"][key] + 2e-9 <= 1 + 3e-9, "but for rounding"
     assert max(fill["bound"].values()) == 1
     assert len(as_json["shared_text"]) == math.comb(len(tasks), 2)
 
