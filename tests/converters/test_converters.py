@@ -41,7 +41,7 @@ def pools(draw):
 
 
 @given(pools(), st.sampled_from([0, 7]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_unpacked_features_are_seqios_bit_for_bit(pairs, bos_id):
     ours = converted(pairs, pack=False, bos_id=bos_id)
     theirs = list(seqio.EncDecFeatureConverter(pack=False, bos_id=bos_id)(examples(pairs), LENGTHS).as_numpy_iterator())
@@ -102,7 +102,7 @@ def unpacked(row) -> list[tuple[list[int], list[int]]]:
 
 
 @given(pools())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_every_example_comes_out_of_the_packed_rows_whole_and_once(pairs):
     rows = converted(pairs, pack=True)
     got = [pair for row in rows for pair in unpacked(row)]

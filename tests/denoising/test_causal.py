@@ -65,7 +65,7 @@ def test_documents_apart_have_windows_of_their_own():
     assert apart(stride=3, keep_partial=False) == [one[0:5], one[3:8]]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 60), max_size=8),
     length=st.integers(2, 40),

@@ -65,7 +65,7 @@ def test_cut_anywhere_the_parts_are_the_text(data, text, vocabulary):
         decoded = vocabulary.decode(ids)
         assert restored(parts).decode() in (decoded, " " + decoded)
         assert sum(part.tokens for part in parts) == len(whole)
-        assert sum(part.text.count("\ufffd") for part in parts) == decoded.count("\ufffd")
+        assert sum(part.text.count("\ufffd") for part in parts) <= decoded.count("\ufffd"), "one that the text has may be cut"
         assert [part.span for part in parts if part.kind == "sentinel"] == list(range(len(cuts)))
         kinds = [part.kind for part in parts]
         assert not any(a == b for a, b in itertools.pairwise(kinds) if a in ("text", "bytes")), "in as few parts as there can be"
