@@ -26,8 +26,7 @@ RELEASED = {name: functools.reduce(getattr, name.split(".")[1:], ul2_tasks) for 
 def small_buffers():
     """Also in the processes of `new_process`; other processes have the package's own."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in SMALL.items():
-            patch.setattr(name, value)
+        shorten(patch)
         patch.setattr(new_process, "ATTRIBUTES", SMALL)
         yield
 
@@ -40,6 +39,11 @@ def released_buffers(small_buffers):
         yield
 
 
+def shorten(patch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL.items():
+        patch.setattr(name, value)
+
+
 def release(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(new_process, "ATTRIBUTES", {})
     for name, value in RELEASED.items():
@@ -47,7 +51,27 @@ def release(patch: pytest.MonkeyPatch) -> None:
 
 
 # The files that take longest, the longest first. Files are handed out one by one, so that the last ones should be short.
-LONG = ("torch_dataset", "report", "cache", "export", "tutorial", "torch_training", "statistics", "t5x", "command_line", "readme")
+LONG = [
+    "t5x",
+    "mixture",
+    "providers",
+    "cache",
+    "torch_dataset",
+    "tutorial",
+    "preprocessors",
+    "command_line",
+    "collator",
+    "sources",
+    "torch_training",
+    "own_corpora",
+    "converters",
+    "hugging_face_features",
+    "statistics",
+    "export",
+    "samples",
+    "readme",
+    "causal",
+]
 
 
 def pytest_configure():

@@ -66,10 +66,12 @@ def train(directory: str, pack: str, phase: str) -> None:
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_a_new_process_goes_on_where_the_stopped_one_was(monkeypatch, tmp_path, pack):
+def test_a_new_process_goes_on_where_the_stopped_one_was(tmp_path, pack):
     """Shuffled, mixed and packed; three processes: one stops, one resumes, one is never interrupted."""
-    release(monkeypatch)
-    program = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_providers; test_providers.train(*sys.argv[1:])"
+    program = (
+        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import conftest, pytest; conftest.shorten(pytest.MonkeyPatch());"
+        " import test_providers; test_providers.train(*sys.argv[1:])"
+    )
     for phase in ("first", "resume", "whole"):
         if phase == "resume":  # with another hash seed than the process that saved
             subprocess.run([sys.executable, "-c", program, str(tmp_path), str(pack), phase], check=True)
