@@ -1,5 +1,7 @@
 """Records to texts to tokens: what is no document is named or counted."""
 
+import re
+
 import pytest
 import tensorflow as tf
 from hypothesis import given
@@ -59,7 +61,7 @@ def test_records_with_a_problem_fail_or_are_skipped_counted_and_told(caplog):
     with caplog.at_level("WARNING"):
         assert texts(dataset, on_error="skip", source=MemoryDataSource(no_documents, validation=0)) == [b"a", *[b""] * 10, b"b"]
     told = [record.getMessage() for record in caplog.records]
-    assert told == [
-        "MemoryDataSource(no_documents, validation=0): skipped 1 records until now, the last because a.jsonl, line 2: is not JSON",
-        "MemoryDataSource(no_documents, validation=0): skipped 10 records until now, the last because broken",
-    ]
+    assert len(told) == 2
+    for number, message in zip((1, 10), told):  # which record is the last one is up to the threads that read
+        beginning = rf"MemoryDataSource\(no_documents, validation=0\): skipped {number} records until now, the last because"
+        assert re.fullmatch(rf"{beginning} (a.jsonl, line 2: is not JSON|broken)", message)
