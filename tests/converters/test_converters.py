@@ -175,8 +175,7 @@ def test_a_pool_is_bounded_in_examples_and_in_tokens(budget, examples_per_pool):
     assert pool_size({"inputs": budget, "targets": budget}) == examples_per_pool
 
 
-@pytest.mark.parametrize("pack", [True, False])
-@pytest.mark.parametrize("preset", ["default", "ul2r"])
+@pytest.mark.parametrize(("pack", "preset"), [(True, "ul2r"), (False, "default")])
 def test_it_resumes_in_the_middle_of_a_batch(tmp_path, pack, preset):
     """UL2R draws its splits: its examples are of many lengths."""
     name = "ul2_mix"

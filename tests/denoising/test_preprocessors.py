@@ -55,18 +55,16 @@ VOCABULARIES = {
 }
 
 
+CASES = [("bytes", (64, 64)), ("bytes", (512, 512)), ("bytes", (30, 300)), ("default", (512, 512)), ("mistral", (200, 40))]
+# Every denoiser with the largest vocabulary and with two others, in turn: a case builds a pipeline.
+COMBINED = [(denoiser, *CASES[(number + case) % 4]) for number, denoiser in enumerate(DENOISERS) for case in range(2)]
+
+
 @pytest.mark.parametrize(
-    ("vocabulary", "sequence_length"),
-    [
-        ("bytes", (64, 64)),
-        ("bytes", (512, 512)),
-        ("bytes", (30, 300)),
-        ("default", (512, 512)),
-        ("mistral", (200, 40)),
-    ],
-    ids=str,
+    ("denoiser", "vocabulary", "sequence_length"),
+    [*COMBINED, *((denoiser, *CASES[4]) for denoiser in DENOISERS)],
+    ids=lambda value: str(value) if isinstance(value, str | tuple) else denoiser_id(value),
 )
-@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
 def test_joined_documents_are_lossless_and_every_full_chunk_is_exact(denoiser, vocabulary, sequence_length):
     vocabulary, settings, ordinary = VOCABULARIES[vocabulary]
     documents = random_documents(0, 700, 1, 5, 0, 1500, 33, low=ordinary[0], high=ordinary[1])

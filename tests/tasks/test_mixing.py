@@ -21,8 +21,9 @@ def drawn(rates, seed, count) -> np.ndarray:
     return np.array(list(sample_examples(endless(len(rates)), rates, seed).take(count).as_numpy_iterator()))
 
 
-@pytest.mark.parametrize("rates", [RATES, [3, 1], [0.2, 0.5, 1e-3], [5, 0, 5]])
-@pytest.mark.parametrize("seed", [0, 1, 2**40])
+@pytest.mark.parametrize(
+    ("rates", "seed"), [(RATES, 0), (RATES, 2**40), ([3, 1], 1), ([0.2, 0.5, 1e-3], 2), ([5, 0, 5], 3)], ids=str
+)
 def test_rates_are_the_shares_of_the_examples(rates, seed):
     count = 20_000
     counts = np.bincount(drawn(rates, seed, count), minlength=len(rates))
