@@ -47,6 +47,47 @@ def test_its_name_mode_and_weight_are_checked():
         GapsDenoiser(name="Gaps")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListedDenoiser(GapsDenoiser):
+    listed: list[int]
+
+
+@dataclasses.dataclass(kw_only=True)
+class ThawedDenoiser(Denoiser):
+    name: str = "thawed"
+    mode: str | None = None
+    weight: float = 1
+
+
+@pytest.mark.parametrize("denoiser", [ListedDenoiser(listed=[1]), ThawedDenoiser()], ids=["a list", "not frozen"])
+def test_one_without_a_hash_is_refused_when_it_is_registered(denoiser):
+    for denoisers in (denoiser, [denoiser]):
+        with pytest.raises(
+            ValueError, match=r"has no hash \(unhashable type: .*expected a frozen dataclass; freeze it, and give it a"
+        ):
+            register("gaps_unhashable", MemoryDataSource(lambda: DOCUMENTS, validation=0), BYTES, denoisers, modes=MODES)
+
+
+def test_a_class_that_is_written_anew_is_another_denoiser():
+    """As a notebook's cell is run again: of equal fields and names, but with other noise."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class GapsAnew(GapsDenoiser):
+        def noise_range(self, length):
+            return self.noise_counts(length)[0], self.noise_counts(length)[0]
+
+    GapsAnew.__qualname__ = GapsAnew.__name__ = "GapsDenoiser"
+    noise = []
+    for number, denoiser in enumerate((GapsDenoiser(), GapsAnew())):
+        source = MemoryDataSource(lambda: DOCUMENTS, validation=0)
+        (task,) = seqio.get_mixture_or_task(register(f"gaps_anew_{number}", source, BYTES, denoiser, modes=MODES)).tasks
+        examples = task.get_dataset(LENGTHS, "train", shuffle=False, seed=0).as_numpy_iterator()
+        full = [dissect(example, denoiser, task.special_tokens()) for example in examples][:-1]
+        noise.append({int(part.is_noise.sum()) for part in full})
+    assert len(noise[0]) > 1
+    assert len(noise[1]) == 1
+
+
 @pytest.mark.parametrize("merge_examples", [True, False])
 def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
     denoiser = GapsDenoiser()

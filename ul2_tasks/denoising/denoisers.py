@@ -20,7 +20,8 @@ class Denoiser:
     """What becomes of a chunk of L tokens: n of them are noise, in k spans, and the rest is kept.
 
     A kind of denoiser is a frozen dataclass that inherits from this class. It has the fields `name`, `mode` and `weight`, and
-    the method `noise_counts`; of the rest it overrides what it does differently.
+    the method `noise_counts`; of the rest it overrides what it does differently. Its fields alone decide what it does: equal
+    denoisers share one graph.
 
     Attributes:
         name: ends the task's name, `ul2_<name>`; lower-case letters, digits and underscores.
@@ -227,6 +228,16 @@ def _noise_tokens(length: int, density: float) -> int:
     return min(max(round(length * density), 1), length - 1)
 
 
+def _check_hashable(denoiser: Denoiser) -> None:
+    """Equal denoisers share one traced graph, which finds them by their hash."""
+    try:
+        hash(denoiser)
+    except TypeError as error:
+        raise ValueError(
+            f"denoisers: {denoiser!r} has no hash ({error}), expected a frozen dataclass; freeze it, and give it a tuple for a list"
+        ) from error
+
+
 def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Denoiser, ...]:
     """The denoisers of one mixture as a tuple.
 
@@ -234,7 +245,7 @@ def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Den
         denoisers: any number of them, one alone, or a preset's name, in capital or small letters.
 
     Raises:
-        ValueError: none at all, a wrong type, two of one name; there is no such preset.
+        ValueError: none at all, a wrong type, one without a hash, two of one name; there is no such preset.
     """
     expected = f"expected SpanDenoiser, SequentialDenoiser or CausalDenoiser objects, or a preset, one of {sorted(PRESETS)}"
     if isinstance(denoisers, str):
@@ -242,7 +253,7 @@ def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Den
             raise ValueError(f"denoisers: got {denoisers!r}, {expected}")
         return PRESETS[denoisers.upper()]
     if isinstance(denoisers, Denoiser):
-        return (denoisers,)
+        denoisers = (denoisers,)
     if not isinstance(denoisers, Iterable):
         raise ValueError(f"denoisers: got {denoisers!r}, {expected}")
     denoisers = tuple(denoisers)
@@ -251,6 +262,7 @@ def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Den
     for denoiser in denoisers:
         if not isinstance(denoiser, Denoiser):
             raise ValueError(f"denoisers: one of them is {denoiser!r}, {expected}")
+        _check_hashable(denoiser)
     names = [denoiser.name for denoiser in denoisers]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
