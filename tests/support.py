@@ -125,6 +125,16 @@ def restore_all(examples, denoiser, special: SpecialTokens) -> list[int]:
     return flat(restore(example, denoiser, special) for example in examples)
 
 
+def saved_and_resumed(make, count: int, folder: pathlib.Path):
+    """An iterator over the dataset of `make()` that has given `count` elements, and another that goes on from its checkpoint."""
+    saved, resumed = iter(make()), iter(make())
+    for _ in range(count):
+        next(saved)
+    path = tf.train.Checkpoint(iterator=saved).write(str(folder / "saved"))
+    tf.train.Checkpoint(iterator=resumed).read(path).assert_consumed()
+    return saved, resumed
+
+
 def restore(example, denoiser, special: SpecialTokens) -> list[int]:
     """The chunk that an example was made of, checking on the way that every special id is where it belongs."""
     inputs, targets = list(map(int, example["inputs"])), list(map(int, example["targets"]))

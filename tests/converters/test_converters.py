@@ -9,7 +9,7 @@ import seqio
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import long_documents
+from support import long_documents, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks import UL2R, EncDecFeatureConverter, register
@@ -182,17 +182,11 @@ def test_it_resumes_in_the_middle_of_a_batch(tmp_path, pack, preset):
     if preset == "ul2r":
         name = register("converters_ul2r", MemoryDataSource(long_documents, validation=0), denoisers=UL2R)
 
-    def iterator():
-        return iter(
-            seqio.get_dataset(name, LENGTHS, EncDecFeatureConverter(pack=pack), shuffle=True, seed=3, num_epochs=None, batch_size=7)
-        )
+    def batches():
+        converter = EncDecFeatureConverter(pack=pack)
+        return seqio.get_dataset(name, LENGTHS, converter, shuffle=True, seed=3, num_epochs=None, batch_size=7)
 
-    first = iterator()
-    for _ in range(25):
-        next(first)
-    path = tf.train.Checkpoint(iterator=first).write(str(tmp_path / "saved"))
-    resumed = iterator()
-    tf.train.Checkpoint(iterator=resumed).read(path)
+    first, resumed = saved_and_resumed(batches, 25, tmp_path)
     for _ in range(30):
         wanted, got = next(first), next(resumed)
         for key in wanted:

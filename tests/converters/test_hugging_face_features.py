@@ -8,6 +8,7 @@ import seqio
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import saved_and_resumed
 from test_hugging_face_vocabulary import exclamation_first
 
 from ul2_tasks import T5GEMMA2, default_vocabulary, open_vocabulary, register, with_mode
@@ -292,15 +293,10 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
     rows = tf.data.Dataset.range(300, output_type=tf.int32).map(lambda id: {key: tf.fill([id % 20 + 1], id) for key in LENGTHS})
     dataset = rows.concatenate(rows.take(1).map(lambda _: {key: tf.ones([21], tf.int32) for key in LENGTHS}))
 
-    def iterator():
-        return iter(HuggingFaceFeatureConverter(padding, 4 if padding == "longest" else None)(dataset, LENGTHS))
+    def converted_anew():
+        return HuggingFaceFeatureConverter(padding, 4 if padding == "longest" else None)(dataset, LENGTHS)
 
-    first = iterator()
-    for _ in range(40):
-        next(first)
-    path = tf.train.Checkpoint(iterator=first).write(str(tmp_path / "saved"))
-    resumed = iterator()
-    tf.train.Checkpoint(iterator=resumed).read(path)
+    first, resumed = saved_and_resumed(converted_anew, 40, tmp_path)
     for _ in range(30):
         assert_same(next(resumed), next(first))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"example 300 of the dataset.* 21 tokens"):

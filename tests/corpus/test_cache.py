@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import logging
 from click.testing import CliRunner
 from rich.console import Console
-from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, t5_model
+from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, saved_and_resumed, t5_model
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, mix, register
@@ -213,15 +213,9 @@ def test_the_cached_mixture_resumes_in_the_middle_of_an_epoch(built, cache_dirs,
             batch_size=4,
         )
 
-    iterator = iter(batches())
-    for _ in range(20):
-        next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
-    wanted = [next(iterator) for _ in range(30)]
-    resumed = iter(batches())
-    tf.train.Checkpoint(iterator=resumed).read(path).assert_consumed()
-    for batch in wanted:
-        found = next(resumed)
+    iterator, resumed = saved_and_resumed(batches, 20, tmp_path)
+    for _ in range(30):
+        batch, found = next(iterator), next(resumed)
         for key in batch:
             np.testing.assert_array_equal(found[key], batch[key])
 

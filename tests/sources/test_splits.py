@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
+from support import saved_and_resumed
 
 from ul2_tasks import open_source
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -84,13 +85,8 @@ def test_a_record_with_a_problem_is_in_one_split(tmp_path):
 
 def test_it_resumes(tmp_path):
     dataset = open_source(write(tmp_path / "a.jsonl", range(3000)), validation=0.1).get_dataset("train", seed=1)
-    iterator = iter(dataset)
-    for _ in range(1000):
-        next(iterator)
-    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
+    iterator, again = saved_and_resumed(lambda: dataset, 1000, tmp_path)
     rest = [document["text"].numpy() for document in iterator]
-    again = iter(dataset)
-    tf.train.Checkpoint(iterator=again).restore(saved)
     assert [document["text"].numpy() for document in again] == rest
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import tensorflow as tf
+from support import saved_and_resumed
 
 from ul2_tasks.tasks.mixing import sample_examples
 
@@ -59,10 +60,6 @@ def test_it_goes_on_where_it_was_saved(tmp_path):
     def numbered():
         return sample_examples([tf.data.Dataset.range(10**6) for _ in RATES], RATES, 11)
 
-    iterator = iter(numbered())
-    list(itertools.islice(iterator, 5000))
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    iterator, resumed = saved_and_resumed(numbered, 5000, tmp_path)
     wanted = [int(number) for number in itertools.islice(iterator, 5000)]
-    resumed = iter(numbered())
-    tf.train.Checkpoint(iterator=resumed).read(path)
     assert [int(number) for number in itertools.islice(resumed, 5000)] == wanted
