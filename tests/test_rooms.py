@@ -15,13 +15,15 @@ ROOMS = {
     "vocabulary": set(),
     "sources": {"vocabulary"},
     "jobs": {"sources"},
+    "store": {"sources"},
+    "order": set(),
     "denoising": {"vocabulary"},
     "converters": {"vocabulary"},
-    "corpus": {"jobs", "sources", "vocabulary"},
+    "corpus": {"jobs", "order", "sources", "store", "vocabulary"},
     "tasks": {"converters", "corpus", "denoising", "sources", "vocabulary"},
     "pytorch": {"converters", "corpus", "denoising", "tasks", "vocabulary"},
     "export": {"corpus", "jobs", "sources", "tasks", "vocabulary"},
-    "statistics": {"converters", "corpus", "denoising", "tasks", "vocabulary"},
+    "statistics": {"converters", "corpus", "denoising", "sources", "tasks", "vocabulary"},
     "inspection": {"corpus", "denoising", "export", "jobs", "sources", "statistics", "tasks", "vocabulary"},
 }
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
@@ -83,4 +85,5 @@ def test_rooms_below_tasks_know_no_registry():
     for room in floors[: floors.index("tasks")]:
         for path in (PACKAGE / room).glob("*.py"):
             used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
-            assert room == "corpus" or not used & REGISTRIES, path
+            is_job = path.name == "build_cache.py"  # its workers look tasks up by their names
+            assert is_job or not used & REGISTRIES, path

@@ -281,7 +281,7 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
             output,
             max_documents=max_documents,
             prepare=registration.apply,
-            pipeline_options=pipeline_options or ["--runner=FnApiRunner"],
+            pipeline_options=pipeline_options,
         )
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import byte_vocabulary, features
 
-from ul2_tasks.corpus.cache import CorpusConfiguration
-from ul2_tasks.corpus.tokenization import read_text
+from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.sources.memory import MemoryDataSource
 
 BYTES, _ = byte_vocabulary()
@@ -21,14 +21,15 @@ def no_documents() -> list[str]:
 
 def documents(dataset, source=None, **settings):
     configuration = CorpusConfiguration(**settings)
-    return list(read_text(dataset, features(BYTES), configuration=configuration, source=source).as_numpy_iterator())
+    return list(tokenize(dataset, features(BYTES), configuration=configuration, source=source).as_numpy_iterator())
 
 
 def texts(dataset, **settings):
-    return [document["targets"] for document in documents(dataset, **settings)]
+    """What the ids of the bytes say."""
+    return [bytes((document["targets"] - 3).tolist()) for document in documents(dataset, **settings)]
 
 
-def test_read_text_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
+def test_it_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
     assert texts(tf.data.Dataset.from_tensor_slices(["a", "b"])) == [b"a", b"b"]
     records = tf.data.Dataset.from_tensor_slices({"body": ["a"], "url": ["u"]})
     assert texts(records, text_key="body") == [b"a"]

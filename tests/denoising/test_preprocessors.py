@@ -25,12 +25,12 @@ from support import (
 )
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser, chunk_length, default_vocabulary
-from ul2_tasks.corpus.cache import CorpusConfiguration
-from ul2_tasks.corpus.tokenization import read_text, tokenize
+from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.denoising.lengths import example_lengths
 from ul2_tasks.denoising.preprocessors import chunk, prepend_mode, solve
 from ul2_tasks.denoising.preprocessors import denoise as denoise_dataset
-from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, special_tokens
+from ul2_tasks.vocabulary.special_ids import special_tokens
 
 BYTES, MODES = byte_vocabulary()
 EOS = 1
@@ -334,8 +334,7 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
             splits=["train"],
         ),
         preprocessors=[
-            functools.partial(read_text, configuration=CorpusConfiguration()),
-            functools.partial(tokenize, special_tokens=SpecialTokensRequest()),
+            functools.partial(tokenize, configuration=CorpusConfiguration()),
             functools.partial(denoise_dataset, configuration=configured(denoiser, modes=MODES)),
         ],
         output_features=output_features,

@@ -1,12 +1,11 @@
-"""Writes the cache of a corpus as a Beam job; needs the extra `cache`. What a cache is, `cache` says.
+"""Writes the cache of a corpus, a token store. What a cache is, `cache` says.
 
-Every worker turns one shard of the source into a few files: it writes them, hashes them and then moves them to their places.
-So memory does not grow with the corpus, and a killed job leaves behind what it has finished. `COMPLETED` is written last,
-because SeqIO takes a folder without it for no cache.
+Each shard of the source becomes a pair of files, `.bin` and `.idx`, for each split: a worker reads the shard's records, tokenizes
+them in lists by the tokenizer's own library, and writes and hashes the tokens at once. No document passes through tf.data where
+Python reads the source anyway. Memory does not grow with the corpus, and a killed job leaves behind what it has finished.
+`COMPLETED` is written last, because SeqIO takes a folder without it for no cache. The same job writes the same bytes.
 
-The stock `seqio_cache_tasks` writes the same records, but it shuffles all documents, for which the runner on one machine holds
-all of them in memory. This job shuffles documents among `SHUFFLE_BUFFER` others of their shard, and writes the same bytes
-whenever it is run again.
+Documents keep the order of the corpus. Each reader of the cache has an order of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ import json
 import os
 import shlex
 import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import seqio
@@ -31,8 +29,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.view import CorpusTask, corpus_settings
-from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, sha256, size, write_atomically
+from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.corpus.tfrecords import COUNTED
+from ul2_tasks.corpus.tokenization import check_texts
+from ul2_tasks.corpus.view import CorpusTask, corpus_settings, text_tokenizer
+from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, total, write_atomically
 from ul2_tasks.jobs.shards import (
     BEGUN,
     JobShard,
@@ -45,9 +46,15 @@ from ul2_tasks.jobs.shards import (
     temporary_files,
     write_shard,
 )
+from ul2_tasks.sources.files import parallel_map
+from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.shard_records import shard_records, split_groups, stamps
+from ul2_tasks.store.index import dtype_of
+from ul2_tasks.store.write import PairWriter
+from ul2_tasks.vocabulary.batches import encode_batch
+from ul2_tasks.vocabulary.special_ids import id_shift
 
-MIN_FILES = 64  # of each split, as in seqio_cache_tasks: hosts share out files
-SHUFFLE_BUFFER = 10_000
+_RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 _RECORDS = "parts"  # earlier versions used this name, too
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
@@ -58,17 +65,21 @@ class SourceShard(JobShard):
 
     Attributes:
         corpus: the name of the corpus's task.
-        split: of the corpus.
+        splits: of the corpus, that are read together.
         number: of the shard, from 0.
-        num_shards: of the split.
-        max_documents: how many documents of it are written; None for all.
+        num_shards: of these splits.
+        max_documents: how many records of each split are taken; None for all.
     """
 
     corpus: str
-    split: str
+    splits: tuple[str, ...]
     number: int
     num_shards: int
     max_documents: int | None
+
+    def pair(self, split: str) -> str:
+        """The name of the pair of files of a split, without their endings."""
+        return f"{split}-{self.number:05d}-of-{self.num_shards:05d}"
 
 
 def build(
@@ -77,7 +88,7 @@ def build(
     *,
     max_documents: int | None = None,
     prepare: Callable[[], object] = _IMPORT,
-    pipeline_options: Sequence[str] = ("--runner=FnApiRunner",),
+    pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
 ) -> dict:
     """Caches a corpus, or goes on where an interrupted job stopped.
@@ -88,7 +99,7 @@ def build(
             folder in it. All workers must see it.
         max_documents: the most documents of each split, for a smoke build.
         prepare: what each worker calls first, so that it has the task too: `Registration.apply`, or the import of a module.
-        pipeline_options: Beam's.
+        pipeline_options: Beam's. None to write one shard after the other in this process, without Beam.
         console: where progress and the summary go.
 
     Returns:
@@ -97,16 +108,17 @@ def build(
     Raises:
         ValueError: there is no such corpus; the cache exists, or an unfinished one was begun with other settings, which are
             named; the corpus has no token.
-        ImportError: Apache Beam is not installed.
-        RuntimeError: a source cannot be read, or a file cannot be written; says which, and why.
+        ImportError: Apache Beam is asked for, and is not installed.
+        RuntimeError: a source cannot be read, or has changed during the job, or a file cannot be written; says which, and why.
     """
     console = console or Console(stderr=True)
-    import_beam()
+    if pipeline_options is not None:
+        import_beam()
     task = _corpus_task(corpus)
     cache_dir = os.path.join(absolute(output_dir), seqio.get_task_dir_from_name(corpus))
     settings = corpus_settings(task)
     if cache.is_cache(cache_dir):
-        return _existing(cache_dir, corpus, settings, max_documents, console)
+        return _existing(cache_dir, task, settings, max_documents, console)
 
     shards = list(_source_shards(task, cache_dir, max_documents))
     begun = {
@@ -114,63 +126,110 @@ def build(
         "settings": settings,
         "max_documents": max_documents,
         "parts": len(shards),
+        "source": stamps(task.source),
     }
     waiting = _begin(cache_dir, begun, shards)
     started = time.monotonic()
-    run(corpus, shards, waiting, functools.partial(_write_shard, prepare=prepare), pipeline_options, console)
-    manifest = _finish(cache_dir, corpus, begun, shards)
+    write = functools.partial(_write_shard, prepare=prepare)
+    run(corpus, shards, waiting, write, pipeline_options, console, of="documents")
+    manifest = _finish(cache_dir, task, begun, shards)
     _summarize(manifest, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
 
 
-def _write_shard(shard: SourceShard, prepare: Callable[[], object]) -> None:
+def _write_shard(
+    shard: SourceShard, prepare: Callable[[], object], advance: Callable[[int], None] = lambda documents: None
+) -> None:
     """Writes a shard, see `shards.write_shard`. Runs on a worker."""
 
     def where() -> str:
-        name = seqio.TaskRegistry.get(shard.corpus).source.list_shards(shard.split)[shard.number]
-        return f"{shard.corpus}, split {shard.split}, shard {shard.number + 1} of {shard.num_shards} ({name})"
+        name = seqio.TaskRegistry.get(shard.corpus).source.list_shards(shard.splits[0])[shard.number]
+        return f"{shard.corpus}, split {' and '.join(shard.splits)}, shard {shard.number + 1} of {shard.num_shards} ({name})"
 
-    write_shard(shard, prepare, lambda: _write_files(shard, _read(shard)), where)
+    def write() -> dict:
+        try:
+            return _write_files(shard, advance)
+        except ValueError as error:
+            raise RuntimeError(f"{where()}: {error}") from error
+
+    write_shard(shard, prepare, write, where)
 
 
-def _read(shard: SourceShard) -> Iterator[dict[str, np.ndarray | bytes]]:
-    """The tokenized documents of a shard, in the order in which they are written."""
+def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
+    """Writes the pairs of a shard; returns what the manifest says of them."""
     task = seqio.TaskRegistry.get(shard.corpus)
-    present = len(task.source.list_shards(shard.split))
+    vocabulary, tokenizer = task.output_features["targets"].vocabulary, text_tokenizer(task)
+    described, on_error = describe_source(task.source), task.configuration.on_error
+    counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
+    with temporary_files(shard) as paths, contextlib.ExitStack() as pairs:
+        dtype, paths_of = (
+            dtype_of(vocabulary.vocab_size - id_shift(vocabulary)),
+            dict(zip(shard.splits, zip(paths[::2], paths[1::2]))),
+        )
+        writers = {split: pairs.enter_context(PairWriter(*paths_of[split], dtype)) for split in shard.splits}
+        for records in _in_lists(_taken(_read(task, shard), shard.splits, shard.max_documents)):
+            texts, problems = [record.text for _, record in records], [record.problem.encode() for _, record in records]
+            are_whole = check_texts(described, on_error, texts, problems)
+            tokens, lengths = encode_batch(tokenizer, [text if whole else b"" for text, whole in zip(texts, are_whole)])
+            tokens -= np.int32(id_shift(vocabulary))
+            of_split, ends = np.array([split for split, _ in records]), np.cumsum(lengths)
+            for split, writer in writers.items():
+                own = of_split == split
+                if not own.all():
+                    kept = [tokens[ends[number] - lengths[number] : ends[number]] for number in np.flatnonzero(own)]
+                    writer.add(np.concatenate([tokens[:0], *kept]), lengths[own & (lengths > 0)])
+                else:
+                    writer.add(tokens, lengths[lengths > 0])
+                counts[split]["empty"] += int((own & are_whole & (lengths == 0)).sum())
+                counts[split]["skipped"] += int((own & ~are_whole).sum())
+            advance(len(records))
+        pairs.close()
+        return {
+            "splits": {
+                split: {**counts[split], "documents": writer.documents, "tokens": writer.tokens}
+                for split, writer in writers.items()
+            },
+            "files": [
+                {"file": f"{shard.pair(split)}.{suffix}", **entry}
+                for split, writer in writers.items()
+                for suffix, entry in zip(("bin", "idx"), writer.entries)
+            ],
+        }
+
+
+def _read(task: CorpusTask, shard: SourceShard) -> Iterator[tuple[str, Record]]:
+    present = len(task.source.list_shards(shard.splits[0]))
     if present != shard.num_shards:
         raise OSError(
             f"there were {shard.num_shards} shards when the job began, and now there are {present}; do not touch the corpus"
         )
-    seed = zlib.crc32(f"{shard.corpus}/{shard.split}/{shard.number}".encode())
-    source = task.source.get_dataset(
-        split=shard.split, shuffle=False, seed=seed, shard_info=seqio.ShardInfo(shard.number, shard.num_shards)
-    )
-    if shard.max_documents is not None:
-        source = source.take(shard.max_documents)
-    documents = task.preprocess_precache(source, seed=seed)
-    return documents.shuffle(SHUFFLE_BUFFER, seed=seed).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+    return shard_records(task.source, shard.splits, shard.number, shard.num_shards, task.configuration.text_key)
 
 
-def _write_files(shard: SourceShard, documents: Iterator[dict[str, np.ndarray | bytes]]) -> list[dict]:
-    """Writes the documents to the shard's files in turn; returns what the manifest says of these files."""
-    counts = [cache.no_counts() for _ in shard.files]
-    with temporary_files(shard) as temporary:
-        with contextlib.ExitStack() as open_files:
-            writers = [open_files.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
-            for document, (writer, count) in zip(documents, itertools.cycle(zip(writers, counts))):
-                writer.write(_serialize(document))
-                cache.count(count, document["document"].decode(), len(document["targets"]))
-        return [
-            dataclasses.asdict(cache.Shard(file=name, bytes=size(path), sha256=sha256(path), **count))
-            for name, path, count in zip(shard.files, temporary, counts)
-        ]
+def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: int | None) -> Iterator[tuple[str, Record]]:
+    """At most so many records of each split."""
+    if most is None:
+        yield from records
+        return
+    left = dict.fromkeys(splits, most)
+    while any(left.values()) and (found := next(records, None)):
+        if left[found[0]]:
+            left[found[0]] -= 1
+            yield found
 
 
-def _serialize(document: dict[str, np.ndarray | bytes]) -> bytes:
-    tokens = tf.train.Feature(int64_list=tf.train.Int64List(value=document["targets"].tolist()))
-    name = tf.train.Feature(bytes_list=tf.train.BytesList(value=[document["document"]]))
-    example = tf.train.Example(features=tf.train.Features(feature={"targets": tokens, "document": name}))
-    return example.SerializeToString(deterministic=True)
+def _in_lists(records: Iterable[tuple[str, Record]]) -> Iterator[list[tuple[str, Record]]]:
+    """Lists of at most 1,024 records, or fewer once their texts are a megabyte."""
+    waiting: list[tuple[str, Record]] = []
+    size = 0
+    for split, record in records:
+        waiting.append((split, record))
+        size += len(record.text)
+        if len(waiting) == _RECORDS_AT_A_TIME or size >= _BYTES_AT_A_TIME:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def _corpus_task(corpus: str) -> CorpusTask:
@@ -182,30 +241,28 @@ def _corpus_task(corpus: str) -> CorpusTask:
 
 
 def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) -> Iterator[SourceShard]:
-    """The shards of all splits. Each becomes as many files as it takes for a split to have `MIN_FILES`."""
-    for split in task.splits:
-        num_shards = len(task.source.list_shards(split))
+    """The shards of all splits, see `shard_records.split_groups`."""
+    for splits in split_groups(task.source):
+        num_shards = len(task.source.list_shards(splits[0]))
         if not num_shards:
-            raise ValueError(f"{task.name!r} has no files in split {split!r}")
-        files_each = -(-MIN_FILES // num_shards)
-        count = num_shards * files_each
-        names = [f"{split}.tfrecord-{file:05d}-of-{count:05d}" for file in range(count)]
+            raise ValueError(f"{task.name!r} has no files in split {splits[0]!r}")
         for number in range(num_shards):
             share = None if max_documents is None else max_documents // num_shards + (number < max_documents % num_shards)
+            of = f"{number:05d}-of-{num_shards:05d}"
             yield SourceShard(
-                name=f"{split}-{number:05d}-of-{num_shards:05d}",
-                files=tuple(names[number::num_shards]),
+                name=f"{'+'.join(splits)}-{of}",
+                files=tuple(f"{split}-{of}.{suffix}" for split in splits for suffix in ("bin", "idx")),
                 folder=cache_dir,
                 records=place(cache_dir, _RECORDS),
                 corpus=task.name,
-                split=split,
+                splits=splits,
                 number=number,
                 num_shards=num_shards,
                 max_documents=share,
             )
 
 
-def _existing(cache_dir: str, corpus: str, settings: dict[str, str], max_documents: int | None, console: Console) -> dict:
+def _existing(cache_dir: str, corpus: CorpusTask, settings: dict[str, str], max_documents: int | None, console: Console) -> dict:
     manifest = cache.check(cache_dir, corpus, settings)
     if manifest["max_documents"] != max_documents:
         raise ValueError(
@@ -232,33 +289,44 @@ def _remove_files(cache_dir: str, but: set[str]) -> None:
     for name in names_in(cache_dir):
         if name.startswith("beam-temp-"):
             tf.io.gfile.rmtree(place(cache_dir, name))
-        elif ".tfrecord-" in name and name not in but:
+        elif cache.is_data(name) and name not in but:
             tf.io.gfile.remove(place(cache_dir, name))
 
 
-def _finish(cache_dir: str, corpus: str, begun: dict[str, object], source_shards: Sequence[SourceShard]) -> dict:
+def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, object], source_shards: Sequence[SourceShard]) -> dict:
     """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
-    written = all_shards(source_shards)
-    splits: dict[str, list[cache.Shard]] = {}
-    for shard in source_shards:
-        splits.setdefault(shard.split, []).extend(cache.Shard(**entry) for entry in written[shard.name])
-    shards = [shard for in_split in splits.values() for shard in in_split]
-    if not any(shard.tokens for shard in shards):
+    if changes := "; ".join(differences(begun["source"], stamps(corpus.source))):
+        raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changes}; delete {cache_dir}, and begin again")
+    all_shards(source_shards)
+    splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
+    for shard, record in zip(source_shards, parallel_map(lambda shard: load(shard.record), source_shards)):
+        for split in shard.splits:
+            pair = shard.pair(split)
+            files = [file for file in record["files"] if os.path.splitext(file["file"])[0] == pair]
+            splits[split].append(
+                {"shard": pair, **record["splits"][split], "bytes": sum(file["bytes"] for file in files), "files": files}
+            )
+    counts = total(itertools.chain(*splits.values()), COUNTED)
+    if not counts["tokens"]:
         _remove_files(cache_dir, but=set())
         remove_records(place(cache_dir, _RECORDS))
-        kinds = {kind: sum(getattr(shard, kind) for shard in shards) for kind in ("records", "skipped", "empty")}
         raise ValueError(
-            f"{corpus!r} has no token, so there is nothing to cache: of its {kinds['records']} records {kinds['skipped']} were"
-            f" skipped, and {kinds['empty']} are empty; `ul2 doctor` says more"
+            f"{corpus.name!r} has no token, so there is nothing to cache: of its {counts['empty'] + counts['skipped']} records"
+            f" {counts['skipped']} were skipped, and {counts['empty']} are empty; `ul2 doctor` says more"
         )
     for split, shards in splits.items():
-        shards.sort(key=lambda shard: shard.file)
-        features = {"targets": {"shape": [None], "dtype": "int32"}, "document": {"shape": [], "dtype": "string"}}
-        info = {"num_shards": len(shards), "features": features, "seqio_version": seqio.__version__}
-        stats = {"examples": sum(shard.records for shard in shards), "targets_tokens": sum(shard.tokens for shard in shards)}
+        # SeqIO's own reader, which reads TFRecords alone, is told so by their number.
+        info = {"num_shards": 0, "features": {"targets": {"shape": [None], "dtype": "int32"}}, "seqio_version": seqio.__version__}
+        stats = {
+            "examples": sum(shard["documents"] for shard in shards),
+            "targets_tokens": sum(shard["tokens"] for shard in shards),
+        }
         write_atomically(seqio.get_cached_info_path(cache_dir, split), json.dumps(info, indent=2))
         write_atomically(seqio.get_cached_stats_path(cache_dir, split), json.dumps(stats, indent=2))
-    manifest = cache.manifest_of(corpus, begun["settings"], splits, begun["max_documents"])
+    vocabulary = corpus.output_features["targets"].vocabulary
+    shift = id_shift(vocabulary)
+    format = {"format": cache.STORE, "dtype": dtype_of(vocabulary.vocab_size - shift).name, "id_shift": shift}
+    manifest = cache.manifest_of(corpus, begun["settings"], format, splits, begun["max_documents"])
     cache.write_manifest(cache_dir, manifest)
     write_atomically(place(cache_dir, cache.COMPLETED), "")
     remove_records(place(cache_dir, _RECORDS))
@@ -266,15 +334,19 @@ def _finish(cache_dir: str, corpus: str, begun: dict[str, object], source_shards
 
 
 def _summarize(manifest: dict, cache_dir: str, output_dir: str, seconds: float, console: Console) -> None:
-    table = Table(title=Text(f"{cache_dir}, {seconds:.1f} s"))
+    of_a_token = manifest["totals"]["bytes"] / manifest["totals"]["tokens"]
+    table = Table(title=Text(f"{cache_dir}, {seconds:.1f} s, {of_a_token:.2f} bytes a token"))
     for column in ("split", "documents", "tokens", "tokens a document", "empty", "skipped", "bytes", "files"):
         table.add_column(column, justify="left" if column == "split" else "right")
     for name, split in manifest["splits"].items():
         each = split["tokens"] / split["documents"] if split["documents"] else 0
         counts = (split[key] for key in ("empty", "skipped", "bytes"))
-        numbers = (split["documents"], split["tokens"], round(each, 1), *counts, len(split["shards"]))
+        files = sum(len(shard["files"]) for shard in split["shards"])
+        numbers = (split["documents"], split["tokens"], round(each, 1), *counts, files)
         table.add_row(name, *(f"{number:,}" for number in numbers))
     console.print(table)
+    if without := [name for name, split in manifest["splits"].items() if not split["documents"]]:
+        console.print(f"no file was written of {', '.join(without)}, which has no document", markup=False, highlight=False)
     mixture = f"{manifest['corpus'].removesuffix('_corpus')}_mix"
     for line in (
         f"To use it, in Python, where {mixture} is registered:",

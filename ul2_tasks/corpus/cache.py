@@ -1,12 +1,10 @@
 """The cached corpus: what made it, whether it is the one that is asked for, whether it is whole, and how it is read.
 
-A cache is a folder as `seqio_cache_tasks` writes it: `SPLIT.tfrecord-00000-of-00064` .., `info.SPLIT.json`,
-`stats.SPLIT.json`, and last of all `COMPLETED`. Each record is a tf.Example with the tokens of a document, `targets`, and its
-name, `document`: the id of the document and a digest of the settings that made it, as "ID/DIGEST". The name of the first
-record of each input shard ends with the settings themselves. So a cache says what made it, whatever job wrote it.
+A cache is a folder. `ul2 cache` writes a token store, see `store`: `train-00000-of-00016.bin` and `.idx` .., and beside them
+`info.SPLIT.json` and `stats.SPLIT.json`, which SeqIO knows, `manifest.json`, and last of all `COMPLETED`. The stock
+`seqio_cache_tasks` writes TFRecords instead, and no manifest, see `tfrecords`; the first use of such a cache adds one.
 
-A file `manifest.json` beside the records has those settings, and the bytes, SHA-256, documents and tokens of each shard.
-`build_cache` writes it. The stock job does not; then the first use of the cache adds it.
+The manifest has the settings that made the cache, and the bytes, SHA-256, documents and tokens of its files.
 """
 
 from __future__ import annotations
@@ -18,125 +16,49 @@ import pathlib
 import re
 import subprocess
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.corpus import tfrecords
+from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.store_documents import read_store
+from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.jobs import manifest as jobs_manifest
-from ul2_tasks.jobs.manifest import faults, load, missing_or_resized, names_in, place, sha256, size, total
+from ul2_tasks.jobs.manifest import faults, load, missing_or_resized, names_in, place, size, total
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.sources.files import parallel_map
+from ul2_tasks.store.read import Store
 from ul2_tasks.version import __version__
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, encodable_ids, vocabulary_identity
+from ul2_tasks.vocabulary.special_ids import Mode
 
-SCHEMA_VERSION = 2
-_READABLE = (1, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too
+SCHEMA_VERSION = 3
+_READABLE = (1, 2, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too; 3 has stores, too
 MANIFEST = "manifest.json"
 COMPLETED = "COMPLETED"
-SKIPPED = "skipped"  # the id of a record that is no document
-COUNTED = ("documents", "tokens", "empty", "skipped")
-DOCUMENTS_PER_BATCH = 128
-_FILES_AT_A_TIME = 16  # as SeqIO's cached source
-_SHUFFLE_BUFFER = seqio.SHUFFLE_BUFFER_SIZE
+STORE, TFRECORD = "store", "tfrecord"  # the formats of a cache
 
 
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """What one file holds. Its records are documents, which have tokens; empty ones, which have none; and skipped ones."""
-
-    file: str
-    bytes: int
-    sha256: str
-    documents: int
-    tokens: int
-    empty: int
-    skipped: int
-
-    @property
-    def records(self) -> int:
-        return self.documents + self.empty + self.skipped
-
-
-@dataclasses.dataclass(frozen=True)
-class CorpusConfiguration:
-    """How records become tokens.
-
-    Attributes:
-        text_key: the feature of a record that holds its text.
-        on_error: what becomes of a record with a problem, or with a text that is not UTF-8 and that a tokenizer would change
-            without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it.
-        special_tokens: the sentinels and modes, which no text becomes.
-    """
-
-    text_key: str = "text"
-    on_error: str = "raise"
-    special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
-
-
-def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:
-    """Describes all that decides the tokens of a document. Opens the vocabulary.
-
-    A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count.
-
-    Args:
-        vocabulary: tokenizes the text.
-        source: the identity of the source, see `identity.source_identity`.
-        configuration: of the corpus.
-    """
-    in_text = encodable_ids(vocabulary, configuration.special_tokens.ids(vocabulary))
-    return {
-        "vocabulary": vocabulary_identity(vocabulary),
-        "kept_out_of_text": f"{len(in_text)} ids, crc32 {zlib.crc32(repr(in_text).encode())}" if in_text else "none",
-        "source": source,
-        "text_key": configuration.text_key,
-        "on_error": configuration.on_error,
-    }
-
-
-def digest(settings: Mapping[str, str]) -> str:
-    """16 hexadecimal digits: the first 64 bits of the SHA-256 of the settings as JSON."""
-    return hashlib.sha256(_json(settings).encode()).hexdigest()[:16]
-
-
-def document_name(number: tf.Tensor, text: tf.Tensor, is_whole: tf.Tensor, settings: Mapping[str, str]) -> tf.Tensor:
-    """The feature `document`, a string scalar: "ID/DIGEST", or for the first record of a shard "ID/DIGEST/SETTINGS".
-
-    Args:
-        number: int64 scalar, how many records of the input shard come before this one.
-        text: string scalar; its FarmHash64 is the id.
-        is_whole: bool scalar, whether it is a document; otherwise it is a record that is skipped.
-        settings: of the corpus.
-    """
-    id = tf.strings.as_string(tf.bitcast(tf.fingerprint(text[tf.newaxis])[0], tf.int64))
-    ending = tf.where(number == 0, f"/{_json(settings)}", "")
-    return tf.strings.join([tf.where(is_whole, id, SKIPPED), f"/{digest(settings)}", ending])
-
-
-@no_autograph
 def read(
     cache_dir: str,
-    corpus: str,
+    corpus: seqio.Task,
     expected: Mapping[str, str],
     split: str,
     shuffle: bool,
     seed: int | None,
     shard_info: seqio.ShardInfo | None,
 ) -> tf.data.Dataset:
-    """Reads the documents of a cached corpus, 128 at a time.
-
-    Each host reads some of the files; where there are more hosts than files, some of the documents of all files. In each epoch
-    the files are shuffled anew, 16 files are read at a time, and their documents are shuffled among 1,000 others.
+    """Reads the documents of a cached corpus, 128 at a time; see `store_documents.read_store` and `tfrecords.read_files`.
 
     Args:
         cache_dir: the folder of the cache.
-        corpus: the name of its task.
+        corpus: its task, which the manifest names.
         expected: the settings of the corpus that is asked for.
         split: of the cache.
-        shuffle: whether files and documents are shuffled.
+        shuffle: whether documents are shuffled.
         seed: of the shuffling.
         shard_info: which of the hosts this is; None for a single one.
 
@@ -147,40 +69,30 @@ def read(
         ValueError: other settings made the cache; it is not whole; the split has no document, or fewer documents than hosts.
     """
     manifest = check(cache_dir, corpus, expected, is_first=shard_info is None or shard_info.index == 0)
-    index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
-    files, documents = _files_and_documents(cache_dir, split, manifest)
+    num_shards = shard_info.num_shards if shard_info else 1
+    documents = _documents(cache_dir, split, manifest)
     if documents < num_shards:
         raise ValueError(f"the cache {cache_dir} has {documents} documents in split {split!r}, too few for {num_shards} hosts")
-
-    names = tf.data.Dataset.from_tensor_slices(files)
-    by_file = num_shards <= len(files)
-    if by_file:
-        names = names.shard(num_shards, index)
-    if shuffle:
-        names = names.shuffle(len(files), seed=seed)
-    records = names.interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=_FILES_AT_A_TIME,
-        block_length=_FILES_AT_A_TIME,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    if not by_file:
-        records = records.shard(num_shards, index)
-    if shuffle:
-        records = records.shuffle(_SHUFFLE_BUFFER, seed=seed)
-    return records.batch(DOCUMENTS_PER_BATCH).map(_parse_tokens, num_parallel_calls=tf.data.AUTOTUNE)
+    if manifest is not None and _format(manifest) == STORE:
+        return read_store(open_store(cache_dir, manifest, split), manifest["id_shift"], shuffle, seed, shard_info)
+    return tfrecords.read_files(_files(cache_dir, split, manifest), shuffle, seed, shard_info)
 
 
-def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bool = True) -> dict | None:
+def open_store(cache_dir: str, manifest: Mapping, split: str) -> Store:
+    """The store of a split."""
+    shards = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
+    prefixes = [place(cache_dir, shard["shard"]) for shard in shards]
+    return Store(prefixes, [shard["documents"] for shard in shards], [shard["tokens"] for shard in shards])
+
+
+def check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str], is_first: bool = True) -> dict | None:
     """Raises a ValueError unless these settings made the cache and all of its files are there. Returns its manifest.
 
     Where there is no manifest the first host makes it. The other hosts look at one record of each file, and get None.
     """
     manifest = read_manifest(cache_dir)
     if manifest is None and is_first:
-        for split in splits(cache_dir):
-            _check_records(cache_dir, split, expected)
+        _check_records(cache_dir, expected)
         logging.info("%s has no %s; reading it all once to make one", cache_dir, MANIFEST)
         manifest = make_manifest(cache_dir, corpus)
         try:
@@ -188,8 +100,7 @@ def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bo
         except (OSError, tf.errors.OpError) as error:
             logging.warning("could not write %s beside the cache, it will be made again next time: %s", MANIFEST, error)
     if manifest is None:
-        for split in splits(cache_dir):
-            _check_records(cache_dir, split, expected)
+        _check_records(cache_dir, expected)
         return None
     if manifest["settings"] is not None and manifest["settings"] != dict(expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)
@@ -203,7 +114,13 @@ def check(cache_dir: str, corpus: str, expected: Mapping[str, str], is_first: bo
 
 def identity(cache_dir: str, split: str) -> str:
     """Describes the files of a split in few words: the same on every host, and others for a cache that was written anew."""
-    names = _expected_files(cache_dir, split)
+    manifest = read_manifest(cache_dir)
+    if manifest is not None and _format(manifest) == STORE:
+        shards = manifest["splits"].get(split, {"shards": []})["shards"]
+        hashes = hashlib.sha256(json.dumps([shard["files"] for shard in shards]).encode()).hexdigest()
+        return f"store of {len(shards)} shards, sha256 {hashes[:16]}"
+    _check_split(cache_dir, split)
+    names = tfrecords.expected_files(cache_dir, split)
     sizes = parallel_map(lambda name: size(place(cache_dir, name)), names)
     return f"{len(names)} files, {sum(sizes)} bytes, crc32 {zlib.crc32(repr(sizes).encode())}"
 
@@ -253,74 +170,71 @@ def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
     jobs_manifest.write_manifest(place(cache_dir, MANIFEST), manifest)
 
 
-def make_manifest(cache_dir: str, corpus: str) -> dict:
-    """Makes the manifest of a cache that has none; reads all of the cache."""
+def make_manifest(cache_dir: str, corpus: seqio.Task) -> dict:
+    """Makes the manifest of a cache of TFRecords that has none; reads all of the cache."""
     shards, settings = {}, None
     for split in splits(cache_dir):
-        found = parallel_map(_read_shard, [place(cache_dir, name) for name in _expected_files(cache_dir, split)])
-        shards[split] = [shard for shard, _ in found]
+        names = tfrecords.expected_files(cache_dir, split)
+        found = parallel_map(tfrecords.read_shard, [place(cache_dir, name) for name in names])
+        shards[split] = [dataclasses.asdict(shard) for shard, _ in found]
         settings = next((named for _, named in found if named), settings)
-    return manifest_of(corpus, settings, shards, max_documents=None)
-
-
-def no_counts() -> dict[str, int]:
-    """Counts to begin with."""
-    return dict.fromkeys(COUNTED, 0)
-
-
-def count(counts: dict[str, int], name: str, tokens: int) -> None:
-    """Adds a record to the counts; `name` is its feature `document`."""
-    kind = "skipped" if name.startswith(f"{SKIPPED}/") else "documents" if tokens else "empty"
-    counts[kind] += 1
-    counts["tokens"] += tokens
+    return manifest_of(corpus, settings, {"format": TFRECORD}, shards, max_documents=None)
 
 
 def manifest_of(
-    corpus: str,
+    corpus: seqio.Task,
     settings: Mapping[str, str] | None,
-    shards: Mapping[str, list[Shard]],
+    format: Mapping[str, object],
+    shards: Mapping[str, Sequence[Mapping]],
     max_documents: int | None,
 ) -> dict:
     """Makes a manifest, of what JSON knows.
 
     Args:
-        corpus: the name of the corpus's task.
+        corpus: the corpus's task.
         settings: those that made the cache; None if it has no record that names them.
-        shards: the files of each split.
+        format: "format"; and for a store "dtype" and "id_shift", by how much ids are higher here than in the files.
+        shards: of each split, with their counts (`COUNTED`) and "bytes", and "file", or for a store "shard" and "files".
         max_documents: the limit of a smoke build, or None.
     """
-    task = seqio.TaskRegistry.get(corpus) if corpus in seqio.TaskRegistry.names() else None
-    configuration = getattr(task, "configuration", CorpusConfiguration())
+    configuration = getattr(corpus, "configuration", CorpusConfiguration())
     return {
         "schema_version": SCHEMA_VERSION,
-        "corpus": corpus,
+        "corpus": corpus.name,
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
         "git_revision": _git_revision(),
+        **format,
         "settings": None if settings is None else dict(settings),
         "modes": _plain(configuration.special_tokens.modes),
-        "split_rule": getattr(task and task.source, "split_rule", "the source's own splits"),
+        "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
         "max_documents": max_documents,
-        "splits": {
-            split: {**_totals(in_split), "shards": [dataclasses.asdict(shard) for shard in in_split]}
-            for split, in_split in shards.items()
-        },
+        "splits": {split: {**_totals(in_split), "shards": list(in_split)} for split, in_split in shards.items()},
         "totals": _totals([shard for in_split in shards.values() for shard in in_split]),
     }
 
 
-def _files_and_documents(cache_dir: str, split: str, manifest: Mapping | None) -> tuple[list[str], int]:
-    """The files of the split that are not empty, and the number of documents in them."""
+def _format(manifest: Mapping) -> str:
+    return manifest.get("format", TFRECORD)  # before schema 3 there was no other
+
+
+def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
+    """How many documents a split has. Raises a ValueError where there is none."""
     _check_split(cache_dir, split)
-    if manifest is not None:
-        shards = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
-        files, documents = [place(cache_dir, shard["file"]) for shard in shards], sum(shard["documents"] for shard in shards)
-    else:
-        paths = [place(cache_dir, name) for name in _expected_files(cache_dir, split)]
-        files = [path for path, size in zip(paths, parallel_map(size, paths)) if size]
+    if manifest is None:
         documents = load(seqio.get_cached_stats_path(cache_dir, split))["examples"]
-    if not files:
+    else:
+        documents = sum(shard["documents"] for shard in manifest["splits"][split]["shards"])
+    if not documents:
         raise ValueError(f"the cache {cache_dir} has no document in split {split!r}")
-    return files, documents
+    return documents
+
+
+def _files(cache_dir: str, split: str, manifest: Mapping | None) -> list[str]:
+    """The files of TFRecords of a split that are not empty."""
+    if manifest is not None:
+        return [place(cache_dir, shard["file"]) for shard in manifest["splits"][split]["shards"] if shard["documents"]]
+    paths = [place(cache_dir, name) for name in tfrecords.expected_files(cache_dir, split)]
+    return [path for path, size in zip(paths, parallel_map(size, paths)) if size]
 
 
 def _check_split(cache_dir: str, split: str) -> None:
@@ -328,35 +242,24 @@ def _check_split(cache_dir: str, split: str) -> None:
         raise ValueError(f"the cache {cache_dir} has no split {split!r}, only {splits(cache_dir)}")
 
 
-def _expected_files(cache_dir: str, split: str) -> list[str]:
-    """The names of the files of a split. Raises a ValueError if a file is missing, or if there are others."""
-    present = {name for name in tf.io.gfile.listdir(cache_dir) if name.startswith(f"{split}.tfrecord-")}
-    _check_split(cache_dir, split)
-    count = load(seqio.get_cached_info_path(cache_dir, split)).get("num_shards", len(present))
-    names = [f"{split}.tfrecord-{shard:05d}-of-{count:05d}" for shard in range(count)]
-    wrong = [f"{name} is missing" for name in names if name not in present] + [
-        f"{name} is none of it" for name in present - set(names)
-    ]
-    if wrong:
-        raise ValueError(
-            f"the cache {cache_dir} should have {count} files of split {split!r}: {'; '.join(sorted(wrong))}; write it again"
-        )
-    return names
-
-
 def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping], set[str]]:
-    """The shards of the manifest, and the names of the files that are there."""
-    listed = [shard for split in manifest["splits"].values() for shard in split["shards"]]
-    return listed, {name for name in names_in(cache_dir) if ".tfrecord-" in name}
+    """The files of the manifest, and the names of the files that are there."""
+    shards = [shard for split in manifest["splits"].values() for shard in split["shards"]]
+    is_store = _format(manifest) == STORE
+    listed = [file for shard in shards for file in shard["files"]] if is_store else shards
+    return listed, {name for name in names_in(cache_dir) if is_data(name)}
 
 
-def _check_records(cache_dir: str, split: str, expected: Mapping[str, str]) -> None:
-    """Raises a ValueError if the first record of a file has another digest than expected; names the settings behind it."""
-    paths = [place(cache_dir, name) for name in _expected_files(cache_dir, split)]
-    for found in parallel_map(_first_digest, paths):
-        if found not in (None, digest(expected)):
-            named = (settings for _, settings in parallel_map(_read_shard, paths) if settings and digest(settings) == found)
-            raise _other_settings(cache_dir, next(named, f"digest {found}"), expected)
+def is_data(name: str) -> bool:
+    """Whether a file of this name holds tokens."""
+    return ".tfrecord-" in name or name.endswith((".bin", ".idx"))
+
+
+def _check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
+    """Raises a ValueError if a cache without a manifest was made with other settings; names them."""
+    for split in splits(cache_dir):
+        if (found := tfrecords.other_settings(cache_dir, split, expected)) is not None:
+            raise _other_settings(cache_dir, found, expected)
 
 
 def _other_settings(cache_dir: str, found: object, expected: Mapping[str, str]) -> ValueError:
@@ -368,46 +271,13 @@ def _other_settings(cache_dir: str, found: object, expected: Mapping[str, str]) 
     )
 
 
-def _parse_tokens(records: tf.Tensor) -> dict[str, tf.RaggedTensor]:
-    """Parses [documents] serialized tf.Examples to {"targets": [documents, tokens] int32}."""
-    parsed = tf.io.parse_example(records, {"targets": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)})
-    return {"targets": tf.cast(parsed["targets"], tf.int32)}
-
-
-def _first_digest(path: str) -> str | None:
-    for record in tf.data.TFRecordDataset(path).take(1).as_numpy_iterator():
-        return _document_names([record])[0].split("/")[1]
-    return None
-
-
-def _document_names(records: list[bytes]) -> list[str]:
-    parsed = tf.io.parse_example(records, {"document": tf.io.FixedLenFeature([], tf.string, default_value="unknown/none")})
-    return [name.decode() for name in parsed["document"].numpy()]
-
-
-def _read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
-    """Reads one file. Also returns the settings, if one of its records names them."""
-    counts, settings = no_counts(), None
-    for records in tf.data.TFRecordDataset(path).batch(1024):
-        sizes = _parse_tokens(records)["targets"].row_lengths().numpy()
-        for name, tokens in zip(_document_names(records), sizes.tolist()):
-            count(counts, name, tokens)
-            _, _, *named = name.split("/", 2)
-            settings = json.loads(named[0]) if named else settings
-    return Shard(path.rsplit("/", 1)[-1], size(path), sha256(path), **counts), settings
-
-
-def _totals(shards: list[Shard]) -> dict[str, int]:
-    return total(map(vars, shards), (*COUNTED, "bytes"))
+def _totals(shards: Sequence[Mapping]) -> dict[str, int]:
+    return total(shards, (*COUNTED, "bytes"))
 
 
 def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | None:
     """Modes as JSON has them: an id, or ids of any kind, are a list of int."""
     return modes and {name: mode if isinstance(mode, str) else np.atleast_1d(mode).tolist() for name, mode in modes.items()}
-
-
-def _json(settings: Mapping[str, str]) -> str:
-    return json.dumps(dict(settings), sort_keys=True)
 
 
 def _git_revision() -> str | None:

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from ul2_tasks.corpus import cache
 from ul2_tasks.graphs import no_autograph
 
-Documents = Mapping[str, tf.Tensor | tf.RaggedTensor]
+Documents = Mapping[str, tf.Tensor | tf.RaggedTensor]  # a batch of them
 NO_EXAMPLE = "no example can be made of"  # how the error begins
 
 
@@ -62,28 +61,18 @@ def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, few
 
 
 def _end(documents: tf.data.Dataset) -> tf.data.Dataset:
-    """A dataset of one element that is no document: a batch of none, or a document without a name."""
+    """A dataset of one batch that has no document."""
     spec = documents.element_spec["targets"]
-    if not isinstance(spec, tf.RaggedTensorSpec):
-        return tf.data.Dataset.from_tensors({"targets": tf.zeros([0], spec.dtype), "document": ""})
-    no_splits = tf.zeros([1], spec.row_splits_dtype)
-    return tf.data.Dataset.from_tensors({"targets": tf.RaggedTensor.from_row_splits(tf.zeros([0], spec.dtype), no_splits)})
+    none = tf.RaggedTensor.from_row_splits(tf.zeros([0], spec.dtype), tf.zeros([1], spec.row_splits_dtype))
+    rest = {key: tf.zeros([], other.dtype) for key, other in documents.element_spec.items() if key != "targets"}
+    return tf.data.Dataset.from_tensors({"targets": none, **rest})
 
 
-def _is_end(document: Documents) -> tf.Tensor:
-    tokens = document["targets"]
-    return tokens.nrows() == 0 if isinstance(tokens, tf.RaggedTensor) else document["document"] == ""
+def _is_end(documents: Documents) -> tf.Tensor:
+    return documents["targets"].nrows() == 0
 
 
-def _counts(document: Documents, fewest_tokens: int) -> tf.Tensor:
-    tokens = document["targets"]
-    if isinstance(tokens, tf.RaggedTensor):
-        lengths = tokens.row_lengths()
-        long_enough = tf.math.count_nonzero(lengths >= fewest_tokens)
-        return tf.stack([tf.size(lengths, tf.int64), tf.reduce_sum(lengths), 0, long_enough])
-    length = tf.size(tokens, tf.int64)
-    is_end, is_skipped = _is_end(document), tf.strings.regex_full_match(document["document"], f"{cache.SKIPPED}/.*")
-    is_document = ~(is_end | is_skipped)
-    return tf.stack(
-        [tf.cast(is_document, tf.int64), length, tf.cast(is_skipped, tf.int64), tf.cast(length >= fewest_tokens, tf.int64)]
-    )
+def _counts(documents: Documents, fewest_tokens: int) -> tf.Tensor:
+    lengths, skipped = documents["targets"].row_lengths(), documents.get("skipped", tf.constant(0, tf.int64))
+    long_enough = tf.math.count_nonzero(lengths >= fewest_tokens)
+    return tf.stack([tf.size(lengths, tf.int64) - skipped, tf.reduce_sum(lengths), skipped, long_enough])

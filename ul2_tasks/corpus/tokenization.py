@@ -1,105 +1,176 @@
-"""The tf.data steps of a corpus: records -> texts -> tokens, which a cache keeps."""
+"""Records -> texts -> tokens: as steps of tf.data, and without TensorFlow for the job that writes a cache."""
 
 from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.cache import CorpusConfiguration
+from ul2_tasks.corpus.configuration import CorpusConfiguration, settings
 from ul2_tasks.corpus.identity import describe_source, source_identity
+from ul2_tasks.corpus.tfrecords import DOCUMENTS_PER_BATCH, document_names
 from ul2_tasks.graphs import count, no_autograph, python_op
 from ul2_tasks.sources.records import PROBLEM
-from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, text_vocabulary
+from ul2_tasks.vocabulary.batches import THREADS, encode_batch, has_batches
+from ul2_tasks.vocabulary.special_ids import text_vocabulary
 
+_BEGINNING = 60  # characters of a text that is not UTF-8, for the message
 _skipped: collections.Counter[str] = collections.Counter()  # records that this process skipped, by source
 
 
 @no_autograph
-def read_text(
+def tokenize(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     *,
     configuration: CorpusConfiguration,
     source: seqio.DataSource | None = None,
 ) -> tf.data.Dataset:
-    """Makes of each record a document: its text, and the name under which a cache keeps it. Other features are left behind.
+    """Tokenizes each record, as a preprocessor of a SeqIO task: its tokens, and the name under which SeqIO's caches keep it.
+
+    Text becomes the ids that `seqio.preprocessors.tokenize` gives, except that no text becomes a sentinel or a mode: one that
+    spells them (`<extra_id_0>`) becomes ordinary tokens, whatever the vocabulary would make of it.
 
     Args:
-        dataset: of dictionaries with a string scalar `configuration.text_key`, and perhaps a string scalar `problem`, see
-            `records`; or of bare string scalars, as `seqio.TextLineDataSource` gives them.
+        dataset: see `tokenize_batches`.
         output_features: `targets`, as SeqIO passes it.
         configuration: of the corpus.
         source: where the records come from, which a cache and the log name.
 
     Returns:
-        A dataset of {"targets": string scalar, "document": string scalar, see `cache.document_name`}.
+        A dataset of {"targets": [tokens] int32, "document": string scalar, see `tfrecords.document_names`}. A record that is
+        skipped has no tokens.
+
+    Raises:
+        See `tokenize_batches`.
+    """
+    vocabulary = output_features["targets"].vocabulary
+    described = describe_source(source) if source else "a source"
+    identity = (source and source_identity(source)) or f"{described}, which cannot tell what it reads"
+    of_corpus = settings(vocabulary, identity, configuration)
+    records = _records(dataset, configuration.text_key).enumerate().batch(DOCUMENTS_PER_BATCH)
+    encode = functools.partial(_encode, vocabulary, configuration, described)
+
+    def named(numbers: tf.Tensor, record: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        tokens, are_whole = encode(*record)
+        return {"targets": tokens, "document": document_names(numbers, record[0], are_whole, of_corpus)}
+
+    return records.map(named, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+
+@no_autograph
+def tokenize_batches(
+    dataset: tf.data.Dataset, vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: seqio.DataSource
+) -> tf.data.Dataset:
+    """Tokenizes records, 128 at a time; see `tokenize` for the tokens.
+
+    Args:
+        dataset: of dictionaries with a string scalar `configuration.text_key`, and perhaps a string scalar `problem`, see
+            `records`; or of bare string scalars, as `seqio.TextLineDataSource` gives them.
+        vocabulary: of the corpus.
+        configuration: of the corpus.
+        source: where the records come from, which the log names.
+
+    Returns:
+        A dataset of {"targets": RaggedTensor [documents, tokens] int32, "skipped": [] int64}. Records that are skipped are
+        documents without tokens, and are counted.
 
     Raises:
         ValueError: there is no such feature; names those present.
-        tf.errors.InvalidArgumentError: while iterating, on a record with a problem, if they are to be raised.
+        tf.errors.OpError: while iterating, on a record with a problem, if they are to be raised.
     """
-    if not isinstance(dataset.element_spec, Mapping):
-        dataset = dataset.map(lambda text: {configuration.text_key: text})
-    text_key = configuration.text_key
-    if text_key not in dataset.element_spec:
-        raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(dataset.element_spec)}; give text_key")
-    described = describe_source(source) if source else "a source"
-    identity = (source and source_identity(source)) or f"{described}, which cannot tell what it reads"
-    settings = cache.settings(output_features["targets"].vocabulary, identity, configuration)
-    report = functools.partial(_report, described, configuration.on_error)
+    records = _records(dataset, configuration.text_key).batch(DOCUMENTS_PER_BATCH)
+    encode = functools.partial(_encode, vocabulary, configuration, describe_source(source))
 
-    def read(number: tf.Tensor, document: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        text, problem = document[text_key], document.get(PROBLEM, tf.constant(""))
-        as_utf8 = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
-        beginning = tf.strings.substr(as_utf8, 0, 60, unit="UTF8_CHAR")
-        not_utf8 = tf.strings.join(["a document is not UTF-8; it begins with: ", beginning])
-        problem = tf.where(tf.equal(as_utf8, text) | (problem != ""), problem, not_utf8)
-        is_whole = tf.cond(problem == "", lambda: True, lambda: python_op(report, [problem], tf.bool))
-        is_whole = tf.ensure_shape(is_whole, [])
-        return {"targets": tf.where(is_whole, text, ""), "document": cache.document_name(number, text, is_whole, settings)}
+    def counted(texts: tf.Tensor, problems: tf.Tensor) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+        tokens, are_whole = encode(texts, problems)
+        return {"targets": tokens, "skipped": tf.math.count_nonzero(~are_whole)}
 
-    return dataset.enumerate().map(read, num_parallel_calls=tf.data.AUTOTUNE)
+    return records.map(counted, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def tokenize(
-    dataset: tf.data.Dataset,
-    output_features: Mapping[str, seqio.Feature],
-    *,
-    special_tokens: SpecialTokensRequest,
-) -> tf.data.Dataset:
-    """Tokenizes `targets` as `seqio.preprocessors.tokenize` does, except that no text becomes a sentinel or a mode.
+def check_texts(source: str, on_error: str, texts: Sequence[bytes], problems: Sequence[bytes]) -> np.ndarray:
+    """Decides what becomes of records that are no documents: those with a problem, and those whose text is not UTF-8.
 
-    A text that spells one (`<extra_id_0>`) becomes ordinary tokens, whatever the vocabulary would make of it.
+    A tokenizer would change a text that is not UTF-8 without a word.
 
     Args:
-        dataset: of {"targets": string scalar, ..}; all else is handed on.
-        output_features: `targets`, as SeqIO passes it.
-        special_tokens: the sentinels and modes.
+        source: where they come from, in words.
+        on_error: "raise", or "skip".
+        texts, problems: of each record; a problem is empty, or says what is wrong.
 
     Returns:
-        A dataset of {"targets": [tokens] int32, ..}.
+        [records] bool, which are documents.
+
+    Raises:
+        ValueError: one is none, and `on_error` is "raise".
     """
-    vocabulary = output_features["targets"].vocabulary
-    vocabulary = text_vocabulary(vocabulary, special_tokens.ids(vocabulary))
-    return dataset.map(
-        lambda document: {**document, "targets": vocabulary.encode_tf(document["targets"])}, num_parallel_calls=tf.data.AUTOTUNE
-    )
+    are_whole = np.ones(len(texts), bool)
+    for number, (text, problem) in enumerate(zip(texts, problems)):
+        problem = problem or _not_utf8(text)
+        if problem:
+            are_whole[number] = _report(source, on_error, problem)
+    return are_whole
+
+
+def _records(dataset: tf.data.Dataset, text_key: str) -> tf.data.Dataset:
+    """A dataset of pairs of string scalars, the text and the problem of each record. Other features are left behind."""
+    spec = dataset.element_spec
+    if not isinstance(spec, Mapping):
+        return dataset.map(lambda text: (text, ""))
+    if text_key not in spec:
+        raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(spec)}; give text_key")
+    return dataset.map(lambda record: (record[text_key], record.get(PROBLEM, "")))
+
+
+def _encode(
+    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: str, texts: tf.Tensor, problems: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Tokens [documents, tokens] int32 of texts, [documents] strings; and [documents] bool, which of them are documents."""
+    encoder = text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary))
+
+    def whole(texts: np.ndarray, problems: np.ndarray) -> np.ndarray:
+        return check_texts(source, configuration.on_error, texts.tolist(), problems.tolist())
+
+    def encode(texts: np.ndarray, problems: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        are_whole = whole(texts, problems)
+        return *encode_batch(encoder, np.where(are_whole, texts, b"").tolist(), THREADS), are_whole
+
+    if has_batches(encoder):
+        tokens, lengths, are_whole = python_op(encode, [texts, problems], [tf.int32, tf.int64, tf.bool])
+        flat, lengths = tf.ensure_shape(tokens, [None]), tf.ensure_shape(lengths, [None])
+        ragged = tf.RaggedTensor.from_row_lengths(flat, lengths, validate=False)
+    else:  # a vocabulary of somebody else, which may know single texts alone
+        are_whole = python_op(whole, [texts, problems], tf.bool)
+        ragged = tf.map_fn(
+            lambda text: tf.cast(encoder.encode_tf(text), tf.int32),
+            tf.where(tf.ensure_shape(are_whole, [None]), texts, ""),
+            fn_output_signature=tf.RaggedTensorSpec([None], tf.int32, 0, tf.int64),
+        )
+    return ragged, tf.ensure_shape(are_whole, [None])
+
+
+def _not_utf8(text: bytes) -> bytes:
+    try:
+        text.decode()
+        return b""
+    except UnicodeDecodeError:
+        return b"a document is not UTF-8; it begins with: " + text.decode(errors="replace")[:_BEGINNING].encode()
 
 
 def _report(source: str, on_error: str, problem: bytes) -> bool:
     """Raises what is wrong with a record; or counts it, and logs the 1st, 10th, 100th .. of a source. Returns False."""
-    problem = problem.decode(errors="replace")
+    message = problem.decode(errors="replace")
     if on_error == "raise":
         raise ValueError(
-            f"{problem}. Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them"
+            f"{message}. Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them"
         )
     number, is_logged = count(_skipped, source)
     if is_logged:
-        logging.warning("%s: skipped %d records until now, the last because %s", source, number, problem)
+        logging.warning("%s: skipped %d records until now, the last because %s", source, number, message)
     return False

@@ -40,7 +40,7 @@ def _holds(folder: str) -> bool:
     """Whether a folder has a cache or an export, finished or not."""
     if cache.is_cache(folder) or export_folder.is_export(folder) or unfinished(folder):
         return True
-    return any(".tfrecord-" in name for name in names_in(folder))  # a cache that SeqIO's own job has not finished
+    return any(map(cache.is_data, names_in(folder)))  # a cache that a job has not finished
 
 
 def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:

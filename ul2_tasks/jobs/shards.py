@@ -124,6 +124,7 @@ def run(
     write: Callable[..., object],
     pipeline_options: Sequence[str] | None,
     console: Console,
+    of: str = "examples",
 ) -> None:
     """Writes the shards that are waiting, and shows how many are written.
 
@@ -135,8 +136,9 @@ def run(
             number of examples that were written since the last call.
         pipeline_options: of Beam. None to write one shard after the other in this process, without Beam.
         console: where progress is shown.
+        of: what `advance` counts.
     """
-    with _progress(name, len(shards), waiting, console) as advance:
+    with _progress(name, len(shards), waiting, console, of) as advance:
         if pipeline_options is not None:
             _run_on_beam(pipeline_options, write, waiting, shards[0].records)
         else:
@@ -168,7 +170,7 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
 
 @contextlib.contextmanager
 def temporary_files(shard: JobShard) -> Iterator[list[str]]:
-    """Gives a temporary path for each file of a shard. At the end of the block they are renamed to their places.
+    """Gives a temporary path for each file of a shard. At the end of the block those that were written are renamed to their places.
 
     If the block raises anything, they are removed.
     """
@@ -176,7 +178,8 @@ def temporary_files(shard: JobShard) -> Iterator[list[str]]:
     with removed_on_failure(*paths):
         yield paths
         for path, name in zip(paths, shard.files):
-            tf.io.gfile.rename(path, place(shard.folder, name), overwrite=True)
+            if tf.io.gfile.exists(path):
+                tf.io.gfile.rename(path, place(shard.folder, name), overwrite=True)
 
 
 def remove_records(records: str) -> None:
@@ -215,9 +218,9 @@ def import_beam():
     return apache_beam
 
 
-def _entries(record: dict | list[dict]) -> list[dict]:
-    """The entries of a shard's files from its record: a list, or for a shard of one file the entry itself."""
-    return record if isinstance(record, list) else [record]
+def _entries(record: dict) -> list[dict]:
+    """The entries of a shard's files from its record: its "files", or for a shard of one file the record itself."""
+    return record.get("files", [record])
 
 
 def _run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object], temporary: str) -> None:
@@ -239,7 +242,7 @@ def _run_on_beam(options: Sequence[str], function: Callable[[object], object], v
 
 
 @contextlib.contextmanager
-def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Console) -> Iterator[Callable[[int], None]]:
+def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Console, of: str) -> Iterator[Callable[[int], None]]:
     """Shows how many of the shards have a record, wherever the workers are. Gives the function `advance`, see `run`."""
     present = shards - len(waiting)
     if present:
@@ -253,7 +256,7 @@ def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Cons
         def advance(more: int) -> None:
             nonlocal examples
             examples += more
-            shown.update(bar, examples=f"{examples:,} examples")
+            shown.update(bar, examples=f"{examples:,} {of}")
 
         def watch() -> None:
             while not stop.wait(0.5):

@@ -165,6 +165,18 @@ def open_file(path: str) -> BinaryIO:
     return decompress(file) if decompress else file
 
 
+def stamp(path: str) -> str:
+    """The size of a file, and when it was last changed where the file system tells that: another text after each change."""
+    if _by_tensorflow(path):
+        found = tf.io.gfile.stat(path)
+        return f"{found.length} bytes, {found.mtime_nsec}"
+    file_system, name = fsspec.core.url_to_fs(path)
+    try:
+        return f"{file_system.size(name)} bytes, {file_system.modified(name).isoformat()}"
+    except NotImplementedError:
+        return f"{file_system.size(name)} bytes"
+
+
 def parallel_map(function: Callable, values: Iterable) -> list:
     """Like `map`, in 16 threads: with a remote file system nearly all of the time is waiting."""
     with futures.ThreadPoolExecutor(_THREADS) as threads:

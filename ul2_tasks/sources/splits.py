@@ -10,7 +10,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.graphs import python_op
-from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.sources.records import PROBLEM, Record
 
 _DOCUMENTS_PER_BATCH = 128
 
@@ -52,10 +52,10 @@ class HashSplit(seqio.DataSource):
         check_fraction(validation)
         super().__init__(splits=("train", "validation"), performs_internal_shuffling=source.performs_internal_shuffling)
         self.source, self._validation = source, validation
-        self.text_key, self._id_key = text_key, id_key
+        self.text_key, self.id_key = text_key, id_key
 
     def __repr__(self) -> str:
-        key = "" if self._id_key is None else f", id_key={self._id_key!r}"
+        key = "" if self.id_key is None else f", id_key={self.id_key!r}"
         return f"HashSplit({self.source!r}, {self._validation}{key})"
 
     def check_splits(self) -> None:
@@ -69,7 +69,14 @@ class HashSplit(seqio.DataSource):
     @property
     def split_rule(self) -> str:
         """How documents are split, in words."""
-        return split_rule(self._validation, "text" if self._id_key is None else f"id ({self._id_key})")
+        return split_rule(self._validation, "text" if self.id_key is None else f"id ({self.id_key})")
+
+    def assign(self, record: Record) -> tuple[str, Record]:
+        """The split of a record, and the record, which is a problem where it lacks the id that is wanted."""
+        key = record.id if self.id_key else record.text
+        if self.id_key and not record.id and not record.problem:
+            record = record._replace(problem=_no_id(self.id_key))
+        return "validation" if hash_fraction(key) < self._validation else "train", record
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -100,7 +107,7 @@ class HashSplit(seqio.DataSource):
         dataset = self.source.get_dataset("train", shuffle=shuffle, seed=seed, shard_info=shard_info)
         if not isinstance(dataset.element_spec, Mapping):
             dataset = dataset.map(lambda text: {self.text_key: text})
-        key = self._id_key or self.text_key
+        key = self.id_key or self.text_key
         kept = {self.text_key, key, PROBLEM} & set(dataset.element_spec)
         if key not in kept:
             raise ValueError(
@@ -112,11 +119,15 @@ class HashSplit(seqio.DataSource):
 
         def own(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             ids = batch[key] if batch[key].dtype == tf.string else tf.strings.as_string(batch[key])
-            if self._id_key:
+            if self.id_key:
                 problem = batch.get(PROBLEM, tf.zeros_like(ids))
-                batch = batch | {PROBLEM: tf.where((ids == "") & (problem == ""), f"a document has no {key!r}, its id", problem)}
+                batch = batch | {PROBLEM: tf.where((ids == "") & (problem == ""), _no_id(key), problem)}
             is_own = tf.ensure_shape(python_op(mask, [ids], tf.bool), [None])
             return {name: tf.boolean_mask(value, is_own) for name, value in batch.items()}
 
         batches = dataset.map(lambda document: {name: document[name] for name in kept}).batch(_DOCUMENTS_PER_BATCH)
         return batches.map(own, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+
+def _no_id(key: str) -> str:
+    return f"a document has no {key!r}, its id"

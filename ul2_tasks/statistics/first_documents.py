@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
-from ul2_tasks.corpus.tokenization import read_text, tokenize
-from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.corpus.tokenization import check_texts
+from ul2_tasks.corpus.view import CorpusTask, text_tokenizer
+from ul2_tasks.sources.shard_records import dataset_records
+from ul2_tasks.vocabulary.batches import encode_batch
 
 DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
 MOST_DOCUMENTS, MOST_TOKENS = 20_000, 1 << 22
+_DOCUMENTS_AT_A_TIME = 128
 DECODED_TOKENS = 1 << 18  # of the documents that are decoded, to see whether their text comes back
 
 
@@ -53,12 +58,10 @@ def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
     tokens: list[np.ndarray] = []
     total = characters = decoded_tokens = decoded = come_back = 0
     is_all = True
-    for document in _texts_and_tokens(corpus, split).as_numpy_iterator():
+    for text, ids in _texts_and_tokens(corpus, split):
         if _enough(len(tokens), total):
             is_all = False
             break
-        ids = document["targets"].astype(np.int32)
-        text = document["text"].decode()
         tokens.append(ids)
         total += ids.size
         characters += len(text)
@@ -80,12 +83,15 @@ def _enough(documents: int, tokens: int) -> bool:
     return documents >= DOCUMENTS and tokens >= TOKENS_OF_SHORT_DOCUMENTS
 
 
-def _texts_and_tokens(corpus: CorpusTask, split: str) -> tf.data.Dataset:
-    """A dataset of {"text": string scalar, "targets": [tokens] int32, ..}."""
+def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.ndarray]]:
+    """The text and the tokens, [tokens] int32, of each document."""
     if corpus.source.num_input_examples(split) == 0:
         raise ValueError(f"{corpus.name!r} has no document in split {split!r}; name another, or change how it is split")
-    features, configuration = corpus.output_features, corpus.configuration
-    records = corpus.source.get_dataset(split=split, shuffle=False)
-    texts = read_text(records, features, configuration=configuration, source=corpus.source)
-    texts = texts.map(lambda document: {**document, "text": document["targets"]})
-    return tokenize(texts, features, special_tokens=configuration.special_tokens)
+    records = dataset_records(corpus.source.get_dataset(split=split, shuffle=False), corpus.configuration.text_key)
+    tokenizer, described, on_error = text_tokenizer(corpus), describe_source(corpus.source), corpus.configuration.on_error
+    while batch := list(itertools.islice(records, _DOCUMENTS_AT_A_TIME)):
+        texts = [record.text for record in batch]
+        are_whole = check_texts(described, on_error, texts, [record.problem.encode() for record in batch])
+        texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
+        tokens, lengths = encode_batch(tokenizer, texts)
+        yield from zip((text.decode() for text in texts), np.split(tokens, np.cumsum(lengths)[:-1]))

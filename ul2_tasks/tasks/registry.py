@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import gin
 import seqio
 
-from ul2_tasks.corpus.cache import CorpusConfiguration
+from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.identity import cannot_tell, source_identity
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers

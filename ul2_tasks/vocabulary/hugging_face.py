@@ -125,8 +125,14 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
         """The same tokenizer with at least so many sentinels."""
         return HuggingFaceVocabulary(self._path, sentinels, self._modes, self._eos)
 
+    def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
+        """The ids of each text, [tokens] int32. Bytes that are not UTF-8 become U+FFFD, as in SentencePiece."""
+        texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
+        encoded = self._loaded.encoder.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(each.ids, np.int32) + np.int32(self._loaded.shift) for each in encoded]
+
     def _encode(self, s: str) -> list[int]:
-        return self._encode_all([s])[0].tolist()
+        return self.encode_batch([s])[0].tolist()
 
     def _decode(self, ids: Iterable[int]) -> str:
         loaded = self._loaded
@@ -141,7 +147,7 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
             raise ValueError(f"text has the shape {s.shape}, expected a scalar or [documents]")
 
         def encode(texts: bytes | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            tokens = self._encode_all(np.atleast_1d(np.asarray(texts, object)))
+            tokens = self.encode_batch(np.atleast_1d(np.asarray(texts, object)))
             lengths = np.array([len(each) for each in tokens], np.int64)
             return np.concatenate([np.zeros([0], np.int32), *tokens]), lengths
 
@@ -160,12 +166,6 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
         text = python_op(decode, [ids], tf.string)
         text.set_shape(ids.shape[:-1])
         return text
-
-    def _encode_all(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
-        # Bytes that are not UTF-8 become U+FFFD, as in SentencePiece.
-        texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
-        encoded = self._loaded.encoder.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(each.ids, np.int32) + np.int32(self._loaded.shift) for each in encoded]
 
     @property
     def _loaded(self) -> Loaded:

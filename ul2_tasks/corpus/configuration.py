@@ -1,0 +1,59 @@
+"""What decides the tokens of a corpus, in words: caches and exports keep these words, and are refused where they differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+
+import seqio
+
+from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, vocabulary_identity
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusConfiguration:
+    """How records become tokens.
+
+    Attributes:
+        text_key: the feature of a record that holds its text.
+        on_error: what becomes of a record with a problem, or with a text that is not UTF-8 and that a tokenizer would change
+            without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it.
+        special_tokens: the sentinels and modes, which no text becomes.
+    """
+
+    text_key: str = "text"
+    on_error: str = "raise"
+    special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
+
+
+def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:
+    """Describes all that decides the tokens of a document. Opens the vocabulary.
+
+    A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count.
+
+    Args:
+        vocabulary: tokenizes the text.
+        source: the identity of the source, see `identity.source_identity`.
+        configuration: of the corpus.
+    """
+    in_text = encodable_ids(vocabulary, configuration.special_tokens.ids(vocabulary))
+    return {
+        "vocabulary": vocabulary_identity(vocabulary),
+        "kept_out_of_text": f"{len(in_text)} ids, crc32 {zlib.crc32(repr(in_text).encode())}" if in_text else "none",
+        "source": source,
+        "text_key": configuration.text_key,
+        "on_error": configuration.on_error,
+    }
+
+
+def digest(settings: Mapping[str, str]) -> str:
+    """16 hexadecimal digits: the first 64 bits of the SHA-256 of the settings as JSON."""
+    return hashlib.sha256(as_json(settings).encode()).hexdigest()[:16]
+
+
+def as_json(settings: Mapping[str, str]) -> str:
+    """The settings as JSON, equal for equal ones."""
+    return json.dumps(dict(settings), sort_keys=True)

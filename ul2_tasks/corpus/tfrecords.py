@@ -1,0 +1,144 @@
+"""The files of a cache that SeqIO's own job writes, and that earlier versions of `ul2 cache` wrote: TFRecords.
+
+`SPLIT.tfrecord-00000-of-00064` .., each record a tf.Example with the tokens of a document, `targets`, and its name, `document`:
+the id of the document and a digest of the settings that made it, as "ID/DIGEST". The name of the first record of each input
+shard ends with the settings themselves. So the files say what made them, whatever job wrote them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpus.configuration import as_json, digest
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.jobs.manifest import load, place, sha256, size
+from ul2_tasks.sources.files import parallel_map
+
+SKIPPED = "skipped"  # the id of a record that is no document
+COUNTED = ("documents", "tokens", "empty", "skipped")
+DOCUMENTS_PER_BATCH = 128
+_FILES_AT_A_TIME = 16  # as SeqIO's cached source
+_SHUFFLE_BUFFER = seqio.SHUFFLE_BUFFER_SIZE
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """What one file holds. Its records are documents, which have tokens; empty ones, which have none; and skipped ones."""
+
+    file: str
+    bytes: int
+    sha256: str
+    documents: int
+    tokens: int
+    empty: int
+    skipped: int
+
+
+@no_autograph
+def document_names(numbers: tf.Tensor, texts: tf.Tensor, are_whole: tf.Tensor, settings: Mapping[str, str]) -> tf.Tensor:
+    """The feature `document` of several records: "ID/DIGEST", or for the first record of a shard "ID/DIGEST/SETTINGS".
+
+    Args:
+        numbers: [records] int64, how many records of the input shard come before each.
+        texts: [records] strings; the FarmHash64 of each is its id.
+        are_whole: [records] bool, whether each is a document; otherwise it is a record that is skipped.
+        settings: of the corpus.
+
+    Returns:
+        [records] strings.
+    """
+    ids = tf.strings.as_string(tf.bitcast(tf.fingerprint(texts), tf.int64))
+    endings = tf.where(numbers == 0, f"/{as_json(settings)}", "")
+    return tf.strings.join([tf.where(are_whole, ids, SKIPPED), f"/{digest(settings)}", endings])
+
+
+@no_autograph
+def read_files(files: list[str], shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+    """Reads the documents of some files, 128 at a time.
+
+    Each host reads some of the files; where there are more hosts than files, some of the documents of all files. In each epoch
+    the files are shuffled anew, 16 files are read at a time, and their documents are shuffled among 1,000 others.
+
+    Returns:
+        A dataset of {"targets": RaggedTensor [documents, tokens] int32}.
+    """
+    index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+    names = tf.data.Dataset.from_tensor_slices(files)
+    by_file = num_shards <= len(files)
+    if by_file:
+        names = names.shard(num_shards, index)
+    if shuffle:
+        names = names.shuffle(len(files), seed=seed)
+    records = names.interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=_FILES_AT_A_TIME,
+        block_length=_FILES_AT_A_TIME,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    if not by_file:
+        records = records.shard(num_shards, index)
+    if shuffle:
+        records = records.shuffle(_SHUFFLE_BUFFER, seed=seed)
+    return records.batch(DOCUMENTS_PER_BATCH).map(_parse_tokens, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def expected_files(cache_dir: str, split: str) -> list[str]:
+    """The names of the files of a split. Raises a ValueError if a file is missing, or if there are others."""
+    present = {name for name in tf.io.gfile.listdir(cache_dir) if name.startswith(f"{split}.tfrecord-")}
+    count = load(seqio.get_cached_info_path(cache_dir, split)).get("num_shards", len(present))
+    names = [f"{split}.tfrecord-{shard:05d}-of-{count:05d}" for shard in range(count)]
+    wrong = [f"{name} is missing" for name in names if name not in present] + [
+        f"{name} is none of it" for name in present - set(names)
+    ]
+    if wrong:
+        raise ValueError(
+            f"the cache {cache_dir} should have {count} files of split {split!r}: {'; '.join(sorted(wrong))}; write it again"
+        )
+    return names
+
+
+def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> object | None:
+    """The settings that made the files, or their digest, if the first record of a file says that they differ; otherwise None."""
+    paths = [place(cache_dir, name) for name in expected_files(cache_dir, split)]
+    for found in parallel_map(_first_digest, paths):
+        if found not in (None, digest(expected)):
+            named = (settings for _, settings in parallel_map(read_shard, paths) if settings and digest(settings) == found)
+            return next(named, f"digest {found}")
+    return None
+
+
+def read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
+    """Reads one file. Also returns the settings, if one of its records names them."""
+    counts, settings = dict.fromkeys(COUNTED, 0), None
+    for records in tf.data.TFRecordDataset(path).batch(1024):
+        sizes = _parse_tokens(records)["targets"].row_lengths().numpy()
+        for name, tokens in zip(_document_names(records), sizes.tolist()):
+            kind = SKIPPED if name.startswith(f"{SKIPPED}/") else "documents" if tokens else "empty"
+            counts[kind] += 1
+            counts["tokens"] += tokens
+            _, _, *named = name.split("/", 2)
+            settings = json.loads(named[0]) if named else settings
+    return Shard(path.rsplit("/", 1)[-1], size(path), sha256(path), **counts), settings
+
+
+def _parse_tokens(records: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+    """Parses [documents] serialized tf.Examples to {"targets": [documents, tokens] int32}."""
+    parsed = tf.io.parse_example(records, {"targets": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)})
+    return {"targets": tf.cast(parsed["targets"], tf.int32)}
+
+
+def _first_digest(path: str) -> str | None:
+    for record in tf.data.TFRecordDataset(path).take(1).as_numpy_iterator():
+        return _document_names([record])[0].split("/")[1]
+    return None
+
+
+def _document_names(records: list[bytes]) -> list[str]:
+    parsed = tf.io.parse_example(records, {"document": tf.io.FixedLenFeature([], tf.string, default_value="unknown/none")})
+    return [name.decode() for name in parsed["document"].numpy()]

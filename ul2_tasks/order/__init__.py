@@ -1,0 +1,1 @@
+"""Which example comes when: plain integers and NumPy, before any graph is built."""

@@ -1,0 +1,92 @@
+"""The records of one shard of any source, without a tf.data element for each where Python reads the source anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.sources.file_source import FileSource
+from ul2_tasks.sources.files import parallel_map, stamp
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.sources.streams import RecordSource
+
+_RECORDS_PER_BATCH = 128
+
+
+def split_groups(source: seqio.DataSource) -> list[tuple[str, ...]]:
+    """The splits of a source, those together that are read together: one reading of a `HashSplit` gives both of its splits."""
+    return [tuple(source.splits)] if isinstance(source, HashSplit) else [(split,) for split in source.splits]
+
+
+def shard_records(
+    source: seqio.DataSource, splits: Sequence[str], shard: int, num_shards: int, text_key: str
+) -> Iterator[tuple[str, Record]]:
+    """Yields the records of a shard, in the order of the corpus, each with its split.
+
+    Args:
+        source: any.
+        splits: one of `split_groups`.
+        shard: the number of one of `source.list_shards(split)`, of which there are `num_shards`.
+        text_key: the feature that holds the text.
+
+    Returns:
+        For each split the records that `source.get_dataset(split, shuffle=False, shard_info=..)` has.
+
+    Raises:
+        ValueError: the source has no such feature.
+    """
+    if isinstance(source, HashSplit):
+        source.check_splits()
+        records = _records(source.source, "train", shard, num_shards, source.text_key, source.id_key)
+        return map(source.assign, records)
+    return ((splits[0], record) for record in _records(source, splits[0], shard, num_shards, text_key, None))
+
+
+def stamps(source: seqio.DataSource) -> dict[str, str]:
+    """The size and the time of the last change of each file of a source; none of a source that is no `FileSource`."""
+    while isinstance(source, HashSplit):
+        source = source.source
+    if not isinstance(source, FileSource):
+        return {}
+    paths = sorted({path for split in source.splits for path in source.files(split)})
+    return dict(zip(paths, parallel_map(stamp, paths)))
+
+
+def dataset_records(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> Iterator[Record]:
+    """Yields the records of a source's dataset.
+
+    Args:
+        dataset: of string scalars; or of dictionaries with the text, and perhaps `problem`, both string scalars, and the id, a
+            string or an integer, where it is wanted.
+        text_key, id_key: the features that hold the text, and the id.
+
+    Raises:
+        ValueError: there is no such feature.
+    """
+    if not isinstance(dataset.element_spec, Mapping):
+        dataset = dataset.map(lambda text: {text_key: text})
+    for name, key in {"text_key": text_key, "id_key": id_key}.items():
+        if key is not None and key not in dataset.element_spec:
+            raise ValueError(f"the source has no feature {key!r}, it has {sorted(dataset.element_spec)}; give {name}")
+    kept = {text_key, id_key, PROBLEM} & set(dataset.element_spec)
+    for batch in dataset.map(lambda record: {key: record[key] for key in kept}).batch(_RECORDS_PER_BATCH).as_numpy_iterator():
+        texts = batch[text_key].tolist()
+        ids = batch[id_key].tolist() if id_key else [b""] * len(texts)
+        problems = batch[PROBLEM].tolist() if PROBLEM in batch else [b""] * len(texts)
+        for text, id, problem in zip(texts, ids, problems):
+            yield Record(text, id if isinstance(id, bytes) else str(id).encode(), problem.decode(errors="replace"))
+
+
+def _records(
+    source: seqio.DataSource, split: str, shard: int, num_shards: int, text_key: str, id_key: str | None
+) -> Iterator[Record]:
+    if isinstance(source, MemoryDataSource) and id_key is None:
+        return (Record(text.encode()) for text in source.documents(split)[shard::num_shards])
+    if isinstance(source, RecordSource) and not (isinstance(source, FileSource) and source.layout(split).format == "tfrecord"):
+        return source.records(split, shard)
+    dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
+    return dataset_records(dataset, text_key, id_key)

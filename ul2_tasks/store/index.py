@@ -1,0 +1,117 @@
+"""The `.idx` file of a pair: where the documents lie in the `.bin` file beside it.
+
+The format is that of Megatron's IndexedDataset (megatron-core, `megatron/core/datasets/indexed_dataset.py`). A `.bin` file has
+the tokens of all sequences back to back. The `.idx` file, little-endian, of a `.bin` with the sequences [5 6 7] and [8 9]:
+
+    bytes        type      what                                                        here, as uint16
+    0            9 bytes   MMIDIDX and two zeros
+    9            uint64    version                                                     1
+    17           uint8     the code of the tokens' dtype, see `DTYPES`                 8
+    18           uint64    S, how many sequences                                       2
+    26           uint64    D + 1, where D is how many documents                        3
+    34           int32     [S] how many tokens each sequence has                       3 2
+    34 + 4 S     int64     [S] at which byte of the `.bin` file each begins            0 6
+    34 + 12 S    int64     [D + 1] the first sequence of each document, and S          0 1 2
+    ..           int8      [S] modes, in the indexes of multi-modal data alone
+
+What this package writes has one sequence for each document.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import numpy as np
+
+from ul2_tasks.store.arrays import read_array, size
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
+MAX_DOCUMENT = np.iinfo(np.int32).max  # tokens
+_HEADER = struct.Struct("<9sQBQQ")
+_INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """What an `.idx` file says. Arrays of a local file are memory-mapped.
+
+    Attributes:
+        dtype: of the tokens.
+        lengths: [S] int32, how many tokens each sequence has.
+        pointers: [S] int64, at which byte of the `.bin` file each sequence begins.
+        documents: [D + 1] int64, the first sequence of each document; at the end S.
+    """
+
+    dtype: np.dtype
+    lengths: np.ndarray
+    pointers: np.ndarray
+    documents: np.ndarray
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the `.bin` file has; sequences lie in it back to back."""
+        return (int(self.pointers[-1]) // self.dtype.itemsize + int(self.lengths[-1])) if len(self.lengths) else 0
+
+
+def dtype_of(ids: int) -> np.dtype:
+    """The dtype in which a vocabulary of so many ids is stored. Megatron's rule: uint16 below 65,500 ids, else int32.
+
+    >>> dtype_of(32128), dtype_of(262144)
+    (dtype('uint16'), dtype('int32'))
+    """
+    return np.dtype(np.uint16 if ids < 65500 else np.int32)
+
+
+def serialize(lengths: np.ndarray, dtype: np.dtype) -> bytes:
+    """The `.idx` file of documents of these lengths, [documents] integers, each a sequence of its own.
+
+    Equal, byte for byte, to what megatron-core's `IndexedDatasetBuilder` writes for them.
+    """
+    lengths = np.asarray(lengths, "<i4")
+    pointers = np.zeros(len(lengths), "<i8")
+    np.cumsum(lengths[:-1], dtype=np.int64, out=pointers[1:])
+    code = next(code for code, known in DTYPES.items() if known == dtype.type)
+    header = _HEADER.pack(MAGIC, VERSION, code, len(lengths), len(lengths) + 1)
+    documents = np.arange(len(lengths) + 1, dtype="<i8")
+    return b"".join([header, lengths.tobytes(), (pointers * dtype.itemsize).tobytes(), documents.tobytes()])
+
+
+def read_index(path: str) -> Index:
+    """Reads an `.idx` file.
+
+    Raises:
+        ValueError: it is no such file, it is truncated, or it is of data that is no text: its dtype is no integer, or it has
+            modes, as multi-modal data has.
+        OSError, tf.errors.OpError: it cannot be read.
+    """
+    present = size(path)
+    magic, version, code, sequences, documents = (
+        _HEADER.unpack(read_array(path, np.uint8, 0, _HEADER.size).tobytes()) if present >= _HEADER.size else (b"", 0, 0, 0, 0)
+    )
+    if magic != MAGIC or version != VERSION:
+        raise ValueError(
+            f"{path} is no index of Megatron's, which begins with {MAGIC!r} and version {VERSION}; expected PREFIX.idx"
+        )
+    dtype = DTYPES.get(code)
+    if dtype not in _INTEGERS:
+        kind = "unknown" if dtype is None else np.dtype(dtype).name
+        raise ValueError(f"{path} is of values of type {kind} (code {code}), expected tokens, which are integers")
+    after_lengths, after_pointers = _HEADER.size + 4 * sequences, _HEADER.size + 12 * sequences
+    end = after_pointers + 8 * documents
+    if present == end + sequences and sequences:
+        raise ValueError(f"{path} has a mode for each sequence, so it is of multi-modal data; expected text alone")
+    if present != end:
+        kind = "truncated" if present < end else "too long"
+        raise ValueError(f"{path} is {kind}: {present} bytes, by its header {end}; write or copy it again")
+    index = Index(
+        np.dtype(dtype),
+        read_array(path, "<i4", _HEADER.size, sequences),
+        read_array(path, "<i8", after_lengths, sequences),
+        read_array(path, "<i8", after_pointers, documents),
+    )
+    if documents and int(index.documents[-1]) != sequences:
+        raise ValueError(f"{path} is corrupt: its documents end at sequence {int(index.documents[-1])} of {sequences}")
+    return index

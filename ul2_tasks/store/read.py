@@ -1,0 +1,109 @@
+"""`Store`: pairs of `.bin` and `.idx` files as one long list of documents, and as one long stream of tokens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from ul2_tasks.store.arrays import Array, open_array, size
+from ul2_tasks.store.index import Index, read_index
+
+
+class Store:
+    """Tokenized documents in pairs of files. Opens no file yet; each pair is opened when something of it is read.
+
+    Args:
+        prefixes: of the pairs, PREFIX.bin and PREFIX.idx, in the order of the documents.
+        documents: [pairs], how many documents each has.
+        tokens: [pairs], how many tokens each has.
+    """
+
+    def __init__(self, prefixes: Sequence[str], documents: Sequence[int], tokens: Sequence[int]):
+        self.prefixes = tuple(prefixes)
+        self._document_ends = np.cumsum(np.asarray(documents, np.int64))
+        self._token_ends = np.cumsum(np.asarray(tokens, np.int64))
+        self._pairs: dict[int, tuple[Index, Array]] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, prefixes: Sequence[str]) -> Store:
+        """Of pairs whose counts are not known: reads the index of each.
+
+        Raises:
+            ValueError: see `open_pair`.
+        """
+        indexes = [open_pair(prefix)[0] for prefix in prefixes]
+        return cls(prefixes, [len(index.documents) - 1 for index in indexes], [index.tokens for index in indexes])
+
+    @property
+    def documents(self) -> int:
+        """How many there are."""
+        return int(self._document_ends[-1]) if self.prefixes else 0
+
+    @property
+    def tokens(self) -> int:
+        """How many there are."""
+        return int(self._token_ends[-1]) if self.prefixes else 0
+
+    def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Reads some documents.
+
+        Args:
+            numbers: [n] integers, which ones, in any order.
+
+        Returns:
+            [tokens] int32, one document's after the other's, and [n] int64, how many tokens each has.
+        """
+        pairs = np.searchsorted(self._document_ends, numbers, side="right")
+        found, lengths = [], np.zeros(len(numbers), np.int64)
+        for place, (number, pair) in enumerate(zip(np.asarray(numbers).tolist(), pairs.tolist())):
+            index, values = self._pair(pair)
+            first = number - (int(self._document_ends[pair - 1]) if pair else 0)
+            start, stop = _token_range(index, first, first + 1)
+            found.append(values[start:stop])
+            lengths[place] = stop - start
+        return np.concatenate([np.zeros([0], np.int32), *(tokens.astype(np.int32) for tokens in found)]), lengths
+
+    def read_tokens(self, start: int, stop: int) -> np.ndarray:
+        """The tokens [start, stop) of all documents back to back, [stop - start] int32."""
+        found = [np.zeros([0], np.int32)]
+        for pair in range(int(np.searchsorted(self._token_ends, start, side="right")), len(self.prefixes)):
+            before = int(self._token_ends[pair - 1]) if pair else 0
+            if before >= stop:
+                break
+            found.append(self._pair(pair)[1][max(start - before, 0) : stop - before].astype(np.int32))
+        return np.concatenate(found)
+
+    def _pair(self, number: int) -> tuple[Index, Array]:
+        pair = self._pairs.get(number)
+        if pair is None:
+            with self._lock:
+                pair = self._pairs[number] = self._pairs.get(number) or open_pair(self.prefixes[number])
+        return pair
+
+
+def open_pair(prefix: str) -> tuple[Index, Array]:
+    """The index and the tokens of PREFIX.idx and PREFIX.bin.
+
+    Raises:
+        ValueError: see `read_index`; or the `.bin` file has another size than its index says.
+    """
+    index = read_index(f"{prefix}.idx")
+    expected, present = index.tokens * index.dtype.itemsize, size(f"{prefix}.bin")
+    if present != expected:
+        raise ValueError(
+            f"{prefix}.bin has {present} bytes, but its index, {prefix}.idx, is of one with {expected}: it is truncated, or they do"
+            " not belong together; write or copy both again"
+        )
+    return index, open_array(f"{prefix}.bin", index.dtype.newbyteorder("<"))
+
+
+def _token_range(index: Index, first: int, end: int) -> tuple[int, int]:
+    """The tokens of the documents [first, end), as a range of the `.bin` file's."""
+    begin, stop = int(index.documents[first]), int(index.documents[end])
+    if begin == stop:
+        return 0, 0
+    width = index.dtype.itemsize
+    return int(index.pointers[begin]) // width, int(index.pointers[stop - 1]) // width + int(index.lengths[stop - 1])

@@ -1,0 +1,91 @@
+"""Writes a pair of files, `.bin` and `.idx`, and hashes them as they are written."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.store.index import MAX_DOCUMENT, serialize
+
+
+class PairWriter:
+    """Writes documents, which may be more than memory holds; only their lengths are kept in it.
+
+    There are no files where there is no document: Megatron opens no empty pair.
+
+        with PairWriter(bin_path, idx_path, np.dtype(np.uint16)) as pair:
+            pair.add(np.array([5, 6, 7, 8, 9]), np.array([3, 2]))
+        entries = pair.entries
+
+    Args:
+        bin_path, idx_path: where the two files go.
+        dtype: of the tokens; see `index.dtype_of`.
+
+    Attributes:
+        documents, tokens: how many were added.
+        entries: at the end of the block, the "bytes" and "sha256" of either file; none where there is no document.
+    """
+
+    def __init__(self, bin_path: str, idx_path: str, dtype: np.dtype):
+        self._bin_path, self._idx_path, self._dtype = bin_path, idx_path, dtype
+        self._lengths: list[np.ndarray] = []
+        self._file: _HashedFile | None = None
+        self.documents = self.tokens = 0
+        self.entries: list[dict[str, int | str]] = []
+
+    def add(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
+        """Adds documents.
+
+        Args:
+            tokens: [tokens] integers, one document's after the other's.
+            lengths: [documents] integers, how many tokens each has.
+
+        Raises:
+            ValueError: an id is beyond the dtype, or a document has more tokens than an index can say.
+        """
+        if not len(lengths):
+            return
+        limits = np.iinfo(self._dtype)
+        if len(tokens) and not (limits.min <= tokens.min() and tokens.max() <= limits.max):
+            raise ValueError(f"ids from {tokens.min()} to {tokens.max()} do not fit {self._dtype}; the vocabulary says fewer ids")
+        if lengths.max() > MAX_DOCUMENT:
+            raise ValueError(f"a document has {lengths.max()} tokens, more than {MAX_DOCUMENT}, the most of an .idx; split it")
+        self._file = self._file or _HashedFile(self._bin_path)
+        self._file.write(tokens.astype(self._dtype.newbyteorder("<"), copy=False).tobytes())
+        self._lengths.append(lengths.astype(np.int32))
+        self.documents += len(lengths)
+        self.tokens += len(tokens)
+
+    def __enter__(self) -> PairWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if self._file is None:
+            return
+        self._file.close()
+        if kind is None:
+            index = _HashedFile(self._idx_path)
+            index.write(serialize(np.concatenate(self._lengths), self._dtype))
+            index.close()
+            self.entries = [self._file.entry, index.entry]
+
+
+class _HashedFile:
+    """A file that is written from its beginning to its end, with its size and SHA-256."""
+
+    def __init__(self, path: str):
+        self._file, self._hash, self._bytes = tf.io.gfile.GFile(path, "wb"), hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._hash.update(data)
+        self._bytes += len(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def entry(self) -> dict[str, int | str]:
+        return {"bytes": self._bytes, "sha256": self._hash.hexdigest()}
