@@ -12,7 +12,9 @@ import tensorflow as tf
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings
 from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
-from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches
+from ul2_tasks.corpus.tfrecords import DOCUMENTS_PER_BATCH
+from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
+from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.vocabulary.special_ids import text_vocabulary
 
 
@@ -49,14 +51,18 @@ class CorpusTask(seqio.Task):
         Returns:
             See `tokenization.tokenize_batches`.
         """
-        by_source = shard_info is None or self.source.supports_arbitrary_sharding
-        by_source = by_source or len(self.source.list_shards(split)) >= shard_info.num_shards
-        records = self.source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info if by_source else None)
-        if not by_source:
-            records = records.shard(shard_info.num_shards, shard_info.index)
-        if shuffle and self.shuffle_buffer_size:
-            records = records.shuffle(self.shuffle_buffer_size, seed=seed)
-        return tokenize_batches(records, self.output_features["targets"].vocabulary, self.configuration, self.source)
+        source = self.source
+        if isinstance(source, MemoryDataSource):
+            records = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
+        else:
+            by_source = shard_info is None or source.supports_arbitrary_sharding
+            by_source = by_source or len(source.list_shards(split)) >= shard_info.num_shards
+            records = source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info if by_source else None)
+            if not by_source:
+                records = records.shard(shard_info.num_shards, shard_info.index)
+            if shuffle and self.shuffle_buffer_size:
+                records = records.shuffle(self.shuffle_buffer_size, seed=seed)
+        return tokenize_batches(records, self.output_features["targets"].vocabulary, self.configuration, source)
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
         """What `get_dataset(use_cached=True)` reads. SeqIO's own reads TFRecords alone."""
@@ -179,7 +185,8 @@ class _CachedDocuments(seqio.DataSource):
         **unused_kwargs,
     ) -> tf.data.Dataset:
         settings = corpus_settings(self._corpus)
-        return cache.read(self._corpus.cache_dir, self._corpus, settings, split, shuffle, seed, shard_info).unbatch()
+        batches = cache.read(self._corpus.cache_dir, self._corpus, settings, split, shuffle, seed, shard_info)
+        return unbatch(batches)
 
 
 def corpus_settings(corpus: CorpusTask) -> dict[str, str]:
@@ -200,6 +207,7 @@ def corpus_settings(corpus: CorpusTask) -> dict[str, str]:
     return settings(vocabulary, identity, corpus.configuration)
 
 
+@functools.lru_cache(maxsize=16)  # finding the special ids takes milliseconds, and a job asks for each of its shards
 def text_tokenizer(corpus: CorpusTask) -> seqio.Vocabulary:
     """The vocabulary with which a corpus tokenizes its text; see `special_ids.text_vocabulary`."""
     vocabulary = corpus.output_features["targets"].vocabulary

@@ -84,13 +84,25 @@ class MemoryDataSource(seqio.DataSource):
     ) -> tf.data.Dataset:
         """A dataset of {"text": string scalar}; see `seqio.DataSource.get_dataset`."""
         documents = tf.constant(self.documents(split), tf.string)
-        index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
-        if num_shards > max(1, len(documents)):
-            raise ValueError(f"split {split!r} has {len(documents)} documents, too few for {num_shards} shards; use fewer hosts")
-        order = tf.data.Dataset.range(len(documents)).shard(num_shards, index)
-        if shuffle:
-            order = order.shuffle(max(1, len(documents)), seed=seed)
+        order = self._order(split, shuffle, seed, shard_info)
         return order.map(lambda document: {"text": documents[document]}, num_parallel_calls=tf.data.AUTOTUNE)
+
+    @no_autograph
+    def get_batches(
+        self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None, size: int
+    ) -> tf.data.Dataset:
+        """The documents of `get_dataset`, in its order, as [size] strings: for a tenth of what they cost one by one."""
+        documents = tf.constant(self.documents(split), tf.string)
+        return self._order(split, shuffle, seed, shard_info).batch(size).map(lambda numbers: tf.gather(documents, numbers))
+
+    def _order(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """The numbers of the documents."""
+        count = self.num_input_examples(split)
+        index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+        if num_shards > max(1, count):
+            raise ValueError(f"split {split!r} has {count} documents, too few for {num_shards} shards; use fewer hosts")
+        order = tf.data.Dataset.range(count).shard(num_shards, index)
+        return order.shuffle(max(1, count), seed=seed) if shuffle else order
 
 
 @functools.cache

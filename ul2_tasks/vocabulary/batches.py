@@ -1,12 +1,12 @@
 """Encodes many texts at once, at the speed of the tokenizer's own library.
 
 TensorFlow's SentencePiece op costs twice as much as the same library called from Python with a list, and for a single short text
-several times as much.
+several times as much. SentencePiece works in the thread that calls it, and lets other threads of Python run; `tokenizers` uses all
+cores, unless the environment has TOKENIZERS_PARALLELISM=false.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +14,6 @@ import seqio
 
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 
-THREADS = min(8, os.cpu_count() or 1)
 _BYTES = 3  # the id of byte 0 in ByT5's vocabulary
 
 
@@ -27,13 +26,12 @@ def has_batches(vocabulary: seqio.Vocabulary) -> bool:
     return is_bytes or isinstance(vocabulary, HuggingFaceVocabulary)
 
 
-def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes], threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Encodes texts to the ids that `vocabulary.encode_tf` gives for each.
 
     Args:
         vocabulary: any. One that `has_batches` does not know encodes the texts one by one.
         texts: as UTF-8.
-        threads: of SentencePiece. (`tokenizers` uses all cores, unless the environment has TOKENIZERS_PARALLELISM=false.)
 
     Returns:
         [tokens] int32, the ids of one text after those of the other; and [texts] int64, how many ids each text has.
@@ -46,7 +44,7 @@ def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes], threads: 
     elif isinstance(vocabulary, HuggingFaceVocabulary):
         found = vocabulary.encode_batch(texts)
     elif isinstance(vocabulary, seqio.SentencePieceVocabulary):
-        encoded = vocabulary.tokenizer.encode(list(texts), out_type=int, num_threads=threads)
+        encoded = vocabulary.tokenizer.encode(list(texts), out_type=int, num_threads=1)
         found = [np.array(ids, np.int32) for ids in encoded]
     else:
         found = [np.frombuffer(text, np.uint8).astype(np.int32) + _BYTES for text in texts]
