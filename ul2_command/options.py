@@ -33,6 +33,13 @@ def chunk_tokens(value: str) -> int | dict[str, int]:
     return {name.lower(): int(tokens) for name, tokens in (pair.split("=") for pair in value.split(","))}
 
 
+def eod(value: str) -> int | str:
+    """Parses "2" as an id, and takes "keep"."""
+    if not (value.isdecimal() or value == "keep"):
+        raise click.BadParameter(f"got {value!r}, expected an id of the tokenizer, or keep")
+    return int(value) if value.isdecimal() else value
+
+
 def lengths(value: str) -> dict[str, int]:
     """Parses "512,512" as {"inputs": 512, "targets": 512}."""
     if not re.fullmatch(r"\d+,\d+", value):
@@ -42,7 +49,11 @@ def lengths(value: str) -> dict[str, int]:
 
 _SOURCE = [
     click.option(
-        "--corpus", "spec", multiple=True, shell_complete=files, help="Files, folders, globs; or hf:NAME, tfds:NAME, embedded."
+        "--corpus",
+        "spec",
+        multiple=True,
+        shell_complete=files,
+        help="Files, folders, globs; or hf:NAME, tfds:NAME, megatron:PREFIX.",
     ),
     click.option("--text_key", help="The field, column or feature of the text.  [default: text]"),
     click.option("--id_key", help="The field, column or feature of the document's id, for --validation.  [default: the text]"),
@@ -51,6 +62,12 @@ _SOURCE = [
     ),
     click.option("--corpus_format", "format", help="text, jsonl, parquet, arrow or tfrecord.  [default: by the files' names]"),
     click.option("--documents", help="What a document is in text files: a line, a paragraph or a file. They need this option."),
+    click.option(
+        "--eod",
+        type=eod,
+        metavar="ID|keep",
+        help="Of megatron: files, the token to take off each document.  [default: EOS if all have it]",
+    ),
 ]
 _REGISTER = [
     click.option(
@@ -90,7 +107,7 @@ def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(spec, **options) -> None:
         source = {"spec": list(spec) if len(spec) > 1 else spec[0]} if spec else {}
-        command(source=source | _given(options, "text_key", "id_key", "validation", "format", "documents"), **options)
+        command(source=source | _given(options, "text_key", "id_key", "validation", "format", "documents", "eod"), **options)
 
     return _with(_SOURCE, wrapped)
 

@@ -47,6 +47,7 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.sources.files import parallel_map
+from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import shard_records, split_groups, stamps
 from ul2_tasks.store.index import dtype_of
@@ -237,6 +238,8 @@ def _corpus_task(corpus: str) -> CorpusTask:
     corpora = {name: task for name, task in tasks.items() if isinstance(task, CorpusTask)}
     if corpus not in corpora:
         raise ValueError(f"there is no corpus {corpus!r}, only {[*corpora]}; name one, or the module that registers it")
+    if isinstance(corpora[corpus].source, MegatronSource):
+        raise ValueError(f"{corpus!r} is tokens already, which are read where they lie: there is nothing to cache")
     return corpora[corpus]
 
 

@@ -25,12 +25,12 @@ from absl import logging
 
 from ul2_tasks.corpus import tfrecords
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.store_documents import read_store
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.jobs import manifest as jobs_manifest
 from ul2_tasks.jobs.manifest import faults, load, missing_or_resized, names_in, place, size, total
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.sources.files import parallel_map
+from ul2_tasks.store.documents import read_store
 from ul2_tasks.store.read import Store
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.special_ids import Mode
@@ -51,7 +51,7 @@ def read(
     seed: int | None,
     shard_info: seqio.ShardInfo | None,
 ) -> tf.data.Dataset:
-    """Reads the documents of a cached corpus, 128 at a time; see `store_documents.read_store` and `tfrecords.read_files`.
+    """Reads the documents of a cached corpus, 128 at a time; see `documents.read_store` and `tfrecords.read_files`.
 
     Args:
         cache_dir: the folder of the cache.

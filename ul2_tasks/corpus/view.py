@@ -14,8 +14,10 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration, settings
 from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
 from ul2_tasks.corpus.tfrecords import DOCUMENTS_PER_BATCH
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
+from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.vocabulary.special_ids import text_vocabulary
+from ul2_tasks.store.documents import read_store
+from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
 
 class CorpusTask(seqio.Task):
@@ -51,7 +53,9 @@ class CorpusTask(seqio.Task):
         Returns:
             See `tokenization.tokenize_batches`.
         """
-        source = self.source
+        source, vocabulary = self.source, self.output_features["targets"].vocabulary
+        if isinstance(source, MegatronSource):
+            return _read_tokens(self, split, shuffle, seed, shard_info)
         if isinstance(source, MemoryDataSource):
             records = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
         else:
@@ -62,7 +66,17 @@ class CorpusTask(seqio.Task):
                 records = records.shard(shard_info.num_shards, shard_info.index)
             if shuffle and self.shuffle_buffer_size:
                 records = records.shuffle(self.shuffle_buffer_size, seed=seed)
-        return tokenize_batches(records, self.output_features["targets"].vocabulary, self.configuration, source)
+        return tokenize_batches(records, vocabulary, self.configuration, source)
+
+    def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`.
+
+        Raises:
+            ValueError: the corpus is of tokens, which only its denoisers read.
+        """
+        if isinstance(self.source, MegatronSource):
+            raise ValueError(f"{self.name!r} has tokens, no records; read one of its denoisers, or its mixture")
+        return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
         """What `get_dataset(use_cached=True)` reads. SeqIO's own reads TFRecords alone."""
@@ -114,7 +128,10 @@ class CorpusView(seqio.DataSource):
         return CorpusView(self._corpus, self._salt, use_cached=True)
 
     def cache_identity(self, split: str) -> str:
-        """See `cache.identity`."""
+        """What the tokens of a split are read from; see `cache.identity`."""
+        if isinstance(self._corpus.source, MegatronSource):
+            store = self._corpus.source.store(split)
+            return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
         return cache.identity(self._cache_dir(), split)
 
     def _cache_dir(self) -> str:
@@ -145,7 +162,7 @@ class CorpusView(seqio.DataSource):
                 directories, which are named; it is that of another corpus or vocabulary; or it is not whole.
         """
         seed = salted(seed, self._salt)
-        if not self._use_cached:
+        if not self._use_cached or isinstance(self._corpus.source, MegatronSource):
             if self._corpus.source.num_input_examples(split) == 0:
                 raise ValueError(
                     f"{self._corpus.name!r} has no document in split {split!r}; name another, or change how it is split"
@@ -160,6 +177,20 @@ class CorpusView(seqio.DataSource):
             seed=seed,
             shard_info=shard_info,
         )
+
+
+def _read_tokens(
+    corpus: CorpusTask, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None
+) -> tf.data.Dataset:
+    """The documents of a corpus that is tokenized already; see `documents.read_store`."""
+    vocabulary = corpus.output_features["targets"].vocabulary
+    shift = id_shift(vocabulary)
+    eos = None if vocabulary.eos_id is None else vocabulary.eos_id - shift
+    store = corpus.source.documents(split, vocabulary.vocab_size - shift, eos)
+    hosts = shard_info.num_shards if shard_info else 1
+    if store.documents < hosts:
+        raise ValueError(f"{corpus.name!r} has {store.documents} documents in split {split!r}, too few for {hosts} hosts")
+    return read_store(store, shift, shuffle, seed, shard_info)
 
 
 class _CachedDocuments(seqio.DataSource):

@@ -14,6 +14,7 @@ import seqio
 
 from ul2_tasks.sources.file_source import Files, FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
+from ul2_tasks.sources.megatron import PREFIX, MegatronSource
 from ul2_tasks.sources.memory import embedded_corpus
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.sources.splits import HashSplit
@@ -28,6 +29,7 @@ def open_source(
     validation: float | None = None,
     format: str | None = None,
     documents: str | None = None,
+    eod: int | str | None = None,
 ) -> seqio.DataSource:
     """A source of documents, for the argument `source` of `register`. Opens no file.
 
@@ -40,6 +42,7 @@ def open_source(
                 compressed (.gz .bz2 .xz .zst) or not. They are the split `train`. A dictionary gives the files of each split.
             "hf:NAME", "hf:NAME:CONFIG" or "hf:FOLDER": a dataset of Hugging Face's `datasets`, streamed.
             "tfds:NAME": a dataset of TensorFlow Datasets, such as "tfds:c4/en:3.1.0".
+            "megatron:PREFIX": tokens, in PREFIX.bin and PREFIX.idx; a glob of such, a list, or a dictionary by split.
             "embedded": the corpus that is in every Python.
             any `seqio.DataSource`.
         text_key: the field, column or feature that holds the text.
@@ -50,6 +53,7 @@ def open_source(
         format: of files, "text", "jsonl", "parquet", "arrow" or "tfrecord"; by default the one that their names end with.
         documents: what a document is in text files: a "line", a "file", or a "paragraph", which ends at blank lines. Text files
             must have it, and others cannot.
+        eod: of "megatron:", the token that ends each document and is taken off; see `MegatronSource`.
 
     Raises:
         ValueError: an argument has another value, is missing, or means nothing for this source; `validation` is given, but the
@@ -57,6 +61,18 @@ def open_source(
     """
     if id_key is not None and validation is None:
         raise ValueError(f"id_key is {id_key!r}, and goes with validation alone, which is not given; give it, or leave out id_key")
+    if (prefixes := _megatron_prefixes(spec)) is not None:
+        others = {
+            "validation": (validation, None),
+            "format": (format, None),
+            "documents": (documents, None),
+            "text_key": (text_key, "text"),
+        }
+        if wrong := [f"{name} is {value!r}" for name, (value, default) in others.items() if value != default]:
+            raise ValueError(f"{', '.join(wrong)}, but the source is {spec!r}, which has tokens and its own splits; leave it out")
+        return MegatronSource(prefixes, eod)
+    if eod is not None:
+        raise ValueError(f"eod is {eod!r}, and goes with 'megatron:' alone; the source is {spec!r}; leave it out")
     source = _open(spec, text_key, id_key, format, documents)
     if validation is None:
         return source
@@ -83,6 +99,25 @@ def documents(source: seqio.DataSource, split: str, seed: int = 0) -> Iterator[s
             yield document[getattr(source, "text_key", "text")].decode()
 
 
+def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
+    """The prefixes of each split, where a specification is of "megatron:" throughout; otherwise None.
+
+    Raises:
+        ValueError: only some of it is.
+    """
+    by_split = spec if isinstance(spec, Mapping) else {"train": spec}
+    names = {split: [each] if isinstance(each, str) else each for split, each in by_split.items()}
+    flat = [name for each in names.values() if isinstance(each, Sequence) for name in each if isinstance(name, str)]
+    is_megatron = [name.startswith(PREFIX) for name in flat]
+    if not any(is_megatron):
+        return None
+    if not all(is_megatron) or not all(isinstance(each, Sequence) for each in names.values()):
+        raise ValueError(
+            f"the source is {spec!r}: 'megatron:' stands before some of it; register text and tokens apart, and mix them"
+        )
+    return {split: [name.removeprefix(PREFIX) for name in each] for split, each in names.items()}
+
+
 def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None) -> seqio.DataSource:
     kind, _, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     if isinstance(spec, seqio.DataSource) or spec == "embedded" or kind in ("tfds", "hf"):
@@ -105,5 +140,5 @@ def _open(spec, text_key: str, id_key: str | None, format: str | None, documents
         return FileSource(split_to_files, text_key=text_key, id_key=id_key, format=format, documents=documents)
     raise ValueError(
         f"the source is {spec!r}, expected files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split),"
-        " 'hf:NAME', 'tfds:NAME', 'embedded', or a seqio.DataSource"
+        " 'hf:NAME', 'tfds:NAME', 'megatron:PREFIX', 'embedded', or a seqio.DataSource"
     )

@@ -6,11 +6,10 @@ import os
 import threading
 from typing import Protocol
 
+import fsspec
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-
-from ul2_tasks.sources.files import open_file
 
 
 class Array(Protocol):
@@ -23,7 +22,12 @@ class Array(Protocol):
 
 def size(path: str) -> int:
     """The size of a file, in bytes."""
-    return tf.io.gfile.stat(path).length if "://" in path else os.stat(path).st_size
+    if "://" not in path:
+        return os.stat(path).st_size
+    if _by_tensorflow(path):
+        return tf.io.gfile.stat(path).length
+    file_system, name = fsspec.core.url_to_fs(path)
+    return file_system.size(name)
 
 
 def read_array(path: str, dtype: npt.DTypeLike, start: int, count: int) -> np.ndarray:
@@ -33,7 +37,7 @@ def read_array(path: str, dtype: npt.DTypeLike, start: int, count: int) -> np.nd
         return np.zeros([0], dtype)
     if "://" not in path:
         return np.memmap(path, dtype, "r", start, (count,)).view(np.ndarray)
-    with open_file(path) as file:
+    with _open(path) as file:
         file.seek(start)
         return np.frombuffer(_all(file, count * dtype.itemsize, path), dtype)
 
@@ -49,7 +53,7 @@ class _RemoteArray:
 
     def __init__(self, path: str, dtype: np.dtype, count: int):
         self._path, self._dtype, self._count = path, dtype, count
-        self._file = open_file(path)
+        self._file = _open(path)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -60,6 +64,14 @@ class _RemoteArray:
         with self._lock:
             self._file.seek(start * self._dtype.itemsize)
             return np.frombuffer(_all(self._file, max(0, stop - start) * self._dtype.itemsize, self._path), self._dtype)
+
+
+def _by_tensorflow(path: str) -> bool:
+    return path.partition("://")[0] in tf.io.gfile.get_registered_schemes()
+
+
+def _open(path: str):
+    return tf.io.gfile.GFile(path, "rb") if _by_tensorflow(path) else fsspec.open(path, "rb").open()
 
 
 def _all(file, count: int, path: str) -> bytes:

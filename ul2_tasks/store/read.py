@@ -24,6 +24,7 @@ class Store:
         self.prefixes = tuple(prefixes)
         self._document_ends = np.cumsum(np.asarray(documents, np.int64))
         self._token_ends = np.cumsum(np.asarray(tokens, np.int64))
+        self._end: int | None = None
         self._pairs: dict[int, tuple[Index, Array]] = {}
         self._lock = threading.Lock()
 
@@ -36,6 +37,13 @@ class Store:
         """
         indexes = [open_pair(prefix)[0] for prefix in prefixes]
         return cls(prefixes, [len(index.documents) - 1 for index in indexes], [index.tokens for index in indexes])
+
+    def without_last(self, end: int) -> Store:
+        """The same documents, each without its last token, which is always `end`; a document that has another one is refused."""
+        tokens = np.diff(self._token_ends, prepend=0) - np.diff(self._document_ends, prepend=0)
+        changed = Store(self.prefixes, np.diff(self._document_ends, prepend=0), tokens)
+        changed._end = end
+        return changed
 
     @property
     def documents(self) -> int:
@@ -62,19 +70,23 @@ class Store:
             index, values = self._pair(pair)
             first = number - (int(self._document_ends[pair - 1]) if pair else 0)
             start, stop = _token_range(index, first, first + 1)
+            if self._end is not None:
+                stop -= 1
+                if stop < start or int(values[stop : stop + 1][0]) != self._end:
+                    raise ValueError(f"document {first} of {self.prefixes[pair]} does not end with {self._end}, as others do")
             found.append(values[start:stop])
             lengths[place] = stop - start
-        return np.concatenate([np.zeros([0], np.int32), *(tokens.astype(np.int32) for tokens in found)]), lengths
+        return _as_int32(found), lengths
 
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         """The tokens [start, stop) of all documents back to back, [stop - start] int32."""
-        found = [np.zeros([0], np.int32)]
+        found = []
         for pair in range(int(np.searchsorted(self._token_ends, start, side="right")), len(self.prefixes)):
             before = int(self._token_ends[pair - 1]) if pair else 0
             if before >= stop:
                 break
-            found.append(self._pair(pair)[1][max(start - before, 0) : stop - before].astype(np.int32))
-        return np.concatenate(found)
+            found.append(self._pair(pair)[1][max(start - before, 0) : stop - before])
+        return _as_int32(found)
 
     def _pair(self, number: int) -> tuple[Index, Array]:
         pair = self._pairs.get(number)
@@ -98,6 +110,14 @@ def open_pair(prefix: str) -> tuple[Index, Array]:
             " not belong together; write or copy both again"
         )
     return index, open_array(f"{prefix}.bin", index.dtype.newbyteorder("<"))
+
+
+def _as_int32(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The parts back to back. Raises a ValueError where a wider dtype holds what is no id."""
+    tokens = np.concatenate([np.zeros([0], np.int32), *parts])
+    if tokens.dtype.itemsize > 4 and len(tokens) and not (tokens.min() >= 0 and tokens.max() < 1 << 31):
+        raise ValueError(f"there are tokens from {tokens.min()} to {tokens.max()}, expected ids, from 0 to 2**31 - 1")
+    return tokens.astype(np.int32, copy=False)
 
 
 def _token_range(index: Index, first: int, end: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import seqio
+import tensorflow as tf
 
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 
@@ -40,7 +41,7 @@ def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[
     (array([100, 101, 102], dtype=int32), array([2, 0, 1]))
     """
     if not has_batches(vocabulary):
-        found = [np.asarray(vocabulary.encode_tf(text), np.int32) for text in texts]
+        found = [np.asarray(vocabulary.encode_tf(tf.constant(text)), np.int32) for text in texts]
     elif isinstance(vocabulary, HuggingFaceVocabulary):
         found = vocabulary.encode_batch(texts)
     elif isinstance(vocabulary, seqio.SentencePieceVocabulary):

@@ -1,0 +1,163 @@
+"""Corpora that are tokenized already: read in place, checked against the vocabulary, EOD taken off."""
+
+import numpy as np
+import pytest
+import seqio
+from support import byte_vocabulary, restore, special_for
+
+from ul2_tasks import T5GEMMA2, mix, open_source, register
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.statistics.first_documents import first_documents
+from ul2_tasks.store.write import PairWriter
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 64, "targets": 64}
+TEXTS = [f"the document of number {number}, in letters" for number in range(40)]
+R1 = [denoiser for denoiser in T5GEMMA2 if denoiser.name == "r1"]
+
+
+def write(folder, texts=TEXTS, end=(1,), pairs=3, dtype="uint16"):
+    for pair in range(pairs):
+        with PairWriter(f"{folder}/part_{pair}.bin", f"{folder}/part_{pair}.idx", np.dtype(dtype)) as written:
+            for text in texts[pair::pairs]:
+                ids = [*BYTES.encode(text), *end]
+                written.add(np.array(ids), np.array([len(ids)]))
+    return f"megatron:{folder}/part_*"
+
+
+def documents(name, **arguments) -> list[str]:
+    """The texts that a denoiser reads."""
+    task = seqio.TaskRegistry.get(f"{name}_r1")
+    batches = task.source.get_dataset("train", **{"shuffle": False, "seed": 1, **arguments})
+    return [BYTES.decode(ids) for batch in batches for ids in batch["targets"].to_list()]
+
+
+def registered(name, source, **arguments):
+    register(name, source, BYTES, R1, modes=MODES, **arguments)
+    return name
+
+
+@pytest.mark.parametrize("spec", ["a glob", "a list", "one prefix", "by split"])
+def test_prefixes_are_given_as_files_are(tmp_path, spec):
+    glob = write(tmp_path)
+    prefix = f"megatron:{tmp_path}/part"
+    specs = {
+        "a glob": glob,
+        "a list": [f"{prefix}_{pair}" for pair in range(3)],
+        "one prefix": f"{prefix}_0",
+        "by split": {"train": glob, "validation": f"{prefix}_0.idx"},
+    }
+    source = open_source(specs[spec])
+    expected = TEXTS[::3] if spec == "one prefix" else TEXTS
+    assert sorted(documents(registered(f"megatron_{spec.replace(' ', '_')}", source))) == sorted(expected)
+    if spec == "by split":
+        assert sorted(source.splits) == ["train", "validation"]
+        assert source.num_input_examples("validation") == len(TEXTS[::3])
+
+
+def test_examples_are_lossless_with_the_cache_and_without(tmp_path):
+    mixture = register("megatron_all", write(tmp_path), BYTES, modes=MODES, merge_examples=False)
+    special = {task.denoiser.name: special_for(task.denoiser, BYTES, MODES) for task in seqio.get_mixture_or_task(mixture).tasks}
+    for use_cached in (False, True):
+        for task in seqio.get_mixture_or_task(mixture).tasks:
+            dataset = task.get_dataset(LENGTHS, "train", use_cached=use_cached, shuffle=True, seed=2)
+            found = [restore(example, task.denoiser, special[task.denoiser.name]) for example in dataset.as_numpy_iterator()]
+            assert sorted(map(BYTES.decode, found)) == sorted(TEXTS)
+
+
+def test_a_shuffled_pass_has_each_document_once_and_each_pass_another_order(tmp_path):
+    name = registered("megatron_passes", write(tmp_path))
+    task = seqio.TaskRegistry.get(f"{name}_r1")
+    batches = task.source.get_dataset("train", shuffle=True, seed=3).repeat(2)
+    texts = [BYTES.decode(ids) for batch in batches for ids in batch["targets"].to_list()]
+    assert sorted(texts[:40]) == sorted(texts[40:]) == sorted(TEXTS)
+    assert texts[:40] != texts[40:]
+    assert documents(name, shuffle=True, seed=3) == texts[:40] != documents(name, shuffle=True, seed=4)
+
+
+@pytest.mark.parametrize("hosts", [2, 7])
+def test_hosts_share_out_the_documents(tmp_path, hosts):
+    name = registered(f"megatron_{hosts}_hosts", write(tmp_path))
+    shares = [documents(name, shuffle=True, seed=1, shard_info=seqio.ShardInfo(host, hosts)) for host in range(hosts)]
+    assert sorted(text for share in shares for text in share) == sorted(TEXTS)
+    with pytest.raises(ValueError, match="has 40 documents in split 'train', too few for 41 hosts"):
+        documents(name, shard_info=seqio.ShardInfo(0, 41))
+
+
+ENDS = {
+    "eos by default": ((1,), None, ""),
+    "no eod": ((), None, ""),
+    "another id": ((36, 37), None, '!"'),
+    "given": ((37,), 37, ""),
+    "kept": ((37,), "keep", '"'),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_end_of_documents_is_taken_off_or_kept(tmp_path, name):
+    end, eod, left = ENDS[name]
+    source = open_source(write(tmp_path, end=end), eod=eod)
+    assert documents(registered(f"megatron_end_{name.replace(' ', '_')}", source))[0] == TEXTS[0] + left
+
+
+def test_a_wrong_eod_and_one_that_is_missing_later_are_said(tmp_path):
+    with pytest.raises(ValueError, match=r"eod is 99, but a document of MegatronSource\(.*, eod=99\) ends with 1; give the id"):
+        documents(registered("megatron_wrong_eod", open_source(write(tmp_path), eod=99)))
+    many = [str(number) for number in range(1000)]
+    with PairWriter(f"{tmp_path}/b.bin", f"{tmp_path}/b.idx", np.dtype(np.uint16)) as written:
+        for number, text in enumerate(many):
+            ids = [*BYTES.encode(text), *([] if number == 503 else [1])]
+            written.add(np.array(ids), np.array([len(ids)]))
+    with pytest.raises(Exception, match=r"document 503 of .*/b does not end with 1, as others do"):
+        documents(registered("megatron_late_eod", f"megatron:{tmp_path}/b"))
+
+
+def test_another_vocabulary_is_told_by_an_id_that_it_lacks(tmp_path):
+    with PairWriter(f"{tmp_path}/a.bin", f"{tmp_path}/a.idx", np.dtype(np.int32)) as written:
+        written.add(np.array([5, 400]), np.array([2]))
+    with pytest.raises(
+        ValueError, match=r"has the id 400, but the vocabulary has the tokenizer's own ids 0 to \d+: it was made with another"
+    ):
+        documents(registered("megatron_vocabulary", f"megatron:{tmp_path}/a"))
+
+
+def test_a_special_id_in_the_text_is_refused(tmp_path):
+    sentinel = special_for(R1[0], BYTES, MODES).sentinels[0]
+    task = seqio.get_mixture_or_task(register("megatron_special", write(tmp_path, end=(sentinel,)), BYTES, R1, modes=MODES)).tasks[
+        0
+    ]
+    with pytest.raises(Exception, match="sentinel"):
+        list(task.get_dataset(LENGTHS, "train", seed=1))
+
+
+WRONG = {
+    "no such file": (lambda folder: f"megatron:{folder}/nothing_*", {}, r"no file matches"),
+    "mixed with text": (lambda folder: {"train": f"megatron:{folder}/part_0", "validation": "a.jsonl"}, {}, "before some of it"),
+    "validation": (lambda folder: f"megatron:{folder}/part_0", {"validation": 0.1}, r"validation is 0\.1, but the source is"),
+    "text_key": (lambda folder: f"megatron:{folder}/part_0", {"text_key": "body"}, r"text_key is 'body', but the source is"),
+    "eod of text": (lambda folder: "embedded", {"eod": 1}, r"eod is 1, and goes with 'megatron:' alone"),
+    "eod of a kind": (lambda folder: f"megatron:{folder}/part_0", {"eod": "last"}, r"eod is 'last', expected an id"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_means_nothing_is_refused(tmp_path, name):
+    write(tmp_path)
+    spec, arguments, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        documents(registered(f"megatron_wrong_{name.replace(' ', '_')}", open_source(spec(tmp_path), **arguments)))
+
+
+def test_it_is_mixed_described_and_has_nothing_to_cache(tmp_path):
+    name = registered("megatron_side", write(tmp_path))
+    register("megatron_text_side", open_source("embedded"), BYTES, R1, modes=MODES)
+    both = mix("megatron_both", {f"{name}_mix": 1, "megatron_text_side_mix": 1})
+    examples = list(seqio.get_mixture_or_task(both).get_dataset(LENGTHS, "train", seed=1, num_epochs=None).take(20))
+    assert len(examples) == 20
+    corpus = seqio.TaskRegistry.get(f"{name}_corpus")
+    described = first_documents(corpus, "train")
+    assert (described.is_all, len(described.lengths), described.come_back) == (True, 40, 40)
+    with pytest.raises(ValueError, match="is tokens already, which are read where they lie: there is nothing to cache"):
+        build(corpus.name, str(tmp_path / "cache"))
+    with pytest.raises(ValueError, match="has tokens, no records; read one of its denoisers, or its mixture"):
+        corpus.get_dataset(LENGTHS, "train")

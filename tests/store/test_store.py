@@ -1,0 +1,175 @@
+"""Pairs of `.bin` and `.idx` files: Megatron's format byte for byte, written, read and refused."""
+
+import pathlib
+import struct
+
+import fsspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ul2_tasks.store.index import DTYPES, dtype_of, read_index, serialize
+from ul2_tasks.store.read import Store, open_pair
+from ul2_tasks.store.write import PairWriter
+
+DOCUMENTS = [[5, 6, 7], [8, 9], [10]]
+
+
+def write(prefix, documents=DOCUMENTS, dtype="uint16"):
+    with PairWriter(f"{prefix}.bin", f"{prefix}.idx", np.dtype(dtype)) as pair:
+        for document in documents:
+            pair.add(np.array(document, np.int32), np.array([len(document)]))
+    return pair
+
+
+def read(store: Store, numbers) -> list[list[int]]:
+    tokens, lengths = store.read_documents(np.array(numbers, np.int64))
+    return [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
+
+
+def test_golden_bytes(tmp_path):
+    """Three documents, as the table in `index` has them."""
+    entries = write(tmp_path / "a").entries
+    assert (tmp_path / "a.bin").read_bytes() == struct.pack("<6H", 5, 6, 7, 8, 9, 10)
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 3, 4) + struct.pack("<3i", 3, 2, 1)
+    index += struct.pack("<3q", 0, 6, 10) + struct.pack("<4q", 0, 1, 2, 3)
+    assert (tmp_path / "a.idx").read_bytes() == index
+    assert [entry["bytes"] for entry in entries] == [12, len(index)]
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32"])
+def test_megatrons_builder_writes_the_same_bytes_and_its_reader_the_same_documents(tmp_path, dtype):
+    indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="needs megatron-core and torch")
+    import torch
+
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(0, 60000, rng.integers(1, 300)).tolist() for _ in range(200)]
+    write(tmp_path / "ours", documents, dtype)
+    builder = indexed_dataset.IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=np.dtype(dtype).type)
+    for document in documents:
+        builder.add_document(torch.tensor(document), [len(document)])
+    builder.finalize(str(tmp_path / "theirs.idx"))
+    for suffix in ("bin", "idx"):
+        assert (tmp_path / f"ours.{suffix}").read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
+    theirs = indexed_dataset.IndexedDataset(str(tmp_path / "ours"))
+    assert [theirs[number].tolist() for number in range(len(theirs))] == documents
+    assert read(Store.open([str(tmp_path / "theirs")]), range(200)) == documents
+
+
+@given(st.lists(st.lists(st.integers(0, 65499), max_size=20), min_size=1, max_size=20), st.integers(1, 4), st.data())
+def test_what_is_written_is_read_in_any_order_and_as_one_stream(tmp_path_factory, documents, pairs, data):
+    folder = tmp_path_factory.mktemp("pairs")
+    shares = [documents[pair::pairs] for pair in range(pairs)]
+    for pair, share in enumerate(shares):
+        write(folder / f"{pair}", share)
+    store = Store.open([str(folder / f"{pair}") for pair, share in enumerate(shares) if share])
+    in_order = [document for share in shares for document in share]
+    assert (store.documents, store.tokens) == (len(documents), sum(map(len, documents)))
+    numbers = data.draw(st.permutations(range(len(documents))))
+    assert read(store, numbers) == [in_order[number] for number in numbers]
+    stream = [token for document in in_order for token in document]
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(stream))] * 2)))
+    assert store.read_tokens(start, stop).tolist() == stream[start:stop]
+
+
+def test_a_file_system_that_cannot_be_mapped_is_read_in_ranges(tmp_path):
+    write(tmp_path / "a")
+    remote = fsspec.filesystem("memory")
+    for suffix in ("bin", "idx"):
+        remote.pipe(f"/pairs/a.{suffix}", (tmp_path / f"a.{suffix}").read_bytes())
+    store = Store.open(["memory://pairs/a"])
+    assert read(store, [2, 0]) == [[10], [5, 6, 7]]
+    assert store.read_tokens(1, 5).tolist() == [6, 7, 8, 9]
+
+
+def test_uint16_below_65500_ids_else_int32():
+    """Megatron's rule, `DType.optimal_dtype`."""
+    assert [dtype_of(ids).name for ids in (1, 65499, 65500, 262144)] == ["uint16", "uint16", "int32", "int32"]
+
+
+def test_nothing_is_written_of_no_document(tmp_path):
+    assert write(tmp_path / "a", []).entries == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_id_beyond_the_dtype_is_refused_and_not_wrapped(tmp_path):
+    for id in (65536, -1):
+        with pytest.raises(ValueError, match=rf"ids from {id} to {id} do not fit uint16"):
+            write(tmp_path / "a", [[id]])
+    pair = PairWriter(str(tmp_path / "b.bin"), str(tmp_path / "b.idx"), np.dtype(np.int32))
+    with pytest.raises(ValueError, match=r"a document has 2147483648 tokens, more than 2147483647"):
+        pair.add(np.zeros([0], np.int32), np.array([1 << 31]))
+
+
+def spoil_bin(prefix: pathlib.Path) -> None:
+    path = prefix.with_suffix(".bin")
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def index_of_another(prefix: pathlib.Path) -> None:
+    prefix.with_suffix(".idx").write_bytes(serialize(np.array([1, 1]), np.dtype(np.uint16)))
+
+
+def modes(prefix: pathlib.Path) -> None:
+    path = prefix.with_suffix(".idx")
+    path.write_bytes(path.read_bytes() + bytes(3))
+
+
+def code(value: int):
+    def change(prefix: pathlib.Path) -> None:
+        path = prefix.with_suffix(".idx")
+        content = bytearray(path.read_bytes())
+        content[17] = value
+        path.write_bytes(content)
+
+    return change
+
+
+WRONG = {
+    "a .bin cut": (spoil_bin, r"a\.bin has 11 bytes, but its index, .*a\.idx, is of one with 12: it is truncated, or they do not"),
+    "an .idx of another .bin": (index_of_another, r"a\.bin has 12 bytes, but its index, .* is of one with 4"),
+    "multi-modal": (modes, r"a\.idx has a mode for each sequence, so it is of multi-modal data; expected text alone"),
+    "floats": (code(7), r"a\.idx is of values of type float32 \(code 7\), expected tokens, which are integers"),
+    "an unknown dtype": (code(9), r"a\.idx is of values of type unknown \(code 9\)"),
+    "no index": (lambda prefix: prefix.with_suffix(".idx").write_bytes(b"x" * 100), r"a\.idx is no index of Megatron's"),
+    "an empty index": (lambda prefix: prefix.with_suffix(".idx").write_bytes(b""), r"a\.idx is no index of Megatron's"),
+    "an .idx cut": (
+        lambda prefix: prefix.with_suffix(".idx").write_bytes(prefix.with_suffix(".idx").read_bytes()[:-8]),
+        r"a\.idx is truncated: 94 bytes, by its header 102",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_no_pair_is_refused_and_said(tmp_path, wrong):
+    write(tmp_path / "a")
+    change, message = WRONG[wrong]
+    change(tmp_path / "a")
+    with pytest.raises(ValueError, match=message):
+        open_pair(str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 8])
+def test_every_dtype_of_integers_is_read(tmp_path, code):
+    dtype = np.dtype(DTYPES[code])
+    np.array([5, 6, 7], dtype).tofile(tmp_path / "a.bin")
+    (tmp_path / "a.idx").write_bytes(serialize(np.array([2, 1]), dtype))
+    assert read(Store.open([str(tmp_path / "a")]), [1, 0]) == [[7], [5, 6]]
+
+
+def test_what_no_id_can_be_is_refused_and_not_wrapped(tmp_path):
+    np.array([1 << 31], np.int64).tofile(tmp_path / "a.bin")
+    (tmp_path / "a.idx").write_bytes(serialize(np.array([1]), np.dtype(np.int64)))
+    with pytest.raises(ValueError, match="there are tokens from 2147483648 to 2147483648, expected ids"):
+        Store.open([str(tmp_path / "a")]).read_documents(np.array([0]))
+
+
+def test_a_document_of_several_sequences_is_one(tmp_path):
+    """As `IndexedDatasetBuilder.add_item` twice before `end_document` leaves it."""
+    np.arange(6, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    content = bytearray(serialize(np.array([2, 1, 3]), np.dtype(np.uint16)))
+    content[26:34] = struct.pack("<Q", 3)
+    (tmp_path / "a.idx").write_bytes(bytes(content[:-32]) + struct.pack("<3q", 0, 2, 3))
+    assert len(read_index(str(tmp_path / "a.idx")).documents) == 3
+    assert read(Store.open([str(tmp_path / "a")]), [0, 1]) == [[0, 1, 2], [3, 4, 5]]

@@ -1,0 +1,108 @@
+"""`MegatronSource`: a corpus that is tokenized already, in pairs of `.bin` and `.idx` files as Megatron-LM writes them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import seqio
+
+from ul2_tasks.sources.files import list_files
+from ul2_tasks.store.read import Store
+
+PREFIX = "megatron:"
+KEEP = "keep"
+_LOOKED_AT = 256  # documents, to see how they end
+
+
+class MegatronSource(seqio.DataSource):
+    """Documents of tokens, which are read in place, as a token store is.
+
+    The tokens are the tokenizer's own ids; a corpus of them is registered with the vocabulary that they were made with. Where
+    every document ends with EOD, as after `preprocess_data.py --append-eod`, it is taken off, because a denoiser's examples have
+    EOS where they end.
+    """
+
+    def __init__(self, split_to_prefixes: Mapping[str, str | Sequence[str]], eod: int | str | None = None):
+        """
+        Args:
+            split_to_prefixes: for each split the common beginning of the two names, PREFIX.bin and PREFIX.idx; or a glob of
+                such, or a list of these.
+            eod: the token that ends each document and is taken off, one of the tokenizer's own ids; "keep" to take nothing off;
+                by default the vocabulary's EOS, if all documents end with it.
+        """
+        if not (eod is None or eod == KEEP or (isinstance(eod, int) and not isinstance(eod, bool))):
+            raise ValueError(f"eod is {eod!r}, expected an id of the tokenizer, 'keep', or None for the vocabulary's EOS")
+        super().__init__(splits=tuple(split_to_prefixes), performs_internal_shuffling=True)
+        self._prefixes = {
+            split: [prefixes] if isinstance(prefixes, str | os.PathLike) else list(prefixes)
+            for split, prefixes in split_to_prefixes.items()
+        }
+        self._eod = eod
+
+    def __repr__(self) -> str:
+        eod = "" if self._eod is None else f", eod={self._eod!r}"
+        return f"MegatronSource({self._prefixes}{eod})"
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return True
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return self.store(split).prefixes
+
+    def num_input_examples(self, split: str) -> int:
+        return self.store(split).documents
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    def store(self, split: str) -> Store:
+        """The documents of a split, EOD included.
+
+        Raises:
+            ValueError: there is no such split, no such file, or a pair that cannot be read; see `store.read.open_pair`.
+        """
+        if split not in self.splits:
+            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
+        given = (str(prefix).removesuffix(".bin").removesuffix(".idx") for prefix in self._prefixes[split])
+        paths = list_files([f"{prefix}.idx" for prefix in given])
+        return Store.open([path.removesuffix(".idx") for path in paths])
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019
+    def documents(self, split: str, ids: int, eos: int | None) -> Store:
+        """The documents of a split without EOD, once they are checked against a vocabulary.
+
+        Args:
+            split: of the source.
+            ids: how many ids the tokenizer has.
+            eos: its own id of EOS; None if it has none.
+
+        Raises:
+            ValueError: among some hundred documents, spread over the split, there is an id that the vocabulary does not have, or
+                one does not end with the `eod` that was given; or the documents are empty.
+        """
+        store = self.store(split)
+        numbers = np.unique(np.linspace(0, store.documents - 1, min(store.documents, _LOOKED_AT)).astype(np.int64))
+        tokens, lengths = store.read_documents(numbers)
+        if not len(tokens):
+            raise ValueError(f"{self!r} has no token in split {split!r}")
+        if (highest := int(tokens.max())) >= ids or tokens.min() < 0:
+            raise ValueError(
+                f"{self!r} has the id {highest}, but the vocabulary has the tokenizer's own ids 0 to {ids - 1}: it was made with"
+                " another vocabulary; register it with that one"
+            )
+        if self._eod == KEEP:
+            return store
+        last = tokens[np.cumsum(lengths)[lengths > 0] - 1]
+        eod = eos if self._eod is None else self._eod
+        if eod is None or not (last == eod).all():
+            if self._eod is None:
+                return store
+            wrong = int(last[last != eod][0])
+            raise ValueError(f"eod is {eod}, but a document of {self!r} ends with {wrong}; give the id that ends them, or 'keep'")
+        return store.without_last(int(eod))
+
+    def get_dataset(self, split: str = "train", shuffle: bool = True, seed=None, shard_info=None, **unused_kwargs):
+        """Raises a ValueError: there is no text."""
+        raise ValueError(f"{self!r} has tokens and no text; register it, and read the corpus's task")
