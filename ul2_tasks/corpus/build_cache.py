@@ -19,9 +19,8 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import seqio
 import tensorflow as tf
 from rich.console import Console
@@ -29,10 +28,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.tfrecords import COUNTED
-from ul2_tasks.corpus.tokenization import check_texts
-from ul2_tasks.corpus.view import CorpusTask, corpus_settings, text_tokenizer
+from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
+from ul2_tasks.corpus.view import CorpusTask, corpus_settings
 from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, total, write_atomically
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -47,15 +45,11 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.sources.files import parallel_map
-from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import shard_records, split_groups, stamps
-from ul2_tasks.store.index import dtype_of
 from ul2_tasks.store.write import PairWriter
-from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import id_shift
 
-_RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 _RECORDS = "parts"  # earlier versions used this name, too
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
@@ -158,44 +152,29 @@ def _write_shard(
 
 def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     """Writes the pairs of a shard; returns what the manifest says of them."""
-    task = seqio.TaskRegistry.get(shard.corpus)
-    vocabulary, tokenizer = task.output_features["targets"].vocabulary, text_tokenizer(task)
-    described, on_error = describe_source(task.source), task.configuration.on_error
+    corpus = seqio.TaskRegistry.get(shard.corpus)
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
-    with temporary_files(shard) as paths, contextlib.ExitStack() as pairs:
-        dtype, paths_of = (
-            dtype_of(vocabulary.vocab_size - id_shift(vocabulary)),
-            dict(zip(shard.splits, zip(paths[::2], paths[1::2]))),
-        )
-        writers = {split: pairs.enter_context(PairWriter(*paths_of[split], dtype)) for split in shard.splits}
-        for records in _in_lists(_taken(_read(task, shard), shard.splits, shard.max_documents)):
-            texts, problems = [record.text for _, record in records], [record.problem.encode() for _, record in records]
-            are_whole = check_texts(described, on_error, texts, problems)
-            tokens, lengths = encode_batch(tokenizer, [text if whole else b"" for text, whole in zip(texts, are_whole)])
-            tokens -= np.int32(id_shift(vocabulary))
-            of_split, ends = np.array([split for split, _ in records]), np.cumsum(lengths)
-            for split, writer in writers.items():
-                own = of_split == split
-                if not own.all():
-                    kept = [tokens[ends[number] - lengths[number] : ends[number]] for number in np.flatnonzero(own)]
-                    writer.add(np.concatenate([tokens[:0], *kept]), lengths[own & (lengths > 0)])
-                else:
-                    writer.add(tokens, lengths[lengths > 0])
-                counts[split]["empty"] += int((own & are_whole & (lengths == 0)).sum())
-                counts[split]["skipped"] += int((own & ~are_whole).sum())
-            advance(len(records))
-        pairs.close()
-        return {
-            "splits": {
-                split: {**counts[split], "documents": writer.documents, "tokens": writer.tokens}
-                for split, writer in writers.items()
-            },
-            "files": [
-                {"file": f"{shard.pair(split)}.{suffix}", **entry}
-                for split, writer in writers.items()
-                for suffix, entry in zip(("bin", "idx"), writer.entries)
-            ],
-        }
+    with temporary_files(shard) as paths:
+        with contextlib.ExitStack() as pairs:
+            writers = {
+                split: pairs.enter_context(PairWriter(bin_path, idx_path, stored_dtype(corpus)))
+                for split, bin_path, idx_path in zip(shard.splits, paths[::2], paths[1::2])
+            }
+            for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
+                for split, writer in writers.items():
+                    writer.add(*batch.of(split))
+                    own = batch.splits == split
+                    counts[split]["empty"] += int((own & batch.are_whole & (batch.lengths == 0)).sum())
+                    counts[split]["skipped"] += int((own & ~batch.are_whole).sum())
+                advance(len(batch.lengths))
+        for split, writer in writers.items():
+            counts[split] |= {"documents": writer.documents, "tokens": writer.tokens}
+        files = [
+            {"file": f"{shard.pair(split)}.{suffix}", **entry}
+            for split, writer in writers.items()
+            for suffix, entry in zip(("bin", "idx"), writer.entries)
+        ]
+        return {"splits": counts, "files": files}
 
 
 def _read(task: CorpusTask, shard: SourceShard) -> Iterator[tuple[str, Record]]:
@@ -219,26 +198,12 @@ def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: i
             yield found
 
 
-def _in_lists(records: Iterable[tuple[str, Record]]) -> Iterator[list[tuple[str, Record]]]:
-    """Lists of at most 1,024 records, or fewer once their texts are a megabyte."""
-    waiting: list[tuple[str, Record]] = []
-    size = 0
-    for split, record in records:
-        waiting.append((split, record))
-        size += len(record.text)
-        if len(waiting) == _RECORDS_AT_A_TIME or size >= _BYTES_AT_A_TIME:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting
-
-
 def _corpus_task(corpus: str) -> CorpusTask:
     tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
     corpora = {name: task for name, task in tasks.items() if isinstance(task, CorpusTask)}
     if corpus not in corpora:
         raise ValueError(f"there is no corpus {corpus!r}, only {[*corpora]}; name one, or the module that registers it")
-    if isinstance(corpora[corpus].source, MegatronSource):
+    if corpora[corpus].is_tokens:
         raise ValueError(f"{corpus!r} is tokens already, which are read where they lie: there is nothing to cache")
     return corpora[corpus]
 
@@ -327,8 +292,7 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, object], source
         write_atomically(seqio.get_cached_info_path(cache_dir, split), json.dumps(info, indent=2))
         write_atomically(seqio.get_cached_stats_path(cache_dir, split), json.dumps(stats, indent=2))
     vocabulary = corpus.output_features["targets"].vocabulary
-    shift = id_shift(vocabulary)
-    format = {"format": cache.STORE, "dtype": dtype_of(vocabulary.vocab_size - shift).name, "id_shift": shift}
+    format = {"format": cache.STORE, "dtype": stored_dtype(corpus).name, "id_shift": id_shift(vocabulary)}
     manifest = cache.manifest_of(corpus, begun["settings"], format, splits, begun["max_documents"])
     cache.write_manifest(cache_dir, manifest)
     write_atomically(place(cache_dir, cache.COMPLETED), "")

@@ -14,7 +14,6 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration, settings
 from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
 from ul2_tasks.corpus.tfrecords import DOCUMENTS_PER_BATCH
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
-from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.documents import read_store
 from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
@@ -54,7 +53,7 @@ class CorpusTask(seqio.Task):
             See `tokenization.tokenize_batches`.
         """
         source, vocabulary = self.source, self.output_features["targets"].vocabulary
-        if isinstance(source, MegatronSource):
+        if self.is_tokens:
             return _read_tokens(self, split, shuffle, seed, shard_info)
         if isinstance(source, MemoryDataSource):
             records = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
@@ -74,7 +73,7 @@ class CorpusTask(seqio.Task):
         Raises:
             ValueError: the corpus is of tokens, which only its denoisers read.
         """
-        if isinstance(self.source, MegatronSource):
+        if self.is_tokens:
             raise ValueError(f"{self.name!r} has tokens, no records; read one of its denoisers, or its mixture")
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
@@ -129,7 +128,7 @@ class CorpusView(seqio.DataSource):
 
     def cache_identity(self, split: str) -> str:
         """What the tokens of a split are read from; see `cache.identity`."""
-        if isinstance(self._corpus.source, MegatronSource):
+        if self._corpus.is_tokens:
             store = self._corpus.source.store(split)
             return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
         return cache.identity(self._cache_dir(), split)
@@ -162,7 +161,7 @@ class CorpusView(seqio.DataSource):
                 directories, which are named; it is that of another corpus or vocabulary; or it is not whole.
         """
         seed = salted(seed, self._salt)
-        if not self._use_cached or isinstance(self._corpus.source, MegatronSource):
+        if not self._use_cached or self._corpus.is_tokens:
             if self._corpus.source.num_input_examples(split) == 0:
                 raise ValueError(
                     f"{self._corpus.name!r} has no document in split {split!r}; name another, or change how it is split"

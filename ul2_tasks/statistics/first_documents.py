@@ -11,7 +11,6 @@ import numpy as np
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.tokenization import check_texts
 from ul2_tasks.corpus.view import CorpusTask, text_tokenizer
-from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.shard_records import dataset_records
 from ul2_tasks.vocabulary.batches import encode_batch
 
@@ -88,7 +87,7 @@ def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.
     """The text and the tokens, [tokens] int32, of each document."""
     if corpus.source.num_input_examples(split) == 0:
         raise ValueError(f"{corpus.name!r} has no document in split {split!r}; name another, or change how it is split")
-    if isinstance(corpus.source, MegatronSource):
+    if corpus.is_tokens:
         vocabulary = corpus.output_features["targets"].vocabulary
         for batch in corpus.batches(split, shuffle=False, seed=None, shard_info=None):
             yield from ((vocabulary.decode(ids), np.array(ids, np.int32)) for ids in batch["targets"].to_list())

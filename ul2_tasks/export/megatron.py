@@ -1,0 +1,56 @@
+"""Writes the tokens of a corpus as a dataset of Megatron-LM's: one pair of files, PREFIX.bin and PREFIX.idx."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.corpus.token_batches import corpus_tokens, stored_dtype
+from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.jobs.manifest import absolute, place, removed_on_failure
+from ul2_tasks.store.write import PairWriter
+
+
+def write_megatron(
+    corpus: CorpusTask, output: str, split: str = "train", *, use_cached: bool = False, append_eod: bool = True
+) -> dict[str, object]:
+    """Writes CORPUS-SPLIT.bin and CORPUS-SPLIT.idx, which Megatron-LM opens as `--data-path OUTPUT/CORPUS-SPLIT`.
+
+    Ids are the tokenizer's own. Documents come in the order of the corpus, or of its cache.
+
+    Args:
+        corpus: the task `NAME_corpus` of `register`.
+        output: a folder, local or remote, that may hold others of such pairs.
+        split: of the corpus.
+        use_cached: whether the corpus's cache is read, in SeqIO's cache directories.
+        append_eod: whether the vocabulary's EOS ends each document, as `preprocess_data.py --append-eod` has it. Megatron-LM
+            finds the borders of documents by it.
+
+    Returns:
+        "prefix", "documents" and "tokens".
+
+    Raises:
+        ValueError: the files are there already; there is no such split, or no document in it; the vocabulary has no EOS.
+    """
+    vocabulary = corpus.output_features["targets"].vocabulary
+    if append_eod and vocabulary.eos_id is None:
+        raise ValueError(f"{vocabulary} has no EOS to end documents with; write them without (append_eod=False)")
+    folder = absolute(output)
+    prefix = place(folder, f"{corpus.name.removesuffix('_corpus')}-{split}")
+    paths = [f"{prefix}.bin", f"{prefix}.idx"]
+    if present := [path for path in paths if tf.io.gfile.exists(path)]:
+        raise ValueError(f"{present[0]} is there already; delete it, or name another folder")
+    tf.io.gfile.makedirs(folder)
+    with removed_on_failure(*paths), PairWriter(*paths, stored_dtype(corpus)) as pair:
+        for tokens, lengths in corpus_tokens(corpus, split, use_cached):
+            pair.add(*_ended(corpus, tokens, lengths) if append_eod else (tokens, lengths))
+        if not pair.documents:
+            raise ValueError(f"{corpus.name!r} has no document in split {split!r}, and Megatron-LM opens no empty dataset")
+    return {"prefix": prefix, "documents": pair.documents, "tokens": pair.tokens}
+
+
+def _ended(corpus: CorpusTask, tokens: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The documents, each with EOS at its end."""
+    vocabulary = corpus.output_features["targets"].vocabulary
+    eod = vocabulary.eos_id - getattr(vocabulary, "id_shift", 0)
+    return np.insert(tokens, np.cumsum(lengths), eod), lengths + 1
