@@ -44,7 +44,7 @@ class Segment:
 
 
 def segments(
-    vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
+    vocabulary: seqio.Vocabulary, ids: Iterable[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
 ) -> list[Segment]:
     """The inputs or the targets of an example, as segments that people can read.
 
@@ -63,16 +63,16 @@ def segments(
     """
     if feature not in ("inputs", "targets"):
         raise ValueError(f"feature is {feature!r}, expected 'inputs' or 'targets'")
-    ids = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
+    rest = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
     found = []
-    if feature == "inputs" and special.mode and tuple(ids[: len(special.mode)]) == special.mode:
+    if feature == "inputs" and special.mode and tuple(rest[: len(special.mode)]) == special.mode:
         found.append(Segment("mode", _mode_name(vocabulary, special), len(special.mode), None))
-        ids = ids[len(special.mode) :]
+        rest = rest[len(special.mode) :]
     number = {id: span for span, id in enumerate(special.sentinels)}
-    text_bytes = _text_bytes(vocabulary, {*ids} - {*number, special.eos, _BORDER})
+    text_bytes = _text_bytes(vocabulary, {*rest} - {*number, special.eos, _BORDER})
 
     span = None if feature == "inputs" else 0
-    for is_text, run in itertools.groupby(ids, key=text_bytes.__contains__):
+    for is_text, run in itertools.groupby(rest, key=text_bytes.__contains__):
         if is_text:
             found += _text(vocabulary, list(run), text_bytes, span)
             continue
@@ -89,10 +89,8 @@ def segments(
     return found
 
 
-def _text(
-    vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes | None], span: int | None
-) -> Iterator[Segment]:
-    for has_bytes, run in itertools.groupby(ids, key=lambda id: text_bytes[id] is not None):
+def _text(vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes], span: int | None) -> Iterator[Segment]:
+    for has_bytes, run in itertools.groupby(ids, key=lambda id: bool(text_bytes[id])):
         if has_bytes:
             yield from _characters([text_bytes[id] for id in run], span)
         else:
@@ -116,21 +114,21 @@ def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Segment]:
             yield Segment("text", text, count, span)
 
 
-def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes | None]:
-    """The bytes that each id adds to a text; None if it adds none, or if they cannot be known."""
+def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:
+    """The bytes that each id adds to a text; none if it adds none, or if they cannot be known."""
     if isinstance(vocabulary, seqio.ByteVocabulary):  # its `decode` drops bytes that make no whole character
-        return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else None for id in ids}
+        return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else b"" for id in ids}
     letter = vocabulary.encode("a")
     before = vocabulary.decode(letter)
 
-    def added(id: int) -> bytes | None:
+    def added(id: int) -> bytes:
         text = vocabulary.decode([*letter, id])
         text = text[len(before) :] if text.startswith(before) else vocabulary.decode([id])
         (name,) = piece_names(vocabulary, [id])
         if _REPLACEMENT not in text or _REPLACEMENT in name:
-            return text.encode() or None
+            return text.encode()
         spelled = (_spelled_in_hexadecimal(name), _spelled_in_letters(name))
-        return next((data for data in spelled if data and data.decode(errors="replace") == text), None)
+        return next((data for data in spelled if data and data.decode(errors="replace") == text), b"")
 
     return {id: added(id) for id in ids}
 
@@ -146,7 +144,7 @@ def _spelled_in_letters(name: str) -> bytes | None:
 
     The letter of a visible byte is the byte itself; the other bytes have letters from U+0100 on.
     """
-    return bytes(map(_LETTERS.get, name)) if _LETTERS.keys() >= {*name} else None
+    return bytes(_LETTERS[letter] for letter in name) if _LETTERS.keys() >= {*name} else None
 
 
 _VISIBLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))

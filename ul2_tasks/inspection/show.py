@@ -137,8 +137,8 @@ class Flow:
 
     def _words(self) -> Iterator[list[tuple[str, str]]]:
         """Words: lists of atoms, with their styles, between which no line should break."""
-        word = []
-        for before, segment in itertools.pairwise([None, *self.segments]):
+        word: list[tuple[str, str]] = []
+        for before, segment in zip([None, *self.segments], self.segments):
             next_span = segment.kind == "sentinel" and before is not None and before.span is not None
             for atom, style in _atoms(segment):
                 if word and (next_span or atom.isspace() or word[-1][0][-1].isspace() or re.match(_IDEOGRAPH, atom)):
