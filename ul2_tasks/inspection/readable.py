@@ -22,7 +22,7 @@ _WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Segment:
+class Stretch:
     """A part of an example's inputs or targets.
 
     Attributes:
@@ -43,12 +43,12 @@ class Segment:
     span: int | None
 
 
-def segments(
+def stretches(
     vocabulary: seqio.Vocabulary, ids: Iterable[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
-) -> list[Segment]:
-    """The inputs or the targets of an example, as segments that people can read.
+) -> list[Stretch]:
+    """The inputs or the targets of an example, as stretches that people can read.
 
-    Without the special tokens, the texts of all segments together are the text of all ids, byte for byte.
+    Without the special tokens, the texts of all stretches together are the text of all ids, byte for byte.
 
     Args:
         vocabulary: of the ids.
@@ -66,7 +66,7 @@ def segments(
     rest = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
     found = []
     if feature == "inputs" and special.mode and tuple(rest[: len(special.mode)]) == special.mode:
-        found.append(Segment("mode", _mode_name(vocabulary, special), len(special.mode), None))
+        found.append(Stretch("mode", _mode_name(vocabulary, special), len(special.mode), None))
         rest = rest[len(special.mode) :]
     number = {id: span for span, id in enumerate(special.sentinels)}
     text_bytes = _text_bytes(vocabulary, {*rest} - {*number, special.eos, _BORDER})
@@ -78,27 +78,27 @@ def segments(
             continue
         for id in run:
             if id == _BORDER:
-                found.append(Segment("border", "", 0, None))
+                found.append(Stretch("border", "", 0, None))
                 continue
             name = _name(vocabulary, id)
             if id in number:
-                found.append(Segment("sentinel", name, 1, number[id]))
+                found.append(Stretch("sentinel", name, 1, number[id]))
                 span = None if feature == "inputs" else number[id]
             else:
-                found.append(Segment("eos", name, 1, None))
+                found.append(Stretch("eos", name, 1, None))
     return found
 
 
-def _text(vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes], span: int | None) -> Iterator[Segment]:
+def _text(vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes], span: int | None) -> Iterator[Stretch]:
     for has_bytes, run in itertools.groupby(ids, key=lambda id: bool(text_bytes[id])):
         if has_bytes:
             yield from _characters([text_bytes[id] for id in run], span)
         else:
-            yield from (Segment("bytes", _name(vocabulary, id), 1, span) for id in run)
+            yield from (Stretch("bytes", _name(vocabulary, id), 1, span) for id in run)
 
 
-def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Segment]:
-    """Segments of whole characters ("text") and of other bytes ("bytes"), in turn."""
+def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Stretch]:
+    """Stretches of whole characters ("text") and of other bytes ("bytes"), in turn."""
     starts = list(itertools.accumulate(map(len, tokens), initial=0))[:-1]
     # Bytes that make no character are decoded to lone surrogates, which no UTF-8 text has.
     decoded = b"".join(tokens).decode(errors="surrogateescape")
@@ -109,9 +109,9 @@ def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Segment]:
         begin, end = end, end + len(data)
         count = sum(begin <= start < end for start in starts)
         if is_broken:
-            yield Segment("bytes", "".join(f"<0x{byte:02X}>" for byte in data), count, span)
+            yield Stretch("bytes", "".join(f"<0x{byte:02X}>" for byte in data), count, span)
         else:
-            yield Segment("text", text, count, span)
+            yield Stretch("text", text, count, span)
 
 
 def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:
