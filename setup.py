@@ -25,7 +25,7 @@ REPORT = ["jinja2>=3", "matplotlib>=3.8"]  # `ul2 report`
 CACHE = ["apache-beam[tfrecord]>=2.77"]  # seqio_cache_tasks, `ul2 cache`
 DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
 
-DEV = ["ruff>=0.9"]
+DEV = ["mypy>=2", "ruff>=0.9"]
 
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29", *DEV]  # `mkdocs build --strict`
 

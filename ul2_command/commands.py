@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_command.errors import PROBLEMS_FOUND, Group, plain
 from ul2_command.options import files, of_a_corpus, of_a_job, of_a_mixture, of_examples, with_json, with_lengths
 
 EXAMPLES, SAMPLES = 4000, 8
+_SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 SHOWN = "288,288"  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 
 with_examples = click.option(
@@ -237,7 +239,7 @@ def vocab() -> None:
 @click.option(
     "--max_characters", type=click.IntRange(1), default=100_000_000, show_default=True, help="Read about so many at most."
 )
-def train(source: dict[str, object], output: str, split: str, mode, **options) -> None:
+def train(source: dict[str, Any], output: str, split: str, mode, **options) -> None:
     """Trains a SentencePiece model on a corpus.
 
     Sentinels and modes are single ids in it, to which no text is encoded. Tokens decode to the text as it was, with line feeds,
@@ -353,7 +355,7 @@ def verify(folder: str) -> None:
 
 
 @main.command(cls=click.Command)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(list(_SHELLS)))
 def completion(shell: str) -> None:
     """Prints the script that completes commands and options in a shell.
 
@@ -362,7 +364,7 @@ def completion(shell: str) -> None:
     zsh:   eval "$(ul2 completion zsh)"            in ~/.zshrc
     fish:  ul2 completion fish | source            in ~/.config/fish/config.fish
     """
-    click.echo(get_completion_class(shell)(main, {}, "ul2", "_UL2_COMPLETE").source())
+    click.echo(_SHELLS[shell](main, {}, "ul2", "_UL2_COMPLETE").source())
 
 
 def _samples(mixture: str, sequence_length, options, count: int = SAMPLES):

@@ -107,7 +107,7 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _in_one_sentence(error: Exception) -> str:
+def _in_one_sentence(error: BaseException) -> str:
     message = " ".join(re.sub(_INNER, "", str(error), flags=re.DOTALL).split())
     if isinstance(error, _EXPECTED) or _is_of_tensorflow(error):
         return message

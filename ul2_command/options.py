@@ -129,9 +129,8 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
             )
         command(registration=Registration(name, module, source, arguments), **options)
 
-    wrapped = _with(_REGISTER, of_a_corpus(wrapped))
-    wrapped = click.option("--module", multiple=True, help="Module that registers NAME, instead of all these options.")(wrapped)
-    return click.argument("name", required=False)(wrapped)
+    module = click.option("--module", multiple=True, help="Module that registers NAME, instead of all these options.")
+    return _with([click.argument("name", required=False), module, *_REGISTER], of_a_corpus(wrapped))
 
 
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:

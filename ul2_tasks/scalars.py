@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 
+T = TypeVar("T")
 
-def is_integer(value: object, at_least: int) -> bool:
+
+def is_integer(value: object, at_least: int) -> TypeGuard[int]:
     """Whether `value` is an integer of at least `at_least`."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= at_least
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= at_least)
 
 
-def is_finite(value: object) -> bool:
+def is_finite(value: object) -> TypeGuard[float]:
     """Whether `value` is a finite number."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def as_python(value: object) -> object:
+def as_python(value: T) -> T:
     """A number of NumPy as a number of Python, which JSON can write; anything else as it is.
 
     >>> as_python(np.int64(512)), as_python(0.15)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import mistral_model
 from test_hugging_face_vocabulary import TEXTS, byte_fallback, byte_level, unigram
 
-from ul2_tasks.inspection.readable import Segment, segments
+from ul2_tasks.inspection.readable import Stretch, stretches
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens
 
@@ -41,7 +41,7 @@ def parted(ids, cuts, special: SpecialTokens) -> list[int]:
     return [*ids, special.eos]
 
 
-def restored(parts: list[Segment]) -> bytes:
+def restored(parts: list[Stretch]) -> bytes:
     """The bytes of the text, of which no part may be missing, doubled or guessed."""
     data = b""
     for part in parts:
@@ -61,7 +61,7 @@ def test_cut_anywhere_the_parts_are_the_text(data, text, vocabulary):
     cuts = data.draw(st.sets(st.integers(0, len(ids)), max_size=9))
     for feature, start in (("inputs", special.mode), ("targets", ())):
         whole = [*start, *parted(ids, cuts, special)]
-        parts = segments(vocabulary, whole, special, feature)
+        parts = stretches(vocabulary, whole, special, feature)
         decoded = vocabulary.decode(ids)
         assert restored(parts).decode() in (decoded, " " + decoded)
         assert sum(part.tokens for part in parts) == len(whole)
@@ -78,10 +78,10 @@ def test_half_a_character_is_its_bytes(vocabulary, character):
     ids = [*around, *vocabulary.encode(f"x{character}")[-2:]]
     data = character.encode()
     inputs = [*special.mode, *ids[:-1], special.sentinels[0], special.eos]
-    *_, text, half, sentinel, eos = segments(vocabulary, inputs, special, "inputs")
+    *_, text, half, sentinel, eos = stretches(vocabulary, inputs, special, "inputs")
     assert (text.kind, half.kind, sentinel.kind, eos.kind) == ("text", "bytes", "sentinel", "eos")
     targets = [special.sentinels[0], ids[-1], special.eos]
-    sentinel, other, _ = segments(vocabulary, targets, special, "targets")
+    sentinel, other, _ = stretches(vocabulary, targets, special, "targets")
     assert (sentinel.span, other.kind, other.tokens, other.span) == (0, "bytes", 1, 0)
     assert data.endswith(restored([other]))
     assert restored([half, other]) in data
@@ -95,38 +95,38 @@ def test_what_is_kept_what_is_noise_and_where_spaces_are():
     assert len(under) > 1
     inputs = [*special.mode, *encode("I can"), special.sentinels[0], *under[1:], special.sentinels[1], special.eos]
     tail = "uncommonly".removeprefix(vocabulary.decode(under[:1]))
-    assert segments(vocabulary, inputs, special, "inputs") == [
-        Segment("mode", "[R]", 1, None),
-        Segment("text", " I can", len(encode("I can")), None),
-        Segment("sentinel", "<extra_id_0>", 1, 0),
-        Segment("text", tail, len(under) - 1, None),
-        Segment("sentinel", "<extra_id_1>", 1, 1),
-        Segment("eos", "</s>", 1, None),
+    assert stretches(vocabulary, inputs, special, "inputs") == [
+        Stretch("mode", "[R]", 1, None),
+        Stretch("text", " I can", len(encode("I can")), None),
+        Stretch("sentinel", "<extra_id_0>", 1, 0),
+        Stretch("text", tail, len(under) - 1, None),
+        Stretch("sentinel", "<extra_id_1>", 1, 1),
+        Stretch("eos", "</s>", 1, None),
     ]
     targets = [special.sentinels[0], under[0], special.sentinels[1], *encode("déjà vu"), special.eos]
-    assert segments(vocabulary, targets, special, "targets") == [
-        Segment("sentinel", "<extra_id_0>", 1, 0),
-        Segment("text", " " + vocabulary.decode(under[:1]), 1, 0),
-        Segment("sentinel", "<extra_id_1>", 1, 1),
-        Segment("text", " déjà vu", len(encode("déjà vu")), 1),
-        Segment("eos", "</s>", 1, None),
+    assert stretches(vocabulary, targets, special, "targets") == [
+        Stretch("sentinel", "<extra_id_0>", 1, 0),
+        Stretch("text", " " + vocabulary.decode(under[:1]), 1, 0),
+        Stretch("sentinel", "<extra_id_1>", 1, 1),
+        Stretch("text", " déjà vu", len(encode("déjà vu")), 1),
+        Stretch("eos", "</s>", 1, None),
     ]
 
 
 def test_without_sentinels_the_targets_are_span_0():
     vocabulary = open_vocabulary("bytes")
     special = special_tokens(vocabulary, "[S]")
-    targets = segments(vocabulary, [*vocabulary.encode("suffix"), special.eos], special, "targets")
-    assert targets == [Segment("text", "suffix", 6, 0), Segment("eos", "</s>", 1, None)]
-    inputs = segments(vocabulary, [*special.mode, *vocabulary.encode("prefix"), special.eos], special, "inputs")
-    assert inputs[1:] == [Segment("text", "prefix", 6, None), Segment("eos", "</s>", 1, None)]
+    targets = stretches(vocabulary, [*vocabulary.encode("suffix"), special.eos], special, "targets")
+    assert targets == [Stretch("text", "suffix", 6, 0), Stretch("eos", "</s>", 1, None)]
+    inputs = stretches(vocabulary, [*special.mode, *vocabulary.encode("prefix"), special.eos], special, "inputs")
+    assert inputs[1:] == [Stretch("text", "prefix", 6, None), Stretch("eos", "</s>", 1, None)]
 
 
 def test_an_eos_between_documents_is_no_end():
     vocabulary = open_vocabulary("bytes")
     special = special_tokens(vocabulary, None)
     targets = [special.sentinels[7], *vocabulary.encode("one"), special.eos, *vocabulary.encode("two"), special.eos]
-    assert [(part.kind, part.text, part.span) for part in segments(vocabulary, targets, special, "targets")] == [
+    assert [(part.kind, part.text, part.span) for part in stretches(vocabulary, targets, special, "targets")] == [
         ("sentinel", "<extra_id_7>", 7),
         ("text", "one", 7),
         ("eos", "</s>", None),
@@ -142,8 +142,8 @@ def test_a_token_with_a_character_and_a_part_of_another_counts_where_it_begins(t
     special = special_tokens(vocabulary, None)
     mixed = vocabulary.piece_id("Ġæ")
     assert vocabulary.decode([mixed]) == " \ufffd"
-    parts = segments(vocabulary, [special.sentinels[0], mixed, special.eos], special, "targets")
-    assert parts[1:3] == [Segment("text", " ", 1, 0), Segment("bytes", "<0xE6>", 0, 0)]
+    parts = stretches(vocabulary, [special.sentinels[0], mixed, special.eos], special, "targets")
+    assert parts[1:3] == [Stretch("text", " ", 1, 0), Stretch("bytes", "<0xE6>", 0, 0)]
 
 
 def test_a_piece_that_spells_a_byte_or_a_replacement_character_is_text():
@@ -151,7 +151,7 @@ def test_a_piece_that_spells_a_byte_or_a_replacement_character_is_text():
         vocabulary = open_vocabulary(name)
         special = special_tokens(vocabulary, None)
         text = "of <0xE6> and \ufffd"
-        (part, _) = segments(vocabulary, [*vocabulary.encode(text), special.eos], special, "inputs")
+        (part, _) = stretches(vocabulary, [*vocabulary.encode(text), special.eos], special, "inputs")
         assert (part.kind, part.text.strip()) == ("text", text)
 
 
@@ -159,24 +159,24 @@ def test_special_ids_without_names_and_modes_of_several_kinds():
     vocabulary = seqio.ByteVocabulary(extra_ids=5)
     special = special_tokens(vocabulary, "[R]", modes={"[R]": 259})
     ids = [259, *vocabulary.encode("é"), 263, 0, 1]
-    assert [part.text for part in segments(vocabulary, ids, special, "inputs")] == ["<259>", "é", "<263>", "<0>", "<1>"]
+    assert [part.text for part in stretches(vocabulary, ids, special, "inputs")] == ["<259>", "é", "<263>", "<0>", "<1>"]
     vocabulary = open_vocabulary("default")
     special = special_tokens(vocabulary, "[R]", modes={"[R]": "[NLU] "})
-    mode, text, _ = segments(vocabulary, [*special.mode, *vocabulary.encode("word"), 1], special, "inputs")
-    assert (mode, text.text) == (Segment("mode", "[NLU]", len(special.mode), None), " word")
+    mode, text, _ = stretches(vocabulary, [*special.mode, *vocabulary.encode("word"), 1], special, "inputs")
+    assert (mode, text.text) == (Stretch("mode", "[NLU]", len(special.mode), None), " word")
     assert mode.tokens > 1
-    (text, _) = segments(vocabulary, [*special.mode, 1], special, "targets")
+    (text, _) = stretches(vocabulary, [*special.mode, 1], special, "targets")
     assert text.kind == "text", "in targets it is what it spells"
 
 
 def test_t5s_sentinels_are_named_without_the_word_boundary():
     vocabulary = seqio.SentencePieceVocabulary(mistral_model(), extra_ids=3)
     special = special_tokens(vocabulary, None)
-    parts = segments(vocabulary, [special.sentinels[0], *vocabulary.encode("so"), special.sentinels[1]], special, "targets")
+    parts = stretches(vocabulary, [special.sentinels[0], *vocabulary.encode("so"), special.sentinels[1]], special, "targets")
     assert [part.text for part in parts] == ["<extra_id_0>", " so", "<extra_id_1>"]
 
 
 def test_there_are_two_features():
     vocabulary = open_vocabulary("bytes")
     with pytest.raises(ValueError, match="feature is 'target', expected 'inputs' or 'targets'"):
-        segments(vocabulary, [1], special_tokens(vocabulary, None), "target")
+        stretches(vocabulary, [1], special_tokens(vocabulary, None), "target")

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ul2_tasks import T5GEMMA2, chunk_length, register
-from ul2_tasks.inspection.readable import Segment, segments
+from ul2_tasks.inspection.readable import Stretch, stretches
 from ul2_tasks.inspection.samples import draw
 from ul2_tasks.inspection.show import Flow, show, show_json, visible
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -142,7 +142,7 @@ def test_ids_as_text_name_what_is_not_text():
     vocabulary = open_vocabulary("default")
     special = special_tokens(vocabulary, "[X]")
     ids = [*special.mode, *vocabulary.encode("déjà vu"), special.sentinels[3], *vocabulary.encode("日本"), special.eos]
-    flow = Flow(segments(vocabulary, ids, special, "inputs"))
+    flow = Flow(stretches(vocabulary, ids, special, "inputs"))
     assert flow.wrapped(80).plain == "[X] déjà vu<extra_id_3> 日本</s>"
     assert flow.width == cell_len("[X] déjà vu<extra_id_3> 日本</s>")
 
@@ -150,7 +150,7 @@ def test_ids_as_text_name_what_is_not_text():
 kinds = st.sampled_from(["text", "sentinel", "bytes"])
 words = st.text(st.sampled_from("ab 日本Ω\n\t👍é"), min_size=1)
 names = {"sentinel": "<extra_id_0>", "bytes": "<0xE6><0x97>"}
-parts = st.builds(lambda kind, text: Segment(kind, names.get(kind, text), 1, None), kinds, words)
+parts = st.builds(lambda kind, text: Stretch(kind, names.get(kind, text), 1, None), kinds, words)
 
 
 @given(parts=st.lists(parts), width=st.integers(12, 40))
@@ -165,11 +165,11 @@ def test_lines_are_no_longer_than_they_may_and_nothing_but_spaces_at_their_ends_
 
 
 def test_lines_break_at_spaces_and_ideographs_rather_than_in_words():
-    kept, sentinel = Segment("text", "one two un", 3, None), Segment("sentinel", "<0>", 1, 0)
-    assert Flow([kept, sentinel, Segment("text", "ed it", 2, None)]).wrapped(12).plain == "one two \nun<0>ed it"
-    assert Flow([Segment("text", "日本語の文章", 3, None)]).wrapped(7).plain == "日本語\nの文章"
-    assert Flow([Segment("text", "abcdefgh", 3, None)]).wrapped(3).plain == "abc\ndef\ngh"
-    spans = [sentinel, Segment("text", "ab", 1, 0), Segment("sentinel", "<1>", 1, 1), Segment("text", "cd", 1, 1)]
+    kept, sentinel = Stretch("text", "one two un", 3, None), Stretch("sentinel", "<0>", 1, 0)
+    assert Flow([kept, sentinel, Stretch("text", "ed it", 2, None)]).wrapped(12).plain == "one two \nun<0>ed it"
+    assert Flow([Stretch("text", "日本語の文章", 3, None)]).wrapped(7).plain == "日本語\nの文章"
+    assert Flow([Stretch("text", "abcdefgh", 3, None)]).wrapped(3).plain == "abc\ndef\ngh"
+    spans = [sentinel, Stretch("text", "ab", 1, 0), Stretch("sentinel", "<1>", 1, 1), Stretch("text", "cd", 1, 1)]
     assert Flow(spans).wrapped(9).plain == "<0>ab\n<1>cd", "in targets a span can begin a line"
 
 

@@ -12,6 +12,7 @@ import functools
 import os
 import re
 import sys
+import types
 from collections.abc import Callable, Mapping
 
 import seqio
@@ -87,7 +88,7 @@ def _described(value: object) -> str:
         return f"{{{', '.join(f'{_described(key)}: {_described(item)}' for key, item in value.items())}}}"
     if isinstance(value, functools.partial):
         return f"partial({_described(value.func)}, {_described(value.args)}, {_described(value.keywords)})"
-    if getattr(value, "__module__", None) == seqio.dataset_providers.__name__ and hasattr(value, "__closure__"):
+    if isinstance(value, types.FunctionType | types.MethodType) and value.__module__ == seqio.dataset_providers.__name__:
         # SeqIO's sources of files read with a function within another one. What it closes over says how it reads.
         return f"{value.__qualname__}({', '.join(_described(cell.cell_contents) for cell in value.__closure__ or ())})"
     if callable(value):
@@ -103,7 +104,7 @@ def _plain(words: str) -> str:
 
 def _name(function: Callable) -> str:
     """The module and name of a function or class, by which pickle would find it. Raises a _CannotTellError where it would not."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     found: object = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)

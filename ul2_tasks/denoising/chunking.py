@@ -17,10 +17,11 @@ end. These arguments mean the same everywhere:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
-Tokens = tf.Tensor | tf.RaggedTensor
+Tokens: TypeAlias = tf.Tensor | tf.RaggedTensor
 Check = Callable[[tf.Tensor], tf.Tensor]
 MARK = 1 << 30  # a bit that no id has
 DOCUMENTS_PER_BATCH = 128  # as many as a cache gives at a time: so the blocks are the same with a cache and without

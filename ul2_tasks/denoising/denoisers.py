@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from ul2_tasks.scalars import as_python, is_finite, is_integer
 
@@ -51,6 +52,7 @@ class Denoiser:
     documents_end_in_eos: bool = False
     stride: int | None = None
     keep_partial: bool = True
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # every kind is a dataclass
 
     def __post_init__(self):
         for field in dataclasses.fields(self):

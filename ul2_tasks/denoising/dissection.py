@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
@@ -26,7 +27,7 @@ class Dissection:
     spans: np.ndarray
 
 
-def dissect(example: Mapping[str, Sequence[int]], denoiser: Denoiser, special: SpecialTokens) -> Dissection:
+def dissect(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: SpecialTokens) -> Dissection:
     """Puts the chunk of an example together again.
 
     Args:

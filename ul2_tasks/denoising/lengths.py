@@ -45,7 +45,7 @@ class Chunk:
 
 def chunk_length(
     denoiser: Denoiser,
-    sequence_length: Mapping[str, int],
+    sequence_length: Mapping[str, int] | None,
     *,
     mode_tokens: int | None = None,
     num_sentinels: int | None = None,

@@ -138,7 +138,7 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
 
     length, stride, keep_partial = full.length, denoiser.stride or full.length, denoiser.keep_partial
     rows = max(1, TOKENS_PER_BLOCK // length)
-    ends = ends or ([special.eos] if configuration.separate_documents else [])
+    ends = ends or (special.ending if configuration.separate_documents else [])
     if mark_documents:
         dataset, starts, ends = marked(dataset, starts, ends), [], []
     if not merge_examples:
@@ -219,14 +219,13 @@ def corrupt_chunks(
         {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
     """
     kept, noise = random_spans(denoiser, lengths, max_length, seed)
-    ends = add_eos[0], add_eos[1] and denoiser.targets_end_in_eos
     return corrupt_rows(
         tokens,
         kept,
         noise,
         sentinels=special.sentinels if denoiser.sentinel else (),
         mode=special.mode,
-        eos=tuple([special.eos] if end else [] for end in ends),
+        eos=(special.ending if add_eos[0] else [], special.ending if add_eos[1] and denoiser.targets_end_in_eos else []),
     )
 
 
@@ -334,12 +333,12 @@ def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: se
     """The ids that the denoiser puts before and after each document."""
     if denoiser.documents_end_in_eos and special.eos is None:
         raise ValueError(f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none")
-    bos = vocabulary.bos_id if denoiser.bos else None
-    if denoiser.bos and (bos is None or bos < 0 or bos in special.reserved):
+    starts = [vocabulary.bos_id] if denoiser.bos else []
+    if any(bos is None or bos < 0 or bos in special.reserved for bos in starts):
         raise ValueError(
-            f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {bos}; set bos=False"
+            f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {starts[0]}; set bos=False"
         )
-    return [bos] if denoiser.bos else [], [special.eos] if denoiser.documents_end_in_eos else []
+    return starts, special.ending if denoiser.documents_end_in_eos else []
 
 
 def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) -> tf.Tensor:

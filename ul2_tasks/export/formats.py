@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +66,7 @@ class Examples:
             names={key: np.char.decode(batch[key].astype(bytes), "utf-8") for key in NAMES},
         )
 
-    def __iter__(self) -> Iterator[dict[str, np.ndarray | str]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         """Each example: {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}."""
         rows = (np.split(self.ids[key], np.cumsum(self.lengths[feature.per_token_of])[:-1]) for key, feature in EXAMPLE.items())
         for example in zip(*rows, *(self.names[key].tolist() for key in NAMES)):
@@ -186,7 +187,7 @@ def _list_array(batch: Examples, key: str) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, batch.ids[key])
 
 
-def _serialize(example: Mapping[str, np.ndarray | str]) -> bytes:
+def _serialize(example: Mapping[str, Any]) -> bytes:
     features = {key: tf.train.Feature(int64_list=tf.train.Int64List(value=example[key].tolist())) for key in EXAMPLE}
     features |= {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[example[key].encode()])) for key in NAMES}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
 
 import seqio
 import tensorflow as tf
@@ -30,6 +31,19 @@ _MEANING = (
 )
 
 
+class ExportArguments(TypedDict):
+    """The arguments of `write_examples` that decide what is written."""
+
+    mixture: str
+    sequence_length: Mapping[str, int]
+    format: str
+    split: str
+    seed: int
+    epochs: int
+    shards: int
+    use_cached: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportShard(JobShard):
     """A shard of an export, `number`, from 0."""
@@ -43,14 +57,14 @@ class Export:
 
     Attributes:
         folder: the absolute path of the folder, or one on a remote file system.
-        arguments: those of `write_examples` that decide what is written, by name.
+        arguments: what was asked for.
         pipeline: what makes the examples, see `describe`.
         cache_dirs: SeqIO's cache directories, for workers.
     """
 
     folder: str
-    arguments: Mapping[str, object]
-    pipeline: Mapping[str, object]
+    arguments: ExportArguments
+    pipeline: Mapping[str, Any]
     cache_dirs: Sequence[str]
 
     @property
@@ -91,20 +105,20 @@ class Export:
         )
 
 
-def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
+def plan_export(output: str, arguments: ExportArguments) -> Export:
     """The export that `write_examples` is asked for.
 
     Args:
         output: the folder.
-        arguments: those of `write_examples` that decide what is written, by name.
+        arguments: what is asked for.
 
     Raises:
         ValueError: an argument is wrong, see `write_examples`.
         ImportError: the format needs a package that is not installed.
     """
     open_format(arguments["format"])
-    for name, least in {"seed": None, "epochs": 1, "shards": 1}.items():
-        value = arguments[name]
+    numbers = ("seed", arguments["seed"], None), ("epochs", arguments["epochs"], 1), ("shards", arguments["shards"], 1)
+    for name, value, least in numbers:
         if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
             raise ValueError(f"{name} is {value!r}, expected an integer{'' if least is None else f' of at least {least}'}")
     if arguments["mixture"] not in seqio.MixtureRegistry.names():
@@ -113,7 +127,7 @@ def plan_export(output: str, arguments: Mapping[str, object]) -> Export:
     return Export(absolute(output).rstrip("/"), arguments, describe(arguments), tuple(map(absolute, cache_dirs)))
 
 
-def describe(arguments: Mapping[str, object]) -> dict[str, object]:
+def describe(arguments: ExportArguments) -> dict[str, Any]:
     """What makes the examples of an export with these arguments, as JSON has it. If it is the same, the examples are the same."""
     mixture, split = seqio.MixtureRegistry.get(arguments["mixture"]), arguments["split"]
     tasks, others = ([task for task in of(mixture.name) if split in task.splits] for of in (denoising_tasks, other_tasks))
@@ -155,7 +169,7 @@ def describe(arguments: Mapping[str, object]) -> dict[str, object]:
     return json.loads(json.dumps(description))
 
 
-def describe_ids(arguments: Mapping[str, object]) -> dict[str, object]:
+def describe_ids(arguments: ExportArguments) -> dict[str, object]:
     """What the ids of an export with these arguments mean, as JSON has it: all that a trainer needs beside the examples."""
     vocabulary, special = _vocabulary(arguments["mixture"]), {}
     shift = id_shift(vocabulary)

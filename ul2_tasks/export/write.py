@@ -36,7 +36,7 @@ from ul2_tasks.export.folder import (
     read_manifest,
 )
 from ul2_tasks.export.formats import NAMES, Examples, open_format
-from ul2_tasks.export.plan import RECORDS, Export, ExportShard, describe, describe_ids, plan_export
+from ul2_tasks.export.plan import RECORDS, Export, ExportArguments, ExportShard, describe, describe_ids, plan_export
 from ul2_tasks.jobs.manifest import differences, load, names_in, place, sha256, size, total, write_manifest
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -105,7 +105,7 @@ def write_examples(
     console = console or Console(stderr=True)
     if pipeline_options is not None:
         import_beam()  # before anything is written
-    arguments = {
+    arguments: ExportArguments = {
         "mixture": mixture,
         "sequence_length": dict(sequence_length),
         "format": format,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import itertools
 import platform
 import subprocess
@@ -121,7 +122,8 @@ def examine_vocabulary(tasks: Iterable[DenoisingTask]) -> Iterator[Finding]:
         tasks: of one corpus.
     """
     modes: dict[str, tuple[int, ...]] = {}
-    special, problems = None, 0
+    special: SpecialTokens | None = None
+    problems = 0
     for task in tasks:
         vocabulary = task.output_features["targets"].vocabulary
         try:
@@ -130,9 +132,9 @@ def examine_vocabulary(tasks: Iterable[DenoisingTask]) -> Iterator[Finding]:
             problems += 1
             yield Finding("problem", "vocabulary", str(error), concerns=(task.name,))
             continue
-        if special.mode:
+        if task.denoiser.mode is not None:
             modes[task.denoiser.mode] = special.mode
-    if not problems:
+    if special and not problems:
         yield Finding("ok", "vocabulary", _describe_vocabulary(vocabulary, special, modes))
         yield from _examine_round_trip(text_tokenizer(task.source.corpus))
 
@@ -222,9 +224,9 @@ def _examine_choice(source: seqio.DataSource, split: str) -> Iterator[Finding]:
     """Looks whether the lines, paragraphs or files of a text are documents."""
     if hasattr(source, "source"):
         source, split = source.source, "train"  # the source that is split by hash
-    if not isinstance(source, FileSource) or source.layout(split).format != "text":
+    if not isinstance(source, FileSource) or (chosen := source.layout(split).documents) is None:
         return
-    chosen, paths = source.layout(split).documents, source.files(split)
+    paths = source.files(split)
     seen = ways(paths)[chosen]
     doubts = {
         f"{seen.blank:,} are blank": seen.blank > seen.documents / 5,

@@ -22,7 +22,7 @@ _WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Segment:
+class Stretch:
     """A part of an example's inputs or targets.
 
     Attributes:
@@ -43,12 +43,12 @@ class Segment:
     span: int | None
 
 
-def segments(
-    vocabulary: seqio.Vocabulary, ids: Sequence[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
-) -> list[Segment]:
-    """The inputs or the targets of an example, as segments that people can read.
+def stretches(
+    vocabulary: seqio.Vocabulary, ids: Iterable[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
+) -> list[Stretch]:
+    """The inputs or the targets of an example, as stretches that people can read.
 
-    Without the special tokens, the texts of all segments together are the text of all ids, byte for byte.
+    Without the special tokens, the texts of all stretches together are the text of all ids, byte for byte.
 
     Args:
         vocabulary: of the ids.
@@ -63,44 +63,42 @@ def segments(
     """
     if feature not in ("inputs", "targets"):
         raise ValueError(f"feature is {feature!r}, expected 'inputs' or 'targets'")
-    ids = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
+    rest = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
     found = []
-    if feature == "inputs" and special.mode and tuple(ids[: len(special.mode)]) == special.mode:
-        found.append(Segment("mode", _mode_name(vocabulary, special), len(special.mode), None))
-        ids = ids[len(special.mode) :]
+    if feature == "inputs" and special.mode and tuple(rest[: len(special.mode)]) == special.mode:
+        found.append(Stretch("mode", _mode_name(vocabulary, special), len(special.mode), None))
+        rest = rest[len(special.mode) :]
     number = {id: span for span, id in enumerate(special.sentinels)}
-    text_bytes = _text_bytes(vocabulary, {*ids} - {*number, special.eos, _BORDER})
+    text_bytes = _text_bytes(vocabulary, {*rest} - {*number, special.eos, _BORDER})
 
     span = None if feature == "inputs" else 0
-    for is_text, run in itertools.groupby(ids, key=text_bytes.__contains__):
+    for is_text, run in itertools.groupby(rest, key=text_bytes.__contains__):
         if is_text:
             found += _text(vocabulary, list(run), text_bytes, span)
             continue
         for id in run:
             if id == _BORDER:
-                found.append(Segment("border", "", 0, None))
+                found.append(Stretch("border", "", 0, None))
                 continue
             name = _name(vocabulary, id)
             if id in number:
-                found.append(Segment("sentinel", name, 1, number[id]))
+                found.append(Stretch("sentinel", name, 1, number[id]))
                 span = None if feature == "inputs" else number[id]
             else:
-                found.append(Segment("eos", name, 1, None))
+                found.append(Stretch("eos", name, 1, None))
     return found
 
 
-def _text(
-    vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes | None], span: int | None
-) -> Iterator[Segment]:
-    for has_bytes, run in itertools.groupby(ids, key=lambda id: text_bytes[id] is not None):
+def _text(vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes], span: int | None) -> Iterator[Stretch]:
+    for has_bytes, run in itertools.groupby(ids, key=lambda id: bool(text_bytes[id])):
         if has_bytes:
             yield from _characters([text_bytes[id] for id in run], span)
         else:
-            yield from (Segment("bytes", _name(vocabulary, id), 1, span) for id in run)
+            yield from (Stretch("bytes", _name(vocabulary, id), 1, span) for id in run)
 
 
-def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Segment]:
-    """Segments of whole characters ("text") and of other bytes ("bytes"), in turn."""
+def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Stretch]:
+    """Stretches of whole characters ("text") and of other bytes ("bytes"), in turn."""
     starts = list(itertools.accumulate(map(len, tokens), initial=0))[:-1]
     # Bytes that make no character are decoded to lone surrogates, which no UTF-8 text has.
     decoded = b"".join(tokens).decode(errors="surrogateescape")
@@ -111,26 +109,26 @@ def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Segment]:
         begin, end = end, end + len(data)
         count = sum(begin <= start < end for start in starts)
         if is_broken:
-            yield Segment("bytes", "".join(f"<0x{byte:02X}>" for byte in data), count, span)
+            yield Stretch("bytes", "".join(f"<0x{byte:02X}>" for byte in data), count, span)
         else:
-            yield Segment("text", text, count, span)
+            yield Stretch("text", text, count, span)
 
 
-def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes | None]:
-    """The bytes that each id adds to a text; None if it adds none, or if they cannot be known."""
+def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:
+    """The bytes that each id adds to a text; none if it adds none, or if they cannot be known."""
     if isinstance(vocabulary, seqio.ByteVocabulary):  # its `decode` drops bytes that make no whole character
-        return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else None for id in ids}
+        return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else b"" for id in ids}
     letter = vocabulary.encode("a")
     before = vocabulary.decode(letter)
 
-    def added(id: int) -> bytes | None:
+    def added(id: int) -> bytes:
         text = vocabulary.decode([*letter, id])
         text = text[len(before) :] if text.startswith(before) else vocabulary.decode([id])
         (name,) = piece_names(vocabulary, [id])
         if _REPLACEMENT not in text or _REPLACEMENT in name:
-            return text.encode() or None
+            return text.encode()
         spelled = (_spelled_in_hexadecimal(name), _spelled_in_letters(name))
-        return next((data for data in spelled if data and data.decode(errors="replace") == text), None)
+        return next((data for data in spelled if data and data.decode(errors="replace") == text), b"")
 
     return {id: added(id) for id in ids}
 
@@ -146,7 +144,7 @@ def _spelled_in_letters(name: str) -> bytes | None:
 
     The letter of a visible byte is the byte itself; the other bytes have letters from U+0100 on.
     """
-    return bytes(map(_LETTERS.get, name)) if _LETTERS.keys() >= {*name} else None
+    return bytes(_LETTERS[letter] for letter in name) if _LETTERS.keys() >= {*name} else None
 
 
 _VISIBLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))

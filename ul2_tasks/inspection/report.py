@@ -10,9 +10,12 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.inspection.report_tables import Cell, Column, look_up, number, tables
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 TEMPLATE = pathlib.Path(__file__).parents[1] / "data" / "report.html"
 
@@ -136,13 +139,13 @@ def verdict(laws: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], advice: Sequence[FillAdvice]) -> str:
     jinja2, markupsafe, report_plots = packages()
 
-    def element(cell: Cell, tag: str = "td") -> markupsafe.Markup:
+    def element(cell: Cell, tag: str = "td") -> Markup:
         """The cell as an HTML element. A number has its path in the JSON as an attribute."""
         attributes = markupsafe.Markup("")
         if cell.path:
@@ -154,13 +157,13 @@ def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
         shown = markupsafe.Markup('<span class="badge">{}</span>').format(cell.shown) if cell.kind == "mode" else cell.shown
         return markupsafe.Markup("<{0}{1}>{2}</{0}>").format(tag, attributes, shown)
 
-    def at(path: str, kind: str, tag: str = "b") -> markupsafe.Markup:
+    def at(path: str, kind: str, tag: str = "b") -> Markup:
         return element(number(look_up(statistics, path), path, kind), tag)
 
     def grouped(columns: Sequence[Column]) -> list[tuple[str, list[Column]]]:
         return [(group, list(members)) for group, members in itertools.groupby(columns, key=lambda column: column.group)]
 
-    def as_json(value: Any) -> markupsafe.Markup:
+    def as_json(value: Any) -> Markup:
         """JSON for a script element. "<" is escaped, so that no text in it can end the element."""
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return markupsafe.Markup(text.replace("<", "\\u003c"))

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import matplotlib
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -248,24 +248,22 @@ def _short(name: str) -> str:
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
-    columns = {"ncols": 3, "handlelength": 1, "columnspacing": 1.2}
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", frameon=False, **columns)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", frameon=False, ncols=3, handlelength=1, columnspacing=1.2)
 
 
 def _plot(title: str, caption: str, figure: Callable[..., Figure], *data: Any) -> Plot:
     """The figure in each theme. As an image it shares neither ids nor styles with the page around it."""
     images = {}
     for theme, colours in COLOURS.items():
-        with matplotlib.rc_context():
-            matplotlib.rcdefaults()  # so that a user's matplotlibrc changes nothing
-            matplotlib.rcParams.update(_style(colours))
+        with matplotlib.style.context(_style(colours), after_reset=True):  # so that a user's matplotlibrc changes nothing
             svg = io.BytesIO()
             figure(*data, colours=colours).savefig(svg, format="svg", transparent=True, metadata={"Date": None})
         images[theme] = f"data:image/svg+xml;base64,{base64.b64encode(svg.getvalue()).decode()}"
     return Plot(title, caption, images)
 
 
-def _style(colours: Colours) -> dict[str, object]:
+def _style(colours: Colours) -> dict[str, Any]:
     return {
         "axes.edgecolor": colours["muted"],
         "axes.grid": True,

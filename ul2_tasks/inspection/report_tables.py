@@ -136,8 +136,8 @@ def _table(label: str, first: str, columns: Sequence[Column], rows: Iterable[tup
             same.append((name, shown[0]))
         else:
             kept.append(place)
-    rows = [(name, [row[place] for place in kept]) for name, row in cells] if kept else []
-    return Table(label, first, [columns[place] for place in kept], rows, same, as_wanted)
+    shown_rows = [(name, [row[place] for place in kept]) for name, row in cells] if kept else []
+    return Table(label, first, [columns[place] for place in kept], shown_rows, same, as_wanted)
 
 
 def _lengths(

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from ul2_tasks.denoising.dissection import dissect, places
-from ul2_tasks.inspection.readable import Segment, segments
+from ul2_tasks.inspection.readable import Stretch, stretches
 from ul2_tasks.statistics.drawing import marked_task, quick_tasks
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 
 @dataclasses.dataclass(frozen=True)
-class Counts:
+class ExampleCounts:
     """The tokens of an example: of its chunk, its noise, its inputs and its targets; its noise spans; and noise / chunk."""
 
     chunk: int
@@ -44,10 +44,10 @@ class Sample:
     denoiser: str
     mode: str | None
     number: int
-    counts: Counts
+    counts: ExampleCounts
     ids: Mapping[str, Sequence[int]]
-    inputs: Sequence[Segment]
-    targets: Sequence[Segment]
+    inputs: Sequence[Stretch]
+    targets: Sequence[Stretch]
 
 
 def draw(
@@ -99,8 +99,8 @@ def _sample(task: DenoisingTask, special: SpecialTokens, number: int, example: M
         denoiser=task.denoiser.name,
         mode=task.denoiser.mode,
         number=number,
-        counts=Counts(chunk, noise, len(whole.spans), len(example["inputs"]), len(example["targets"]), noise / chunk),
+        counts=ExampleCounts(chunk, noise, len(whole.spans), len(example["inputs"]), len(example["targets"]), noise / chunk),
         ids={feature: [int(id) for id in example[feature]] for feature in ("inputs", "targets")},
-        inputs=segments(vocabulary, example["inputs"], special, "inputs", at[~noise_begins].tolist()),
-        targets=segments(vocabulary, example["targets"], special, "targets", at[noise_begins].tolist()),
+        inputs=stretches(vocabulary, example["inputs"], special, "inputs", at[~noise_begins].tolist()),
+        targets=stretches(vocabulary, example["targets"], special, "targets", at[noise_begins].tolist()),
     )

@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.inspection.readable import Segment
+from ul2_tasks.inspection.readable import Stretch
 from ul2_tasks.inspection.samples import Sample, draw
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 
@@ -101,21 +101,21 @@ def show_json(
 
 @dataclasses.dataclass(frozen=True)
 class Flow:
-    """Segments that rich prints: a span in its colour; sentinels, the mode and EOS so that they stand out.
+    """Stretches that rich prints: a span in its colour; sentinels, the mode and EOS so that they stand out.
 
     Lines break at spaces, between two spans and around ideographs. They break within a word only if it is too long for a line,
     and never within a sentinel.
     """
 
-    segments: Sequence[Segment]
+    stretches: Sequence[Stretch]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.wrapped(options.max_width)
 
     @property
     def width(self) -> int:
-        """The columns that all segments take in one line."""
-        return sum(cell_len(atom) for segment in self.segments for atom, _ in _atoms(segment))
+        """The columns that all stretches take in one line."""
+        return sum(cell_len(atom) for stretch in self.stretches for atom, _ in _atoms(stretch))
 
     def wrapped(self, width: int) -> Text:
         """The text in lines of at most `width` columns."""
@@ -137,10 +137,10 @@ class Flow:
 
     def _words(self) -> Iterator[list[tuple[str, str]]]:
         """Words: lists of atoms, with their styles, between which no line should break."""
-        word = []
-        for before, segment in itertools.pairwise([None, *self.segments]):
-            next_span = segment.kind == "sentinel" and before is not None and before.span is not None
-            for atom, style in _atoms(segment):
+        word: list[tuple[str, str]] = []
+        for before, stretch in zip([None, *self.stretches], self.stretches):
+            next_span = stretch.kind == "sentinel" and before is not None and before.span is not None
+            for atom, style in _atoms(stretch):
                 if word and (next_span or atom.isspace() or word[-1][0][-1].isspace() or re.match(_IDEOGRAPH, atom)):
                     yield word
                     word = []
@@ -167,15 +167,15 @@ def _visible(character: str) -> str:
     return character if is_text else f"\\u{ord(character):04x}"
 
 
-def _atoms(segment: Segment) -> list[tuple[str, str]]:
-    text = _BORDER if segment.kind == "border" else visible(segment.text)
-    return [(atom, _style(segment)) for atom in (_ATOMS[segment.kind].findall(text) if segment.kind in _ATOMS else [text])]
+def _atoms(stretch: Stretch) -> list[tuple[str, str]]:
+    text = _BORDER if stretch.kind == "border" else visible(stretch.text)
+    return [(atom, _style(stretch)) for atom in (_ATOMS[stretch.kind].findall(text) if stretch.kind in _ATOMS else [text])]
 
 
-def _style(segment: Segment) -> str:
-    colour = "" if segment.span is None else _COLOURS[segment.span % len(_COLOURS)]
+def _style(stretch: Stretch) -> str:
+    colour = "" if stretch.span is None else _COLOURS[stretch.span % len(_COLOURS)]
     marks = {"mode": "bold reverse", "sentinel": "bold reverse", "eos": "dim", "bytes": "italic", "border": "bold"}
-    return f"{marks.get(segment.kind, '')} {colour}".strip()
+    return f"{marks.get(stretch.kind, '')} {colour}".strip()
 
 
 def _description(task: DenoisingTask, sequence_length: Mapping[str, int]) -> Text:

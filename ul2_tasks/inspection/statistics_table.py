@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow as tf
 from rich.console import Console, Group
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.examples import TOKEN_FEATURES
-from ul2_tasks.statistics.measurements import Corpus, Statistics, Summary, TaskStatistics
+from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 
 NOTHING = "–"
 MAX_PAIRS = 10  # so many pairs of tasks are shown, those that share the most text
@@ -89,7 +89,8 @@ def _corpus(corpus: Corpus, statistics: Statistics) -> Iterator[Text]:
 def _rates(statistics: Statistics) -> Table:
     title = "Shares: weights decide those of the examples, lengths those of the tokens"
     table = _table(title, "task", "weight", "wanted\n(bounds)", "of\nexamples", "of input\ntokens", "of target\ntokens")
-    for task in [*statistics.tasks, *statistics.others]:
+    tasks: list[TaskStatistics | OtherTask] = [*statistics.tasks, *statistics.others]
+    for task in tasks:
         share = task.share
         wanted = f"{share['wanted']:.1%} ({100 * share['low']:.1f}..{100 * share['high']:.1f})"
         measured = (_percent(share[key]) for key in ("examples", *TOKEN_FEATURES))
@@ -119,21 +120,19 @@ def _objective(statistics: Statistics) -> Table:
 def _lengths(statistics: Statistics) -> Table:
     title = "Lengths in tokens: mean±sd, min..max, and where the middle half is; fill: the part of the budget"
     table = _table(title, "task", "inputs", "fill", "targets", "fill", "chunk", "inputs\n/ chunk")
-    for task in statistics.others:
-        inputs, targets = map(_spread, task.lengths.values())
-        table.add_row(task.task, inputs, NOTHING, targets, NOTHING, NOTHING, NOTHING)
-    for task in [*statistics.tasks, statistics]:
-        is_task = isinstance(task, TaskStatistics)
-        lengths = {key: _spread(summary) for key, summary in task.lengths.items()}
-        fill = task.fill if is_task else task.fill["unpacked"]
-        table.add_row(
-            task.task if is_task else "all",
-            *(text for key in TOKEN_FEATURES for text in (lengths[key], _percent(fill[key]))),
-            lengths["chunk"],
-            _percent(task.compression),
-            end_section=task is statistics.tasks[-1],
-        )
+    for other in statistics.others:
+        inputs, targets = map(_spread, other.lengths.values())
+        table.add_row(other.task, inputs, NOTHING, targets, NOTHING, NOTHING, NOTHING)
+    for task in statistics.tasks:
+        table.add_row(task.task, *_row(task, task.fill), end_section=task is statistics.tasks[-1])
+    table.add_row("all", *_row(statistics, statistics.fill["unpacked"]))
     return table
+
+
+def _row(measured: TaskStatistics | Statistics, fill: Mapping[str, float | None]) -> list[str]:
+    lengths = {key: _spread(summary) for key, summary in measured.lengths.items()}
+    features = [text for key in TOKEN_FEATURES for text in (lengths[key], _percent(fill[key]))]
+    return [*features, lengths["chunk"], _percent(measured.compression)]
 
 
 def _fill(statistics: Statistics) -> Table:
@@ -149,7 +148,7 @@ def _shared_text(statistics: Statistics) -> Table:
     pairs = sorted(statistics.shared_text, key=lambda pair: (pair["at_once"] or 0, pair["anywhere"] or 0), reverse=True)
     table = _table("Text that two tasks share", "tasks", "anywhere", "at once", "by chance")
     for pair in pairs[:MAX_PAIRS]:
-        table.add_row(", ".join(pair["tasks"]), *(_percent(pair[key]) for key in ("anywhere", "at_once", "by_chance")))
+        table.add_row(", ".join(pair["tasks"]), *map(_percent, (pair["anywhere"], pair["at_once"], pair["by_chance"])))
     more = len(pairs) - MAX_PAIRS
     table.caption = "at once: their n-th examples; by chance: examples of different numbers" + (
         f"\nand {more} pairs more, with less at once" if more > 0 else ""

@@ -13,6 +13,7 @@ import json
 import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -34,7 +35,7 @@ def names_in(folder: str) -> set[str]:
     return {name.rstrip("/") for name in tf.io.gfile.listdir(folder)} if tf.io.gfile.isdir(folder) else set()
 
 
-def load(path: str) -> dict | list:
+def load(path: str) -> Any:
     """The value of a JSON file."""
     with tf.io.gfile.GFile(path) as file:
         return json.load(file)

@@ -123,12 +123,12 @@ class UL2DataCollator:
         self._denoisers = check_denoisers(denoisers)
         vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in self._denoisers], sentinels, modes)
         self._shift = id_shift(vocabulary)
-        sentinels, modes = (
+        features = {key: seqio.Feature(vocabulary, add_eos=True) for key in EXAMPLE}
+        request = SpecialTokensRequest(
             _shifted(sentinels, self._shift),
             {name: _shifted(mode, self._shift) for name, mode in (modes or {}).items()},
+            tuple(denoiser.mode for denoiser in self._denoisers),
         )
-        features = {key: seqio.Feature(vocabulary, add_eos=True) for key in EXAMPLE}
-        request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
         solutions = [
             solve(sequence_length, features, DenoisingConfiguration(denoiser, request, chunk_tokens))
             for denoiser in self._denoisers
@@ -278,7 +278,7 @@ class UL2DataCollator:
             seeds: [D, 2] a seed for each denoiser.
         """
         corrupt, _ = self._graphs()
-        inputs, targets = [None] * len(chunks), [None] * len(chunks)
+        inputs, targets = list(chunks), list(chunks)  # each of them is replaced
         for index in np.unique(chosen):
             numbers = np.flatnonzero(chosen == index)
             made = corrupt[index](*_flat([chunks[number] for number in numbers]), tf.constant(seeds[index]))

@@ -105,12 +105,13 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1.
         """
-        if (rank is None) != (world_size is None) or (rank is not None and not 0 <= rank < world_size):
+        process = None if rank is None or world_size is None else (rank, world_size)
+        if (rank is None) != (world_size is None) or (process and not 0 <= process[0] < process[1]):
             raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
         self._mixture = mixture
         self._sequence_length = dict(sequence_length)
         self._settings = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
-        self._process = None if rank is None else (rank, world_size)
+        self._process = process
         self._feature_converter = feature_converter
         self._loaded: Mapping[str, Any] | None = None
         self._stream: _Stream | None = None
@@ -347,7 +348,8 @@ def _process() -> tuple[int, int]:
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
-def _to_torch(value: tf.Tensor) -> torch.Tensor | list[str]:
+def _to_torch(value: tf.Tensor) -> Any:
+    """A tensor of PyTorch; of strings a list, or one string."""
     array = value.numpy()
     if value.dtype == tf.string:
         return [text.decode() for text in array] if value.shape.rank else array.decode()

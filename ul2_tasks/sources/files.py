@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
@@ -37,7 +37,8 @@ FORMATS = {
     ".tfrecord": "tfrecord",
     ".tfrecords": "tfrecord",
 }
-COMPRESSIONS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstd.open}
+# What these open are files, but share no type.
+COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstd.open}
 DOCUMENTS = ("line", "paragraph", "file")
 # These errors mean that a file is not what its name says; any other OSError means that it cannot be reached. (bz2 raises a plain
 # OSError, without a number.)
@@ -122,14 +123,15 @@ def format_of(paths: Iterable[str]) -> str:
     Raises:
         ValueError: a name does not say its format, or the names say several.
     """
-    formats: dict[str | None, str] = {}
+    formats: dict[str, str] = {}
     for path in paths:
-        formats.setdefault(named_format(path), path)
-    if None in formats:
-        raise ValueError(
-            f"the name of {formats[None]!r} does not tell its format, expected one of {' '.join(FORMATS)}, also compressed"
-            f" ({' '.join(COMPRESSIONS)}); give format, one of {sorted(set(FORMATS.values()))}"
-        )
+        format = named_format(path)
+        if format is None:
+            raise ValueError(
+                f"the name of {path!r} does not tell its format, expected one of {' '.join(FORMATS)}, also compressed"
+                f" ({' '.join(COMPRESSIONS)}); give format, one of {sorted(set(FORMATS.values()))}"
+            )
+        formats.setdefault(format, path)
     if len(formats) > 1:
         raise ValueError(f"the files have several formats, such as {formats}; register each on its own, and mix them")
     return next(iter(formats))

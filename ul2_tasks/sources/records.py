@@ -10,7 +10,7 @@ import codecs
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -57,7 +57,7 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Rec
     if not isinstance(text, str):
         return Record(problem=f"{where}: {layout.text_key!r} is of type {type(text).__name__}, expected a text")
     try:
-        return _with_id(Record(text.encode()), row, where, layout)
+        return _with_id(Record(text.encode()), layout.id_key and row[layout.id_key], where, layout)
     except UnicodeEncodeError as error:
         return Record(problem=f"{where}: {layout.text_key!r} is not Unicode, {error.reason}")
 
@@ -87,11 +87,10 @@ def check_fields(where: str, present: Sequence[str] | None, text_key: str, id_ke
             raise ValueError(f"{where} has no field {key!r}, it has {list(present)}; give {option}, one of these")
 
 
-def _with_id(record: Record, row: Mapping[str, object], where: object, layout: Layout) -> Record:
+def _with_id(record: Record, id: object, where: object, layout: Layout) -> Record:
     """The record with its id, if an id is wanted. A text becomes its UTF-8, bytes stay, and an integer becomes its digits."""
     if not layout.id_key or record.problem:
         return record
-    id = row[layout.id_key]
     if id is None or id in ("", b""):
         return Record(problem=f"{where}: {layout.id_key!r} is {'null' if id is None else 'empty'}, expected an id")
     if isinstance(id, bool) or not isinstance(id, str | bytes | int):
@@ -182,7 +181,7 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
             yield from _rows(batch, f"{segment.path}, record batch {index}", 1, layout)
 
 
-_READERS = {
+_READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
     "line": _read_lines,
     "file": _read_file,
     "paragraph": _read_paragraphs,
@@ -265,4 +264,4 @@ def _rows(batch: pa.RecordBatch, where: str, first: int, layout: Layout) -> Iter
         if text is None:
             yield Record(problem=f"{at}: {layout.text_key!r} is null, expected a text")
         else:
-            yield _with_id(_document(text, at), {layout.id_key: id}, at, layout)
+            yield _with_id(_document(text, at), id, at, layout)

@@ -209,7 +209,7 @@ def _owner(number: int, stream: _Stream) -> np.ndarray:
     return scalar
 
 
-class _Memory(ctypes.c_int64 * 16):
+class _Memory(ctypes.c_int64 * 16):  # type: ignore[misc]  # a base that is computed
     """128 bytes, in which some 8 bytes are aligned to 64; and an attribute for the stream."""
 
     stream: _Stream

@@ -26,17 +26,17 @@ class Survey:
         median_characters: of the documents that are not blank; 0 if there is none.
         mid_sentence: how many stop within a sentence: they do not end as a sentence does, and the next document begins with a
             small letter. Many of them mean that the lines of wrapped prose were taken for documents.
-        median_tokens: of the documents that are not blank; None where nothing was tokenized.
+        median_tokens: of the documents that are not blank; 0 if there is none.
     """
 
     documents: int
     blank: int
     median_characters: int
     mid_sentence: int
-    median_tokens: int | None = None
+    median_tokens: int
 
 
-def survey(texts: Iterable[str], encode: Callable[[str], Sequence[int]] | None = None) -> Survey:
+def survey(texts: Iterable[str], encode: Callable[[str], Sequence[object]]) -> Survey:
     """Counts documents.
 
     Args:
@@ -51,7 +51,7 @@ def survey(texts: Iterable[str], encode: Callable[[str], Sequence[int]] | None =
         blank=len(texts) - len(full),
         median_characters=_median(map(len, full)),
         mid_sentence=sum(_goes_on(text, following) for text, following in itertools.pairwise(stripped)),
-        median_tokens=None if encode is None else _median(len(encode(text)) for text in full),
+        median_tokens=_median(len(encode(text)) for text in full),
     )
 
 

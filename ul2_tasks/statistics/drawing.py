@@ -69,7 +69,8 @@ def quick_tasks(
     Raises:
         ValueError: see `first_documents`, `lengths.chunk_length` and `special_ids.special_tokens`.
     """
-    found, quick = {}, {}
+    found: dict[str, FirstDocuments] = {}
+    quick: dict[str, DenoisingTask] = {}
     for corpus in dict.fromkeys(task.source.corpus for task in tasks):
         found[corpus.name] = documents = first_documents(corpus, split)
         of_corpus = [task for task in tasks if task.source.corpus is corpus]

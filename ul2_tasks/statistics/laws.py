@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ul2_tasks.statistics.counts import Counts
-from ul2_tasks.statistics.measurements import Law, OtherTask, TaskStatistics
+from ul2_tasks.statistics.measurements import Law, OtherTask, SharedText, TaskStatistics
 from ul2_tasks.statistics.theory import SIGNIFICANCE
 
 LEAST_PAIRS = 20  # of examples with the same number, for a verdict on the text that they share
@@ -15,7 +15,7 @@ def check_laws(
     counts: Sequence[Counts],
     tasks: Sequence[TaskStatistics],
     others: Sequence[OtherTask],
-    shared_text: Sequence[Mapping[str, object]],
+    shared_text: Sequence[SharedText],
     examples: int,
 ) -> list[Law]:
     """Checks all laws.
@@ -57,13 +57,13 @@ def _rates_law(tasks: Sequence[TaskStatistics | OtherTask]) -> Law:
 
 
 def _span_lengths_law(tasks: Sequence[TaskStatistics]) -> Law:
-    p_values = {task.task: task.spans["p_value"] for task in tasks if task.spans["p_value"] is not None}
+    p_values = {task.task: p_value for task in tasks if (p_value := task.spans["p_value"]) is not None}
     wrong = {task: p_value for task, p_value in p_values.items() if p_value < SIGNIFICANCE}
     found = ", ".join(f"{task} p = {p_value:.2g}" for task, p_value in (wrong or p_values).items())
     return Law("span lengths are as likely as in theory", not wrong, found or "nothing drawn, or too few full chunks to tell")
 
 
-def _shared_text_law(pairs: Sequence[Mapping[str, object]]) -> Law:
+def _shared_text_law(pairs: Sequence[SharedText]) -> Law:
     """Whether the n-th examples of two tasks share text more often than by chance.
 
     With stock tasks all of them do, because each task reads the same documents in the same order. But in a small corpus any two
@@ -72,11 +72,15 @@ def _shared_text_law(pairs: Sequence[Mapping[str, object]]) -> Law:
     `LEAST_PAIRS` pairs an excess of one half over chance has a probability of about `theory.SIGNIFICANCE` or less.
     """
     law = "denoisers read different text at a time"
-    enough = [pair for pair in pairs if pair["examples"] >= LEAST_PAIRS and pair["by_chance"] is not None]
+    enough = [
+        (at_once, by_chance, " and ".join(pair["tasks"]))
+        for pair in pairs
+        if pair["examples"] >= LEAST_PAIRS
+        and (at_once := pair["at_once"]) is not None
+        and (by_chance := pair["by_chance"]) is not None
+    ]
     if not enough:
         return Law(law, True, "nothing to compare, or too few examples to tell")
-    worst = max(enough, key=lambda pair: pair["at_once"] - pair["by_chance"])
-    at_once, by_chance = (f"{worst[key]:.0%}" for key in ("at_once", "by_chance"))
-    names = " and ".join(worst["tasks"])
-    found = f"{at_once} of the n-th examples of {names} share text, {by_chance} of those of different numbers"
-    return Law(law, worst["at_once"] - worst["by_chance"] <= 0.5, found)
+    at_once, by_chance, names = max(enough, key=lambda found: found[0] - found[1])
+    found = f"{at_once:.0%} of the n-th examples of {names} share text, {by_chance:.0%} of those of different numbers"
+    return Law(law, at_once - by_chance <= 0.5, found)

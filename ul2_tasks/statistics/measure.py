@@ -11,6 +11,7 @@ import array
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import seqio
@@ -25,7 +26,7 @@ from ul2_tasks.statistics.counts import COLUMNS, Counts
 from ul2_tasks.statistics.drawing import drawn_mixture, quick_tasks, reads_memory
 from ul2_tasks.statistics.first_documents import FirstDocuments
 from ul2_tasks.statistics.laws import check_laws
-from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
+from ul2_tasks.statistics.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, Summary, TaskStatistics
 from ul2_tasks.statistics.overlap import pairs_that_share
 from ul2_tasks.statistics.theory import binomial_interval, chi_square_p_value, span_probabilities
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks
@@ -90,7 +91,7 @@ def measure(
 def measure_examples(
     mixture: seqio.Mixture,
     sequence_length: Mapping[str, int],
-    examples: Iterable[Mapping[str, np.ndarray]],
+    examples: Iterable[Mapping[str, Any]],
     documents: Mapping[str, FirstDocuments],
     seed: int | None = 0,
     split: str = "train",
@@ -154,7 +155,7 @@ def measure_examples(
 
 
 def _count(
-    examples: Iterable[Mapping[str, np.ndarray]], counts: Mapping[str, Counts], tasks: Sequence[str]
+    examples: Iterable[Mapping[str, Any]], counts: Mapping[str, Counts], tasks: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Adds the examples to the counts of their tasks.
 
@@ -259,16 +260,16 @@ def _task_statistics(
     )
 
 
-def _share(own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float) -> dict[str, float | None]:
+def _share(own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float) -> dict[str, float]:
     drawn = len(all_["inputs"])
     low, high = binomial_interval(drawn, rate)
     return {
         **{"wanted": rate, "low": low / drawn, "high": high / drawn, "examples": len(own["inputs"]) / drawn},
-        **{key: _ratio(own[key].sum(), all_[key].sum()) for key in TOKEN_FEATURES},
+        **{key: _ratio(own[key].sum(), all_[key].sum()) or 0.0 for key in TOKEN_FEATURES},
     }
 
 
-def _spans(counts: Counts, own: Mapping[str, np.ndarray], full_examples: int) -> dict[str, object]:
+def _spans(counts: Counts, own: Mapping[str, np.ndarray], full_examples: int) -> Spans:
     full, found = counts.full, counts.span_lengths
     expected = span_probabilities(counts.task.denoiser, full.length)
     expected = np.pad(expected, [0, found.size - expected.size])
@@ -308,16 +309,18 @@ def _in_bins(values: np.ndarray) -> list[float]:
 
 
 def _summaries(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
-    return {**_lengths(columns), "chunk": _summary(columns["chunk"][columns["chunk"] > 0])}
+    return {**_lengths(columns), "chunk": _summary_if_any(columns["chunk"][columns["chunk"] > 0])}
 
 
 def _lengths(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
-    return {key: _summary(columns[key]) for key in TOKEN_FEATURES}
+    return {key: _summary_if_any(columns[key]) for key in TOKEN_FEATURES}
 
 
-def _summary(values: np.ndarray) -> Summary | None:
-    if not values.size:
-        return None
+def _summary_if_any(values: np.ndarray) -> Summary | None:
+    return _summary(values) if values.size else None
+
+
+def _summary(values: np.ndarray) -> Summary:
     quantiles = {str(percent): float(value) for percent, value in zip(QUANTILES, np.percentile(values, QUANTILES))}
     return Summary(float(values.mean()), float(values.std()), int(values.min()), int(values.max()), quantiles)
 
@@ -350,7 +353,7 @@ def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
     )
     others = sorted((task for task in drawn if task is not greatest), key=lambda task: task.share["targets"] / task.share["wanted"])
     compared = []
-    for other in dict.fromkeys((others or [None])[index].task for index in (-1, 0) if others):
+    for other in dict.fromkeys(others[index].task for index in (-1, 0) if others):
         (share,) = (task.share for task in others if task.task == other)
         weight, tokens = (greatest.share[key] / share[key] for key in ("wanted", "targets"))
         by_weight = "the same weight as" if round(weight, 2) == 1 else f"{weight:.3g} times the weight of"
@@ -358,7 +361,7 @@ def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
     return f"{sentence} {', and '.join(compared).capitalize()}." if compared else sentence
 
 
-def _shared_text(a: Counts, b: Counts) -> dict[str, object]:
+def _shared_text(a: Counts, b: Counts) -> SharedText:
     count = min(len(a.first_texts), len(b.first_texts))
     same = pairs_that_share(a.first_texts[:count], b.first_texts[:count], 0)
     different = [

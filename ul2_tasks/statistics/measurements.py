@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,26 @@ class OtherTask:
     lengths: Mapping[str, Summary | None]
 
 
+class Spans(TypedDict):
+    """The spans of a task's full chunks, see `TaskStatistics`."""
+
+    wanted: int
+    measured: float | None
+    mean_length: Mapping[str, float | None]
+    lengths: Mapping[str, object]
+    p_value: float | None
+
+
+class SharedText(TypedDict):
+    """The text that two tasks share, see `Statistics`."""
+
+    tasks: Sequence[str]
+    anywhere: float | None
+    at_once: float | None
+    by_chance: float | None
+    examples: int
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskStatistics:
     """The measurements of one task. A value is None where there was nothing to measure.
@@ -99,13 +120,13 @@ class TaskStatistics:
 
     task: str
     corpus: str
-    denoiser: Mapping[str, object]
+    denoiser: Mapping[str, Any]
     full_chunk: Mapping[str, int]
     examples: int
     full_examples: int
     share: Mapping[str, float]
     corruption_rate: Mapping[str, float | None]
-    spans: Mapping[str, object]
+    spans: Spans
     lengths: Mapping[str, Summary | None]
     compression: float | None
     fill: Mapping[str, float | None]
@@ -156,7 +177,7 @@ class Statistics:
     compression: float | None
     fill: Mapping[str, Mapping[str, float | None]]
     truncated: int
-    shared_text: Sequence[Mapping[str, object]]
+    shared_text: Sequence[SharedText]
     laws: Sequence[Law]
 
     @property

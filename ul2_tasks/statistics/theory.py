@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from ul2_tasks.denoising.denoisers import Denoiser
@@ -94,7 +93,7 @@ def binomial_interval(trials: int, probability: float, outside: float = SIGNIFIC
     return max(0, int(low)), int(high)
 
 
-def chi_square_p_value(observed: Sequence[int], probabilities: Sequence[float], least: float = 5) -> float | None:
+def chi_square_p_value(observed: ArrayLike, probabilities: ArrayLike, least: float = 5) -> float | None:
     """Pearson's chi-square test: the probability of counts at least as far from a distribution, if the draws follow it.
 
     Neighbouring counts are merged until at least `least` draws are expected in each bin, the usual rule for the approximation

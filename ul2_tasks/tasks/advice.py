@@ -124,7 +124,7 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
         return fill(*(chunk_tokens[name] for name in full))
 
     def average_chunk(chunk_tokens: Mapping[str, int]) -> float:
-        return _weights(denoisers) @ [chunk_tokens[denoiser.name] for denoiser in denoisers]
+        return float(_weights(denoisers) @ [chunk_tokens[denoiser.name] for denoiser in denoisers])
 
     fills: list[tuple[float, dict[str, int]]] = []
     best = 0.0

@@ -54,7 +54,7 @@ class ConfiguredTask(seqio.Task):
     """
 
     def __init__(self, task: seqio.Task, configuration: ModeConfiguration | TopicsConfiguration):
-        vars(self).update(vars(task))  # because `seqio.Task.replace` makes a plain task whatever the class
+        self.__dict__.update(vars(task))  # because `seqio.Task.replace` makes a plain task whatever the class
         self.configuration = configuration
 
 

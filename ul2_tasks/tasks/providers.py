@@ -114,6 +114,7 @@ class DenoisingTask(seqio.Task):
         kept = self.output_features if features is None else features
         if shuffle and shuffle_buffer_size is None:
             shuffle_buffer_size = max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // solution.full.length))
+        shard, shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
         fingerprint = json.dumps(
             {
                 "stream_version": STREAM_VERSION,
@@ -126,18 +127,16 @@ class DenoisingTask(seqio.Task):
                 "cache": source.cache_identity(split) if use_cached else None,
                 "shuffle": shuffle_buffer_size if shuffle else False,
                 "seed": f"none, so it cannot be resumed ({secrets.token_hex(4)})" if seed is None else int(seed),
-                "shard": [shard_info.index, shard_info.num_shards] if shard_info else [0, 1],
+                "shard": [shard, shards],
             }
         ).replace('"', "")  # tf.debugging.Assert would print a backslash before each
 
-        is_whole = shard_info is None or shard_info.num_shards == 1
         documents = passes.repeat(
             source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info),
             num_epochs,
-            name=f"{source.corpus.name}, split {split}"
-            + ("" if is_whole else f", shard {shard_info.index} of {shard_info.num_shards}"),
+            name=f"{source.corpus.name}, split {split}" + (f", shard {shard} of {shards}" if shards > 1 else ""),
             fewest_tokens=fewest_tokens(solution),
-            is_whole=is_whole,
+            is_whole=shards == 1,
         )
         with seqio.utils.map_seed_manager(seed):
             blocks = _resume_only_in(fingerprint, chunk(documents, solution), has_seed=seed is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import seqio
 
@@ -28,8 +29,8 @@ class Registration:
 
     name: str
     modules: Sequence[str] = ()
-    source: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def apply(self) -> str:
         """Registers the mixture, unless it is registered, and returns its name.

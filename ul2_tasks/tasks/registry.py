@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeGuard
 
 import gin
 import seqio
@@ -139,11 +140,12 @@ def register(
     if isinstance(chunk_tokens, Mapping):
         chunk_tokens = {name: as_python(tokens) for name, tokens in chunk_tokens.items()}
     chunk_tokens = as_python(chunk_tokens)
+    own_text_key: str = getattr(source, "text_key", "text")
     configuration = RegisterConfiguration(
         source=source,
         vocabulary=vocabulary,
         denoisers=denoisers,
-        text_key=text_key or getattr(source, "text_key", "text"),
+        text_key=text_key or own_text_key,
         on_error=on_error,
         sentinels=sentinels,
         modes=plain_modes(modes),
@@ -167,7 +169,8 @@ def register(
         )
         for denoiser in denoisers
     ]
-    for task in (corpus, *tasks):
+    providers: list[seqio.Task] = [corpus, *tasks]
+    for task in providers:
         seqio.TaskRegistry.add_provider(task.name, task)
     _add_mixture(mixture, [(task.name, task.denoiser.weight) for task in tasks], configuration)
     return mixture
@@ -218,7 +221,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
     return mixture
 
 
-def _is_weight(weight: object) -> bool:
+def _is_weight(weight: object) -> TypeGuard[float]:
     return is_finite(weight) and weight > 0
 
 

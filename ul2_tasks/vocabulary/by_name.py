@@ -89,7 +89,7 @@ def open_for_modes(
     mode_names: Iterable[str | None],
     sentinels: int | Sequence[int] | str | None,
     modes: Mapping[str, Mode] | None,
-) -> tuple[seqio.Vocabulary, Sequence[int] | str | None]:
+) -> tuple[seqio.Vocabulary, tuple[int, ...] | str | None]:
     """Opens a vocabulary for denoisers with these modes. `register` and `UL2DataCollator` do it like this.
 
     It adds a piece for each mode that `modes` does not define, and for each sentinel that `sentinels` does not. The modes of the
@@ -111,21 +111,20 @@ def open_for_modes(
         raise ValueError(
             f"vocabulary is {spec!r}, expected a path, or a seqio.Vocabulary, such as seqio.SentencePieceVocabulary('my.model')"
         )
-    as_number = is_integer(sentinels, at_least=0)
-    if not as_number:
-        sentinels = plain_sentinels(sentinels)
+    number = int(sentinels) if is_integer(sentinels, at_least=0) else None
+    ids = plain_sentinels(sentinels) if number is None else None
     if not isinstance(spec, str | os.PathLike):
-        if as_number:
+        if number is not None:
             raise ValueError(
-                f"sentinels is {sentinels}, how many a vocabulary is opened with, but this one is open: {spec!r}; give its path, or"
-                f" open it with open_vocabulary(PATH, sentinels={sentinels})"
+                f"sentinels is {number}, how many a vocabulary is opened with, but this one is open: {spec!r}; give its path, or"
+                f" open it with open_vocabulary(PATH, sentinels={number})"
             )
-        return spec, sentinels
+        return spec, ids
     others = sorted(set(filter(None, mode_names)) - set(PRESET_MODES))
     names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
-    if as_number:
-        return open_vocabulary(spec, modes=names, sentinels=int(sentinels)), None
-    return open_vocabulary(spec, modes=names, **({} if sentinels is None else {"sentinels": 0})), sentinels
+    if number is None and ids is None:
+        return open_vocabulary(spec, modes=names), None
+    return open_vocabulary(spec, modes=names, sentinels=number or 0), ids
 
 
 def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sequence[int] | str | None, needed: int) -> str:
@@ -147,7 +146,7 @@ def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentine
 
 def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
     """The Python expression that opens the vocabulary with so many sentinels, `missing` more than it has."""
-    modes = PRESET_MODES
+    modes: tuple[str, ...] = PRESET_MODES
     if isinstance(vocabulary, HuggingFaceVocabulary):
         return f"ul2_tasks.{vocabulary.with_sentinels(sentinels)!r}"
     if isinstance(vocabulary, seqio.ByteVocabulary):

@@ -18,8 +18,9 @@ class Pieces(Protocol):
     it spells their pieces, as "<extra_id_0>"; to others it never is.
     """
 
-    identity: str
-    """What the ids mean, apart from the class, the sizes and EOS: equal for equal contents, wherever the files are."""
+    @property
+    def identity(self) -> str:
+        """What the ids mean, apart from the class, the sizes and EOS: equal for equal contents, wherever the files are."""
 
     def piece_id(self, name: str) -> int | None:
         """The id of the piece of this name; None where there is none."""

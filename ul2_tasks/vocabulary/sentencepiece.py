@@ -18,6 +18,7 @@ import hashlib
 import importlib.resources
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import seqio
 import tensorflow as tf
@@ -29,7 +30,7 @@ from ul2_tasks.vocabulary.pieces import free_name
 
 DEFAULT_MODEL = importlib.resources.files("ul2_tasks") / "data" / "default.model"
 
-_Model = sentencepiece_model_pb2.ModelProto
+_Model: TypeAlias = sentencepiece_model_pb2.ModelProto
 _Piece = _Model.SentencePiece
 _ORDINARY = (_Piece.NORMAL, _Piece.BYTE)
 

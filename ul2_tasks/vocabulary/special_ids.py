@@ -50,6 +50,11 @@ class SpecialTokens:
     eos: int | None
     reserved: frozenset[int]
 
+    @property
+    def ending(self) -> list[int]:
+        """What ends an example or a document: the EOS, or nothing."""
+        return [] if self.eos is None else [self.eos]
+
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokensRequest:
@@ -111,13 +116,14 @@ def special_tokens(
     check_padding(vocabulary)
     modes = plain_modes(modes) or {}
     mode_ids = () if mode is None else _mode_ids(vocabulary, mode, modes)
+    is_text = mode is not None and isinstance(modes.get(mode), str)
     # A mode that is given by id is never a sentinel, whichever denoiser has it: all denoisers of a mixture share the sentinels.
     reserved = {id for value in modes.values() if not isinstance(value, str) for id in _as_ids(value)}
-    if not isinstance(modes.get(mode), str):
+    if not is_text:
         reserved |= set(mode_ids)
     sentinel_ids = _sentinel_ids(vocabulary, sentinels, reserved)
     _check_ids(vocabulary, "sentinels", sentinel_ids)
-    _check_ids(vocabulary, f"mode {mode!r}", mode_ids, ordinary_allowed=isinstance(modes.get(mode), str))
+    _check_ids(vocabulary, f"mode {mode!r}", mode_ids, ordinary_allowed=is_text)
     both = sorted(set(sentinel_ids) & set(mode_ids))
     if both:
         raise ValueError(f"ids {both} are sentinels and also the mode {mode!r}; leave them out of one of the two")
@@ -179,8 +185,8 @@ def text_vocabulary(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) ->
         vocabulary: any. It is returned as it is where its ids have no names, or where text is not encoded to special ids anyway.
         special_ids: see `special_ids`.
     """
-    encodable = encodable_ids(vocabulary, special_ids)
-    return _pieces(vocabulary).never_encoding(encodable) if encodable else vocabulary
+    pieces, encodable = _pieces(vocabulary), encodable_ids(vocabulary, special_ids)
+    return pieces.never_encoding(encodable) if pieces is not None and encodable else vocabulary
 
 
 def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
@@ -221,7 +227,7 @@ def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
     return [*lost, f"characters: {unknown!r} do not come back"] if unknown else lost
 
 
-def plain_sentinels(sentinels: Sequence[int] | str | None) -> tuple[int, ...] | str | None:
+def plain_sentinels(sentinels: int | Sequence[int] | str | None) -> tuple[int, ...] | str | None:
     """Sentinels with Python's own integers, as JSON needs them.
 
     Raises:
@@ -230,6 +236,8 @@ def plain_sentinels(sentinels: Sequence[int] | str | None) -> tuple[int, ...] | 
     if sentinels is None or isinstance(sentinels, str):
         return sentinels
     try:
+        if not isinstance(sentinels, Iterable):
+            raise TypeError
         return _as_ids(list(sentinels))
     except TypeError as error:
         expected = "expected ids, how many there are to be, or the pieces' name such as '<unused{}>'"

@@ -170,7 +170,7 @@ def _companion_token(file: str, key: str) -> str | None:
 
 def _eos_name(file: str, given: str | None, is_special: Mapping[str, bool]) -> str:
     eos = given or _companion_token(file, "eos_token")
-    if eos in is_special:
+    if eos is not None and eos in is_special:
         return eos
     wrong = f"{eos!r} is to be EOS, but is none of its added tokens" if eos else f"no {' or '.join(_COMPANIONS)} there names an EOS"
     candidates = [name for name, special in is_special.items() if special]
@@ -179,7 +179,9 @@ def _eos_name(file: str, given: str | None, is_special: Mapping[str, bool]) -> s
 
 
 def _unknown(model: Mapping[str, Any], own: Mapping[str, int]) -> int | None:
-    return model["unk_id"] if "unk_id" in model else own.get(model.get("unk_token"))
+    if "unk_id" in model:
+        return model["unk_id"]
+    return own.get(model["unk_token"]) if "unk_token" in model else None
 
 
 def _has_byte_fallback(model: Mapping[str, Any], own: Mapping[str, int]) -> bool:
