@@ -22,7 +22,7 @@ ROOMS = {
     "corpus": {"jobs", "sources", "store", "vocabulary"},
     "tasks": {"converters", "corpus", "denoising", "sources", "vocabulary"},
     "pytorch": {"converters", "corpus", "denoising", "tasks", "vocabulary"},
-    "export": {"corpus", "jobs", "sources", "tasks", "vocabulary"},
+    "export": {"corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
     "statistics": {"converters", "corpus", "denoising", "sources", "tasks", "vocabulary"},
     "inspection": {"corpus", "denoising", "export", "jobs", "sources", "statistics", "tasks", "vocabulary"},
 }

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_command.errors import PROBLEMS_FOUND, Group, plain
@@ -294,9 +295,9 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
 @click.option(
     "--format",
     "written_as",
-    type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord"]),
+    type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord", "megatron"]),
     required=True,
-    help="The format of the files.",
+    help="The format of the files. megatron is the tokens of the corpus instead of examples.",
 )
 @click.option("--output", required=True, shell_complete=files, help="A new folder for the files, local or remote (gs://..).")
 @click.option(
@@ -321,14 +322,20 @@ def export(registration, written_as: str, output: str, cache_dir: str | None, **
     \b
     ul2 export --format parquet --output examples
     ul2 export mine --module my_corpora --cache cache --format tfrecord --shards 64 --workers 8 --output examples
-    """
-    from ul2_tasks.export.write import write_examples
 
+    With --format megatron it writes the tokens of each corpus, an EOS after each document, as one pair of files that Megatron-LM
+    opens; only --cache, --split and --output go with it.
+    """
     mixture = registration.apply()
     if cache_dir:
         import seqio
 
         seqio.add_global_cache_dirs([cache_dir])
+    if written_as == "megatron":
+        _export_tokens(mixture, output, options["split"], use_cached=bool(cache_dir))
+        return
+    from ul2_tasks.export.write import write_examples
+
     write_examples(mixture, output, format=written_as, use_cached=bool(cache_dir), prepare=registration.apply, **options)
 
 
@@ -371,6 +378,23 @@ def _samples(mixture: str, sequence_length, options, count: int = SAMPLES):
     from ul2_tasks.inspection.samples import draw
 
     return draw(mixture, sequence_length, count, seed=options["seed"], split=options["split"])
+
+
+def _export_tokens(mixture: str, output: str, split: str, use_cached: bool) -> None:
+    from ul2_tasks.export.megatron import write_megatron
+    from ul2_tasks.tasks.providers import denoising_tasks
+
+    context = click.get_current_context()
+    none = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
+    given = [name for name in none if context.get_parameter_source(name) == ParameterSource.COMMANDLINE]
+    if given:
+        option = given[0].replace("sequence_length", "lengths")
+        raise click.UsageError(f"--{option} goes with examples, and --format megatron writes tokens; leave it out")
+    for corpus in {task.source.corpus.name: task.source.corpus for task in denoising_tasks(mixture)}.values():
+        written = write_megatron(corpus, output, split, use_cached=use_cached)
+        click.echo(
+            f"{written['prefix']}: {written['documents']:,} documents, {written['tokens']:,} tokens, an EOS after each document"
+        )
 
 
 def _exit_if_broken(statistics) -> None:

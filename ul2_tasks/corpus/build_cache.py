@@ -37,6 +37,7 @@ from ul2_tasks.jobs.shards import (
     JobShard,
     all_shards,
     begin,
+    check_alone,
     finished_shards,
     import_beam,
     remove_records,
@@ -244,6 +245,7 @@ def _existing(cache_dir: str, corpus: CorpusTask, settings: dict[str, str], max_
 
 def _begin(cache_dir: str, begun: dict[str, object], shards: Sequence[SourceShard]) -> list[SourceShard]:
     """Makes the folder, and returns the shards that are not written yet. Keeps those that an interrupted job has finished."""
+    check_alone(place(cache_dir, _RECORDS))
     path = place(place(cache_dir, _RECORDS), BEGUN)
     if tf.io.gfile.exists(path) and (changes := "; ".join(differences(load(path), begun))):
         raise ValueError(f"{cache_dir} was begun with other settings: {changes}; delete it, or name another folder")

@@ -14,6 +14,7 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration, settings
 from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
 from ul2_tasks.corpus.tfrecords import DOCUMENTS_PER_BATCH
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
+from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.documents import read_store
 from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
@@ -45,6 +46,11 @@ class CorpusTask(seqio.Task):
             shuffle_buffer_size=None if source.performs_internal_shuffling else seqio.SHUFFLE_BUFFER_SIZE,
         )
         self.configuration = configuration
+
+    @property
+    def is_tokens(self) -> bool:
+        """Whether the source has tokens, so that nothing is tokenized, and nothing is cached."""
+        return isinstance(self.source, MegatronSource)
 
     def batches(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """Reads the source, and tokenizes it in batches: the documents of `get_dataset`, in its order, at half of its cost.

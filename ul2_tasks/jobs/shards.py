@@ -7,6 +7,7 @@ of them. Records have a folder of their own, with `begun.json`, which says what 
     FOLDER/_parts/train-00000-of-00002.json       and its record
     FOLDER/_parts/train-00001-of-00002.1f3a.tmp   a shard that a worker is writing
     FOLDER/_parts/begun.json
+    FOLDER/_parts/running                         which process runs the job, and when it was seen last
 
 So a job that was killed goes on where it stopped. When its manifest is written, a job removes the folder of records. A folder
 that has records and no manifest is unfinished.
@@ -17,7 +18,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
+import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -29,6 +33,8 @@ from ul2_tasks.jobs.manifest import load, names_in, place, removed_on_failure, s
 from ul2_tasks.sources.files import parallel_map
 
 BEGUN = "begun.json"
+_RUNNING = "running"  # a file that a job rewrites while it runs
+_STALE = 60.0  # seconds after which it is of a job that was killed
 _RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
 _LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
 _FAILURES = (OSError, tf.errors.OpError)  # what reading and writing files raises
@@ -94,6 +100,21 @@ def all_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | No
     return finished
 
 
+def check_alone(records: str) -> None:
+    """Raises a ValueError where another job is writing into the folder. One on this machine that was killed is known at once."""
+    path = place(records, _RUNNING)
+    if not tf.io.gfile.exists(path):
+        return
+    running = load(path)
+    age = time.time() - running["time"]
+    is_here = running["host"] == socket.gethostname()
+    if age < _STALE and not (is_here and not _is_alive(running["process"])):
+        raise ValueError(
+            f"a job on {running['host']}, process {running['process']}, writes into {records}, and was seen {age:.0f} s ago:"
+            f" wait for it, or end it; {_STALE:.0f} s after it was killed this line will go on where it stopped"
+        )
+
+
 def begin(shards: Sequence[JobShard], finished: Collection[str], begun: Mapping[str, object]) -> list[JobShard]:
     """Makes the folders, and removes what an interrupted job left, except finished shards.
 
@@ -104,8 +125,12 @@ def begin(shards: Sequence[JobShard], finished: Collection[str], begun: Mapping[
 
     Returns:
         The shards that are still to be written.
+
+    Raises:
+        ValueError: another job is writing into the folder.
     """
     folder, records = shards[0].folder, shards[0].records
+    check_alone(records)
     waiting = [shard for shard in shards if shard.name not in finished]
     tf.io.gfile.makedirs(records)
     write_atomically(place(records, BEGUN), json.dumps(begun))
@@ -218,6 +243,34 @@ def import_beam():
     return apache_beam
 
 
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+class _RunningFile:
+    """Says in the folder of records that this process runs the job: at once, and then every few seconds."""
+
+    def __init__(self, records: str | None):
+        self._path = records and place(records, _RUNNING)
+        self._written = 0.0
+        self()
+
+    def __call__(self) -> None:
+        if self._path and time.time() > self._written + _STALE / 6:
+            self._written = time.time()
+            write_atomically(self._path, json.dumps({"host": socket.gethostname(), "process": os.getpid(), "time": self._written}))
+
+    def remove(self) -> None:
+        if self._path and tf.io.gfile.exists(self._path):
+            tf.io.gfile.remove(self._path)
+
+
 def _entries(record: dict) -> list[dict]:
     """The entries of a shard's files from its record: its "files", or for a shard of one file the record itself."""
     return record.get("files", [record])
@@ -260,8 +313,11 @@ def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Cons
 
         def watch() -> None:
             while not stop.wait(0.5):
+                say_running()
                 written = names_in(waiting[0].records) & to_come if waiting else ()
                 shown.update(bar, completed=present + len(written))
+
+        say_running = _RunningFile(waiting[0].records if waiting else None)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -271,3 +327,4 @@ def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Cons
         finally:
             stop.set()
             watcher.join()
+            say_running.remove()
