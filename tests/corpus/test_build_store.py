@@ -1,0 +1,220 @@
+"""The job that writes a store: the documents of every source as the task itself has them, and what can go wrong."""
+
+import functools
+import gzip
+import io
+import json
+import os
+import socket
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import seqio
+import tensorflow as tf
+from click.testing import CliRunner
+from rich.console import Console
+from support import byte_vocabulary
+
+from ul2_command import main
+from ul2_tasks import T5GEMMA2, open_source, register
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.sources.shard_records import shard_records, split_groups
+
+BYTES, MODES = byte_vocabulary()
+QUIET = Console(quiet=True)
+TEXTS = ["a document", "caf\u00e9 \u2603", "", "x" * 3000, *(f"number {number}" for number in range(300))]
+
+
+def register_corpus(name, source, **arguments) -> str:
+    register(name, source, BYTES, T5GEMMA2[:1], modes=MODES, **arguments)
+    return f"{name}_corpus"
+
+
+def jsonl(folder, texts=TEXTS, name="a.jsonl"):
+    (folder / name).write_text("".join(json.dumps({"text": text, "id": number}) + "\n" for number, text in enumerate(texts)))
+    return str(folder / name)
+
+
+def parquet(folder):
+    pq.write_table(pa.table({"text": TEXTS, "id": list(range(len(TEXTS)))}), folder / "a.parquet", row_group_size=70)
+    return str(folder / "a.parquet")
+
+
+def compressed(folder):
+    path = jsonl(folder)
+    with open(path, "rb") as plain, gzip.open(f"{path}.gz", "wb") as packed:
+        packed.write(plain.read())
+    os.remove(path)
+    return f"{path}.gz"
+
+
+def tfrecord(folder):
+    with tf.io.TFRecordWriter(str(folder / "a.tfrecord")) as writer:
+        for number, text in enumerate(TEXTS):
+            features = {
+                "text": tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()])),
+                "id": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    return str(folder / "a.tfrecord")
+
+
+SOURCES = {
+    "jsonl": (jsonl, {}),
+    "parquet": (parquet, {}),
+    "gz": (compressed, {}),
+    "tfrecord": (tfrecord, {}),
+    "split by text": (jsonl, {"validation": 0.3}),
+    "split by id": (jsonl, {"validation": 0.3, "id_key": "id"}),
+    "tfrecord split by id": (tfrecord, {"validation": 0.3, "id_key": "id"}),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_store_has_the_documents_of_the_task_in_their_order(tmp_path, name):
+    write, arguments = SOURCES[name]
+    corpus = register_corpus(f"store_{name.replace(' ', '_')}", open_source(write(tmp_path), **arguments))
+    task = seqio.TaskRegistry.get(corpus)
+    manifest = build(corpus, str(tmp_path / "cache"), console=QUIET)
+    assert manifest["totals"]["documents"] == len(TEXTS) - 1
+    assert manifest["totals"]["empty"] == 1
+    for split in task.splits:
+        store = cache.open_store(str(tmp_path / "cache" / corpus), manifest, split)
+        tokens, lengths = store.read_documents(np.arange(store.documents))
+        one_by_one = task.get_dataset(None, split, shuffle=False, try_in_mem_cache=False).as_numpy_iterator()
+        expected = [document["targets"].tolist() for document in one_by_one if document["targets"].size]
+        assert [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])] == expected
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_one_reading_gives_the_records_of_every_split(tmp_path, name):
+    write, arguments = SOURCES[name]
+    source = open_source(write(tmp_path), **arguments)
+    (group,) = split_groups(source)
+    num_shards = len(source.list_shards("train"))
+    found = [pair for shard in range(num_shards) for pair in shard_records(source, group, shard, num_shards, "text")]
+    for split in group:
+        of_split = [record.text for name, record in found if name == split]
+        assert of_split == [record["text"] for record in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
+    assert len(found) == len(TEXTS)
+
+
+def test_records_that_are_bad_are_counted_once_in_the_split_where_training_would_count_them(tmp_path):
+    path = jsonl(tmp_path)
+    with open(path, "a") as file:
+        file.write("no JSON\n")
+    source = open_source(path, validation=0.3)
+    corpus = register_corpus("store_skips", source, on_error="skip")
+    totals = build(corpus, str(tmp_path / "cache"), console=QUIET)["totals"]
+    assert (totals["documents"], totals["empty"], totals["skipped"]) == (len(TEXTS) - 1, 1, 1)
+    raising = register_corpus("store_raises", source)
+    with pytest.raises(
+        RuntimeError, match=r"store_raises_corpus, split train and validation, shard 1 of 1 .*line 305: is not JSON"
+    ):
+        build(raising, str(tmp_path / "cache"), console=QUIET)
+
+
+def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path):
+    corpus = register_corpus("store_alone", open_source(jsonl(tmp_path)))
+    folder = tmp_path / "cache" / corpus / "parts"
+    running = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
+
+    def build_beside(**changes):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "running").write_text(json.dumps(running | changes))
+        return build(corpus, str(tmp_path / "cache"), console=QUIET)
+
+    with pytest.raises(
+        ValueError, match=rf"a job on {socket.gethostname()}, process {os.getpid()}, writes into .*/parts, and was seen"
+    ):
+        build_beside()
+    with pytest.raises(ValueError, match="a job on another-machine, process 1, writes into"):
+        build_beside(host="another-machine", process=1)
+    assert build_beside(process=2**22 + 1)["totals"]["documents"] == len(TEXTS) - 1, "that process is gone"
+    assert not folder.exists()
+    for path in (tmp_path / "cache" / corpus).iterdir():
+        path.unlink()
+    assert build_beside(host="another-machine", time=time.time() - 90)["totals"]["documents"] == len(TEXTS) - 1
+
+
+def test_a_second_job_is_refused_while_the_first_one_runs(tmp_path):
+    corpus = register_corpus("store_second", open_source(jsonl(tmp_path)))
+    said = []
+
+    def build_meanwhile():
+        with pytest.raises(ValueError, match="wait for it, or end it") as error:
+            build(corpus, str(tmp_path / "cache"), console=QUIET)
+        said.append(str(error.value))
+
+    assert build(corpus, str(tmp_path / "cache"), console=QUIET, prepare=build_meanwhile)["totals"]["documents"] == len(TEXTS) - 1
+    assert said
+
+
+def change(path):
+    with open(path, "a") as file:
+        file.write('{"text": "one more", "id": 1}\n')
+
+
+def test_a_source_that_changes_during_the_job_is_told_by_its_file(tmp_path):
+    path = jsonl(tmp_path)
+    corpus = register_corpus("store_changes", open_source(path))
+    with pytest.raises(
+        RuntimeError, match=rf"the source of 'store_changes_corpus' changed during the job: {path} is '\d+ bytes.* there"
+    ):
+        build(corpus, str(tmp_path / "cache"), console=QUIET, prepare=functools.partial(change, path))
+    with pytest.raises(ValueError, match=rf"was begun with other settings: source\.{path} is '\d+ bytes"):
+        build(corpus, str(tmp_path / "cache"), console=QUIET)
+    assert not (tmp_path / "cache" / corpus / "COMPLETED").exists()
+
+
+def test_no_file_is_written_of_a_split_or_a_shard_without_a_document(tmp_path):
+    for number in range(3):
+        jsonl(tmp_path, [] if number == 1 else [f"document {number}"], f"{number}.jsonl")
+    corpus = register_corpus("store_empty", open_source(f"{tmp_path}/*.jsonl", validation=1e-12))
+    console = Console(record=True, width=200, file=io.StringIO())
+    manifest = build(corpus, str(tmp_path / "cache"), console=console)
+    assert [split["documents"] for split in manifest["splits"].values()] == [2, 0]
+    assert "no file was written of validation, which has no document" in console.export_text()
+    names = sorted(path.name for path in (tmp_path / "cache" / corpus).glob("*.bin"))
+    assert len(names) == 2
+    assert all(name.startswith("train-") for name in names)
+    assert list(cache.verify(str(tmp_path / "cache" / corpus))) == []
+
+
+def test_ids_are_stored_as_the_tokenizers_own_and_read_shifted(tmp_path):
+    """A tokenizer whose id 0 is a token: its ids are one higher here, and not in the files."""
+    (tmp_path / "tokenizer").mkdir()
+    tokenizers = pytest.importorskip("tokenizers")
+    model = tokenizers.models.WordLevel({"a": 0, "b": 1, "</s>": 2, "[UNK]": 3}, unk_token="[UNK]")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer" / "tokenizer.json"))
+    (tmp_path / "tokenizer" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    register("store_shift", open_source(jsonl(tmp_path, ["a b a", "b"])), str(tmp_path / "tokenizer"), T5GEMMA2[:1])
+    manifest = build("store_shift_corpus", str(tmp_path / "cache"), console=QUIET)
+    assert (manifest["id_shift"], manifest["dtype"]) == (1, "uint16")
+    (path,) = (tmp_path / "cache" / "store_shift_corpus").glob("*.bin")
+    assert np.fromfile(path, np.uint16).tolist() == [0, 1, 0, 1]
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(tmp_path / "cache")])
+    try:
+        found = seqio.TaskRegistry.get("store_shift_corpus").get_dataset(None, "train", use_cached=True, shuffle=False)
+        assert [document["targets"].tolist() for document in found.as_numpy_iterator()] == [[1, 2, 1], [2]]
+    finally:
+        seqio.set_global_cache_dirs(before)
+
+
+def test_verify_names_a_flipped_bit_and_the_other_files_stay_whole(tmp_path):
+    corpus = register_corpus("store_flip", open_source(jsonl(tmp_path)))
+    build(corpus, str(tmp_path / "cache"), console=QUIET)
+    (path,) = (tmp_path / "cache" / corpus).glob("*.idx")
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    verified = CliRunner().invoke(main, ["verify", str(tmp_path / "cache")])
+    assert (verified.exit_code, f"{path.name} is altered: SHA-256" in verified.stdout) == (1, True)
