@@ -1,19 +1,20 @@
-"""What caching costs: five stock tasks the usual way, and one corpus for all five; then a mixture read from each.
+"""What it costs to tokenize a corpus into files: `ul2 cache`, beside others, and beside the bare tokenizer.
 
-    python benchmarks/caching.py [--copies 40] [--examples 5120] [--repeats 3] [--output caching.json]
+    python benchmarks/caching.py [--megabytes 24] [--formats jsonl zst parquet text] [--repeats 3] [--megatron CHECKOUT]
 
-It needs this package with its extras `cache` and `t5`. The corpus is the embedded one, in 16 files of text lines, so many
-copies of it. Three jobs write caches of it, each in a process of its own:
+It needs this package with its extras `cache` and `huggingface`. The documents are made of the embedded corpus, one to three of
+its documents each, and lie in one file. Two tokenizers: the default SentencePiece model, and a byte-level BPE for `tokenizers`,
+which is trained on the embedded corpus. Each job is a process of its own:
 
-* five stock tasks: `seqio_cache_tasks` on `t5_r1` .. `t5_s` of `caching_tasks.py`, tokenized by SeqIO's step as it comes,
-  which also stores the text; the denoising after the cache is the recipe from `t5.data.preprocessors` (see `speed/peers.py`);
-* one corpus, stock job: `seqio_cache_tasks` on `ours_.*`;
-* one corpus, ul2 cache: `python -m ul2_tasks cache ours`.
+* bare tokenizer: reads and parses the file, and calls the tokenizer's library, a document at a time (SentencePiece), or a list
+  at a time (`tokenizers`, whose single calls are slow). It writes nothing;
+* ul2 cache, with one process and with `--workers 2`;
+* seqio_cache_tasks: SeqIO's own job on our corpus, on Beam's FnApiRunner (of the first format and SentencePiece alone);
+* datasets.map: Hugging Face's, batched, with the same tokenizer, saved to disk;
+* preprocess_data.py: Megatron-LM's, where a checkout of it is named (JSON Lines alone).
 
-All on Beam's FnApiRunner. CPU time and peak memory are the operating system's figures for the process and its children;
-peak memory is told for a twentieth of the corpus too. Then examples of the mixture at 512 / 512 are read from each cache,
-cached, shuffled, mixed 1:1:1:1:4, in padded batches of 128 (after one that warms up), by SeqIO's mixture of t5's tasks and
-by ours; medians over repeats in turn. Mean tokens an example are those of the same solved chunks on both sides.
+CPU time and peak memory are the operating system's figures for the process and its children. The same job on ten documents is
+its start-up, which is told apart: what remains is the work. The jobs take turns; medians over repeats.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import argparse
 import json
 import os
 import pathlib
+import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,111 +33,159 @@ import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from backports import zstd
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
-HERE = pathlib.Path(__file__).parent
-FILES = 16
-STOCK = ["-m", "seqio.scripts.cache_tasks_main", "--module_import=caching_tasks", "--pipeline_options=--runner=FnApiRunner"]
-JOBS = {
-    "five stock tasks": ([*STOCK, "--tasks=t5_.*", "--output_cache_dir={}"], "t5_mix"),
-    "one corpus, stock job": ([*STOCK, "--tasks=ours_.*", "--output_cache_dir={}"], "ours_mix"),
-    "one corpus, ul2 cache": (["-m", "ul2_tasks", "cache", "ours", "--module=caching_tasks", "--output={}"], "ours_mix"),
-}
+PEERS = pathlib.Path(__file__).parent / "caching_peers.py"
+SUFFIXES = {"jsonl": "jsonl", "zst": "jsonl.zst", "parquet": "parquet", "text": "txt"}
+FEW = 10  # documents, to measure the start-up
 
 
 def main() -> None:
     arguments = parse_arguments()
-    sizes = (max(1, arguments.copies // 20), arguments.copies)
-    results: dict[str, dict] = {job: {"reading": []} for job in JOBS}
+    results = {}
     with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("caching and reading", total=len(JOBS) * (2 + arguments.repeats))
         root = pathlib.Path(folder)
-        for copies in sizes:
-            write_corpus(root / str(copies), copies)
-            for job, (command, _) in JOBS.items():
-                results[job][copies] = cached(root / str(copies), [part.format(job) for part in command], job)
-                progress.advance(bar)
-        for _ in range(arguments.repeats):
-            for job, (_, mixture) in JOBS.items():
-                results[job]["reading"].append(read(root / str(arguments.copies), mixture, job, arguments.examples))
-                progress.advance(bar)
-    report(results, sizes, arguments.examples)
+        texts = documents(arguments.megabytes)
+        tokenizers = {"SentencePiece": DEFAULT_MODEL, "tokenizers": train_tokenizer(root)}
+        cases = [(format, tokenizer) for format in arguments.formats for tokenizer in tokenizers]
+        bar = progress.add_task("caching", total=len(cases))
+        for format, tokenizer in cases:
+            paths = {size: write(root, format, size, texts[:count]) for size, count in (("few", FEW), ("all", len(texts)))}
+            commands = jobs(format, tokenizers[tokenizer], arguments, is_first=(format, tokenizer) == cases[0])
+            results[f"{format}, {tokenizer}"] = measure(root, paths, commands, arguments.repeats)
+            progress.advance(bar)
+    report(results, sum(len(text.encode()) for text in texts), len(texts))
     if arguments.output:
         arguments.output.write_text(json.dumps(results, indent=2) + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--copies", type=int, default=40, help="of the embedded corpus, 450 kB each; 20 or more")
-    parser.add_argument("--examples", type=int, default=5120, help="how many examples of the mixture are read")
+    parser.add_argument("--megabytes", type=float, default=24, help="of text")
+    parser.add_argument("--formats", nargs="+", choices=SUFFIXES, default=list(SUFFIXES))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--megatron", type=pathlib.Path, help="a checkout of Megatron-LM; the environment needs its packages")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
     return parser.parse_args()
 
 
-def write_corpus(folder: pathlib.Path, copies: int) -> None:
-    (folder / "corpus").mkdir(parents=True)
-    documents = embedded_documents() * copies
-    for file in range(FILES):
-        (folder / "corpus" / f"{file}.txt").write_text("\n".join(documents[file::FILES]) + "\n")
+def documents(megabytes: float) -> list[str]:
+    draw, embedded = random.Random(0), embedded_documents()
+    texts, size = [], 0
+    while size < megabytes * 1e6:
+        texts.append(" ".join(draw.choice(embedded) for _ in range(draw.randint(1, 3))))
+        size += len(texts[-1])
+    return texts
 
 
-def cached(folder: pathlib.Path, command: list[str], job: str) -> dict[str, float]:
+def train_tokenizer(root: pathlib.Path) -> pathlib.Path:
+    """A folder with a byte-level BPE of 8,000 tokens."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(embedded_documents(), vocab_size=8000, special_tokens=["</s>"], show_progress=False)
+    folder = root / "bpe"
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    return folder
+
+
+def write(root: pathlib.Path, format: str, size: str, texts: list[str]) -> pathlib.Path:
+    path = root / f"{size}.{SUFFIXES[format]}"
+    lines = [json.dumps({"text": text}) + "\n" for text in texts]
+    if format == "jsonl":
+        path.write_text("".join(lines))
+    elif format == "zst":
+        path.write_bytes(zstd.compress("".join(lines).encode()))
+    elif format == "parquet":
+        pq.write_table(pa.table({"text": texts}), path, row_group_size=1000)
+    else:
+        path.write_text("".join(" ".join(text.split()) + "\n" for text in texts))
+    return path
+
+
+def jobs(format: str, tokenizer: pathlib.Path, arguments: argparse.Namespace, is_first: bool) -> dict[str, list[str]]:
+    """The commands; {path} is the corpus's file, and {out} a folder."""
+    cache = ["-m", "ul2_tasks", "cache", "bench", "--corpus={path}", f"--vocabulary={tokenizer}", "--output={out}"]
+    cache += ["--documents=line"] if format == "text" else []
+    found = {
+        "bare tokenizer": [str(PEERS), "bare", format, str(tokenizer), "{path}", "{out}"],
+        "ul2 cache": cache,
+        "ul2 cache --workers 2": [*cache, "--workers=2"],
+        "datasets.map": [str(PEERS), "datasets", format, str(tokenizer), "{path}", "{out}"],
+    }
+    if is_first:
+        found["seqio_cache_tasks"] = [
+            "-m", "seqio.scripts.cache_tasks_main", "--module_import=caching_peers", "--tasks=bench_.*",
+            "--output_cache_dir={out}", "--pipeline_options=--runner=FnApiRunner",
+        ]  # fmt: skip
+    if arguments.megatron and format == "jsonl":
+        kind = ["--tokenizer-type=HuggingFaceTokenizer", f"--tokenizer-model={tokenizer}"]
+        if tokenizer == DEFAULT_MODEL:
+            kind = ["--tokenizer-type=SentencePieceTokenizer", f"--tokenizer-model={tokenizer}"]
+        script = str(arguments.megatron / "tools" / "preprocess_data.py")
+        found["preprocess_data.py"] = [script, "--input={path}", "--output-prefix={out}/m", "--workers=1", "--append-eod", *kind]
+    return found
+
+
+def measure(root: pathlib.Path, paths: dict[str, pathlib.Path], commands: dict[str, list[str]], repeats: int) -> dict[str, dict]:
+    """Of each job the figures with all documents, and its CPU time with few."""
+    runs: dict[str, dict[str, list]] = {job: {"few": [], "all": []} for job in commands}
+    for _ in range(repeats):
+        for job, command in commands.items():
+            for size, path in paths.items():
+                out = root / "out"
+                shutil.rmtree(out, ignore_errors=True)
+                out.mkdir()
+                runs[job][size].append(run([part.format(path=path, out=out) for part in command], path, out))
+    found = {}
+    for job, by_size in runs.items():
+        figures = {key: statistics.median(run[key] for run in by_size["all"]) for key in by_size["all"][0]}
+        few = {key: statistics.median(run[key] for run in by_size["few"]) for key in ("cpu", "wall")}
+        found[job] = figures | {f"{key}_startup": value for key, value in few.items()}
+    return found
+
+
+def run(command: list[str], path: pathlib.Path, out: pathlib.Path) -> dict[str, float]:
+    here = str(PEERS.parent)
+    search = os.pathsep.join([here, str(PEERS.parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": search, "BENCH_CORPUS": str(path), "TOKENIZERS_PARALLELISM": "false"}
     started = time.perf_counter()
-    process = start(folder, command, stdout=subprocess.DEVNULL)
+    with open(os.devnull, "w") as nowhere:
+        process = subprocess.Popen([sys.executable, *command], env=environment, stdout=nowhere, stderr=subprocess.PIPE)
+    error = process.stderr.read() if process.stderr else b""
     _, status, usage = os.wait4(process.pid, 0)
-    assert status == 0, f"{command} ended with {status}"
+    assert status == 0, f"{command} ended with {status}: {error.decode()[-2000:]}"
     return {
         "cpu": usage.ru_utime + usage.ru_stime,
         "wall": time.perf_counter() - started,
         "peak_mb": usage.ru_maxrss / 1024,
-        "bytes": sum(path.stat().st_size for path in (folder / job).rglob("*") if path.is_file()),
+        "bytes": sum(file.stat().st_size for file in out.rglob("*") if file.is_file()),
     }
 
 
-def read(folder: pathlib.Path, mixture: str, job: str, examples: int) -> dict[str, float]:
-    process = start(folder, [str(HERE / "caching_tasks.py"), mixture, job, str(examples)], stdout=subprocess.PIPE)
-    output, _ = process.communicate()
-    assert process.returncode == 0, f"reading {mixture} from {job} ended with {process.returncode}"
-    return json.loads(output.splitlines()[-1])
-
-
-def start(folder: pathlib.Path, command: list[str], **settings) -> subprocess.Popen:
-    paths = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    return subprocess.Popen(
-        [sys.executable, *command], cwd=folder, env=environment, text=True, stderr=subprocess.DEVNULL, **settings
-    )
-
-
-def report(results: dict[str, dict], sizes: tuple[int, int], examples: int) -> None:
-    small, large = sizes
-    table = Table(title=f"{large} copies of the embedded corpus; ratios to five stock tasks", title_justify="left")
-    for column in (
-        "cache",
-        "MB",
-        "CPU s",
-        "wall s",
-        f"peak MB, {small} copies",
-        f"peak MB, {large}",
-        "examples / CPU s",
-        "examples / s",
-    ):
-        table.add_column(column, justify="left" if column == "cache" else "right")
-    first = None
-    for job, result in results.items():
-        reading = {key: statistics.median(run[key] for run in result["reading"]) for key in ("cpu", "wall")}
-        of_large = result[large]
-        figures = [of_large["bytes"] / 1e6, of_large["cpu"], of_large["wall"], result[small]["peak_mb"], of_large["peak_mb"]]
-        figures += [examples / reading["cpu"], examples / reading["wall"]]
-        first = first or figures
-        ratios = [f"{figure:,.1f} ({figure / base:.2f}x)" for figure, base in zip(figures, first)]
-        table.add_row(job, *ratios)
-    Console(width=160).print(table)
+def report(results: dict[str, dict], size: int, count: int) -> None:
+    title = f"{count:,} documents, {size / 1e6:.1f} MB; ratios are to the work of the bare tokenizer"
+    table = Table(title=title, title_justify="left")
+    for column in ("corpus", "job", "work, CPU s", "ratio", "start-up, CPU s", "wall s", "peak MB", "MB written"):
+        table.add_column(column, justify="left" if column in ("corpus", "job") else "right")
+    for case, by_job in results.items():
+        bare = by_job["bare tokenizer"]["cpu"] - by_job["bare tokenizer"]["cpu_startup"]
+        for job, figures in by_job.items():
+            work = figures["cpu"] - figures["cpu_startup"]
+            cells = [f"{work:.2f}", f"{work / bare:.2f}", f"{figures['cpu_startup']:.1f}", f"{figures['wall']:.1f}"]
+            table.add_row(case, job, *cells, f"{figures['peak_mb']:,.0f}", f"{figures['bytes'] / 1e6:.1f}")
+            case = ""
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":
