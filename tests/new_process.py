@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
 import os
 import pathlib
 import runpy
+import select
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,8 +34,6 @@ ATTRIBUTES: dict[str, object] = {}  # of preloaded modules, by full name: other 
 TESTS = pathlib.Path(__file__).parent
 FOLDERS = [str(path) for path in (TESTS, *sorted(TESTS.glob("[a-z]*/")))]  # what a program needs on its path to import a test
 OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-
-_server: subprocess.Popen | None = None
 
 
 class Program:
@@ -87,35 +89,49 @@ def run(
     return done
 
 
-def _ask(request: dict) -> int | None:
-    global _server
-    if _server is None:
+@functools.cache
+def address() -> str:
+    """The server's socket. A program that is to start others in the same way is told it."""
+    folder = tempfile.mkdtemp()
+    path = os.path.join(folder, "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        command = [sys.executable, __file__]
-        _server = subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        atexit.register(_server.communicate)  # it ends with its input
-    print(json.dumps(request), file=_server.stdin, flush=True)
-    return json.loads(_server.stdout.readline())
+        command = [sys.executable, __file__, str(listener.fileno())]
+        server = subprocess.Popen(command, env=environment, stdin=-1, stdout=2, pass_fds=[listener.fileno()])
+    atexit.register(shutil.rmtree, folder)
+    atexit.register(server.communicate)  # it ends with its input
+    return path
 
 
-def _serve() -> dict:
+def _ask(request: dict) -> int | None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address())
+        connection.sendall(json.dumps(request).encode())
+        connection.shutdown(socket.SHUT_WR)
+        return json.load(connection.makefile())
+
+
+def _serve(listener: socket.socket) -> dict:
     """Starts programs, and says which have ended; returns in the process of a program, with what it was asked to run."""
-    with os.fdopen(os.dup(1), "w") as replies:
-        os.dup2(2, 1)  # what an import prints is no reply
-        for name in PRELOADED:
-            with contextlib.suppress(ImportError):  # an extra that is not installed
-                importlib.import_module(name)
-        gc.freeze()
-        for line in sys.stdin:
-            request = json.loads(line)
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):  # an extra that is not installed
+            importlib.import_module(name)
+    gc.freeze()
+    while select.select([sys.stdin, listener], [], [])[0] == [listener]:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rw") as stream:
+            request = json.load(stream)
             if "pid" in request:
                 pid, status = os.waitpid(request["pid"], os.WNOHANG)
                 reply = os.waitstatus_to_exitcode(status) if pid else None
             else:
                 reply = os.fork()
                 if reply == 0:
+                    listener.close()
                     return request
-            print(json.dumps(reply), file=replies, flush=True)
+            json.dump(reply, stream)
     sys.exit()
 
 
@@ -148,4 +164,4 @@ def _become(started: dict, search_path: Sequence[str]) -> None:
 if __name__ == "__main__":
     installed = sys.path[1:]
     sys.path[0] = str(pathlib.Path(__file__).parent.parent)
-    _become(_serve(), installed)
+    _become(_serve(socket.socket(fileno=int(sys.argv[1]))), installed)

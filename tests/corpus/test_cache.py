@@ -1,6 +1,6 @@
 """The cache of a corpus: written by the real Beam jobs, read in blocks, and never taken for what it is not."""
 
-import collections
+import functools
 import hashlib
 import io
 import json
@@ -23,7 +23,7 @@ from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, saved_and_resumed, t5_model
 
 from ul2_command import main
-from ul2_tasks import T5GEMMA2, default_vocabulary, mix, register
+from ul2_tasks import T5GEMMA2, default_vocabulary, embedded_documents, mix, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
@@ -37,6 +37,17 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}
 QUIET = Console(quiet=True)
+
+
+def register_cached(**settings):
+    """A mixture of two denoisers, of more documents than a cache has files."""
+    source = MemoryDataSource(lambda: embedded_documents()[:80], validation=0.05)
+    return register("cache_small", **{"source": source, "denoisers": T5GEMMA2[::4], **settings})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    register_cached()
 
 
 @pytest.fixture
@@ -65,26 +76,29 @@ def run(*command, folder=REPOSITORY):
     return new_process.run(*command, env=environment, cwd=folder)
 
 
-@pytest.fixture(scope="session")
-def stock(tmp_path_factory):
-    """A cache of `ul2_corpus` by SeqIO's own job, in the issue's words."""
-    folder = tmp_path_factory.mktemp("stock")
+@pytest.fixture(scope="module")
+def stock(registered, tmp_path_factory):
+    """A cache of `cache_small_corpus` by SeqIO's own job."""
+    folder, module = tmp_path_factory.mktemp("stock"), tmp_path_factory.mktemp("module")
+    (module / "registers.py").write_text(
+        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_cache; test_cache.register_cached()"
+    )
     arguments = [
-        "--module_import=ul2_tasks",
-        "--tasks=ul2_.*",
+        "--module_import=registers",
+        "--tasks=cache_small_.*",
         f"--output_cache_dir={folder}",
         "--pipeline_options=--runner=FnApiRunner",
     ]
-    done = run("-m", "seqio.scripts.cache_tasks_main", *arguments)
+    done = run("-m", "seqio.scripts.cache_tasks_main", *arguments, folder=module)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory):
-    """A cache of `ul2_corpus` by `build`."""
+@pytest.fixture(scope="module")
+def built(registered, tmp_path_factory):
+    """A cache of `cache_small_corpus` by `build`."""
     folder = tmp_path_factory.mktemp("built")
-    build("ul2_corpus", str(folder), console=QUIET)
+    build("cache_small_corpus", str(folder), console=QUIET)
     return folder
 
 
@@ -94,7 +108,7 @@ def cached(request, tmp_path):
     return pathlib.Path(shutil.copytree(request.getfixturevalue(request.param), tmp_path / "copy"))
 
 
-def records(folder, corpus="ul2_corpus", split="train") -> list[tf.train.Example]:
+def records(folder, corpus="cache_small_corpus", split="train") -> list[tf.train.Example]:
     paths = sorted(map(str, (folder / corpus).glob(f"{split}.tfrecord-*")))
     return [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(paths).as_numpy_iterator()]
 
@@ -103,12 +117,13 @@ def tokens(examples) -> list[tuple[int, ...]]:
     return sorted(tuple(example.features.feature["targets"].int64_list.value) for example in examples)
 
 
-def uncached(corpus="ul2_corpus", split="train") -> list[tuple[int, ...]]:
-    dataset = seqio.get_mixture_or_task(corpus).get_dataset(None, split, shuffle=False)
+@functools.cache
+def uncached(split="train") -> list[tuple[int, ...]]:
+    dataset = seqio.get_mixture_or_task("cache_small_corpus").get_dataset(None, split, shuffle=False)
     return sorted(tuple(document["targets"].tolist()) for document in dataset.as_numpy_iterator())
 
 
-def documents(corpus="ul2_corpus", split="train", salt="a", **arguments) -> list[tuple[int, ...]]:
+def documents(corpus="cache_small_corpus", split="train", salt="a", **arguments) -> list[tuple[int, ...]]:
     """The documents of a cache, in the order in which a denoiser reads them."""
     view = CorpusView(seqio.get_mixture_or_task(corpus), salt=salt).cached()
     batches = view.get_dataset(split, **arguments)
@@ -117,7 +132,7 @@ def documents(corpus="ul2_corpus", split="train", salt="a", **arguments) -> list
 
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_seqios_job_writes_one_corpus_and_of_it_only_tokens_and_what_made_them(split, stock):
-    assert os.listdir(stock) == ["ul2_corpus"]
+    assert os.listdir(stock) == ["cache_small_corpus"]
     examples = records(stock, split=split)
     assert tokens(examples) == uncached(split=split)
     assert {key for example in examples for key in example.features.feature} == {"targets", "document"}
@@ -130,17 +145,17 @@ def test_seqios_job_writes_one_corpus_and_of_it_only_tokens_and_what_made_them(s
 
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_ours_writes_a_store_of_the_same_documents(split, built):
-    assert os.listdir(built) == ["ul2_corpus"]
-    store = Store.open(sorted(str(path.with_suffix("")) for path in (built / "ul2_corpus").glob(f"{split}-*.bin")))
+    assert os.listdir(built) == ["cache_small_corpus"]
+    store = Store.open(sorted(str(path.with_suffix("")) for path in (built / "cache_small_corpus").glob(f"{split}-*.bin")))
     found, lengths = store.read_documents(np.arange(store.documents))
     assert sorted(map(tuple, np.split(found, np.cumsum(lengths)[:-1]))) == uncached(split=split)
 
 
-@pytest.mark.parametrize("name", ["ul2_mix", *(f"ul2_{denoiser.name}" for denoiser in T5GEMMA2)])
+@pytest.mark.parametrize("name", ["cache_small_mix", "cache_small_r1", "cache_small_s"])
 @pytest.mark.parametrize("job", ["stock", "built"])
 def test_the_mixture_and_each_denoiser_read_it(job, name, request, cache_dirs, caplog, monkeypatch):
     cache_dirs(request.getfixturevalue(job))
-    source = seqio.get_mixture_or_task("ul2_corpus").source
+    source = seqio.get_mixture_or_task("cache_small_corpus").source
     monkeypatch.setattr(type(source), "get_dataset", None)  # so that reading the source fails
     with caplog.at_level("INFO"):
         logging.use_python_logging(quiet=True)
@@ -153,18 +168,18 @@ def test_the_mixture_and_each_denoiser_read_it(job, name, request, cache_dirs, c
 @pytest.mark.parametrize("job", ["stock", "built"])
 def test_seqios_own_reader_reads_it_too(job, request, cache_dirs):
     cache_dirs(request.getfixturevalue(job))
-    corpus = seqio.get_mixture_or_task("ul2_corpus")
+    corpus = seqio.get_mixture_or_task("cache_small_corpus")
     found = corpus.get_dataset(None, "train", use_cached=True, shuffle=False).as_numpy_iterator()
     assert sorted(tuple(document["targets"].tolist()) for document in found) == uncached()
     assert corpus.get_cached_stats("train")["examples"] == len(uncached())
 
 
 def test_without_being_asked_the_cache_is_not_read(built, cache_dirs, tmp_path):
-    shutil.copytree(built / "ul2_corpus", tmp_path / "ul2_corpus")
-    for path in (tmp_path / "ul2_corpus").glob("*.bin"):
+    shutil.copytree(built / "cache_small_corpus", tmp_path / "cache_small_corpus")
+    for path in (tmp_path / "cache_small_corpus").glob("*.bin"):
         path.write_bytes(b"spoilt")
     cache_dirs(tmp_path)
-    dataset = seqio.get_mixture_or_task("ul2_mix").get_dataset(LENGTHS, "train", seed=3)
+    dataset = seqio.get_mixture_or_task("cache_small_mix").get_dataset(LENGTHS, "train", seed=3)
     assert len(list(dataset.take(20))) == 20
 
 
@@ -174,7 +189,7 @@ def test_each_epoch_has_an_order_and_noise_of_its_own(built, cache_dirs):
     count = len(uncached())
     two = documents(shuffle=True, seed=1)
     assert two != documents(shuffle=True, seed=2)
-    view = CorpusView(seqio.get_mixture_or_task("ul2_corpus"), salt="a").cached()
+    view = CorpusView(seqio.get_mixture_or_task("cache_small_corpus"), salt="a").cached()
     epochs = [
         tuple(document)
         for batch in view.get_dataset("train", shuffle=True, seed=1).repeat(2)
@@ -184,7 +199,8 @@ def test_each_epoch_has_an_order_and_noise_of_its_own(built, cache_dirs):
     assert epochs[:count] != epochs[count:]
     assert epochs[:count] == two
 
-    once = seqio.get_mixture_or_task("ul2_r1").get_dataset(LENGTHS, "train", use_cached=True, shuffle=False, seed=1, num_epochs=2)
+    task = seqio.get_mixture_or_task("cache_small_r1")
+    once = task.get_dataset(LENGTHS, "train", use_cached=True, shuffle=False, seed=1, num_epochs=2)
     examples = [example["inputs"].tobytes() for example in once.as_numpy_iterator()]
     assert len(set(examples)) > 0.95 * len(examples)
 
@@ -211,18 +227,18 @@ def test_the_cached_mixture_resumes_in_the_middle_of_an_epoch(built, cache_dirs,
 
     def batches():
         return seqio.get_dataset(
-            "ul2_mix",
+            "cache_small_mix",
             LENGTHS,
             dataset_split="train",
             shuffle=True,
             seed=5,
             use_cached=True,
             feature_converter=seqio.EncDecFeatureConverter(pack=True),
-            batch_size=4,
+            batch_size=1,
         )
 
-    iterator, resumed = saved_and_resumed(batches, 20, tmp_path)
-    for _ in range(30):
+    iterator, resumed = saved_and_resumed(batches, 10, tmp_path)
+    for _ in range(20):
         batch, found = next(iterator), next(resumed)
         for key in batch:
             np.testing.assert_array_equal(found[key], batch[key])
@@ -230,16 +246,16 @@ def test_the_cached_mixture_resumes_in_the_middle_of_an_epoch(built, cache_dirs,
 
 def test_an_iterator_does_not_resume_over_a_cache_that_was_written_anew(built, cache_dirs, tmp_path):
     def examples():
-        return seqio.get_mixture_or_task("ul2_mix").get_dataset(LENGTHS, "train", use_cached=True, seed=1)
+        return seqio.get_mixture_or_task("cache_small_mix").get_dataset(LENGTHS, "train", use_cached=True, seed=1)
 
     cache_dirs(built)
     iterator = iter(examples())
     next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
     tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
-    build("ul2_corpus", str(tmp_path / "anew"), max_documents=100, console=QUIET)
+    build("cache_small_corpus", str(tmp_path / "anew"), max_documents=40, console=QUIET)
     cache_dirs(tmp_path / "anew")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"this iterator was saved by another pipeline.*cache: store of 16 "):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"this iterator was saved by another pipeline.*cache: store of \d+ "):
         tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
 
 
@@ -247,7 +263,7 @@ def test_an_iterator_does_not_resume_over_a_cache_that_was_written_anew(built, c
 def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, cache_dirs, request):
     cache_dirs(cached)
     documents()
-    folder = cached / "ul2_corpus"
+    folder = cached / "cache_small_corpus"
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["schema_version"] == 3
     assert manifest["versions"]["seqio"] == seqio.__version__
@@ -266,17 +282,27 @@ def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, c
     assert len(manifest["git_revision"] or "0" * 40) == 40
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_cache_of_an_earlier_version_is_read(stock, cache_dirs, tmp_path, version):
+    """It was of TFRecords, and its manifest did not say so."""
+    folder = pathlib.Path(shutil.copytree(stock, tmp_path / "copy")) / "cache_small_corpus"
+    cache_dirs(folder.parent)
+    expected = sorted(documents())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["format"]
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": version}))
+    assert sorted(documents()) == expected
+    assert list(cache.verify(str(folder))) == []
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 4}))
+    with pytest.raises(ValueError, match=r"has schema_version 4, expected one of \(1, 2, 3\); write the cache again"):
+        documents()
+
+
 def test_the_manifest_has_the_modes(tmp_path):
     corpus = register_texts("with_modes", ["a document"])
     assert build(corpus, str(tmp_path), console=QUIET)["modes"] == {"[R]": [259], "[S]": [260], "[X]": [261]}
     written = json.loads((tmp_path / corpus / "manifest.json").read_text())
     assert written == cache.read_manifest(str(tmp_path / corpus))
-
-
-def test_the_same_job_writes_the_same_bytes(built, tmp_path):
-    build("ul2_corpus", str(tmp_path), console=QUIET)
-    for path in (built / "ul2_corpus").iterdir():
-        assert (tmp_path / "ul2_corpus" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 SPOILT = SPOILT_FILES | {
@@ -290,11 +316,11 @@ SPOILT = SPOILT_FILES | {
 @pytest.mark.parametrize("name", ["train-00005-of-00016.bin", "train-00005-of-00016.idx"])
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_a_spoilt_file_is_named(built, cache_dirs, tmp_path, spoil, name):
-    shutil.copytree(built / "ul2_corpus", tmp_path / "ul2_corpus")
-    path = tmp_path / "ul2_corpus" / name
+    shutil.copytree(built / "cache_small_corpus", tmp_path / "cache_small_corpus")
+    path = tmp_path / "cache_small_corpus" / name
     change, sentence = SPOILT[spoil]
     change(path)
-    (found,) = cache.verify(str(tmp_path / "ul2_corpus"))
+    (found,) = cache.verify(str(tmp_path / "cache_small_corpus"))
     assert found.startswith(sentence.format(path.name))
     cache_dirs(tmp_path)
     if spoil != "altered":  # only reading it all tells this one, which `verify` does
@@ -303,8 +329,8 @@ def test_a_spoilt_file_is_named(built, cache_dirs, tmp_path, spoil, name):
 
 
 def test_a_stock_cache_with_files_of_an_interrupted_job_is_refused(stock, cache_dirs, tmp_path):
-    shutil.copytree(stock / "ul2_corpus", tmp_path / "ul2_corpus", ignore=shutil.ignore_patterns("manifest.json"))
-    (tmp_path / "ul2_corpus" / "train.tfrecord-00000-of-00032").write_bytes(b"")
+    shutil.copytree(stock / "cache_small_corpus", tmp_path / "cache_small_corpus", ignore=shutil.ignore_patterns("manifest.json"))
+    (tmp_path / "cache_small_corpus" / "train.tfrecord-00000-of-00032").write_bytes(b"")
     cache_dirs(tmp_path)
     with pytest.raises(ValueError, match=r"should have 64 files of split 'train': train.tfrecord-00000-of-00032 is none of it"):
         documents()
@@ -314,38 +340,43 @@ def other_vocabulary(tmp_path):
     return seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
 
 
-@pytest.mark.parametrize("has_manifest", [True, False])
 @pytest.mark.parametrize(
-    ("settings", "was", "is_now"),
+    ("has_manifest", "settings", "was", "is_now"),
     [
-        (
-            lambda path: {"vocabulary": BYTES, "modes": MODES},
-            "vocabulary is 'SentencePieceVocabulary, 4096 ids",
-            "'ByteVocabulary, 362 ids",
+        *(
+            (
+                has_manifest,
+                lambda path: {"vocabulary": BYTES, "modes": MODES},
+                "vocabulary is 'SentencePieceVocabulary, 4096 ids",
+                "'ByteVocabulary, 362 ids",
+            )
+            for has_manifest in (True, False)
         ),
         (
+            True,
             lambda path: {"vocabulary": other_vocabulary(path), "modes": {"[R]": 32100, "[S]": 32101, "[X]": 32102}},
             "4096 ids",
             "32103 ids",
         ),
         (
+            True,
             lambda path: {"source": MemoryDataSource(long_documents, 0.05)},
-            "source is 'MemoryDataSource(5",
+            "source is 'MemoryDataSource(80 documents",
             "(400 documents",
         ),
-        (lambda path: {"on_error": "skip"}, "on_error is 'raise'", "'skip' here"),
+        (True, lambda path: {"on_error": "skip"}, "on_error is 'raise'", "'skip' here"),
     ],
-    ids=["class", "model", "source", "utf8"],
+    ids=["class", "class, no manifest", "model", "source", "utf8"],
 )
 def test_a_cache_of_other_settings_is_refused_and_both_are_shown(
     stock, built, cache_dirs, clean_registries, tmp_path, has_manifest, settings, was, is_now
 ):
-    shutil.copytree((built if has_manifest else stock) / "ul2_corpus", tmp_path / "ul2_corpus")
+    shutil.copytree((built if has_manifest else stock) / "cache_small_corpus", tmp_path / "cache_small_corpus")
     if not has_manifest:
-        (tmp_path / "ul2_corpus" / "manifest.json").unlink(missing_ok=True)
+        (tmp_path / "cache_small_corpus" / "manifest.json").unlink(missing_ok=True)
     cache_dirs(tmp_path)
-    name = register("ul2", **settings(tmp_path))
-    for provider in (name, "ul2_r1"):
+    name = register_cached(**settings(tmp_path))
+    for provider in (name, "cache_small_r1"):
         with pytest.raises(ValueError, match="was made with other settings") as error:
             seqio.get_mixture_or_task(provider).get_dataset({"inputs": 32, "targets": 32}, "train", use_cached=True)
         assert was in str(error.value)
@@ -353,15 +384,15 @@ def test_a_cache_of_other_settings_is_refused_and_both_are_shown(
 
 
 def test_hosts_that_do_not_write_the_manifest_look_at_the_records(stock, cache_dirs, clean_registries, tmp_path):
-    shutil.copytree(stock / "ul2_corpus", tmp_path / "ul2_corpus")
-    (tmp_path / "ul2_corpus" / "manifest.json").unlink(missing_ok=True)
+    shutil.copytree(stock / "cache_small_corpus", tmp_path / "cache_small_corpus")
+    (tmp_path / "cache_small_corpus" / "manifest.json").unlink(missing_ok=True)
     cache_dirs(tmp_path)
-    register("ul2")
+    register_cached()
     assert documents(shard_info=seqio.ShardInfo(1, 2))
-    assert not (tmp_path / "ul2_corpus" / "manifest.json").exists()
+    assert not (tmp_path / "cache_small_corpus" / "manifest.json").exists()
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
         registry._REGISTRY.clear()
-    register("ul2", vocabulary=BYTES, modes=MODES)
+    register_cached(vocabulary=BYTES, modes=MODES)
     with pytest.raises(ValueError, match="was made with other settings: vocabulary is 'SentencePiece"):
         documents(shard_info=seqio.ShardInfo(1, 2))
 
@@ -382,11 +413,11 @@ def test_a_corpus_of_one_document_is_cached_and_too_few_for_two_hosts(cache_dirs
 
 
 def test_an_empty_split_is_cached_and_refused_when_it_is_read(cache_dirs, tmp_path):
-    corpus = register_texts("no_validation", ["a document"] * 30, validation=1e-9)
+    corpus = register_texts("no_validation", ["a document"] * 3, validation=1e-9)
     manifest = build(corpus, str(tmp_path), console=QUIET)
     assert manifest["splits"]["validation"]["documents"] == 0
     cache_dirs(tmp_path)
-    assert len(documents(corpus)) == 30
+    assert len(documents(corpus)) == 3
     for use_cached, message in ((True, "has no document in split 'validation'"), (False, "has no document in split 'validation'")):
         with pytest.raises(ValueError, match=message):
             seqio.get_mixture_or_task("no_validation_mix").get_dataset(LENGTHS, "validation", use_cached=use_cached)
@@ -394,14 +425,16 @@ def test_an_empty_split_is_cached_and_refused_when_it_is_read(cache_dirs, tmp_pa
         documents(corpus, split="test")
 
 
-def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(cache_dirs, tmp_path):
-    corpus = register_texts("smoke", long_documents(), validation=0.1)
-    manifest = build(corpus, str(tmp_path), max_documents=21, console=QUIET)
+def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(tmp_path):
+    text_files(tmp_path, [document.encode() for document in long_documents()[:50]], files=2)
+    source = seqio.TextLineDataSource(dict.fromkeys(("train", "validation"), f"{tmp_path}/texts/*.txt"))
+    register("smoke", source, BYTES, modes=MODES)
+    manifest = build("smoke_corpus", str(tmp_path), max_documents=21, console=QUIET)
     assert [split["documents"] for split in manifest["splits"].values()] == [21, 21]
     assert manifest["max_documents"] == 21
-    assert build(corpus, str(tmp_path), max_documents=21, console=QUIET) == manifest
+    assert build("smoke_corpus", str(tmp_path), max_documents=21, console=QUIET) == manifest
     with pytest.raises(ValueError, match="is complete, with max_documents 21, not None; delete it, or name another folder"):
-        build(corpus, str(tmp_path), console=QUIET)
+        build("smoke_corpus", str(tmp_path), console=QUIET)
     with pytest.raises(ValueError, match=r"there is no corpus 'nothing', only \[.*'smoke_corpus'"):
         build("nothing", str(tmp_path), console=QUIET)
 
@@ -434,15 +467,15 @@ def test_a_corpus_without_a_token_is_no_cache(tmp_path):
 
 @pytest.mark.parametrize("stray", ["info.train.json~", "info.foo.bar", "info.json", "info.train.json.0.tmp"])
 def test_files_that_an_editor_leaves_are_no_splits(built, cache_dirs, tmp_path, stray):
-    shutil.copytree(built / "ul2_corpus", tmp_path / "ul2_corpus")
-    (tmp_path / "ul2_corpus" / stray).write_text("{}")
-    assert cache.splits(str(tmp_path / "ul2_corpus")) == ["train", "validation"]
+    shutil.copytree(built / "cache_small_corpus", tmp_path / "cache_small_corpus")
+    (tmp_path / "cache_small_corpus" / stray).write_text("{}")
+    assert cache.splits(str(tmp_path / "cache_small_corpus")) == ["train", "validation"]
     cache_dirs(tmp_path)
     assert len(documents()) == len(uncached())
 
 
 def test_the_lines_that_say_how_to_use_it_can_be_pasted(cache_dirs, tmp_path):
-    corpus = register_texts("cache_pasted", long_documents()[:30])
+    corpus = register_texts("cache_pasted", long_documents()[:4], denoisers=T5GEMMA2[::4])
     folder = tmp_path / "a [red] folder's"
     console = Console(record=True, width=200, file=io.StringIO())
     build(corpus, str(folder), console=console)
@@ -497,7 +530,7 @@ def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_b
 
 def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_together(tmp_path):
     for name in ("cache_left", "cache_right"):
-        register_texts(name, long_documents()[:20])
+        register_texts(name, long_documents()[:4])
     mix("cache_sides", {"cache_left_mix": 1, "cache_right_mix": 1})
     done = CliRunner().invoke(main, ["cache", "cache_sides_mix", "--output", str(tmp_path)])
     assert done.exit_code == 0, done.stderr
@@ -507,10 +540,10 @@ def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_togeth
     assert [line.split(":")[0] for line in verified.stdout.splitlines()] == [
         f"{tmp_path}/cache_{side}_corpus is as it was written" for side in ("left", "right")
     ]
-    (tmp_path / "cache_right_corpus" / "train-00003-of-00016.bin").unlink()
+    (tmp_path / "cache_right_corpus" / "train-00003-of-00004.bin").unlink()
     spoilt = CliRunner().invoke(main, ["verify", str(tmp_path)])
     assert spoilt.exit_code == 1
-    assert f"{tmp_path}/cache_right_corpus: train-00003-of-00016.bin is missing\n" in spoilt.stdout
+    assert f"{tmp_path}/cache_right_corpus: train-00003-of-00004.bin is missing\n" in spoilt.stdout
     (tmp_path / "cache_left_corpus" / "COMPLETED").unlink()
     unfinished = CliRunner().invoke(main, ["verify", str(tmp_path / "cache_left_corpus")])
     assert (unfinished.exit_code, "has no COMPLETED: no cache is in it, or one that a job" in unfinished.stdout) == (1, True)
@@ -561,11 +594,17 @@ def test_the_command_says_what_it_wrote_and_how_to_use_it(tmp_path):
     assert (spoilt.exit_code, spoilt.stdout[:45]) == (1, "train-00000-of-00008.bin is altered: SHA-256 ")
 
 
+def same_files(one, other):
+    assert sorted(os.listdir(one)) == sorted(os.listdir(other))
+    for path in one.iterdir():
+        assert (other / path.name).read_bytes() == path.read_bytes(), path.name
+
+
 AS_A_SCRIPT = "import sys; sys.path.remove(''); from ul2_command import main; main()"
 
 
 def test_the_script_finds_a_module_in_the_current_folder(tmp_path):
-    """And so do its worker processes."""
+    """And so do its worker processes, which write what one process writes."""
     source = text_files(tmp_path, [document.encode() for document in long_documents()])
     module = program(tmp_path, f"register('own', {source})")
     arguments = ["-c", AS_A_SCRIPT, *command(tmp_path, module, "--workers", 2)[2:]]
@@ -573,6 +612,9 @@ def test_the_script_finds_a_module_in_the_current_folder(tmp_path):
     done = new_process.run(*arguments, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]["documents"] == 400
+    os.rename(tmp_path / "cache", tmp_path / "workers")
+    assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
+    same_files(tmp_path / "workers" / "own_corpus", tmp_path / "cache" / "own_corpus")
     missing = run(*command(tmp_path, "no_such_module"), folder=tmp_path)
     assert missing.returncode == 2
     assert missing.stderr.endswith("Error: No module named 'no_such_module'\n")
@@ -580,7 +622,7 @@ def test_the_script_finds_a_module_in_the_current_folder(tmp_path):
 
 def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path):
     """Complete, it has the bytes of one that nothing interrupted."""
-    documents = [document.encode() for document in long_documents() * 20]
+    documents = [document.encode() for document in long_documents()]
     module = program(tmp_path, f"register('own', {text_files(tmp_path, documents, files=12)})")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(tmp_path)])}
     process = new_process.Program(command(tmp_path, module), env=environment)
@@ -613,8 +655,7 @@ def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(tmp_path)
 
     os.rename(tmp_path / "cache", tmp_path / "interrupted")
     assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
-    for path in (tmp_path / "cache" / "own_corpus").iterdir():
-        assert (tmp_path / "interrupted" / "own_corpus" / path.name).read_bytes() == path.read_bytes(), path.name
+    same_files(tmp_path / "cache" / "own_corpus", tmp_path / "interrupted" / "own_corpus")
 
 
 def test_a_document_that_is_not_utf8_fails_or_is_skipped_and_counted(tmp_path):
@@ -655,7 +696,7 @@ def test_an_input_file_that_cannot_be_read_fails_with_its_reason(tmp_path):
 FULL_DISK = """
 import resource, runpy, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 sys.argv = sys.argv[1:]
 runpy.run_module("ul2_tasks", run_name="__main__")
 """
@@ -663,7 +704,7 @@ runpy.run_module("ul2_tasks", run_name="__main__")
 
 def test_a_disk_without_room_fails_with_its_reason_and_leaves_nothing_half_written(tmp_path):
     """A limit on the size of files stands for the disk."""
-    documents = [document.encode() for document in long_documents() * 20]
+    documents = [document.encode() for document in long_documents() * 4]
     module = program(tmp_path, f"register('own', {text_files(tmp_path, documents)})")
     failed = run("-c", FULL_DISK, *command(tmp_path, module)[1:], folder=tmp_path)
     assert failed.returncode == 2
@@ -675,16 +716,17 @@ def test_a_disk_without_room_fails_with_its_reason_and_leaves_nothing_half_writt
     assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
 
 
-def test_the_job_runs_on_a_dask_cluster_of_two_processes(built, tmp_path):
+def test_the_job_runs_on_a_dask_cluster_of_two_processes(tmp_path):
     """And writes what it writes on one machine's runner, with nothing left behind."""
+    source = text_files(tmp_path, [document.encode() for document in long_documents()[:40]])
+    module = program(tmp_path, f"register('own', {source})")
     runner = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"
-    done = run("-m", "ul2_tasks", "cache", "ul2", "--output", tmp_path / "cache", runner)
+    done = run(*command(tmp_path, module, runner), folder=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    names = collections.Counter(path.name for folder in (built, tmp_path / "cache") for path in (folder / "ul2_corpus").iterdir())
-    assert set(names.values()) == {2}
-    for path in (built / "ul2_corpus").iterdir():
-        assert (tmp_path / "cache" / "ul2_corpus" / path.name).read_bytes() == path.read_bytes(), path.name
-    assert os.listdir(tmp_path) == ["cache"]
+    assert set(os.listdir(tmp_path)) <= {"cache", "own_corpora.py", "__pycache__", "texts"}
+    os.rename(tmp_path / "cache", tmp_path / "dask")
+    assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
+    same_files(tmp_path / "cache" / "own_corpus", tmp_path / "dask" / "own_corpus")
 
 
 def test_a_digest_stays_what_it_is():

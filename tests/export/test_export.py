@@ -208,7 +208,7 @@ def test_an_example_of_a_mix_tells_its_task(write, tmp_path):
         for name, weight in (("one", 3), ("two", 1))
     }
     console = Console(record=True, width=300, file=io.StringIO())
-    manifest = write(tmp_path / "both", mix("export_both", parts), format="parquet", console=console)
+    manifest = write(tmp_path / "both", mix("export_both", parts), format="parquet", shards=1, console=console)
     found = collections.Counter((example["task"], example["denoiser"]) for example in read_examples(str(tmp_path / "both")))
     assert {task: counts["examples"] for task, counts in manifest["totals"]["tasks"].items()} == {
         task: count for (task, _), count in found.items()
@@ -216,7 +216,7 @@ def test_an_example_of_a_mix_tells_its_task(write, tmp_path):
     wanted = {(f"export_{name}_{denoiser}", denoiser) for name in ("one", "two") for denoiser in ("r1", "s")}
     assert set(found) == wanted
     assert found["export_one_s", "s"] > 2 * found["export_two_s", "s"]
-    assert pq.read_schema(tmp_path / "both" / "train-00000-of-00002.parquet").names == ["inputs", "targets", "denoiser", "task"]
+    assert pq.read_schema(tmp_path / "both" / "train-00000-of-00001.parquet").names == ["inputs", "targets", "denoiser", "task"]
     assert all(f" {task} " in console.export_text(clear=False) for task, _ in wanted)
     line = next(line for line in console.export_text().splitlines() if "read_examples" in line)
     space: dict = {}
@@ -318,10 +318,10 @@ def test_shards_hold_different_text(folders):
     assert not one & two
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_written_again_it_has_the_same_bytes(folders, write, tmp_path, format):
-    write(tmp_path, format=format)
-    assert files(tmp_path) == files(folders(format))
+def test_written_again_it_has_the_same_bytes(folders, write, tmp_path):
+    """In the other formats, too: the tests of Beam, of a remote folder and of an interrupted export."""
+    write(tmp_path, format="arrayrecord")
+    assert files(tmp_path) == files(folders("arrayrecord"))
 
 
 def test_another_seed_writes_other_bytes(folders, write, tmp_path):

@@ -10,11 +10,11 @@ import lzma
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import datasets
 import fsspec
+import new_process
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -40,7 +40,7 @@ TEXTS = [
     "a NUL \0 and a tab \t and “quotes” \"'\\",
     "\ufeffa byte order mark inside of a document's own text is text",
     "<extra_id_0> [R] </s>",
-    *(f"document {n} " + "word " * (n % 50) for n in range(2000)),
+    *(f"document {n} " + "word " * (n % 150) for n in range(600)),
 ]
 LINES = [text for text in TEXTS if not text.startswith("\ufeff")]
 PARAGRAPHS = [text.replace(" ", "\n", 1) for text in LINES if text.strip()]
@@ -187,11 +187,11 @@ def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name)
 def test_iterators_that_read_the_same_segments_do_not_mix(folder):
     source = opened(folder, "a.jsonl")
     first, second = (source.get_dataset(shuffle=False).as_numpy_iterator() for _ in range(2))
-    for _ in range(300):
+    for _ in range(100):
         next(first)
-    pairs = [(next(second)["text"], next(first)["text"]) for _ in range(1500)]
-    assert [pair[0].decode() for pair in pairs] == TEXTS[:1500]
-    assert [pair[1].decode() for pair in pairs] == TEXTS[300:1800]
+    pairs = [(next(second)["text"], next(first)["text"]) for _ in range(450)]
+    assert [pair[0].decode() for pair in pairs] == TEXTS[:450]
+    assert [pair[1].decode() for pair in pairs] == TEXTS[100:550]
 
 
 def test_of_too_many_streams_some_are_closed_and_opened_again(folder, monkeypatch):
@@ -226,7 +226,7 @@ from ul2_tasks import open_source
 left = [iter(open_source(f"{folder}/{{name}}").get_dataset()) for name in ("a.jsonl.gz", "a.parquet")]
 print(len([next(iterator) for iterator in left]))
 """
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    done = new_process.run("-c", program, check=True)
     assert done.stdout == "2\n"
     assert "Exception" not in done.stderr
 
@@ -706,8 +706,8 @@ def test_a_corrupt_compressed_file_gives_what_is_readable_and_says_that_the_rest
     assert re.match(f"{re.escape(str(path))}: is corrupt, all from here on is lost: ", found[-1]), found[-1][:300]
     read = texts(source.get_dataset(shuffle=False))[: -len(found)]
     if suffix == ".gz":
-        assert len(read) > 500
-        read = read[:500]  # gzip sees what was altered at its end alone, by a checksum
+        assert len(read) > 200
+        read = read[:200]  # gzip sees what was altered at its end alone, by a checksum
     assert read == TEXTS[: len(read)]
 
 
@@ -718,14 +718,14 @@ def test_a_file_that_is_not_compressed_at_all_is_corrupt(tmp_path):
 
 def test_a_corrupt_parquet_file_is_named_with_its_row_group(folder, tmp_path):
     content = bytearray((folder / "a.parquet").read_bytes())
-    group = pq.ParquetFile(folder / "a.parquet").metadata.row_group(7).column(1)
+    group = pq.ParquetFile(folder / "a.parquet").metadata.row_group(4).column(1)
     at = group.dictionary_page_offset or group.data_page_offset
     content[at : at + group.total_compressed_size] = b"\xff" * group.total_compressed_size
     (tmp_path / "a.parquet").write_bytes(content)
     source = open_source(str(tmp_path / "a.parquet"))
     (found,) = problems(source)
-    assert re.match(rf"{re.escape(str(tmp_path))}/a.parquet, row group 7: is corrupt, the rest of it is lost: ", found)
-    kept = [text for number, text in enumerate(TEXTS) if number // 100 != 7]
+    assert re.match(rf"{re.escape(str(tmp_path))}/a.parquet, row group 4: is corrupt, the rest of it is lost: ", found)
+    kept = [text for number, text in enumerate(TEXTS) if number // 100 != 4]
     assert [text for text in texts(source.get_dataset(shuffle=False)) if text] == [text for text in kept if text]
 
     (tmp_path / "a.parquet").write_bytes(content[:-20])

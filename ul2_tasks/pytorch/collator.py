@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sys
@@ -141,7 +142,6 @@ class UL2DataCollator:
         self._is_text = np.ones(vocabulary.vocab_size, bool)
         self._is_text[[0, *reserved]] = False
         self._batches = 0
-        self._functions: tuple[list[Callable], Callable] | None = None
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor | np.ndarray]:
         """Makes a batch.
@@ -165,7 +165,7 @@ class UL2DataCollator:
         chosen, seeds = self._draw(tokens, lengths)
         with tf.device(_DEVICE):
             inputs, targets = self._corrupted(chunks, chosen, seeds)
-            _, pad = self._graphs()
+            pad = _padding(tuple(self._sequence_length.items()), self._row_format)
             rows = pad(*_flat(inputs, -self._shift), *_flat(targets, -self._shift))
         batch = {name: rows[name].numpy().astype(np.int64) for name in self._row_format.names}
         self._batches += 1
@@ -200,9 +200,6 @@ class UL2DataCollator:
         if not isinstance(state, Mapping) or not is_integer(state.get("batches"), at_least=0):
             raise ValueError(f'the state is {state!r}, expected {{"batches": how many were made}}, as state_dict() returns it')
         self._batches = int(state["batches"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_functions": None}  # graphs cannot be pickled; they are traced again when needed
 
     def _read(self, examples: Sequence[Any]) -> list[np.ndarray]:
         if isinstance(examples, str | Mapping) or not len(examples):
@@ -277,24 +274,19 @@ class UL2DataCollator:
             chosen: [B] the number of each example's denoiser.
             seeds: [D, 2] a seed for each denoiser.
         """
-        corrupt, _ = self._graphs()
         inputs, targets = list(chunks), list(chunks)  # each of them is replaced
         for index in np.unique(chosen):
             numbers = np.flatnonzero(chosen == index)
-            made = corrupt[index](*_flat([chunks[number] for number in numbers]), tf.constant(seeds[index]))
+            corrupt = _corruption(self._denoisers[index], self._special[index], self.max_tokens)
+            made = corrupt(*_flat([chunks[number] for number in numbers]), tf.constant(seeds[index]))
             for rows, (tokens, lengths) in zip((inputs, targets), made):
                 for number, row in zip(numbers, np.split(tokens.numpy(), np.cumsum(lengths)[:-1])):
                     rows[number] = row
         return [inputs, targets]
 
-    def _graphs(self) -> tuple[list[Callable], Callable]:
-        """For each denoiser a function from chunks to examples, and one function from examples to model inputs; traced once."""
-        if self._functions is None:
-            corrupt = [_corruption(denoiser, special, self.max_tokens) for denoiser, special in zip(self._denoisers, self._special)]
-            self._functions = corrupt, _padding(self._sequence_length, self._row_format)
-        return self._functions
 
-
+# Equal collators share their graphs, each traced once; a collator without graphs can be pickled.
+@functools.lru_cache(maxsize=256)
 def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> Callable:
     """A graph that corrupts R chunks: tokens [N] int32, lengths [R] int64, seed [2] int64 to (tokens, lengths) of each feature."""
 
@@ -309,7 +301,8 @@ def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> 
     return _graph(corrupt, *_RAGGED, tf.TensorSpec([2], tf.int64))
 
 
-def _padding(lengths: Mapping[str, int], row_format: RowFormat) -> Callable:
+@functools.lru_cache(maxsize=64)
+def _padding(lengths: tuple[tuple[str, int], ...], row_format: RowFormat) -> Callable:
     """A graph that pads: (tokens, lengths) of inputs and of targets to model inputs."""
 
     @no_autograph
@@ -318,7 +311,7 @@ def _padding(lengths: Mapping[str, int], row_format: RowFormat) -> Callable:
             tf.RaggedTensor.from_row_lengths(*feature, validate=False)
             for feature in ((inputs, inputs_lengths), (targets, targets_lengths))
         )
-        return model_inputs(*rows, lengths, row_format)
+        return model_inputs(*rows, dict(lengths), row_format)
 
     return _graph(pad, *_RAGGED, *_RAGGED)
 
