@@ -34,6 +34,8 @@ SEQUENTIAL = tuple(
 )
 # Every kind of denoiser, each once: presets share some.
 DENOISERS = list(dict.fromkeys([*T5GEMMA2, *UL2, *UL2R, *UNIFORM, *SEQUENTIAL]))
+# One of each: spans placed in two ways, and sequential ones of fixed or drawn lengths, with a sentinel or without.
+KINDS = list({tuple(getattr(d, key, None) for key in ("placement", "split", "sentinel")): d for d in DENOISERS}.values())
 
 
 def denoiser_id(denoiser) -> str:

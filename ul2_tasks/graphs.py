@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import collections
+import functools
 import math
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +19,16 @@ import tensorflow as tf
 # (autograph). No function of this package does, and the rewriting is most of the time in which a pipeline is built. Functions
 # that a user may have written, those of a source or of a vocabulary, are left to TensorFlow.
 no_autograph = tf.autograph.experimental.do_not_convert
+
+
+@functools.lru_cache(maxsize=256)
+def traced_once(function: Callable, **settings: Hashable) -> Callable:
+    """A function with some of its arguments, which is traced once in a program for equal settings and inputs alike.
+
+    tf.data traces the functions of each dataset anew, which is most of what building costs. Those that only call this one are
+    traced fast. An iterator of theirs can be saved only if the function has no op with a state; `Assert` is one.
+    """
+    return tf.function(lambda *inputs: function(*inputs, **settings), autograph=False, reduce_retracing=True)
 
 
 def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> Any:

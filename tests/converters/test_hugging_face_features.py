@@ -8,7 +8,7 @@ import seqio
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import saved_and_resumed
+from support import long_documents, saved_and_resumed
 from test_hugging_face_vocabulary import exclamation_first
 
 from ul2_tasks import T5GEMMA2, default_vocabulary, open_vocabulary, register, with_mode
@@ -135,11 +135,12 @@ def test_batches_are_those_made_by_hand(padding, decoder_only, pairs, size, mult
 @pytest.mark.parametrize(("padding", "decoder_only"), [("longest", False), ("max_length", True)])
 def test_a_mixture_through_seqio_is_its_examples_made_into_batches(padding, decoder_only):
     options = {"shuffle": True, "seed": 3, "num_epochs": None}
-    mixture = seqio.get_mixture_or_task("ul2_mix").get_dataset(SMALL, split="train", **options)
+    name = register("hf_two", texts_in_memory(long_documents()[:50]), "bytes", T5GEMMA2[::4])
+    mixture = seqio.get_mixture_or_task(name).get_dataset(SMALL, split="train", **options)
     pairs = [tuple(example[key].tolist() for key in ("inputs", "targets")) for example in mixture.take(12).as_numpy_iterator()]
     longest = padding == "longest"
     converter = HuggingFaceFeatureConverter(padding, 4 if longest else None, decoder_only=decoder_only)
-    dataset = seqio.get_dataset("ul2_mix", SMALL, converter, **options, **({} if longest else {"batch_size": 4}))
+    dataset = seqio.get_dataset(name, SMALL, converter, **options, **({} if longest else {"batch_size": 4}))
     for batch, part in zip(dataset.take(3).as_numpy_iterator(), batches(pairs, 4), strict=True):
         assert_same(batch, by_hand(part, SMALL, padding=padding, decoder_only=decoder_only))
     shape = [None, None] if longest else [4, sum(SMALL.values())]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support import DENOISERS, byte_vocabulary, denoise, denoiser_id, restore, special_for
+from support import KINDS, byte_vocabulary, denoise, denoiser_id, restore, special_for
 
 from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length
 from ul2_tasks.denoising.dissection import dissect, places
@@ -16,8 +16,8 @@ SPECIAL = SpecialTokens(sentinels=(90, 91, 92), mode=(80,), eos=1, reserved=froz
 INPUTS, TARGETS = [80, 3, 90, 4, 5, 91, 6, 1], [90, 10, 91, 11, 12, 1]
 
 
-@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
-def test_it_undoes_every_denoiser(denoiser):
+@pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
+def test_it_undoes_every_kind_of_denoiser(denoiser):
     documents = [np.random.default_rng(length).integers(3, 259, length) for length in (1, 2, 3, 700, 1500, 47)]
     special, full = special_for(denoiser, VOCABULARY, MODES), chunk_length(denoiser, LENGTHS)
     examples = denoise(documents, LENGTHS, denoiser, VOCABULARY, modes=MODES, merge_examples=False)

@@ -60,8 +60,8 @@ def test_a_sample_is_json():
 
 
 def test_the_seed_decides():
-    first, again, other = (list(draw("ul2_mix", LENGTHS, 2, seed=seed, denoisers=["r1", "s"])) for seed in (0, 0, 1))
-    assert len(first) == 4
+    first, again, other = (list(draw("ul2_mix", LENGTHS, 2, seed=seed, denoisers=["r1"])) for seed in (0, 0, 1))
+    assert len(first) == 2
     assert first == again
     assert all(a.ids != b.ids for a, b in zip(first, other, strict=True))
 
@@ -82,7 +82,8 @@ def test_of_some_denoisers_only():
 
 
 def test_a_mixture_of_mixtures_has_all_their_tasks():
-    one, two = (register(f"samples_{name}", in_memory(*[f"corpus {name} {n}" for n in range(5000)])) for name in ("one", "two"))
+    sources = {name: in_memory(*[f"corpus {name} {n}" for n in range(2000)]) for name in ("one", "two")}
+    one, two = (register(f"samples_{name}", source, denoisers=T5GEMMA2[::2]) for name, source in sources.items())
     both = mix("samples_both", {one: 1, two: 2})
     samples = list(draw(both, LENGTHS, 1, denoisers=["r1", "s"]))
     assert sorted(sample.task for sample in samples) == [f"samples_{name}" for name in ("one_r1", "one_s", "two_r1", "two_s")]
@@ -131,11 +132,12 @@ def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
 
 
 def test_a_text_of_a_few_words_gives_as_many_examples():
-    mixture = register("samples_short", in_memory("a text of ten tokens or so is enough"), merge_examples=False)
+    text = in_memory("a text of ten tokens or so is enough")
+    mixture = register("samples_short", text, denoisers=T5GEMMA2[::4], merge_examples=False)
     samples = list(draw(mixture, LENGTHS, 5))
-    assert [sample.denoiser for sample in samples] == [name for name in ("r1", "r2", "s", "x1", "x2") for _ in range(5)]
+    assert [sample.denoiser for sample in samples] == ["r1"] * 5 + ["s"] * 5
     epoch = list(draw(mixture, LENGTHS, 5, num_epochs=1))
-    assert [sample.denoiser for sample in epoch] == ["r1", "r2", "s", "x1", "x2"], "the text is one example"
+    assert [sample.denoiser for sample in epoch] == ["r1", "s"], "the text is one example"
 
 
 @pytest.mark.parametrize("merge_examples", [True, False])

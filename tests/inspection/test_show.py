@@ -77,18 +77,18 @@ def test_the_budgets_the_seed_and_the_split_are_shown(output):
     assert other.count("example ") == 1
 
 
-@pytest.mark.parametrize(("width", "beside"), [(160, True), (100, True), (99, False), (60, False), (20, False)])
+@pytest.mark.parametrize(("width", "beside"), [(100, True), (99, False), (20, False)])
 def test_inputs_and_targets_are_side_by_side_where_there_is_room(odd, width, beside):
-    output = shown(odd, width, denoisers=["r1", "s"])
+    output = shown(odd, width, denoisers=["r1"])
     lines = output.splitlines()
     assert max(map(cell_len, lines)) <= width
     for title in ("inputs", "targets"):
-        assert output.count(f"{title}, ") >= 4
+        assert output.count(f"{title}, ") >= 2
     assert all(("targets, " in line) == beside for line in lines if line.startswith("inputs, "))
 
 
 def test_only_a_terminal_gets_colours_and_nothing_in_a_text_is_a_command(odd):
-    settings = {"denoisers": ["r2", "s"], "count": 1}
+    settings = {"denoisers": ["s"], "count": 1}
     plain = shown(odd, **settings)
     assert not set(plain) & {*map(chr, range(32)), "\x7f", "\u2028", "\u202e"} - {"\n"}
     console = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="256", legacy_windows=False)
@@ -134,7 +134,7 @@ def test_json_is_one_sample_a_line(capsys, odd):
     assert len(expected) == 4
     assert "日" in "".join(lines), "as letters, not as numbers"
     file = io.StringIO()
-    show_json(odd, LENGTHS, count=1, denoisers=["x1"], file=file)
+    show_json(odd, LENGTHS, count=1, denoisers=["s"], file=file)
     assert len(file.getvalue().split("\n")) == 1 + 1
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from support import byte_vocabulary, long_documents
 
 from ul2_command import main
-from ul2_tasks import T5GEMMA2, UL2, UL2R, SpanDenoiser, chunk_length, mix, register
+from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.examples import TASK
 from ul2_tasks.inspection.samples import draw
@@ -48,7 +48,6 @@ def tiny() -> MemoryDataSource:
 MIXTURES = {
     "ul2_mix": lambda: register(),
     "stats_ul2_mix": lambda: register("stats_ul2", denoisers=UL2),
-    "stats_ul2r_mix": lambda: register("stats_ul2r", denoisers=UL2R),
     "stats_apart_mix": lambda: register("stats_apart", "embedded", BYTES, (*PAIR, UL2[2]), modes=BYTE_MODES, merge_examples=False),
     "stats_separated_mix": lambda: register(
         "stats_separated", "embedded", BYTES, PAIR, modes=BYTE_MODES, separate_documents=True, chunk_tokens=20
@@ -425,7 +424,8 @@ def test_tasks_without_the_split_are_left_out_by_a_stock_mixture_and_named():
 def test_each_corpus_is_told_with_what_its_tokens_lose():
     texts = ["plain words and no more"] * 3 + ["", "\u65e5\u672c\u8a9e and  two spaces"]
     name = register("stats_told", MemoryDataSource(lambda: texts, validation=0), denoisers=PAIR)
-    both = mix("stats_told_both", {name: 1, "ul2_mix": 1})
+    other = register("stats_told_too", MemoryDataSource(long_documents, validation=0), denoisers=PAIR)
+    both = mix("stats_told_both", {name: 1, other: 1})
     statistics = measure(both, LENGTHS, 100)
     corpora = {corpus.corpus: corpus for corpus in statistics.corpora}
     told = corpora["stats_told_corpus"]
@@ -442,17 +442,18 @@ def test_each_corpus_is_told_with_what_its_tokens_lose():
     assert told.come_back == sum(vocabulary.decode(ids) == text for ids, text in zip(tokens, texts) if text) / 4
     assert told.come_back < 1
     assert told.tasks == ["stats_told_long", "stats_told_short"]
-    assert corpora["ul2_corpus"].tasks == [f"ul2_{name}" for name in ("r1", "r2", "s", "x1", "x2")]
+    assert corpora["stats_told_too_corpus"].tasks == ["stats_told_too_long", "stats_told_too_short"]
     text = printed(statistics, 200)
     assert all(f"corpus      {name}: " in text for name in corpora)
 
 
 def test_json_is_all_of_standard_output(tmp_path):
+    name = MIXTURES["stats_separated_mix"]()
     options = ["--examples", "60", "--lengths", "48,48", "--seed", "3", "--output", str(tmp_path / "stats")]
-    done = CliRunner().invoke(main, ["stats", "ul2", "--json", *options])
+    done = CliRunner().invoke(main, ["stats", name.removesuffix("_mix"), "--json", *options])
     assert done.exit_code == 0
     assert done.stdout == (tmp_path / "stats" / "statistics.json").read_text()
-    assert json.loads(done.stdout) == json.loads(as_json(measure("ul2_mix", LENGTHS, 60, seed=3)))
+    assert json.loads(done.stdout) == json.loads(as_json(measure(name, LENGTHS, 60, seed=3)))
     assert "wrote" in done.stderr
 
 

@@ -19,7 +19,8 @@ def endless(count):
 
 
 def drawn(rates, seed, count) -> np.ndarray:
-    return np.array(list(sample_examples(endless(len(rates)), rates, seed).take(count).as_numpy_iterator()))
+    batches = sample_examples(endless(len(rates)), rates, seed).take(count).batch(1000)
+    return np.concatenate(list(batches.as_numpy_iterator()))
 
 
 @pytest.mark.parametrize(

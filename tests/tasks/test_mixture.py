@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import seqio
+import tensorflow as tf
 from support import byte_vocabulary, flat, long_documents, restore, special_for
 
 from ul2_tasks import T5GEMMA2, UL2, register
@@ -46,6 +47,20 @@ def register_long() -> seqio.Mixture:
     return seqio.get_mixture_or_task(register("long", MemoryDataSource(long_documents, validation=0.1), BYTES, modes=MODES))
 
 
+@pytest.fixture(scope="module")
+def two_denoisers():
+    """R1 and S on 100 documents: for what does not depend on how many denoisers there are."""
+    source = MemoryDataSource(lambda: long_documents()[:100], validation=0)
+    return seqio.get_mixture_or_task(register("mixture_two", source, BYTES, T5GEMMA2[::4], modes=MODES))
+
+
+@pytest.fixture(scope="module")
+def drawn(short_mixture):
+    """4,700 examples: of the denoisers of weight 1 are 588 expected each, give or take 23."""
+    dataset = short_mixture.get_dataset(LENGTHS, split="train", seed=3, passthrough_features=["denoiser"])
+    return list(dataset.take(4700).as_numpy_iterator())
+
+
 def restored(examples, denoiser):
     special = special_for(denoiser, BYTES, MODES)
     return [tuple(restore(example, denoiser, special)) for example in examples]
@@ -59,25 +74,19 @@ def named(denoiser):
     return next(d for d in T5GEMMA2 if d.name == denoiser)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_rates_are_1_1_1_1_4_within_binomial_bounds(short_mixture, seed):
-    count = 8000
-    dataset = short_mixture.get_dataset(LENGTHS, split="train", seed=seed, passthrough_features=["denoiser"])
-    drawn = collections.Counter(example["denoiser"].decode() for example in dataset.take(count).as_numpy_iterator())
+def test_rates_are_1_1_1_1_4_within_binomial_bounds(drawn):
+    counts = collections.Counter(example["denoiser"].decode() for example in drawn)
     total = sum(denoiser.weight for denoiser in T5GEMMA2)
     for denoiser in T5GEMMA2:
-        assert scipy.stats.binomtest(drawn[denoiser.name], count, denoiser.weight / total).pvalue > SIGNIFICANCE
-    assert (
-        scipy.stats.chisquare([drawn[d.name] for d in T5GEMMA2], [count * d.weight / total for d in T5GEMMA2]).pvalue > SIGNIFICANCE
-    )
+        assert scipy.stats.binomtest(counts[denoiser.name], len(drawn), denoiser.weight / total).pvalue > SIGNIFICANCE
+    expected = [len(drawn) * denoiser.weight / total for denoiser in T5GEMMA2]
+    assert scipy.stats.chisquare([counts[denoiser.name] for denoiser in T5GEMMA2], expected).pvalue > SIGNIFICANCE
 
 
 def test_weights_of_ones_own_are_the_rates():
     name = register("weighted", MemoryDataSource(long_documents, validation=0), BYTES, UL2, modes=MODES)
     mixture = seqio.get_mixture_or_task(name)
     assert [mixture.get_rate(task) for task in mixture.tasks] == [1] * 7
-    example = next(mixture.get_dataset(LENGTHS, split="train", seed=0).as_numpy_iterator())
-    assert set(example) == {"inputs", "targets"}
 
 
 def test_denoisers_see_different_documents_at_a_time(short_mixture):
@@ -94,21 +103,23 @@ def test_denoisers_see_different_documents_at_a_time(short_mixture):
         assert sum(x == y for x, y in zip(first[a], first[b])) <= 3, "1024 / 8192 are expected in the same place"
 
 
-def test_the_mixture_itself_is_decorrelated(short_mixture):
-    dataset = short_mixture.get_dataset(LENGTHS, split="train", seed=3, passthrough_features=["denoiser"])
+def test_the_mixture_itself_is_decorrelated(drawn):
     seen = collections.defaultdict(list)
-    for example in dataset.take(8192).as_numpy_iterator():
-        denoiser = named(example["denoiser"].decode())
-        seen[denoiser.name] += restored([example], denoiser)
+    for example in drawn:
+        seen[example["denoiser"].decode()].append(example)
+    first = {name: set(restored(examples[:512], named(name))) for name, examples in seen.items()}
+    assert [len(documents) for documents in first.values()] == [512] * 5
     chance = scipy.stats.hypergeom(8192, 512, 512)
     for a, b in PAIRS:
-        overlap = len(set(seen[a][:512]) & set(seen[b][:512]))
+        overlap = len(first[a] & first[b])
         assert chance.ppf(SIGNIFICANCE / 2) <= overlap <= chance.ppf(1 - SIGNIFICANCE / 2), (a, b)
 
 
-def test_shards_share_no_document_and_lose_none(short_mixture):
-    num_shards = 3
-    for task in short_mixture.tasks[::2]:
+def test_shards_share_no_document_and_lose_none():
+    num_shards, documents = 3, short_documents()[:1000]
+    source = MemoryDataSource(lambda: documents, validation=0)
+    mixture = seqio.get_mixture_or_task(register("mixture_few", source, BYTES, T5GEMMA2[::4], modes=MODES, merge_examples=False))
+    for task in mixture.tasks:
         shards = [
             restored(
                 task.get_dataset(LENGTHS, split="train", seed=3, shard_info=seqio.ShardInfo(index, num_shards)).as_numpy_iterator(),
@@ -116,7 +127,7 @@ def test_shards_share_no_document_and_lose_none(short_mixture):
             )
             for index in range(num_shards)
         ]
-        assert sorted(flat(shards)) == sorted(tuple(BYTES.encode(document)) for document in short_documents())
+        assert sorted(flat(shards)) == sorted(tuple(BYTES.encode(document)) for document in documents)
         assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
@@ -144,9 +155,9 @@ def test_another_epoch_has_the_same_documents_and_other_noise(long_mixture, task
     assert len(set(map(str, epochs[0])) & set(map(str, epochs[1]))) <= 1
 
 
-def test_the_same_seed_gives_the_same_stream_and_another_another(long_mixture):
+def test_the_same_seed_gives_the_same_stream_and_another_another(two_denoisers):
     def stream(seed):
-        return pairs(long_mixture.get_dataset(LENGTHS, split="train", seed=seed).take(300).as_numpy_iterator())
+        return pairs(two_denoisers.get_dataset(LENGTHS, split="train", seed=seed).take(300).as_numpy_iterator())
 
     first = stream(1)
     assert stream(1) == first
@@ -214,13 +225,24 @@ CONVERTERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def to_convert(two_denoisers, drawn) -> dict[bool, list]:
+    """Examples of documents that are joined, and to pack (True) those of documents kept apart, which differ in length."""
+    joined = two_denoisers.get_dataset(LENGTHS, split="train", seed=4).take(300).as_numpy_iterator()
+    return {False: list(joined), True: drawn[:300]}
+
+
+def converted_by(converter, examples):
+    spec = {key: tf.TensorSpec([None], tf.int32) for key in LENGTHS}
+    dataset = tf.data.Dataset.from_generator(lambda: ({key: e[key] for key in LENGTHS} for e in examples), output_signature=spec)
+    return list(CONVERTERS[converter](dataset, task_feature_lengths=LENGTHS).as_numpy_iterator())
+
+
 @pytest.mark.parametrize("converter", CONVERTERS)
-def test_seqios_converters_keep_every_token(long_mixture, short_mixture, converter):
-    """Of documents that are joined, and packed of those that are kept apart, which differ in length."""
-    mixture = short_mixture if "packed" in converter else long_mixture
-    wanted, to_convert = (mixture.get_dataset(LENGTHS, split="train", seed=4).take(300) for _ in range(2))
-    wanted = pairs(wanted.as_numpy_iterator())
-    converted = list(CONVERTERS[converter](to_convert, task_feature_lengths=LENGTHS).as_numpy_iterator())
+def test_seqios_converters_keep_every_token(to_convert, converter):
+    examples = to_convert["packed" in converter]
+    wanted = pairs(examples)
+    converted = converted_by(converter, examples)
     got = flat(unpacked(features, converter) for features in converted)
     if "enc-dec" in converter:
         assert got == wanted
@@ -249,10 +271,8 @@ def unpacked(features, converter):
     return segments[keys[0]]
 
 
-def test_prefix_lm_has_its_loss_on_the_targets_alone(long_mixture):
-    examples, to_convert = (long_mixture.get_dataset(LENGTHS, split="train", seed=4).take(20) for _ in range(2))
-    converted = seqio.PrefixLMFeatureConverter(pack=False)(to_convert, task_feature_lengths=LENGTHS)
-    for example, features in zip(examples.as_numpy_iterator(), converted.as_numpy_iterator()):
+def test_prefix_lm_has_its_loss_on_the_targets_alone(to_convert):
+    for example, features in zip(to_convert[False], converted_by("prefix-lm", to_convert[False]), strict=True):
         weighted = features["decoder_target_tokens"][features["decoder_loss_weights"] > 0]
         assert weighted.tolist() == example["targets"].tolist()
 
@@ -293,12 +313,12 @@ def test_a_vocabulary_without_enough_sentinels_is_refused_when_the_dataset_is_bu
         long_mixture.get_dataset({"inputs": 8192, "targets": 8192}, split="train")
 
 
-def test_a_finite_epoch_ends_when_the_first_task_ends(long_mixture):
+def test_a_finite_epoch_ends_when_the_first_task_ends(two_denoisers):
     """As in every SeqIO mixture; S, drawn four times as often and with the shortest chunks, ends first."""
-    dataset = long_mixture.get_dataset(LENGTHS, split="train", seed=1, num_epochs=1, passthrough_features=["denoiser"])
+    dataset = two_denoisers.get_dataset(LENGTHS, split="train", seed=1, num_epochs=1, passthrough_features=["denoiser"])
     drawn = collections.Counter(example["denoiser"].decode() for example in dataset.as_numpy_iterator())
     lengths = {
         task.denoiser.name: sum(1 for _ in task.get_dataset(LENGTHS, split="train", seed=1).as_numpy_iterator())
-        for task in long_mixture.tasks
+        for task in two_denoisers.tasks
     }
     assert [name for name in lengths if drawn[name] == lengths[name]] == ["s"]

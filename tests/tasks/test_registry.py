@@ -108,8 +108,9 @@ def test_what_can_only_mean_one_thing_is_taken(tmp_path):
     name = register("of_numpy", kept, denoisers=(denoiser for denoiser in T5GEMMA2), **of_numpy)
     assert register("of_numpy", kept, denoisers="t5gemma2", **plain) == name
 
+    (task, *_) = seqio.get_mixture_or_task(name).tasks
     datasets = (
-        seqio.get_mixture_or_task(name).get_dataset(lengths, shuffle=False, seed=0)
+        task.get_dataset(lengths, shuffle=False, seed=0)
         for lengths in (LENGTHS, {key: np.int64(length) for key, length in LENGTHS.items()})
     )
     saved, restored = map(iter, datasets)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.graphs import no_autograph, traced_once
 
 Documents = Mapping[str, tf.Tensor | tf.RaggedTensor]  # a batch of them
 NO_EXAMPLE = "no example can be made of"  # how the error begins
@@ -39,25 +39,38 @@ def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, few
     if num_epochs is not None and not is_whole:
         return documents.repeat(num_epochs)
 
-    def refuse(held: tf.Tensor) -> tf.Operation:
-        counts = tf.strings.format("{} documents, {} tokens, {} records skipped", tuple(tf.unstack(held)[:3]))
+    count = traced_once(_count, name=name, fewest_tokens=fewest_tokens, is_finite=num_epochs is not None)
+
+    def count_or_refuse(held: tf.Tensor, document: Documents) -> tuple[tf.Tensor, Documents]:
+        held, problem = count(held, document)
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
+            return tf.identity(held), document
+
+    passes = documents.concatenate(_end(documents)).repeat(num_epochs)
+    return passes.scan(tf.zeros([4], tf.int64), count_or_refuse).filter(lambda document: ~_is_end(document))
+
+
+@no_autograph
+def _count(held: tf.Tensor, document: Documents, *, name: str, fewest_tokens: int, is_finite: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """Adds a document to what the pass held, [4] int64: documents, tokens, records skipped, documents that make an example.
+
+    Returns:
+        What the pass holds now, nothing after its end; and why no pass may follow, "" where one may.
+    """
+    counted = held + _counts(document, fewest_tokens)
+    is_end = _is_end(document)
+    may_go_on = (counted[3] > 0) | ((counted[0] == 0) & is_finite)
+
+    def problem() -> tf.Tensor:
+        counts = tf.strings.format("{} documents, {} tokens, {} records skipped", tuple(tf.unstack(counted)[:3]))
         message = (
             f"{NO_EXAMPLE} {name}, of which a pass held ",
             counts,
             f". It takes a document of at least {fewest_tokens} tokens; look at the source and its text_key with `ul2 doctor`",
         )
-        return tf.debugging.Assert(False, [tf.strings.join(message)])
+        return tf.strings.join(message)
 
-    def count(held: tf.Tensor, document: Documents) -> tuple[tf.Tensor, Documents]:
-        """Adds a document to what the pass held, [4] int64: documents, tokens, records skipped, documents that make an example."""
-        counted = held + _counts(document, fewest_tokens)
-        is_end = _is_end(document)
-        may_go_on = (counted[3] > 0) | ((counted[0] == 0) & (num_epochs is not None))
-        with tf.control_dependencies([tf.cond(~is_end | may_go_on, tf.no_op, lambda: refuse(counted))]):
-            return tf.where(is_end, tf.zeros_like(held), counted), document
-
-    passes = documents.concatenate(_end(documents)).repeat(num_epochs)
-    return passes.scan(tf.zeros([4], tf.int64), count).filter(lambda document: ~_is_end(document))
+    return tf.where(is_end, tf.zeros_like(held), counted), tf.cond(~is_end | may_go_on, lambda: tf.constant(""), problem)
 
 
 def _end(documents: tf.data.Dataset) -> tf.data.Dataset:

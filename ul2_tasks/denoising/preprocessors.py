@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import seqio
@@ -22,7 +22,7 @@ from ul2_tasks.denoising.corruption import corrupt_rows
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.denoising.spans import random_spans
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.vocabulary.by_name import more_sentinels
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, special_tokens, with_id_shift
 
@@ -123,14 +123,19 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
             f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
             " set merge_examples=True and use a vocabulary with an EOS, or set separate_documents=False"
         )
-    is_text = np.array([id not in special.reserved for id in range(solution.vocabulary.vocab_size)])
+    vocab_size = solution.vocabulary.vocab_size
+    not_text = traced_once(_not_text, reserved=special.reserved, vocab_size=vocab_size)
+    message = (
+        f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
+        f" {vocab_size} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it."
+        " The ids:"
+    )
 
     def checked(tokens: tf.Tensor) -> tf.Tensor:
         tokens = tf.cast(tokens, tf.int32)
-        if not mark_documents:
-            return _check_text_ids(tokens, is_text, denoiser)
-        ids = without_marks(tokens)
-        return _check_text_ids(ids, is_text, denoiser) + (tokens - ids)
+        wrong = not_text(without_marks(tokens) if mark_documents else tokens)
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])]):
+            return tf.identity(tokens)
 
     def with_marks_apart(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         ids = without_marks(block["tokens"])
@@ -169,20 +174,19 @@ def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     fewest, most = denoiser.noise_range(full.length)
     # Then all examples of a block have the same lengths, without padding.
     equal_lengths = solution.configuration.merge_examples and fewest == most
-    corrupted = _traced_once(denoiser, solution.special, full.length, solution.add_eos)
+    corrupted = traced_once(
+        _corrupt_block,
+        denoiser=denoiser,
+        special=solution.special,
+        max_length=full.length,
+        add_eos=solution.add_eos,
+        equal_lengths=equal_lengths,
+    )
 
     @seqio.map_over_dataset(num_seeds=1)
     def corrupt_block(block: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
         block = dict(block)
-        tokens, lengths = block.pop("tokens"), block.pop("length")
-        features = corrupted(tokens, lengths, _noise_seed(seed, denoiser, tokens))
-        for key, ragged in features.items():
-            if equal_lengths:
-                block[key] = tf.reshape(ragged.flat_values, [tf.size(lengths), -1])
-            else:
-                block[key] = ragged.to_tensor()
-                block[f"{key}_length"] = ragged.row_lengths()
-        return block
+        return corrupted(block.pop("tokens"), block.pop("length"), seed) | block
 
     def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         example = dict(example)
@@ -229,11 +233,16 @@ def corrupt_chunks(
     )
 
 
-@functools.lru_cache(maxsize=64)
-def _traced_once(denoiser: Denoiser, special: SpecialTokens, max_length: int, add_eos: tuple[bool, bool]) -> Callable:
-    """`corrupt_chunks` as a function that is traced once for all datasets of a program. Tracing is most of what building costs."""
-    settings = {"denoiser": denoiser, "special": special, "max_length": max_length, "add_eos": add_eos}
-    return tf.function(functools.partial(corrupt_chunks, **settings), autograph=False, reduce_retracing=True)
+@no_autograph
+def _corrupt_block(
+    tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor, *, denoiser: Denoiser, equal_lengths: bool, **settings
+) -> dict[str, tf.Tensor]:
+    """`corrupt_chunks` with the block's noise, as rows; those that may differ in length are padded, and have it beside them."""
+    features = corrupt_chunks(tokens, lengths, _noise_seed(seed, denoiser, tokens), denoiser=denoiser, **settings)
+    if equal_lengths:
+        return {key: tf.reshape(ragged.flat_values, [tf.size(lengths), -1]) for key, ragged in features.items()}
+    padded = {key: ragged.to_tensor() for key, ragged in features.items()}
+    return padded | {f"{key}_length": ragged.row_lengths() for key, ragged in features.items()}
 
 
 @no_autograph
@@ -341,25 +350,21 @@ def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: se
     return starts, special.ending if denoiser.documents_end_in_eos else []
 
 
-def _check_text_ids(tokens: tf.Tensor, is_text: np.ndarray, denoiser: Denoiser) -> tf.Tensor:
-    """Returns `tokens`, [N] int32, or fails if one of them is no id of text by `is_text`, [vocabulary size] bool."""
+@no_autograph
+def _not_text(tokens: tf.Tensor, *, reserved: Collection[int], vocab_size: int) -> tf.Tensor:
+    """Those of `tokens`, [N] int32, that are reserved or beyond the vocabulary."""
+    is_text = np.array([id not in reserved for id in range(vocab_size)])
     first, last = np.flatnonzero(is_text)[[0, -1]]
-    message = (
-        f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
-        f" {len(is_text)} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it."
-        " The ids:"
-    )
 
-    def refuse() -> tf.Operation:  # finds the ids only now: it costs more than to see that there are none
+    def find() -> tf.Tensor:  # it costs more than to see that there are none
         in_range = (tokens >= first) & (tokens <= last)
         valid = in_range & tf.gather(tf.constant(is_text), tf.where(in_range, tokens, first))
-        return tf.debugging.Assert(False, [message, tf.boolean_mask(tokens, ~valid)])
+        return tf.boolean_mask(tokens, ~valid)
 
     valid = (tf.reduce_min(tokens) >= first) & (tf.reduce_max(tokens) <= last)
     if not is_text[first : last + 1].all():  # special ids stand among those of text
         valid = tf.cond(valid, lambda: tf.reduce_all(tf.gather(tf.constant(is_text), tokens)), lambda: False)
-    with tf.control_dependencies([tf.cond(valid, tf.no_op, refuse)]):
-        return tf.identity(tokens)
+    return tf.cond(valid, lambda: tf.zeros([0], tf.int32), find)
 
 
 def _noise_seed(seed: tf.Tensor, denoiser: Denoiser, tokens: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.graphs import no_autograph, traced_once
 
 _DRAWN_AT_A_TIME = 4096
 
@@ -30,12 +30,12 @@ def sample_examples(datasets: Sequence[tf.data.Dataset], rates: Sequence[float],
     """
     seed = secrets.randbits(63) if seed is None else seed
     upper_bounds = np.cumsum(rates, dtype=np.float64)[:-1] / np.sum(rates, dtype=np.float64)
-
-    def draw(block: tf.Tensor) -> tf.Tensor:
-        uniform = tf.random.stateless_uniform(
-            [_DRAWN_AT_A_TIME], tf.stack([tf.cast(seed, tf.int64), block]), dtype=tf.float64, alg="philox"
-        )
-        return tf.searchsorted(upper_bounds, uniform, side="right", out_type=tf.int64)
-
-    choices = tf.data.Dataset.counter().map(draw).unbatch()
+    draw = traced_once(_draw, upper_bounds=tuple(upper_bounds))
+    choices = tf.data.Dataset.counter().map(lambda block: draw(tf.stack([tf.cast(seed, tf.int64), block]))).unbatch()
     return tf.data.Dataset.choose_from_datasets(list(datasets), choices, stop_on_empty_dataset=True)
+
+
+@no_autograph
+def _draw(seed: tf.Tensor, *, upper_bounds: Sequence[float]) -> tf.Tensor:
+    uniform = tf.random.stateless_uniform([_DRAWN_AT_A_TIME], seed, dtype=tf.float64, alg="philox")
+    return tf.searchsorted(np.array(upper_bounds), uniform, side="right", out_type=tf.int64)
