@@ -23,7 +23,6 @@ import argparse
 import json
 import os
 import pathlib
-import random
 import shutil
 import statistics
 import subprocess
@@ -33,19 +32,14 @@ import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from backports import zstd
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from ul2_tasks.sources.memory import embedded_documents
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
-
 PEERS = pathlib.Path(__file__).parent / "caching_peers.py"
-SUFFIXES = {"jsonl": "jsonl", "zst": "jsonl.zst", "parquet": "parquet", "text": "txt"}
-FEW = 10  # documents, to measure the start-up
+FORMATS = ("jsonl", "zst", "parquet", "text")
+SUFFIXES = dict(zip(FORMATS, ("jsonl", "jsonl.zst", "parquet", "txt")))
+MODEL = PEERS.parents[1] / "ul2_tasks" / "data" / "default.model"
 
 
 def main() -> None:
@@ -53,16 +47,18 @@ def main() -> None:
     results = {}
     with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True)) as progress:
         root = pathlib.Path(folder)
-        texts = documents(arguments.megabytes)
-        tokenizers = {"SentencePiece": DEFAULT_MODEL, "tokenizers": train_tokenizer(root)}
+        # Another process makes the corpora: the peak memory of a child is at least that of the process that starts it.
+        subprocess.run([sys.executable, str(PEERS), "make", folder, str(arguments.megabytes)], env=environment(), check=True)
+        tokenizers = {"SentencePiece": MODEL, "tokenizers": root / "bpe"}
         cases = [(format, tokenizer) for format in arguments.formats for tokenizer in tokenizers]
         bar = progress.add_task("caching", total=len(cases))
         for format, tokenizer in cases:
-            paths = {size: write(root, format, size, texts[:count]) for size, count in (("few", FEW), ("all", len(texts)))}
+            paths = {size: root / f"{size}.{SUFFIXES[format]}" for size in ("few", "all")}
             commands = jobs(format, tokenizers[tokenizer], arguments, is_first=(format, tokenizer) == cases[0])
             results[f"{format}, {tokenizer}"] = measure(root, paths, commands, arguments.repeats)
             progress.advance(bar)
-    report(results, sum(len(text.encode()) for text in texts), len(texts))
+        lines = (root / "all.txt").read_bytes()
+        report(results, len(lines), lines.count(b"\n"))
     if arguments.output:
         arguments.output.write_text(json.dumps(results, indent=2) + "\n")
 
@@ -70,47 +66,16 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=float, default=24, help="of text")
-    parser.add_argument("--formats", nargs="+", choices=SUFFIXES, default=list(SUFFIXES))
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--megatron", type=pathlib.Path, help="a checkout of Megatron-LM; the environment needs its packages")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
     return parser.parse_args()
 
 
-def documents(megabytes: float) -> list[str]:
-    draw, embedded = random.Random(0), embedded_documents()
-    texts, size = [], 0
-    while size < megabytes * 1e6:
-        texts.append(" ".join(draw.choice(embedded) for _ in range(draw.randint(1, 3))))
-        size += len(texts[-1])
-    return texts
-
-
-def train_tokenizer(root: pathlib.Path) -> pathlib.Path:
-    """A folder with a byte-level BPE of 8,000 tokens."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(embedded_documents(), vocab_size=8000, special_tokens=["</s>"], show_progress=False)
-    folder = root / "bpe"
-    folder.mkdir()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
-    return folder
-
-
-def write(root: pathlib.Path, format: str, size: str, texts: list[str]) -> pathlib.Path:
-    path = root / f"{size}.{SUFFIXES[format]}"
-    lines = [json.dumps({"text": text}) + "\n" for text in texts]
-    if format == "jsonl":
-        path.write_text("".join(lines))
-    elif format == "zst":
-        path.write_bytes(zstd.compress("".join(lines).encode()))
-    elif format == "parquet":
-        pq.write_table(pa.table({"text": texts}), path, row_group_size=1000)
-    else:
-        path.write_text("".join(" ".join(text.split()) + "\n" for text in texts))
-    return path
+def environment(**more: str) -> dict[str, str]:
+    search = os.pathsep.join([str(PEERS.parent), str(PEERS.parents[1]), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": search, "TOKENIZERS_PARALLELISM": "false", **more}
 
 
 def jobs(format: str, tokenizer: pathlib.Path, arguments: argparse.Namespace, is_first: bool) -> dict[str, list[str]]:
@@ -130,7 +95,7 @@ def jobs(format: str, tokenizer: pathlib.Path, arguments: argparse.Namespace, is
         ]  # fmt: skip
     if arguments.megatron and format == "jsonl":
         kind = ["--tokenizer-type=HuggingFaceTokenizer", f"--tokenizer-model={tokenizer}"]
-        if tokenizer == DEFAULT_MODEL:
+        if tokenizer == MODEL:
             kind = ["--tokenizer-type=SentencePieceTokenizer", f"--tokenizer-model={tokenizer}"]
         script = str(arguments.megatron / "tools" / "preprocess_data.py")
         found["preprocess_data.py"] = [script, "--input={path}", "--output-prefix={out}/m", "--workers=1", "--append-eod", *kind]
@@ -156,12 +121,11 @@ def measure(root: pathlib.Path, paths: dict[str, pathlib.Path], commands: dict[s
 
 
 def run(command: list[str], path: pathlib.Path, out: pathlib.Path) -> dict[str, float]:
-    here = str(PEERS.parent)
-    search = os.pathsep.join([here, str(PEERS.parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": search, "BENCH_CORPUS": str(path), "TOKENIZERS_PARALLELISM": "false"}
     started = time.perf_counter()
     with open(os.devnull, "w") as nowhere:
-        process = subprocess.Popen([sys.executable, *command], env=environment, stdout=nowhere, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, *command], env=environment(BENCH_CORPUS=str(path)), stdout=nowhere, stderr=subprocess.PIPE
+        )
     error = process.stderr.read() if process.stderr else b""
     _, status, usage = os.wait4(process.pid, 0)
     assert status == 0, f"{command} ended with {status}: {error.decode()[-2000:]}"
