@@ -3,7 +3,8 @@
     python caching_peers.py make FOLDER MEGABYTES
     python caching_peers.py bare|datasets FORMAT TOKENIZER PATH OUTPUT
 
-The first writes the corpora, of all documents and of the first ten. TOKENIZER is a SentencePiece model, or a folder with a tokenizer.json.
+The first writes the corpora, of all documents and of the first ten. TOKENIZER is a SentencePiece model, or a folder with a
+tokenizer.json.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -117,7 +118,7 @@ def build(
         return _existing(cache_dir, task, settings, max_documents, console)
 
     shards = list(_source_shards(task, cache_dir, max_documents))
-    begun = {
+    begun: dict[str, Any] = {
         "schema_version": cache.SCHEMA_VERSION,
         "settings": settings,
         "max_documents": max_documents,
@@ -243,7 +244,7 @@ def _existing(cache_dir: str, corpus: CorpusTask, settings: dict[str, str], max_
     return manifest
 
 
-def _begin(cache_dir: str, begun: dict[str, object], shards: Sequence[SourceShard]) -> list[SourceShard]:
+def _begin(cache_dir: str, begun: dict[str, Any], shards: Sequence[SourceShard]) -> list[SourceShard]:
     """Makes the folder, and returns the shards that are not written yet. Keeps those that an interrupted job has finished."""
     check_alone(place(cache_dir, _RECORDS))
     path = place(place(cache_dir, _RECORDS), BEGUN)
@@ -263,7 +264,7 @@ def _remove_files(cache_dir: str, but: set[str]) -> None:
             tf.io.gfile.remove(place(cache_dir, name))
 
 
-def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, object], source_shards: Sequence[SourceShard]) -> dict:
+def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_shards: Sequence[SourceShard]) -> dict:
     """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
     if changes := "; ".join(differences(begun["source"], stamps(corpus.source))):
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changes}; delete {cache_dir}, and begin again")

@@ -68,7 +68,11 @@ def read(
     Raises:
         ValueError: other settings made the cache; it is not whole; the split has no document, or fewer documents than hosts.
     """
-    manifest = check(cache_dir, corpus, expected, is_first=shard_info is None or shard_info.index == 0)
+    manifest = None
+    if shard_info is None or shard_info.index == 0 or read_manifest(cache_dir) is not None:
+        manifest = check(cache_dir, corpus, expected)
+    else:  # only the first host reads it all, to make the manifest
+        _check_records(cache_dir, expected)
     num_shards = shard_info.num_shards if shard_info else 1
     documents = _documents(cache_dir, split, manifest)
     if documents < num_shards:
@@ -85,13 +89,13 @@ def open_store(cache_dir: str, manifest: Mapping, split: str) -> Store:
     return Store(prefixes, [shard["documents"] for shard in shards], [shard["tokens"] for shard in shards])
 
 
-def check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str], is_first: bool = True) -> dict | None:
+def check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str]) -> dict:
     """Raises a ValueError unless these settings made the cache and all of its files are there. Returns its manifest.
 
-    Where there is no manifest the first host makes it. The other hosts look at one record of each file, and get None.
+    Where there is no manifest it is made, of all that the cache holds.
     """
     manifest = read_manifest(cache_dir)
-    if manifest is None and is_first:
+    if manifest is None:
         _check_records(cache_dir, expected)
         logging.info("%s has no %s; reading it all once to make one", cache_dir, MANIFEST)
         manifest = make_manifest(cache_dir, corpus)
@@ -99,9 +103,6 @@ def check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str], is_fi
             write_manifest(cache_dir, manifest)
         except (OSError, tf.errors.OpError) as error:
             logging.warning("could not write %s beside the cache, it will be made again next time: %s", MANIFEST, error)
-    if manifest is None:
-        _check_records(cache_dir, expected)
-        return None
     if manifest["settings"] is not None and manifest["settings"] != dict(expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)
     if manifest["max_documents"] is not None:
@@ -263,8 +264,9 @@ def _check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
 
 
 def _other_settings(cache_dir: str, found: object, expected: Mapping[str, str]) -> ValueError:
-    different = [key for key in expected if isinstance(found, Mapping) and found.get(key) != expected[key]]
-    changes = "; ".join(f"{key} is {found.get(key)!r} in the cache, and {expected[key]!r} here" for key in different)
+    before = found if isinstance(found, Mapping) else expected
+    different = [key for key in expected if before.get(key) != expected[key]]
+    changes = "; ".join(f"{key} is {before.get(key)!r} in the cache, and {expected[key]!r} here" for key in different)
     return ValueError(
         f"the cache {cache_dir} was made with other settings: {changes or f'{found} in the cache, and {dict(expected)} here'};"
         " register with the cache's, or write another cache"
@@ -277,7 +279,9 @@ def _totals(shards: Sequence[Mapping]) -> dict[str, int]:
 
 def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | None:
     """Modes as JSON has them: an id, or ids of any kind, are a list of int."""
-    return modes and {name: mode if isinstance(mode, str) else np.atleast_1d(mode).tolist() for name, mode in modes.items()}
+    if modes is None:
+        return None
+    return {name: mode if isinstance(mode, str) else np.atleast_1d(mode).tolist() for name, mode in modes.items()}
 
 
 def _git_revision() -> str | None:

@@ -64,11 +64,12 @@ class CorpusTask(seqio.Task):
         if isinstance(source, MemoryDataSource):
             records = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
         else:
-            by_source = shard_info is None or source.supports_arbitrary_sharding
-            by_source = by_source or len(source.list_shards(split)) >= shard_info.num_shards
-            records = source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info if by_source else None)
-            if not by_source:
+            if shard_info and not source.supports_arbitrary_sharding and len(source.list_shards(split)) < shard_info.num_shards:
+                # Hosts share out records where there are not shards enough, as SeqIO's tasks do.
+                records = source.get_dataset(split=split, shuffle=shuffle, seed=seed)
                 records = records.shard(shard_info.num_shards, shard_info.index)
+            else:
+                records = source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
             if shuffle and self.shuffle_buffer_size:
                 records = records.shuffle(self.shuffle_buffer_size, seed=seed)
         return tokenize_batches(records, vocabulary, self.configuration, source)

@@ -37,7 +37,7 @@ def write_megatron(
         raise ValueError(f"{vocabulary} has no EOS to end documents with; write them without (append_eod=False)")
     folder = absolute(output)
     prefix = place(folder, f"{corpus.name.removesuffix('_corpus')}-{split}")
-    paths = [f"{prefix}.bin", f"{prefix}.idx"]
+    paths = f"{prefix}.bin", f"{prefix}.idx"
     if present := [path for path in paths if tf.io.gfile.exists(path)]:
         raise ValueError(f"{present[0]} is there already; delete it, or name another folder")
     tf.io.gfile.makedirs(folder)

@@ -24,6 +24,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 from rich.console import Console
@@ -60,6 +61,9 @@ class JobShard:
     def record(self) -> str:
         """The path of the record, which says that the files are written, and what is in them."""
         return place(self.records, f"{self.name}.json")
+
+
+AnyShard = TypeVar("AnyShard", bound=JobShard)
 
 
 def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | None = None) -> dict[str, list[dict]]:
@@ -115,7 +119,7 @@ def check_alone(records: str) -> None:
         )
 
 
-def begin(shards: Sequence[JobShard], finished: Collection[str], begun: Mapping[str, object]) -> list[JobShard]:
+def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:
     """Makes the folders, and removes what an interrupted job left, except finished shards.
 
     Args:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import seqio
 
@@ -106,12 +107,13 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
         ValueError: only some of it is.
     """
     by_split = spec if isinstance(spec, Mapping) else {"train": spec}
-    names = {split: [each] if isinstance(each, str) else each for split, each in by_split.items()}
-    flat = [name for each in names.values() if isinstance(each, Sequence) for name in each if isinstance(name, str)]
-    is_megatron = [name.startswith(PREFIX) for name in flat]
+    names: dict[str, list[Any]] = {
+        split: list(each) if isinstance(each, list | tuple) else [each] for split, each in by_split.items()
+    }
+    is_megatron = [isinstance(name, str) and name.startswith(PREFIX) for each in names.values() for name in each]
     if not any(is_megatron):
         return None
-    if not all(is_megatron) or not all(isinstance(each, Sequence) for each in names.values()):
+    if not all(is_megatron):
         raise ValueError(
             f"the source is {spec!r}: 'megatron:' stands before some of it; register text and tokens apart, and mix them"
         )
