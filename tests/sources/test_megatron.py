@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import seqio
+from click.testing import CliRunner
 from support import byte_vocabulary, restore, special_for
 
+from ul2_command import main
 from ul2_tasks import T5GEMMA2, mix, open_source, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.statistics.first_documents import first_documents
@@ -161,3 +163,29 @@ def test_it_is_mixed_described_and_has_nothing_to_cache(tmp_path):
         build(corpus.name, str(tmp_path / "cache"))
     with pytest.raises(ValueError, match="has tokens, no records; read one of its denoisers, or its mixture"):
         corpus.get_dataset(LENGTHS, "train")
+
+
+@pytest.mark.parametrize("command", ["doctor", "lengths", "stats", "show", "export"])
+def test_the_commands_take_it(tmp_path, command):
+    """Of bytes, whose ids the vocabulary `bytes` has too."""
+    prefix = write(tmp_path, [text * 20 for text in TEXTS])
+    options = {
+        "stats": ["--examples", "50"],
+        "export": ["--format", "parquet", "--output", str(tmp_path / "out")],
+    }.get(command, [])
+    arguments = ["--corpus", prefix, "--vocabulary", "bytes", "--lengths", "200,200", "--chunk_tokens", "150", *options]
+    done = CliRunner().invoke(main, [command, f"megatron_{command}", *arguments])
+    assert done.exit_code == 0, done.output
+    if command == "doctor":
+        said = " ".join(done.stdout.split())
+        assert "train: 40 documents, " in said
+        assert "the EOD at the end of each document is taken off; the first begins 'the document of number 0" in said
+
+
+def test_doctor_says_what_is_wrong_with_it(tmp_path):
+    write(tmp_path)
+    path = tmp_path / "part_0.bin"
+    path.write_bytes(path.read_bytes()[:-2])
+    done = CliRunner().invoke(main, ["doctor", "megatron_cut", "--corpus", f"megatron:{tmp_path}/part_*", "--vocabulary", "bytes"])
+    assert done.exit_code == 1
+    assert "it is truncated, or they do not belong together" in " ".join(done.stdout.split())

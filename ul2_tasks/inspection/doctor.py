@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 
+import numpy as np
 import seqio
 import tensorflow as tf
 from rich.console import Console
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from ul2_tasks.corpus.view import CorpusTask, text_tokenizer
 from ul2_tasks.sources.file_source import FileSource
+from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.sources.survey import in_words, ways
 from ul2_tasks.tasks.advice import lone_span
@@ -164,6 +166,9 @@ def examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[F
 
 def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[Finding]:
     source = corpus.source
+    if isinstance(source, MegatronSource):
+        yield from _examine_tokens_in_files(corpus, source, split)
+        return
     try:
         shards = {name: len(source.list_shards(name)) for name in source.splits}
         read = list(itertools.islice(source.get_dataset(split, shuffle=False).as_numpy_iterator(), documents))
@@ -183,6 +188,24 @@ def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[
         yield Finding("problem", "corpus", f"there is no document in split {split}", "name other files, or another split")
         return
     yield from _examine_documents(corpus, split, read)
+
+
+def _examine_tokens_in_files(corpus: CorpusTask, source: MegatronSource, split: str) -> Iterator[Finding]:
+    vocabulary = corpus.output_features["targets"].vocabulary
+    try:
+        store = source.store(split)
+        first = next(iter(corpus.batches(split, shuffle=False, seed=None, shard_info=None)))["targets"]
+    except (ValueError, OSError, tf.errors.OpError) as error:
+        yield Finding("problem", "corpus", str(error), "name other files, or the vocabulary that they were made with")
+        return
+    counts = f"{store.documents:,} documents, {store.tokens:,} tokens in {len(store.prefixes)} pairs of files"
+    yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; {split}: {counts}, read where they lie")
+    taken = int(store.read_documents(np.arange(first.nrows()))[1].sum() - first.row_splits[-1])
+    ends = "the EOD at the end of each document is taken off" if taken else "no EOD is taken off the documents"
+    beginning = vocabulary.decode(first[0][:40].numpy().tolist())[:80]
+    yield Finding("ok", "corpus", f"{ends}; the first begins {beginning!r}")
+    lengths = np.sort(first.row_lengths().numpy())
+    yield Finding("ok", "corpus", f"tokens a document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
 def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[Finding]:
