@@ -13,6 +13,7 @@ from support import t5_model
 
 from ul2_tasks import default_vocabulary, open_vocabulary
 from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks.vocabulary import batches
 from ul2_tasks.vocabulary.batches import encode_batch, has_batches
 from ul2_tasks.vocabulary.special_ids import special_ids, text_vocabulary
 
@@ -46,7 +47,19 @@ def vocabularies() -> dict[str, seqio.Vocabulary]:
         "bytes": open_vocabulary("bytes"),
         "byt5": seqio.ByteVocabulary(),
         "one by one": OneByOne(),
+        "byte-level BPE": open_vocabulary(byte_level_bpe(pathlib.Path(tempfile.mkdtemp()))),
     }
+
+
+def byte_level_bpe(folder: pathlib.Path) -> str:
+    """A folder with a tokenizer.json like GPT-2's, of 1,000 tokens."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(embedded_documents(), vocab_size=1000, special_tokens=["</s>"], show_progress=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    return str(folder)
 
 
 VOCABULARIES = vocabularies()
@@ -84,3 +97,25 @@ def test_which_are_known():
 def test_no_text_is_no_token():
     tokens, lengths = encode_batch(VOCABULARIES["default"], [])
     assert (len(tokens), len(lengths)) == (0, 0)
+
+
+LONG_TEXT = " ".join(embedded_documents()[:40])
+LONG_TEXTS = {"prose": LONG_TEXT, "two spaces": LONG_TEXT.replace(" ", "  "), "lines": LONG_TEXT.replace(". ", ".\n\n ")}
+
+
+@pytest.mark.parametrize("name", [name for name in VOCABULARIES if name != "one by one"])
+@pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS)
+def test_a_long_text_has_the_ids_of_the_whole(name, text, monkeypatch):
+    monkeypatch.setattr(batches, "LONG", 8000)
+    vocabulary = VOCABULARIES[name]
+    parts = list(batches._parts(batches._library(vocabulary), text.encode()))
+    assert len(parts) > 2
+    assert max(map(len, parts)) <= 8000
+    assert at_once(vocabulary, [b"short", text.encode()]) == one_by_one(vocabulary, [b"short", text.encode()])
+
+
+def test_a_long_text_that_cannot_be_cut_stays_whole(monkeypatch):
+    monkeypatch.setattr(batches, "LONG", 8000)
+    text = b"x" * 20_000
+    assert list(batches._parts(batches._library(VOCABULARIES["default"]), text)) == [text]
+    assert at_once(VOCABULARIES["default"], [text]) == one_by_one(VOCABULARIES["default"], [text])
