@@ -297,7 +297,11 @@ def test_what_is_wrong_is_said_in_one_sentence(arguments, message):
 @pytest.mark.parametrize(
     ("package", "arguments", "extra"),
     [
-        ("apache_beam", ["cache", "ul2", "--output", "out"], "a Beam job needs Apache Beam .*; pip install 'ul2_tasks\\[cache\\]'"),
+        (
+            "apache_beam",
+            ["cache", "ul2", "--output", "out", "--workers", "2"],
+            "a Beam job needs Apache Beam .*; pip install 'ul2_tasks\\[cache\\]'",
+        ),
         (
             "datasets",
             ["show", "absent", "--corpus", "hf:folder"],

@@ -36,6 +36,7 @@ FILLED_IN = {
     "Vocabulary._encode",
     "Vocabulary._encode_tf",
     "FeatureConverter._convert_features",
+    "Task._get_cached_source",
 }
 
 

@@ -92,7 +92,7 @@ def test_salted_seeds_differ_and_no_seed_stays_none():
 def test_views_of_one_corpus_have_orders_of_their_own():
     corpus = seqio.get_mixture_or_task("ul2_corpus")
     orders = {
-        salt: [tuple(document["targets"]) for document in CorpusView(corpus, salt).get_dataset(seed=1).as_numpy_iterator()]
+        salt: [tuple(ids) for batch in CorpusView(corpus, salt).get_dataset(seed=1) for ids in batch["targets"].to_list()]
         for salt in ("a", "b")
     }
     assert sorted(orders["a"]) == sorted(orders["b"])

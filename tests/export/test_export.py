@@ -349,7 +349,7 @@ def test_two_processes_write_the_same_bytes_from_a_cache_too(write, registration
         seqio.set_global_cache_dirs(before)
     assert one == two
     assert files(tmp_path / "one") == files(tmp_path / "two")
-    assert one["pipeline"]["corpora"]["exported_corpus"]["read"].startswith("cache: 64 files, ")
+    assert one["pipeline"]["corpora"]["exported_corpus"]["read"].startswith("cache: store of ")
 
 
 def test_a_remote_folder_gets_the_same_bytes(folders, write):

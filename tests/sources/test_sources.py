@@ -443,7 +443,7 @@ def test_nothing_is_opened_before_it_is_asked_for():
 @pytest.mark.parametrize(
     ("spec", "arguments", "message"),
     [
-        (3, {}, "the source is 3, expected files .*, 'hf:NAME', 'tfds:NAME', 'embedded', or a seqio.DataSource"),
+        (3, {}, "the source is 3, expected files .*, 'hf:NAME', 'tfds:NAME', 'megatron:PREFIX', 'embedded', or a seqio.DataSource"),
         ([], {}, r"the source is \[\], expected files"),
         ("a", {"format": "csv"}, "format is 'csv', expected one of .*'jsonl'"),
         ("a", {"documents": "page"}, "documents is 'page', expected one of .*'paragraph'"),

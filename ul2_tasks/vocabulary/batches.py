@@ -17,6 +17,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
+from ul2_tasks.vocabulary.sentencepiece import has_the_ids_of_python
 
 LONG = 1 << 22  # bytes of a text, or of a part of it
 _AROUND = 2000  # bytes on each side of a cut that are encoded to see whether it can be made
@@ -63,10 +64,7 @@ def _library(vocabulary: seqio.Vocabulary) -> Encode | None:
     if isinstance(vocabulary, HuggingFaceVocabulary):
         return vocabulary.encode_batch
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
-        # SeqIO's fast one has other ids.
-        is_plain = not getattr(vocabulary, "_use_fast_tokenizer", False)
-        is_seqios = type(vocabulary)._encode_tf is seqio.SentencePieceVocabulary._encode_tf
-        return (lambda texts: _sentencepiece(vocabulary, texts)) if is_seqios and is_plain else None
+        return (lambda texts: _sentencepiece(vocabulary, texts)) if has_the_ids_of_python(vocabulary) else None
     if isinstance(vocabulary, seqio.ByteVocabulary) and type(vocabulary)._encode_tf is seqio.ByteVocabulary._encode_tf:
         return lambda texts: [np.frombuffer(text, np.uint8).astype(np.int32) + _BYTES for text in texts]
     return None

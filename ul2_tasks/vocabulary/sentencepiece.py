@@ -53,6 +53,15 @@ class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
             return _shown(model)
 
 
+def has_the_ids_of_python(vocabulary: seqio.SentencePieceVocabulary) -> bool:
+    """Whether text is encoded in a graph to the ids of the model's Python library. SeqIO's fast tokenizer has others."""
+    return type(vocabulary)._encode_tf is seqio.SentencePieceVocabulary._encode_tf and not _is_fast(vocabulary)
+
+
+def _is_fast(vocabulary: seqio.SentencePieceVocabulary) -> bool:
+    return getattr(vocabulary, "_use_fast_tokenizer", False)
+
+
 class ControlledVocabulary(SentencePieceVocabulary):
     """A SentencePiece vocabulary with more control pieces, which text is never encoded to. Opens no file yet.
 
@@ -77,7 +86,7 @@ class ControlledVocabulary(SentencePieceVocabulary):
         super().__init__(
             vocabulary.sentencepiece_model_file,
             extra_ids=vocabulary.extra_ids,
-            use_fast_tokenizer=getattr(vocabulary, "_use_fast_tokenizer", False),
+            use_fast_tokenizer=_is_fast(vocabulary),
         )
         self._vocabulary = vocabulary
         self.appended = tuple(appended)
