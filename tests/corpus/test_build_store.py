@@ -63,7 +63,30 @@ def tfrecord(folder):
     return str(folder / "a.tfrecord")
 
 
+def text_lines(folder):
+    (folder / "a.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    return seqio.TextLineDataSource({"train": str(folder / "a.txt")})
+
+
+def texts_of_a_function(split, shuffle_files, seed=None):
+    return tf.data.Dataset.from_tensor_slices({"text": TEXTS, "other": [[1, 2]] * len(TEXTS)})
+
+
+def function(folder):
+    return seqio.FunctionDataSource(texts_of_a_function, splits=["train"])
+
+
+def hugging_face(folder):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(folder / "saved"))
+    return f"hf:{folder}/saved"
+
+
 SOURCES = {
+    "seqio text lines": (text_lines, {}),
+    "seqio function": (function, {}),
+    "seqio function split": (function, {"validation": 0.3}),
+    "hugging face": (hugging_face, {}),
     "jsonl": (jsonl, {}),
     "parquet": (parquet, {}),
     "gz": (compressed, {}),
@@ -99,7 +122,8 @@ def test_one_reading_gives_the_records_of_every_split(tmp_path, name):
     found = [pair for shard in range(num_shards) for pair in shard_records(source, group, shard, num_shards, "text")]
     for split in group:
         of_split = [record.text for name, record in found if name == split]
-        assert of_split == [record["text"] for record in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
+        records = source.get_dataset(split, shuffle=False).as_numpy_iterator()
+        assert of_split == [record["text"] if isinstance(record, dict) else record for record in records]
     assert len(found) == len(TEXTS)
 
 

@@ -31,6 +31,7 @@ from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.sources.shard_records import shard_records
 
 TEXTS = [
     "plain English",
@@ -422,6 +423,7 @@ def test_tfds_is_read_by_its_name(tmp_path, request):
     assert repr(source) == "TfdsSource('own:1.2.0', text_key='text')"
     assert sorted(source.splits) == ["train", "validation"]
     assert texts(source.get_dataset("train", shuffle=False)) == TEXTS
+    assert [record.text.decode() for _, record in shard_records(source, ("train",), 0, 1, "text")] == TEXTS
 
 
 def test_nothing_is_opened_before_it_is_asked_for():
