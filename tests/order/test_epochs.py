@@ -207,7 +207,8 @@ def test_noise_keys_of_neighbouring_slots_epochs_and_seeds_are_independent():
         chance = 5 * 0.5 / np.sqrt(len(flipped))
         assert np.abs(flipped.mean(axis=0) - 0.5).max() < chance, f"each bit flips in half of the cases: {name}"
         assert abs(np.corrcoef(one[off].astype(float), other[off].astype(float))[0, 1]) < 5 / np.sqrt(len(flipped)), name
-        low = np.bincount((one[off] & np.uint64(15)) * np.uint64(16) + (other[off] & np.uint64(15)), minlength=256)
+        low = [(keys[off] & np.uint64(15)).astype(np.int64) for keys in (one, other)]
+        low = np.bincount(16 * low[0] + low[1], minlength=256)
         assert scipy.stats.chisquare(low).pvalue > 0.0001, name
 
 

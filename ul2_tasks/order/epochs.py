@@ -10,9 +10,12 @@ An epoch's stream is the corpus, read from a start of its own, round its end. A 
 full chunks. Of what remains, shorter than a cycle, nothing is carried into the next epoch: it is cut into shorter chunks, the
 *tail*, in every epoch, all shortened in proportion. So each epoch has as many examples as any other, and is whole in itself.
 
-The starts of epochs follow the golden ratio within a cycle. So over the epochs a token comes under each denoiser as often as the
-weights say, to within an example or two, and not by chance. The tail begins at another slot of the cycle each epoch, at every slot
+The starts of epochs follow the golden ratio within a cycle. So over the epochs a token comes under each denoiser nearly as often as
+that denoiser's share of the tokens says, and not by chance. The tail begins at another slot of the cycle each epoch, at every slot
 once in n epochs: a corpus shorter than a cycle, too, is seen under all denoisers.
+
+The corpus is a number of tokens here. Where an EOS stands between documents, it is counted as one of them: the caller knows where.
+Denoisers whose chunks overlap have no place in this order.
 
 With `shuffle` example i is slot p(i) of its epoch, where p is a keyed permutation, another one each epoch. Nothing here knows of
 hosts or batches: who reads every h-th example, reads i = h, h + H, ..
@@ -29,7 +32,7 @@ import numpy as np
 from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.order.permutation import GOLDEN, invert, keyed, keys, permute
 
-_START, _TAIL, _SHUFFLE, _NOISE = range(4)  # what a key is for
+FOR_STARTS, FOR_TAILS, FOR_SLOTS, FOR_NOISE, FOR_ROWS, FOR_CONTENTS = range(6)  # what a key is for
 
 
 class Chunks(NamedTuple):
@@ -66,7 +69,7 @@ class Order:
     8
     >>> kinds, starts, stops = order.chunks(*order.slots(np.arange(8)))
     >>> kinds, starts, stops - starts
-    (array([1, 0, 1, 1, 0, 1, 1, 0]), array([ 0,  4,  7, 11, 15, 18, 22, 24]), array([4, 3, 4, 4, 3, 4, 2, 3]))
+    (array([1, 0, 1, 1, 0, 1, 0, 1]), array([ 0,  4,  7, 11, 15, 18, 22, 24]), array([4, 3, 4, 4, 3, 4, 2, 3]))
     """
 
     cycle: Cycle
@@ -177,18 +180,18 @@ class Order:
         return noise_keys(self.seed, epochs, slots)
 
     def _shuffle(self, epochs: np.ndarray) -> np.ndarray:
-        return keys(keyed(self.seed, _SHUFFLE), epochs)
+        return keys(keyed(self.seed, FOR_SLOTS), epochs)
 
     def _starts(self, epochs: np.ndarray) -> np.ndarray:
         """[n] int64, the token at which each epoch's stream starts: within the first cycle, or the corpus if that is shorter."""
-        first = keyed(self.seed, _START) if self.shuffle else 0
+        first = keyed(self.seed, FOR_STARTS) if self.shuffle else 0
         parts = np.uint64(first) + epochs.astype(np.uint64) * np.uint64(GOLDEN)  # of a cycle, in 2**-64
         return ((parts >> np.uint64(33)) * np.uint64(min(self.cycle_tokens, self.tokens)) >> np.uint64(31)).astype(np.int64)
 
     def _tail_starts(self, epochs: np.ndarray) -> np.ndarray:
         """[n] int64, the slot of the cycle at which each epoch's tail begins: each slot in one of n epochs."""
         rounds, places = np.divmod(epochs, len(self.cycle))
-        return permute(places, len(self.cycle), keys(keyed(self.seed, _TAIL), rounds))
+        return permute(places, len(self.cycle), keys(keyed(self.seed, FOR_TAILS), rounds))
 
     def _tail_cut(self, from_slot: np.ndarray, chunks: np.ndarray) -> np.ndarray:
         """[n] int64, how many tokens of the tail so many chunks take: each has one token and its part of the others."""
@@ -215,4 +218,4 @@ def noise_keys(seed: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
     >>> noise_keys(0, np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()
     [1145214906792232761, 18385035034070138188, 3608400687859252187]
     """
-    return keys(keyed(seed, _NOISE), epochs, slots)
+    return keys(keyed(seed, FOR_NOISE), epochs, slots)

@@ -7,7 +7,7 @@ is the smallest whose square is at least the size. A number that falls beyond th
 pass is nearly always enough.
 
 >>> permute(np.arange(10), 10, key=1)
-array([0, 1, 6, 3, 7, 2, 9, 8, 4, 5])
+array([2, 0, 5, 1, 8, 3, 4, 9, 6, 7])
 >>> invert(permute(np.arange(10), 10, key=1), 10, key=1)
 array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
 """
@@ -49,7 +49,7 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 def keys(key: int, *numbers: np.ndarray) -> np.ndarray:
     """[..] uint64, a key made of a key and numbers, [..] integers: another one where any of them differs, or their order."""
-    mixed = np.array([key & _64], np.uint64)
+    mixed = np.array([int(key) & _64], np.uint64)
     for number in numbers:
         mixed = mix(mixed + np.uint64(GOLDEN) * (np.atleast_1d(number).astype(np.uint64) + np.uint64(1)))
     return mixed
@@ -57,12 +57,12 @@ def keys(key: int, *numbers: np.ndarray) -> np.ndarray:
 
 def keyed(key: int, *numbers: int) -> int:
     """`keys` of single numbers, of any size: the last 64 bits of each count."""
-    return int(keys(key, *(np.array([number & _64], np.uint64) for number in numbers))[0])
+    return int(keys(key, *(np.array([int(number) & _64], np.uint64) for number in numbers))[0])
 
 
 def _round_keys(key: int | np.ndarray) -> np.ndarray:
     """[rounds, 1 or the number of keys] uint64."""
-    first = np.array(key & _64 if isinstance(key, int) else key, np.uint64).reshape(1, -1)
+    first = np.array(key if np.ndim(key) else int(key) & _64, np.uint64).reshape(1, -1)
     return mix(first + np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, np.newaxis] * np.uint64(GOLDEN))
 
 
@@ -85,8 +85,16 @@ def _feistel(values: np.ndarray, bases: np.ndarray, keys: np.ndarray, sign: int)
     """One pass over numbers of two digits. With `sign` -1 and the keys reversed it is undone."""
     left, right = np.divmod(values, bases)
     for key in keys:
+        # The sum of two digits that is not below the base loses it; below it the difference would wrap round to a larger number.
         if sign > 0:
-            left, right = right, (left + mix(right + key) % bases) % bases
+            total = left + _digit(right + key, bases)
+            left, right = right, np.minimum(total, total - bases)
         else:
-            left, right = (right + bases - mix(left + key) % bases) % bases, left
+            rest = right - _digit(left + key, bases)
+            left, right = np.minimum(rest, rest + bases), left
     return left * bases + right
+
+
+def _digit(values: np.ndarray, bases: np.ndarray) -> np.ndarray:
+    """A hash from 0 to base - 1, for a base of at most 2**31."""
+    return (mix(values) >> np.uint64(32)) * bases >> np.uint64(32)
