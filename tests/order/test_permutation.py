@@ -6,7 +6,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ul2_tasks.order.permutation import invert, keyed, permute
+from ul2_tasks.order.permutation import invert, keyed, keys, permute
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 15, 16, 17, 1000, 4095, 4097])
@@ -49,3 +49,17 @@ def test_each_key_has_an_order_of_its_own_and_each_number_every_place():
 def test_a_key_depends_on_all_numbers_and_their_order():
     assert len({keyed(0, 1, 2), keyed(0, 2, 1), keyed(1, 1, 2), keyed(0, 1), keyed(0, 1, 2, 0), keyed(-1, 1, 2)}) == 6
     assert keyed(7, 3) == keyed(7, 3) < 1 << 64
+
+
+def test_places_of_several_permutations_at_once_are_those_of_each_alone():
+    sizes, numbers = np.array([1, 7, 1000, 10**12, 1 << 62]), np.array([5, 6, 5, 6, 7])
+    places = sizes // 3
+    together = permute(places, sizes, keys(9, numbers))
+    alone = [permute(np.array([place]), size, keyed(9, number))[0] for place, size, number in zip(places, sizes.tolist(), numbers)]
+    assert together.tolist() == alone
+    assert invert(together, sizes, keys(9, numbers)).tolist() == places.tolist()
+
+
+def test_keys_of_many_numbers_are_those_of_each():
+    numbers = np.arange(-3, 3)
+    assert keys(5, numbers, numbers[::-1]).tolist() == [keyed(5, one, other) for one, other in zip(range(-3, 3), range(2, -4, -1))]

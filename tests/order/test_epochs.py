@@ -1,0 +1,218 @@
+"""Every example has an address: each token of an epoch once, the ratio exact, each epoch another, all of it undone."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ul2_tasks.order.cycles import Cycle, nearest_cycle
+from ul2_tasks.order.epochs import Order, noise_keys
+from ul2_tasks.order.permutation import mix
+
+T5GEMMA2 = nearest_cycle([1, 1, 1, 1, 4])
+FULL = (567, 943, 597, 990, 680)  # the full chunks at 512/512; a cycle has 5,817 tokens
+
+
+@st.composite
+def orders(draw, most_tokens=3000):
+    counts = draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
+    lengths = draw(st.lists(st.integers(1, 60), min_size=len(counts), max_size=len(counts)))
+    order = Order(Cycle(tuple(counts)), tuple(lengths), draw(st.integers(1, most_tokens)), draw(st.integers()), draw(st.booleans()))
+    if draw(st.booleans()):  # whole cycles
+        order = Order(order.cycle, order.lengths, order.cycle_tokens * draw(st.integers(1, 4)), order.seed, order.shuffle)
+    return order
+
+
+def epoch_of(order, epoch):
+    """The slots and chunks of all examples of an epoch, in the order of the examples."""
+    epochs, slots = order.slots(epoch * order.examples + np.arange(order.examples))
+    assert set(epochs.tolist()) == {epoch}
+    return slots, order.chunks(epochs, slots)
+
+
+def tokens_of(order, starts, stops):
+    return np.concatenate([np.arange(start, stop) for start, stop in zip(starts, stops)]) % order.tokens
+
+
+@given(orders(), st.integers(0, 100))
+def test_in_each_epoch_each_token_is_in_one_example(order, epoch):
+    slots, (kinds, starts, stops) = epoch_of(order, epoch)
+    assert sorted(slots.tolist()) == list(range(order.examples))
+    assert sorted(tokens_of(order, starts, stops).tolist()) == list(range(order.tokens))
+    assert (stops > starts).all()
+    assert (stops - starts <= np.array(order.lengths)[kinds]).all(), "no chunk is longer than its denoiser's"
+
+
+@given(orders(), st.integers(0, 100))
+def test_each_full_cycle_has_full_chunks_in_the_exact_ratio(order, epoch):
+    slots = np.arange(order.cycles * len(order.cycle))
+    kinds, starts, stops = order.chunks(np.full_like(slots, epoch), slots)
+    assert (stops - starts == np.array(order.lengths)[kinds]).all()
+    for cycle in kinds.reshape(-1, len(order.cycle)):
+        assert tuple(np.bincount(cycle).tolist()) == order.cycle.counts
+
+
+@given(orders())
+def test_the_tails_of_as_many_epochs_as_a_cycle_has_slots_have_the_exact_ratio(order):
+    tail = np.arange(order.examples - order.tail, order.examples)
+    kinds = [order.chunks(np.full_like(tail, epoch), tail).kinds for epoch in range(len(order.cycle))]
+    found = np.bincount(np.concatenate(kinds), minlength=len(order.lengths))
+    assert found.tolist() == [count * order.tail for count in order.cycle.counts]
+
+
+@given(orders(), st.integers(0, 100), st.data())
+def test_the_examples_of_a_range_of_tokens_are_found(order, epoch, data):
+    start = data.draw(st.integers(0, order.tokens - 1))
+    stop = data.draw(st.integers(start + 1, order.tokens))
+    slots, (_, starts, stops) = epoch_of(order, epoch)
+    wanted = set(range(start, stop))
+    expected = [slot for slot, one, end in zip(slots, starts, stops) if wanted & {t % order.tokens for t in range(one, end)}]
+    assert order.slots_with(epoch, start, stop).tolist() == sorted(expected)
+
+
+@given(orders(most_tokens=10**12), st.integers(0, 10**12), st.data())
+def test_example_to_slot_to_token_and_back_for_corpora_of_up_to_a_million_million_tokens(order, first, data):
+    examples = np.array(data.draw(st.lists(st.integers(first, first + 10**6), min_size=1, max_size=50)))
+    epochs, slots = order.slots(examples)
+    assert order.examples_at(epochs, slots).tolist() == examples.tolist()
+    _, starts, stops = order.chunks(epochs, slots)
+    assert 0 <= starts.min() <= starts.max() < order.tokens
+    for tokens in (starts, (stops - 1) % order.tokens):
+        assert order.slots_of(epochs, tokens).tolist() == slots.tolist()
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_a_corpus_of_one_or_two_tokens_is_one_example_seen_under_all_denoisers(tokens):
+    order = Order(T5GEMMA2, FULL, tokens, seed=0)
+    assert order.examples == 1
+    kinds, starts, stops = order.chunks(*order.slots(np.arange(8)))
+    assert (stops - starts).tolist() == [tokens] * 8
+    assert np.bincount(kinds).tolist() == [1, 1, 1, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((T5GEMMA2, FULL, 0, 0), "the corpus has 0 tokens, expected at least 1"),
+        ((T5GEMMA2, FULL[1:], 9, 0), "expected 5 integers of at least 1"),
+        ((T5GEMMA2, (0, *FULL[1:]), 9, 0), "expected 5 integers of at least 1"),
+        ((Cycle((4096,)), (1 << 20,), 9, 0), r"a cycle has 4294967296 tokens, expected less than 2\*\*31"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Order(*arguments)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 3), (0, 28)])
+def test_a_range_that_cannot_be_is_refused(start, stop):
+    with pytest.raises(ValueError, match=f"the tokens are {start} to {stop}, expected a range within 0 to 27"):
+        Order(T5GEMMA2, FULL, 27, 0).slots_with(0, start, stop)
+
+
+def test_unshuffled_examples_follow_each_other_and_begin_at_the_first_token():
+    _, starts, stops = epoch_of(Order(T5GEMMA2, FULL, 100_000, seed=5, shuffle=False), 0)[1]
+    assert starts[0] == 0
+    assert starts[1:].tolist() == stops[:-1].tolist()
+    assert stops[-1] == 100_000
+
+
+ORDER = Order(T5GEMMA2, FULL, 5817 * 1000 + 3000, seed=7)
+
+
+def denoiser_of_each_token(order, epoch, tokens):
+    epochs = np.full_like(tokens, epoch)
+    return order.chunks(epochs, order.slots_of(epochs, tokens)).kinds
+
+
+def test_epochs_differ_in_borders_and_order():
+    (slots, chunks), (other_slots, others) = epoch_of(ORDER, 0), epoch_of(ORDER, 1)
+    assert (slots == other_slots).sum() < 10  # one of 8,000 is expected
+    assert len(np.intersect1d(chunks.starts, others.starts)) < 0.02 * ORDER.examples
+    again, _ = epoch_of(Order(T5GEMMA2, FULL, ORDER.tokens, seed=8), 0)
+    assert (slots == again).sum() < 10
+
+
+def test_over_the_epochs_a_token_comes_under_each_denoiser_as_often_as_its_share_and_not_by_chance():
+    """By chance the number of 200 epochs under S would vary by sqrt(200 * 0.47 * 0.53) = 7."""
+    tokens = np.random.default_rng(0).integers(0, ORDER.tokens, 200)
+    kinds = np.stack([denoiser_of_each_token(ORDER, epoch, tokens) for epoch in range(200)])
+    for kind, (count, length) in enumerate(zip(T5GEMMA2.counts, FULL)):
+        found = (kinds == kind).sum(axis=0)
+        assert np.abs(found - 200 * count * length / 5817).max() <= 6
+        assert found.std() < 2
+
+
+def test_the_order_is_without_a_trace_of_the_corpus_where_a_shuffle_buffer_leaves_one():
+    """Serial correlation of places, and how far apart neighbours lie: at chance, of the whole corpus and in one shard alike."""
+    _, (kinds, starts, _) = epoch_of(ORDER, 0)
+    chance = 4 / np.sqrt(len(starts))
+    buffered = np.arange(len(starts)) + np.random.default_rng(0).integers(0, 1000, len(starts))
+    for lag in (1, 2, 8, 128):
+        assert abs(np.corrcoef(starts[:-lag], starts[lag:])[0, 1]) < chance
+        assert np.corrcoef(buffered[:-lag], buffered[lag:])[0, 1] > 10 * chance
+    assert scipy.stats.kstest(starts[:1000] / ORDER.tokens, "uniform").pvalue > 0.001
+    assert scipy.stats.kstest(buffered[:1000] / len(buffered), "uniform").pvalue < 1e-9
+    # Of two neighbours both are under S as often as chance has it.
+    both = ((kinds[:-1] == 4) & (kinds[1:] == 4)).mean()
+    assert abs(both - 0.25) < chance
+
+
+def test_denoisers_read_other_documents_at_a_time():
+    """The first thousand examples under S and the first under others lie as in two draws from the whole corpus."""
+    _, (kinds, starts, _) = epoch_of(ORDER, 0)
+    ours, others = starts[kinds == 4][:1000], starts[kinds != 4][:1000]
+    assert scipy.stats.ks_2samp(ours, others).pvalue > 0.001
+    assert not set(ours.tolist()) & set(others.tolist())
+
+
+def test_a_place_far_along_in_a_corpus_of_a_million_million_tokens_has_an_address():
+    """Ten thousand examples from example 10**15 on: a table or a loop up to there would never end."""
+    order = Order(T5GEMMA2, FULL, 10**12, seed=0)
+    examples = 10**15 + np.arange(10_000)
+    epochs, slots = order.slots(examples)
+    assert epochs.min() == 10**15 // order.examples
+    assert order.examples_at(epochs, slots).tolist() == examples.tolist()
+
+
+GRID = np.meshgrid(np.arange(64), np.arange(1024), indexing="ij")
+
+
+def bits(keys):
+    return np.unpackbits(keys.reshape(-1, 1).view(np.uint8), axis=1).astype(float)
+
+
+def test_noise_keys_are_uniform_and_all_different():
+    keys = noise_keys(3, *GRID)
+    assert keys.dtype == np.uint64
+    assert len(np.unique(keys)) == keys.size
+    for shift in range(0, 64, 8):
+        counts = np.bincount((keys.ravel() >> np.uint64(shift)).astype(np.int64) & 255, minlength=256)
+        assert scipy.stats.chisquare(counts).pvalue > 0.0001
+
+
+def test_noise_keys_of_neighbouring_slots_epochs_and_seeds_are_independent():
+    keys = noise_keys(3, *GRID)
+    pairs = {
+        "slots": (keys[:, 1:], keys[:, :-1]),
+        "epochs": (keys[1:], keys[:-1]),
+        "seeds": (keys, noise_keys(4, *GRID)),
+        "epoch and slot": (keys[1:, :-1], keys[:-1, 1:]),
+        "transposed": (keys[:64, :64], keys[:64, :64].T),
+    }
+    for name, (one, other) in pairs.items():
+        off = one != other
+        flipped = bits(one[off] ^ other[off])
+        chance = 5 * 0.5 / np.sqrt(len(flipped))
+        assert np.abs(flipped.mean(axis=0) - 0.5).max() < chance, f"each bit flips in half of the cases: {name}"
+        assert abs(np.corrcoef(one[off].astype(float), other[off].astype(float))[0, 1]) < 5 / np.sqrt(len(flipped)), name
+        low = [(keys[off] & np.uint64(15)).astype(np.int64) for keys in (one, other)]
+        low = np.bincount(16 * low[0] + low[1], minlength=256)
+        assert scipy.stats.chisquare(low).pvalue > 0.0001, name
+
+
+def test_noise_is_drawn_from_a_key_as_splitmix64_does():
+    """The first numbers that the generator gives for the seed 1234567, as its authors' program prints them."""
+    draws = mix(np.uint64(1234567) + np.arange(1, 4, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    assert draws.tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
