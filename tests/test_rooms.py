@@ -8,7 +8,7 @@ import pytest
 import ul2_tasks
 
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
-GROUND = {"examples", "graphs", "scalars", "version"}  # files beside the rooms, which all may import
+GROUND = {"example_features", "graphs", "scalars", "version"}  # files beside the rooms, which all may import
 
 # What each room imports, from the ground up.
 ROOMS = {
@@ -20,7 +20,7 @@ ROOMS = {
     "denoising": {"vocabulary"},
     "converters": {"vocabulary"},
     "corpus": {"jobs", "sources", "store", "vocabulary"},
-    "tasks": {"converters", "corpus", "denoising", "sources", "vocabulary"},
+    "tasks": {"converters", "corpus", "denoising", "order", "sources", "store", "vocabulary"},
     "pytorch": {"converters", "corpus", "denoising", "tasks", "vocabulary"},
     "export": {"corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
     "statistics": {"converters", "corpus", "denoising", "sources", "tasks", "vocabulary"},

@@ -10,7 +10,7 @@ from support import byte_vocabulary, denoise, flat
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, chunk_length
 from ul2_tasks.denoising.dissection import dissect
-from ul2_tasks.examples import DENOISER
+from ul2_tasks.example_features import DENOISER
 from ul2_tasks.inspection.report import write_report
 from ul2_tasks.inspection.samples import draw
 from ul2_tasks.sources.memory import texts_in_memory

@@ -1,5 +1,6 @@
 """Where the noise goes: exact counts, t5's distribution, the geometric marginal, uniform placement."""
 
+import collections
 import itertools
 from math import comb
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from support import DENOISERS, UNIFORM, denoiser_id
 from t5.data.preprocessors import random_spans_noise_mask
 
-from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
+from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.spans import random_composition, random_spans
+from ul2_tasks.order.epochs import noise_keys
 
 SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails
 
@@ -202,3 +204,36 @@ def test_t5_placement_of_one_span_is_a_suffix():
     x1 = T5GEMMA2[2]
     assert x1.noise_counts(100) == (15, 1)
     np.testing.assert_array_equal(masks(x1, 100, 3), np.tile(np.arange(100) >= 85, (3, 1)))
+
+
+def keys(count: int, seed: int = 0) -> tf.Tensor:
+    """A key for each row, as `order.epochs.noise_keys` has them."""
+    return tf.constant(noise_keys(seed, np.zeros(count, np.int64), np.arange(count)))
+
+
+@pytest.mark.parametrize(("total", "parts"), [(6, 3), (7, 2), (5, 5), (8, 4)])
+def test_with_a_key_for_each_row_all_compositions_are_equally_likely(total, parts):
+    rows = 20_000
+    drawn = random_composition(tf.fill([rows], total), tf.fill([rows], parts), parts, keys(rows)).numpy()
+    found = collections.Counter(map(tuple, drawn.tolist()))
+    assert len(found) == comb(total - 1, parts - 1)
+    assert len(found) == 1 or scipy.stats.chisquare(list(found.values())).pvalue > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("denoiser", [*T5GEMMA2, UL2[0]], ids=denoiser_id)
+def test_with_a_key_a_row_has_its_spans_in_any_block(denoiser):
+    lengths, key = tf.constant([100, 37, 100, 64, 100]), keys(5)
+    whole = random_spans(denoiser, lengths, 100, key)
+    some = [4, 1]
+    for all_rows, of_some in zip(whole, random_spans(denoiser, tf.gather(lengths, some), 100, tf.gather(key, some))):
+        np.testing.assert_array_equal(all_rows.numpy()[some], of_some)
+    assert np.array_equal(whole[0].numpy().sum(1) + whole[1].numpy().sum(1), lengths)
+
+
+def test_keys_of_neighbours_draw_independently():
+    """Of one row and the next, and of a row's noise and its kept runs."""
+    rows = 20_000
+    kept, noise = random_spans(T5GEMMA2[0], tf.fill([rows], 100), 100, keys(rows))
+    first, run = noise.numpy()[:, 0], kept.numpy()[:, 0]
+    for one, other in ((first[:-1], first[1:]), (run[:-1], run[1:]), (first, run)):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(rows)

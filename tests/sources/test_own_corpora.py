@@ -16,7 +16,7 @@ from support import byte_vocabulary, flat, mistral_model, restore_all, t5_model
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, mix, open_source, open_vocabulary, register
 from ul2_tasks.corpus.view import text_tokenizer
-from ul2_tasks.examples import DENOISER
+from ul2_tasks.example_features import DENOISER
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TWO = T5GEMMA2[2:4]  # enough where the corpus is what is tested

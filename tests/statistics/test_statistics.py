@@ -18,7 +18,7 @@ from support import byte_vocabulary, long_documents
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.dissection import dissect
-from ul2_tasks.examples import TASK
+from ul2_tasks.example_features import TASK
 from ul2_tasks.inspection.samples import draw
 from ul2_tasks.inspection.show import show
 from ul2_tasks.inspection.statistics_table import as_json, print_statistics, write_statistics

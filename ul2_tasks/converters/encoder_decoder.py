@@ -12,7 +12,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters.packing import assign_rows
-from ul2_tasks.examples import EXAMPLE, NO_TOKEN, Feature, token_features
+from ul2_tasks.example_features import EXAMPLE, NO_TOKEN, Feature, token_features
 from ul2_tasks.graphs import no_autograph
 
 EXAMPLES_PER_BATCH = 128

@@ -77,9 +77,14 @@ def read(
     documents = _documents(cache_dir, split, manifest)
     if documents < num_shards:
         raise ValueError(f"the cache {cache_dir} has {documents} documents in split {split!r}, too few for {num_shards} hosts")
-    if manifest is not None and _format(manifest) == STORE:
+    if manifest is not None and is_store(manifest):
         return read_store(open_store(cache_dir, manifest, split), manifest["id_shift"], shuffle, seed, shard_info)
     return tfrecords.read_files(_files(cache_dir, split, manifest), shuffle, seed, shard_info)
+
+
+def is_store(manifest: Mapping) -> bool:
+    """Whether a cache is a token store, which can be read at any place."""
+    return _format(manifest) == STORE
 
 
 def open_store(cache_dir: str, manifest: Mapping, split: str) -> Store:
@@ -116,7 +121,7 @@ def check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str]) -> di
 def identity(cache_dir: str, split: str) -> str:
     """Describes the files of a split in few words: the same on every host, and others for a cache that was written anew."""
     manifest = read_manifest(cache_dir)
-    if manifest is not None and _format(manifest) == STORE:
+    if manifest is not None and is_store(manifest):
         shards = manifest["splits"].get(split, {"shards": []})["shards"]
         hashes = hashlib.sha256(json.dumps([shard["files"] for shard in shards]).encode()).hexdigest()
         return f"store of {len(shards)} shards, sha256 {hashes[:16]}"
@@ -246,8 +251,7 @@ def _check_split(cache_dir: str, split: str) -> None:
 def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping], set[str]]:
     """The files of the manifest, and the names of the files that are there."""
     shards = [shard for split in manifest["splits"].values() for shard in split["shards"]]
-    is_store = _format(manifest) == STORE
-    listed = [file for shard in shards for file in shard["files"]] if is_store else shards
+    listed = [file for shard in shards for file in shard["files"]] if is_store(manifest) else shards
     return listed, {name for name in names_in(cache_dir) if is_data(name)}
 
 

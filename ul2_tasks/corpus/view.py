@@ -17,6 +17,7 @@ from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.documents import read_store
+from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
 
@@ -52,6 +53,13 @@ class CorpusTask(seqio.Task):
         """Whether the source has tokens, so that nothing is tokenized, and nothing is cached."""
         return isinstance(self.source, MegatronSource)
 
+    def stored(self, split: str) -> Store:
+        """The documents of a corpus that is tokens; see `MegatronSource.documents`."""
+        vocabulary = self.output_features["targets"].vocabulary
+        shift = id_shift(vocabulary)
+        eos = None if vocabulary.eos_id is None else vocabulary.eos_id - shift
+        return self.source.documents(split, vocabulary.vocab_size - shift, eos)
+
     def batches(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """Reads the source, and tokenizes it in batches: the documents of `get_dataset`, in its order, at half of its cost.
 
@@ -60,7 +68,10 @@ class CorpusTask(seqio.Task):
         """
         source, vocabulary = self.source, self.output_features["targets"].vocabulary
         if self.is_tokens:
-            return _read_tokens(self, split, shuffle, seed, shard_info)
+            store, hosts = self.stored(split), shard_info.num_shards if shard_info else 1
+            if store.documents < hosts:
+                raise ValueError(f"{self.name!r} has {store.documents} documents in split {split!r}, too few for {hosts} hosts")
+            return read_store(store, id_shift(vocabulary), shuffle, seed, shard_info)
         if isinstance(source, MemoryDataSource):
             records = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
         else:
@@ -183,20 +194,6 @@ class CorpusView(seqio.DataSource):
             seed=seed,
             shard_info=shard_info,
         )
-
-
-def _read_tokens(
-    corpus: CorpusTask, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None
-) -> tf.data.Dataset:
-    """The documents of a corpus that is tokenized already; see `documents.read_store`."""
-    vocabulary = corpus.output_features["targets"].vocabulary
-    shift = id_shift(vocabulary)
-    eos = None if vocabulary.eos_id is None else vocabulary.eos_id - shift
-    store = corpus.source.documents(split, vocabulary.vocab_size - shift, eos)
-    hosts = shard_info.num_shards if shard_info else 1
-    if store.documents < hosts:
-        raise ValueError(f"{corpus.name!r} has {store.documents} documents in split {split!r}, too few for {hosts} hosts")
-    return read_store(store, shift, shuffle, seed, shard_info)
 
 
 class _CachedDocuments(seqio.DataSource):

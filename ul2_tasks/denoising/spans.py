@@ -9,6 +9,9 @@ alone has the length l with the probability
     P(l) = C(n-l-1, k-2) / C(n-1, k-1)
 
 All functions are vectorised over rows of different lengths, use stateless ops only, and can be traced.
+
+A seed is either [2] integers for the whole block, or [R] uint64, a key for each row. With keys a row has the same spans in any
+block: draw number t of a row is `mix(key + (t + 1) * GOLDEN)`, as SplitMix64 has it (Steele and others, 2014).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: 
         denoiser: the denoiser.
         lengths: [R] int32, tokens of each row, at most `max_length`.
         max_length: the longest row there can be; fixes the width K, its number of spans.
-        seed: [2] int32 or int64.
+        seed: [2] int32 or int64, or [R] uint64.
 
     Returns:
         kept: [R, K + 1] int32, tokens before each noise span, and after the last.
@@ -50,10 +53,10 @@ def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: 
     spans, fewest, most = tf.unstack(tf.gather(table, lengths), axis=1)
 
     noise = fewest
-    seed_noise, seed_kept = tf.unstack(tf.random.split(seed, 2, alg="philox"))
+    seed_noise, seed_kept = _split(seed)
     if (table[:, 1] < table[:, 2]).any():
         noise = fewest + random_below(most - fewest + 1, seed_noise)
-        seed_noise = tf.random.fold_in(seed_noise, 1, alg="philox")  # so that the span lengths do not depend on this draw
+        seed_noise = _fold_in(seed_noise)  # so that the span lengths do not depend on this draw
 
     noise_lengths = random_composition(noise, spans, max_spans, seed_noise)
     if denoiser.placement == "t5":
@@ -85,7 +88,7 @@ def random_composition(total: tf.Tensor, parts: tf.Tensor, max_parts: int, seed:
     Args:
         total, parts: [R] int32, 1 <= parts <= total (one part may also be 0), parts <= max_parts.
         max_parts: the width of the result.
-        seed: [2] int32 or int64.
+        seed: [2] int32 or int64, or [R] uint64.
 
     Returns:
         [R, max_parts] int32; a row with fewer parts ends in zeros.
@@ -143,9 +146,42 @@ def _is_taken_before(drawn: tf.Tensor, first_last: tf.Tensor) -> tf.Tensor:
 
 
 def random_below(bounds: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Draws uniform integers in [0, bound), int32, of the shape of `bounds`, int32.
+    """Draws uniform integers in [0, bound), int32, of the shape of `bounds`, [R] or [R, W] int32.
 
     Each is floor(bits * bound / 2^32) of 32 random bits, so that no integer's probability is off by more than 2^-32.
     """
-    bits = tf.random.stateless_uniform(tf.shape(bounds), seed, None, None, tf.uint32, alg="philox")
+    if seed.dtype == tf.uint64:
+        draws = tf.constant(np.arange(1, (bounds.shape[1] if bounds.shape.rank == 2 else 1) + 1, dtype=np.uint64) * _GOLDEN)
+        bits = _mix(seed[:, tf.newaxis] + draws) if bounds.shape.rank == 2 else _mix(seed + draws)
+        bits = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))
+    else:
+        bits = tf.random.stateless_uniform(tf.shape(bounds), seed, None, None, tf.uint32, alg="philox")
     return tf.cast(tf.bitwise.right_shift(tf.cast(bits, tf.int64) * tf.cast(bounds, tf.int64), 32), tf.int32)
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio
+_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+def _mix(values: tf.Tensor) -> tf.Tensor:
+    """SplitMix64's finaliser, of [..] uint64; see `order.permutation.mix`."""
+    for shift, factor in zip((30, 27), _MULTIPLIERS):
+        values = _xor_shifted(values, shift) * tf.constant(factor, tf.uint64)
+    return _xor_shifted(values, 31)
+
+
+def _xor_shifted(values: tf.Tensor, shift: int) -> tf.Tensor:
+    return tf.bitwise.bitwise_xor(values, tf.bitwise.right_shift(values, tf.constant(shift, tf.uint64)))
+
+
+def _split(seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two seeds made of one."""
+    if seed.dtype != tf.uint64:
+        first, second = tf.unstack(tf.random.split(seed, 2, alg="philox"))
+        return first, second
+    return _mix(tf.bitwise.invert(seed)), _mix(tf.bitwise.invert(seed + tf.constant(_GOLDEN)))
+
+
+def _fold_in(seed: tf.Tensor) -> tf.Tensor:
+    """Another seed made of a seed."""
+    return tf.random.fold_in(seed, 1, alg="philox") if seed.dtype != tf.uint64 else _mix(seed ^ tf.constant(_GOLDEN))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from ul2_tasks.examples import DENOISER, TASK, TOKEN_FEATURES
+from ul2_tasks.example_features import DENOISER, TASK, TOKEN_FEATURES
 from ul2_tasks.export.formats import Examples, open_format
 from ul2_tasks.jobs.manifest import altered, differences, faults, load, load_manifest, missing_or_resized, names_in, place
 from ul2_tasks.jobs.shards import unfinished

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from ul2_tasks.examples import DENOISER, EXAMPLE, NO_TOKEN, TASK, TOKEN_FEATURES
+from ul2_tasks.example_features import DENOISER, EXAMPLE, NO_TOKEN, TASK, TOKEN_FEATURES
 from ul2_tasks.sources.files import open_file
 
 NAMES = (DENOISER, TASK)

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.examples import EXAMPLE, NO_TOKEN
+from ul2_tasks.example_features import EXAMPLE, NO_TOKEN
 from ul2_tasks.export.folder import (
     COUNTED,
     MANIFEST,

@@ -13,7 +13,7 @@ import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ul2_tasks.examples import TOKEN_FEATURES
+from ul2_tasks.example_features import TOKEN_FEATURES
 
 # The page uses these colours for its text and lines, too.
 COLOURS = {

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.examples import TOKEN_FEATURES
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 
 NOTHING = "–"

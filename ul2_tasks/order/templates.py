@@ -151,7 +151,7 @@ def _multiples(sizes: np.ndarray, budgets: np.ndarray, step: int) -> np.ndarray 
 
 
 def _dot(row: Sequence[Fraction | int], column: Sequence[Fraction | int]) -> Fraction:
-    return sum((x * y for x, y in zip(row, column)), Fraction(0))
+    return sum((Fraction(x) * y for x, y in zip(row, column)), Fraction(0))
 
 
 def _check(sizes: Sizes, budgets: tuple[int, ...]) -> None:

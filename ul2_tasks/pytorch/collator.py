@@ -16,7 +16,7 @@ import tensorflow as tf
 from ul2_tasks.converters.hugging_face import RowFormat, model_inputs
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, corrupt_chunks, solve
-from ul2_tasks.examples import EXAMPLE
+from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.scalars import is_integer

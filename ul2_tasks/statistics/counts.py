@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ul2_tasks.denoising.dissection import dissect
-from ul2_tasks.examples import TOKEN_FEATURES
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.statistics.overlap import Fingerprints, fingerprints
 from ul2_tasks.tasks.providers import DenoisingTask
 

@@ -4,11 +4,61 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from ul2_tasks.store.arrays import Array, open_array, size
 from ul2_tasks.store.index import Index, read_index
+
+
+class TokenStore(Protocol):
+    """Documents of tokens that can be read at any place: a `Store`, or a `MemoryStore`."""
+
+    @property
+    def documents(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    def read_tokens(self, start: int, stop: int) -> np.ndarray: ...
+
+    def documents_at(self, start: int, stop: int) -> tuple[int, int]: ...
+
+    def tokens_of(self, document: int) -> tuple[int, int]: ...
+
+
+class MemoryStore:
+    """Documents of tokens in memory.
+
+    Args:
+        tokens: [tokens] int32, one document's after the other's.
+        lengths: [documents] int64, how many tokens each has, at least 1.
+    """
+
+    def __init__(self, tokens: np.ndarray, lengths: np.ndarray):
+        self._tokens, self._ends = tokens, np.cumsum(lengths)
+
+    @property
+    def documents(self) -> int:
+        return len(self._ends)
+
+    @property
+    def tokens(self) -> int:
+        return len(self._tokens)
+
+    def read_tokens(self, start: int, stop: int) -> np.ndarray:
+        """See `Store`, also for the other methods."""
+        return self._tokens[start:stop]
+
+    def documents_at(self, start: int, stop: int) -> tuple[int, int]:
+        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
+        return first, last + 1
+
+    def tokens_of(self, document: int) -> tuple[int, int]:
+        if not 0 <= document < self.documents:
+            raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
+        return int(self._ends[document - 1]) if document else 0, int(self._ends[document])
 
 
 class Store:
@@ -37,6 +87,11 @@ class Store:
         """
         indexes = [open_pair(prefix)[0] for prefix in prefixes]
         return cls(prefixes, [len(index.documents) - 1 for index in indexes], [index.tokens for index in indexes])
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether each document has a last token that `read_documents` leaves out, and `read_tokens` does not."""
+        return self._end is not None
 
     def without_last(self, end: int) -> Store:
         """The same documents, each without its last token, which is always `end`; a document that has another one is refused."""
@@ -87,6 +142,28 @@ class Store:
                 break
             found.append(self._pair(pair)[1][max(start - before, 0) : stop - before])
         return _as_int32(found)
+
+    def documents_at(self, start: int, stop: int) -> tuple[int, int]:
+        """Which documents, from the first to the one after the last, have some of the tokens [start, stop), which are not none."""
+        return self._document_at(start), self._document_at(stop - 1) + 1
+
+    def tokens_of(self, document: int) -> tuple[int, int]:
+        """The tokens [start, stop) of a document among those of all documents back to back."""
+        pair = int(np.searchsorted(self._document_ends, document, side="right"))
+        if not 0 <= document < self.documents:
+            raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
+        first = document - (int(self._document_ends[pair - 1]) if pair else 0)
+        before = int(self._token_ends[pair - 1]) if pair else 0
+        start, stop = _token_range(self._pair(pair)[0], first, first + 1)
+        return before + start, before + stop
+
+    def _document_at(self, token: int) -> int:
+        pair = int(np.searchsorted(self._token_ends, token, side="right"))
+        index, _ = self._pair(pair)
+        place = (token - (int(self._token_ends[pair - 1]) if pair else 0)) * index.dtype.itemsize
+        sequence = int(np.searchsorted(index.pointers, place, side="right")) - 1
+        in_pair = int(np.searchsorted(index.documents, sequence, side="right")) - 1
+        return (int(self._document_ends[pair - 1]) if pair else 0) + in_pair
 
     def _pair(self, number: int) -> tuple[Index, Array]:
         pair = self._pairs.get(number)

@@ -21,7 +21,7 @@ from ul2_tasks.corpus import passes
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, chunk, corrupt, denoise, fewest_tokens, solve
-from ul2_tasks.examples import DENOISER, TASK
+from ul2_tasks.example_features import DENOISER, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import as_python
 from ul2_tasks.tasks.mixing import sample_examples

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ul2_tasks import examples
 from ul2_tasks.converters.encoder_decoder import pack_rows
-from ul2_tasks.examples import EXAMPLE, NO_TOKEN, Feature
+from ul2_tasks.example_features import EXAMPLE, NO_TOKEN, Feature
 
 
 def test_what_stands_beside_tokens_is_packed_with_them():

@@ -1,0 +1,228 @@
+"""A mixture as a sequence: each example has an address, from which alone it is made."""
+
+import collections
+
+import numpy as np
+import pytest
+import seqio
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from support import byte_vocabulary, restore, special_for
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, MemoryDataSource, SpanDenoiser, mix, register
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.tasks import addresses
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 80, "targets": 80}
+TEXTS = [f"the document of number {number} has {number % 7} words more" + " more" * (number % 7) for number in range(120)]
+SPECIAL = {denoiser.name: special_for(denoiser, BYTES, MODES) for denoiser in T5GEMMA2}
+
+
+@pytest.fixture(scope="module")
+def mixture() -> str:
+    return register("addressed", MemoryDataSource(lambda: TEXTS, validation=0.1), BYTES, modes=MODES)
+
+
+@pytest.fixture(scope="module")
+def found(mixture) -> ul2_tasks.tasks.addresses.Examples:
+    return ul2_tasks.examples(mixture, LENGTHS, seed=1)
+
+
+def chunk_of(example) -> list[int]:
+    denoiser = next(denoiser for denoiser in T5GEMMA2 if denoiser.name == example["denoiser"])
+    return list(restore(example, denoiser, SPECIAL[denoiser.name]))
+
+
+def corpus_of(name: str, split="train") -> list[int]:
+    task = seqio.TaskRegistry.get(f"{name}_corpus")
+    shards = len(task.source.list_shards(split))
+    texts = [text for shard in range(shards) for text in task.source.documents(split)[shard::shards]]
+    return [id for text in texts for id in BYTES.encode(text)]
+
+
+def equal(one, other) -> bool:
+    return all(np.array_equal(one[key], other[key]) for key in ("inputs", "targets", "denoiser", "task"))
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 7])
+def test_each_token_of_an_epoch_is_in_one_example_at_its_address(found, epoch):
+    corpus, taken = corpus_of("addressed"), collections.Counter()
+    examples = found.epoch(epoch)
+    for number, example in enumerate(examples):
+        address = examples.where(number)
+        assert (address.task, address.denoiser, address.corpus) == (example["task"], example["denoiser"], "addressed_corpus")
+        places = [place for start, stop in address.tokens for place in range(start, stop)]
+        assert chunk_of(example) == [corpus[place] for place in places]
+        taken.update(places)
+    assert set(taken.values()) == {1}
+    assert len(taken) == len(corpus)
+
+
+def test_the_ratio_of_denoisers_is_exact_and_lengths_are_those_that_were_solved(mixture, found):
+    counts = collections.Counter(example["denoiser"] for example in found)
+    tail = found._corpora[0].order.tail
+    for denoiser in T5GEMMA2:
+        assert counts[denoiser.name] * 8 == pytest.approx(len(found) * denoiser.weight, abs=8 * tail)
+    full = {task.denoiser.name: task.full_chunk(LENGTHS) for task in seqio.get_mixture_or_task(mixture).tasks}
+    whole = [example for example in found if len(example["inputs"]) == full[example["denoiser"]].inputs]
+    assert len(whole) >= len(found) - tail
+    assert all(len(example["targets"]) == full[example["denoiser"]].targets for example in whole)
+
+
+def test_an_example_is_the_same_alone_in_any_batch_and_in_another_object(mixture, found):
+    examples = found[:]
+    other = ul2_tasks.examples(mixture, LENGTHS, seed=1)
+    for numbers in ([3], [3, 3, 5], [40, 3, 7, 0, 5], range(len(found) - 1, -1, -1)):
+        assert all(equal(example, examples[number]) for example, number in zip(other.__getitems__(numbers), numbers))
+    assert equal(found[-1], examples[-1])
+    assert all(map(equal, found[2:9:3], [examples[2], examples[5], examples[8]]))
+    assert all(map(equal, iter(found), examples))
+
+
+def test_another_seed_and_another_epoch_have_another_order_and_other_noise(mixture, found):
+    for others in (found.epoch(1), ul2_tasks.examples(mixture, LENGTHS, seed=2)):
+        assert len(others) == len(found)
+        addresses = [[examples.where(number).tokens for number in range(len(found))] for examples in (found, others)]
+        assert np.mean([one == other for one, other in zip(*addresses)]) < 0.1
+    in_order = ul2_tasks.examples(mixture, LENGTHS, seed=1, shuffle=False)
+    starts = [in_order.where(number).tokens[0][0] for number in range(len(in_order))]
+    assert starts == sorted(starts)
+
+
+def test_the_same_tokens_under_the_same_denoiser_have_other_noise_in_another_epoch():
+    name = register("addressed_once", MemoryDataSource(lambda: ["x" * 60], validation=0), BYTES, T5GEMMA2[:1], modes=MODES)
+    one = ul2_tasks.examples(name, LENGTHS, shuffle=False)
+    noises = {tuple(one.epoch(epoch)[0]["targets"].tolist()) for epoch in range(20)}
+    assert len(noises) > 5
+
+
+@given(st.integers(0, 30), st.data())
+def test_when_finds_all_examples_that_have_a_document(found, epoch, data):
+    examples = found.epoch(epoch)
+    document = data.draw(st.integers(0, 100))
+    held = [
+        number
+        for number in range(len(examples))
+        if any(first <= document < last for first, last in examples.where(number).documents)
+    ]
+    assert examples.when(document) == held
+
+
+def test_a_cache_megatrons_files_and_memory_have_the_same_examples(mixture, found, tmp_path):
+    corpus = seqio.TaskRegistry.get("addressed_corpus")
+    build(corpus.name, str(tmp_path / "cache"), console=Console(quiet=True))
+    write_megatron(corpus, str(tmp_path / "plain"), append_eod=False)
+    write_megatron(corpus, str(tmp_path / "ended"))
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(tmp_path / "cache")])
+    try:
+        cached = ul2_tasks.examples(mixture, LENGTHS, seed=1)
+        assert not isinstance(cached._corpora[0].store, addresses.MemoryStore)
+    finally:
+        seqio.set_global_cache_dirs(before)
+        corpus._cache_dir = None
+    for name in ("plain", "ended"):
+        register(f"addressed_{name}", f"megatron:{tmp_path}/{name}/addressed-train", BYTES, modes=MODES)
+    others = [cached, *(ul2_tasks.examples(f"addressed_{name}_mix", LENGTHS, seed=1) for name in ("plain", "ended"))]
+    for other in others:
+        assert len(other) == len(found)
+        for one, same in zip(found[:], other[:]):
+            assert all(np.array_equal(one[key], same[key]) for key in ("inputs", "targets", "denoiser"))
+
+
+def test_corpora_are_mixed_by_their_weights_and_each_is_read_once_an_epoch_of_its_own(mixture):
+    register("addressed_other", MemoryDataSource(lambda: ["another corpus " * 9] * 50, validation=0), BYTES, UL2[:2], modes=MODES)
+    both = mix("addressed_both", {mixture: 3, "addressed_other_mix": 1})
+    examples = ul2_tasks.examples(both, LENGTHS)
+    found = [examples.where(number) for number in range(len(examples))]
+    counts = collections.Counter(address.corpus for address in found)
+    assert abs(counts["addressed_corpus"] - 3 * counts["addressed_other_corpus"]) <= 4
+    seen = collections.Counter((address.corpus, address.epoch, address.slot) for address in found)
+    assert set(seen.values()) == {1}
+    assert {address.epoch for address in found} == {0}, "an epoch ends with the first corpus"
+    assert {address.epoch for address in map(examples.epoch(1).where, range(len(examples)))} <= {0, 1}
+    document = found[0].documents[0][0]
+    assert 0 in examples.when(document, found[0].corpus)
+    with pytest.raises(ValueError, match=r"corpus is None, expected one of \['addressed_other_corpus', 'addressed_corpus'\]"):
+        examples.when(0)
+
+
+def test_a_single_task_and_a_validation_split(mixture):
+    task = ul2_tasks.examples("addressed_s", LENGTHS, split="validation")
+    assert {example["denoiser"] for example in task} == {"s"}
+    assert sorted(id for example in task for id in chunk_of(example)) == sorted(corpus_of("addressed", "validation"))
+
+
+OWN = SpanDenoiser(name="own", mean_span_length=3, noise_density=0.15, mode="[R]")
+STREAMS = {
+    "apart": ({"merge_examples": False}, OWN, r"documents are kept apart \(merge_examples=False\)"),
+    "eos": ({"separate_documents": True}, OWN, r"an EOS stands between documents \(separate_documents=True\)"),
+    "causal": ({}, CausalDenoiser(mode=None, name="c"), "its denoiser puts ids between documents"),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_what_has_no_fixed_places_stays_a_stream(name):
+    arguments, denoiser, reason = STREAMS[name]
+    source = MemoryDataSource(lambda: TEXTS, validation=0)
+    mixture = register(f"addressed_{name}", source, BYTES, [denoiser], modes=MODES, **arguments)
+    with pytest.raises(ValueError, match=rf"have no fixed places, as ({reason}); read it as a stream, with get_dataset"):
+        ul2_tasks.examples(mixture, LENGTHS)
+
+
+def test_what_is_wrong_is_said(mixture, found, monkeypatch):
+    with pytest.raises(IndexError, match=rf"there is no example {len(found)}, only 0 to {len(found) - 1}; \.epoch\(1\) has those"):
+        found[len(found)]
+    with pytest.raises(IndexError, match="there is no document 1000, only 0 to"):
+        found.when(1000)
+    with pytest.raises(ValueError, match="epoch is -1, expected 0 or more"):
+        found.epoch(-1)
+    with pytest.raises(ValueError, match="there is no split 'test'"):
+        ul2_tasks.examples(mixture, LENGTHS, split="test")
+    monkeypatch.setattr(addresses, "MOST_TOKENS_IN_MEMORY", 100)
+    with pytest.raises(ValueError, match="has more than 100 tokens in split 'train', too many to tokenize into memory"):
+        ul2_tasks.examples(mixture, LENGTHS)
+
+
+def test_pytorch_reads_it_as_a_map_style_dataset(found):
+    data = pytest.importorskip("torch.utils.data")
+    sampler = data.BatchSampler(data.SequentialSampler(found), batch_size=7, drop_last=False)
+    batches = list(data.DataLoader(found, batch_sampler=sampler, collate_fn=list))
+    assert all(map(equal, [example for batch in batches for example in batch], found))
+
+
+def test_grain_reads_shuffles_and_resumes_it(found):
+    grain = pytest.importorskip("grain")
+    dataset = grain.MapDataset.source(found).shuffle(seed=3)
+    assert sorted(map(str, (example["inputs"].tolist() for example in dataset))) == sorted(
+        str(example["inputs"].tolist()) for example in found
+    )
+    iterator = iter(dataset.to_iter_dataset())
+    for _ in range(5):
+        next(iterator)
+    state = iterator.get_state()
+    rest = [next(iterator) for _ in range(5)]
+    again = iter(dataset.to_iter_dataset())
+    again.set_state(state)
+    assert all(map(equal, rest, (next(again) for _ in range(5))))
+
+
+def test_golden():
+    """Where the same arguments give another example: raise `STREAM_VERSION`, and then change this."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    name = register("addressed_golden", MemoryDataSource(lambda: [alphabet] * 9, validation=0), BYTES, modes=MODES)
+    found = ul2_tasks.examples(name, {"inputs": 24, "targets": 24}, seed=5)
+    assert [(example["denoiser"], BYTES.decode(example["inputs"]), BYTES.decode(example["targets"])) for example in found] == [
+        ("x2", "efghijklmnopqrstuvwx", "yzabcdefghijklmnopqr"),
+        ("s", "uvwxyza", "bcdefghijklmnopqrstuv"),
+        ("s", "tuvwxyz", "abcdefghijklmnopqrstu"),
+        ("s", "defghij", "klmnopqrstuvwxyzabcd"),
+        ("r1", "wxyzabcdefghijklmnop", "qrs"),
+        ("x1", "fghijklmnopqrstuvwxy", "zabc"),
+        ("s", "stuvwxy", "zabcdefghijklmnopqrst"),
+        ("r2", "vwxyzabcdeuvwxyzab", "fghijklmnopqrstcde"),
+    ]
