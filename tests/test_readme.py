@@ -14,11 +14,13 @@ import click
 import new_process
 import pytest
 import sentencepiece
+import seqio
 from test_packing import ADVICE
 
 import ul2_tasks
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, chunk_length
+from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.sources.memory import embedded_documents
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
@@ -41,6 +43,15 @@ import seqio
 mixture = seqio.get_mixture_or_task(name)
 example = next(mixture.get_dataset({"inputs": 64, "targets": 64}, split="train", seed=0).as_numpy_iterator())
 assert [len(seqio.get_mixture_or_task(one).tasks) for one in (web, own)] == [5, 6] and 0 < len(example["inputs"]) <= 64
+""",
+    "docs/guides/cache.md": """
+import seqio
+dataset = seqio.get_mixture_or_task("mine_mix").get_dataset({"inputs": 64, "targets": 64}, split="train", seed=0)
+assert len(next(dataset.as_numpy_iterator())["inputs"]) <= 64
+""",
+    "docs/guides/examples_by_number.md": """
+assert len(later) == 10 and len(batch) == 8
+assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
 """,
     "docs/guides/your_denoisers.md": """
 import seqio
@@ -114,6 +125,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     path, documents = tmp_path_factory.mktemp("pages"), embedded_documents()
     (path / "corpus").mkdir()
     (path / "corpus" / "one.txt").write_text("\n\n".join(documents))
+    write_megatron(seqio.TaskRegistry.get("ul2_corpus"), str(path / "megatron"))
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(documents[:100]),
         model_prefix=str(path / "my"),
