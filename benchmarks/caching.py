@@ -8,8 +8,8 @@ which is trained on the embedded corpus. Each job is a process of its own:
 
 * bare tokenizer: reads and parses the file, and calls the tokenizer's library, a document at a time (SentencePiece), or a list
   at a time (`tokenizers`, whose single calls are slow). It writes nothing;
-* ul2 cache, with one process and with `--workers 2`;
-* seqio_cache_tasks: SeqIO's own job on our corpus, on Beam's FnApiRunner (of the first format and SentencePiece alone);
+* ul2 cache; with `--workers 2`, too, of the first format and SentencePiece alone;
+* seqio_cache_tasks: SeqIO's own job on our corpus, on Beam's FnApiRunner, of the same alone;
 * datasets.map: Hugging Face's, batched, with the same tokenizer, saved to disk;
 * preprocess_data.py: Megatron-LM's, where a checkout of it is named (JSON Lines alone).
 
@@ -85,10 +85,10 @@ def jobs(format: str, tokenizer: pathlib.Path, arguments: argparse.Namespace, is
     found = {
         "bare tokenizer": [str(PEERS), "bare", format, str(tokenizer), "{path}", "{out}"],
         "ul2 cache": cache,
-        "ul2 cache --workers 2": [*cache, "--workers=2"],
         "datasets.map": [str(PEERS), "datasets", format, str(tokenizer), "{path}", "{out}"],
     }
     if is_first:
+        found["ul2 cache --workers 2"] = [*cache, "--workers=2"]
         found["seqio_cache_tasks"] = [
             "-m", "seqio.scripts.cache_tasks_main", "--module_import=caching_peers", "--tasks=bench_.*",
             "--output_cache_dir={out}", "--pipeline_options=--runner=FnApiRunner",

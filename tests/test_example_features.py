@@ -5,7 +5,7 @@ import doctest
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks import examples
+from ul2_tasks import example_features
 from ul2_tasks.converters.encoder_decoder import pack_rows
 from ul2_tasks.example_features import EXAMPLE, NO_TOKEN, Feature
 
@@ -28,5 +28,5 @@ def test_what_stands_beside_tokens_is_packed_with_them():
 
 
 def test_examples_of_the_docstrings():
-    results = doctest.testmod(examples)
+    results = doctest.testmod(example_features)
     assert (results.failed, results.attempted) == (0, 1)
