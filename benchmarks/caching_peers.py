@@ -100,7 +100,7 @@ def datasets_map(format: str, tokenizer: str, path: str, output: str) -> None:
 
 if __name__ == "__main__":
     {"make": make, "bare": bare, "datasets": datasets_map}[sys.argv[1]](*sys.argv[2:])
-else:
+elif "BENCH_CORPUS" in os.environ:  # in SeqIO's own job
     from ul2_tasks import open_source, register
 
     register("bench", open_source(os.environ["BENCH_CORPUS"]))
