@@ -278,9 +278,14 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
     mixture = registration.apply()
     if others := [task.name for task in other_tasks(mixture)]:
         click.echo(f"left out, as they are no denoising tasks: {', '.join(others)}; `seqio_cache_tasks` caches them", err=True)
-    for corpus in dict.fromkeys(task.source.corpus.name for task in denoising_tasks(mixture)):
+    corpora = list(dict.fromkeys(task.source.corpus for task in denoising_tasks(mixture)))
+    texts = [corpus for corpus in corpora if not corpus.is_tokens]
+    if texts and len(texts) < len(corpora):
+        tokens = ", ".join(corpus.name for corpus in corpora if corpus.is_tokens)
+        click.echo(f"left out, as they are tokens already, which are read where they lie: {tokens}", err=True)
+    for corpus in texts or corpora:
         build(
-            corpus,
+            corpus.name,
             output,
             max_documents=max_documents,
             prepare=registration.apply,

@@ -66,7 +66,7 @@ _SOURCE = [
         "--eod",
         type=eod,
         metavar="ID|keep",
-        help="Of megatron: files, the token to take off each document.  [default: EOS if all have it]",
+        help="Of megatron:PREFIX, the token that ends each document and is taken off.  [default: EOS if all have it]",
     ),
 ]
 _REGISTER = [

@@ -49,6 +49,11 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
     return tf.numpy_function(call, inputs, dtypes, stateful=False)
 
 
+def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """What a `python_op` returned as rows one after the other, and the length of each, as a RaggedTensor [rows, values]."""
+    return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(flat, [None]), tf.ensure_shape(lengths, [None]), validate=False)
+
+
 def count(counts: collections.Counter[str], key: str) -> tuple[int, bool]:
     """Adds one to `counts[key]`, from any of TensorFlow's threads.
 

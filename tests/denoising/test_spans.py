@@ -14,8 +14,9 @@ from support import DENOISERS, UNIFORM, denoiser_id
 from t5.data.preprocessors import random_spans_noise_mask
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.spans import random_composition, random_spans
+from ul2_tasks.denoising.spans import random_below, random_composition, random_spans
 from ul2_tasks.order.epochs import noise_keys
+from ul2_tasks.order.permutation import GOLDEN, mix
 
 SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails
 
@@ -228,6 +229,16 @@ def test_with_a_key_a_row_has_its_spans_in_any_block(denoiser):
     for all_rows, of_some in zip(whole, random_spans(denoiser, tf.gather(lengths, some), 100, tf.gather(key, some))):
         np.testing.assert_array_equal(all_rows.numpy()[some], of_some)
     assert np.array_equal(whole[0].numpy().sum(1) + whole[1].numpy().sum(1), lengths)
+
+
+def test_a_key_draws_what_splitmix64_draws():
+    """As NumPy computes it: the same numbers on any machine."""
+    bounds = np.arange(1, 41, dtype=np.int32).reshape(5, 8)
+    steps = np.arange(1, 9, dtype=np.uint64) * np.uint64(GOLDEN)
+    bits = mix(keys(5).numpy()[:, np.newaxis] + steps) >> np.uint64(32)
+    expected = bits * bounds.astype(np.uint64) >> np.uint64(32)
+    np.testing.assert_array_equal(random_below(tf.constant(bounds), keys(5)), expected)
+    np.testing.assert_array_equal(random_below(tf.constant(bounds[:, 0]), keys(5)), expected[:, 0])
 
 
 def test_keys_of_neighbours_draw_independently():

@@ -102,6 +102,13 @@ def test_the_end_of_documents_is_taken_off_or_kept(tmp_path, name):
     assert documents(registered(f"megatron_end_{name.replace(' ', '_')}", source))[0] == TEXTS[0] + left
 
 
+@pytest.mark.parametrize("eod", [37, np.int64(37), np.uint16(37)], ids=["int", "int64", "uint16"])
+def test_an_eod_may_be_an_integer_of_numpys(tmp_path, eod):
+    source = open_source(write(tmp_path, end=(37,)), eod=eod)
+    assert repr(source).endswith(", eod=37)")
+    assert documents(registered(f"megatron_eod_{type(eod).__name__}", source))[0] == TEXTS[0]
+
+
 def test_a_wrong_eod_and_one_that_is_missing_later_are_said(tmp_path):
     with pytest.raises(ValueError, match=r"eod is 99, but a document of MegatronSource\(.*, eod=99\) ends with 1; give the id"):
         documents(registered("megatron_wrong_eod", open_source(write(tmp_path), eod=99)))
@@ -138,6 +145,7 @@ WRONG = {
     "validation": (lambda folder: f"megatron:{folder}/part_0", {"validation": 0.1}, r"validation is 0\.1, but the source is"),
     "text_key": (lambda folder: f"megatron:{folder}/part_0", {"text_key": "body"}, r"text_key is 'body', but the source is"),
     "eod of text": (lambda folder: "embedded", {"eod": 1}, r"eod is 1, and goes with 'megatron:' alone"),
+    "eod below 0": (lambda folder: f"megatron:{folder}/part_0", {"eod": -1}, r"eod is -1, expected an id"),
     "eod of a kind": (lambda folder: f"megatron:{folder}/part_0", {"eod": "last"}, r"eod is 'last', expected an id"),
 }
 
@@ -189,3 +197,15 @@ def test_doctor_says_what_is_wrong_with_it(tmp_path):
     done = CliRunner().invoke(main, ["doctor", "megatron_cut", "--corpus", f"megatron:{tmp_path}/part_*", "--vocabulary", "bytes"])
     assert done.exit_code == 1
     assert "it is truncated, or they do not belong together" in " ".join(done.stdout.split())
+
+
+def test_of_a_mix_with_text_the_text_is_cached_and_the_tokens_are_left_out(tmp_path):
+    name = registered("megatron_beside", write(tmp_path))
+    register("megatron_beside_text", open_source("embedded"), BYTES, R1, modes=MODES)
+    mix("megatron_and_text", {f"{name}_mix": 1, "megatron_beside_text_mix": 1})
+    done = CliRunner().invoke(main, ["cache", "megatron_and_text_mix", "--output", str(tmp_path / "cache")])
+    assert done.exit_code == 0, done.stderr
+    assert "left out, as they are tokens already, which are read where they lie: megatron_beside_corpus\n" in done.stderr
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["megatron_beside_text_corpus"]
+    alone = CliRunner().invoke(main, ["cache", name, "--output", str(tmp_path / "cache")])
+    assert (alone.exit_code, "there is nothing to cache" in alone.stderr) == (2, True)

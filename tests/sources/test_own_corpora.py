@@ -15,7 +15,6 @@ from support import byte_vocabulary, flat, mistral_model, restore_all, t5_model
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, mix, open_source, open_vocabulary, register
-from ul2_tasks.corpus.view import text_tokenizer
 from ul2_tasks.example_features import DENOISER
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -67,7 +66,7 @@ def test_every_token_of_every_document_comes_back_and_no_text_becomes_a_special_
     spec, settings = vocabulary
     path = write_json(tmp_path / "a.jsonl")
     mixture = seqio.get_mixture_or_task(register(name, path, spec, TWO, separate_documents=separate_documents, **settings))
-    encode = text_tokenizer(mixture.tasks[0].source.corpus).encode
+    encode = mixture.tasks[0].source.corpus.tokenizer.encode
     for task in mixture.tasks:
         special = task.special_tokens()
         end = [special.eos] if separate_documents else []
@@ -82,7 +81,7 @@ def test_every_token_of_every_document_comes_back_and_no_text_becomes_a_special_
 def test_a_text_that_spells_a_special_token_is_text(tmp_path, vocabulary, text, name):
     spec, settings = vocabulary
     mixture = seqio.get_mixture_or_task(register(name, write_json(tmp_path / "a.jsonl", [text]), spec, **settings))
-    tokens = text_tokenizer(mixture.tasks[0].source.corpus).encode(text)
+    tokens = mixture.tasks[0].source.corpus.tokenizer.encode(text)
     for task in mixture.tasks:
         assert not set(tokens) & task.special_tokens().reserved
     (document,) = mixture.tasks[0].source.corpus.get_dataset(None, "train", shuffle=False).as_numpy_iterator()

@@ -165,6 +165,18 @@ def test_what_no_id_can_be_is_refused_and_not_wrapped(tmp_path):
         Store.open([str(tmp_path / "a")]).read_documents(np.array([0]))
 
 
+@pytest.mark.parametrize(("at", "value"), [(34, -3), (34, 400), (46, 8), (54, 1 << 40)], ids=["less", "more", "begin", "beyond"])
+def test_an_index_of_other_tokens_than_there_are_is_refused_where_it_is_read(tmp_path, at, value):
+    """A length of the first document, or a pointer of the first or the second, that is wrong."""
+    write(tmp_path / "a")
+    content = bytearray((tmp_path / "a.idx").read_bytes())
+    content[at : at + (4 if at == 34 else 8)] = struct.pack("<i" if at == 34 else "<q", value)
+    (tmp_path / "a.idx").write_bytes(bytes(content))
+    store = Store.open([str(tmp_path / "a")])
+    with pytest.raises(ValueError, match=r"a\.idx is corrupt: document \d would be the tokens .* of 6; write or copy it again"):
+        store.read_documents(np.arange(3))
+
+
 def test_a_document_of_several_sequences_is_one(tmp_path):
     """As `IndexedDatasetBuilder.add_item` twice before `end_document` leaves it."""
     np.arange(6, dtype=np.uint16).tofile(tmp_path / "a.bin")

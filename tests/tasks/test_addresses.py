@@ -14,6 +14,7 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, MemoryDataSource, SpanDenoiser, mix, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks import addresses
 
 BYTES, MODES = byte_vocabulary()
@@ -157,6 +158,15 @@ def test_a_single_task_and_a_validation_split(mixture):
     assert sorted(id for example in task for id in chunk_of(example)) == sorted(corpus_of("addressed", "validation"))
 
 
+def test_a_task_that_is_not_ours_is_named(mixture):
+    source = seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: None, splits=["train"])
+    features = {key: seqio.Feature(BYTES) for key in LENGTHS}
+    seqio.TaskRegistry.add("addressed_foreign", source, [], features)
+    beside = mix("addressed_beside", {mixture: 1, "addressed_foreign": 1})
+    with pytest.raises(ValueError, match=r"has tasks that are no denoising tasks, \['addressed_foreign'\]; read it as a stream"):
+        ul2_tasks.examples(beside, LENGTHS)
+
+
 OWN = SpanDenoiser(name="own", mean_span_length=3, noise_density=0.15, mode="[R]")
 STREAMS = {
     "apart": ({"merge_examples": False}, OWN, r"documents are kept apart \(merge_examples=False\)"),
@@ -179,13 +189,89 @@ def test_what_is_wrong_is_said(mixture, found, monkeypatch):
         found[len(found)]
     with pytest.raises(IndexError, match="there is no document 1000, only 0 to"):
         found.when(1000)
-    with pytest.raises(ValueError, match="epoch is -1, expected 0 or more"):
-        found.epoch(-1)
+    for epoch in (-1, 0.5):
+        with pytest.raises(ValueError, match=f"epoch is {epoch}, expected an integer, 0 or more"):
+            found.epoch(epoch)
     with pytest.raises(ValueError, match="there is no split 'test'"):
         ul2_tasks.examples(mixture, LENGTHS, split="test")
     monkeypatch.setattr(addresses, "MOST_TOKENS_IN_MEMORY", 100)
     with pytest.raises(ValueError, match="has more than 100 tokens in split 'train', too many to tokenize into memory"):
         ul2_tasks.examples(mixture, LENGTHS)
+
+
+@pytest.mark.parametrize("integer", [int, np.int32, np.int64, np.uint64])
+def test_integers_may_be_numpys(mixture, found, integer):
+    lengths = {key: integer(length) for key, length in LENGTHS.items()}
+    other = ul2_tasks.examples(mixture, lengths, seed=integer(1)).epoch(integer(2))
+    assert equal(other[integer(3)], found.epoch(2)[3])
+    assert other.where(integer(3)) == found.epoch(2).where(3)
+    assert other.when(integer(5)) == found.epoch(2).when(5)
+
+
+@pytest.mark.parametrize("seed", [None, 0.5, "0", True])
+def test_a_seed_that_is_no_integer_is_refused(mixture, seed):
+    with pytest.raises(ValueError, match=f"seed is {seed!r}, expected an integer: the examples are a function of it"):
+        ul2_tasks.examples(mixture, LENGTHS, seed=seed)
+
+
+@pytest.mark.parametrize("text", ["x", "xy", "x" * 50])
+def test_a_corpus_of_a_single_token_or_less_than_a_cycle(text):
+    name = register(f"addressed_{len(text)}_tokens", MemoryDataSource(lambda: [text], validation=0), BYTES, modes=MODES)
+    for epoch in range(10):
+        examples = ul2_tasks.examples(name, LENGTHS).epoch(epoch)
+        places = [place for number in range(len(examples)) for each in examples.where(number).tokens for place in range(*each)]
+        assert sorted(places) == list(range(len(text)))
+        assert sum(len(chunk_of(example)) for example in examples) == len(text)
+        assert examples.when(0)
+
+
+def test_a_corpus_without_a_token_is_refused():
+    name = register("addressed_nothing", MemoryDataSource(lambda: ["", ""], validation=0), BYTES, modes=MODES)
+    with pytest.raises(ValueError, match="'addressed_nothing_corpus' has no token in split 'train'; look at it with `ul2 doctor`"):
+        ul2_tasks.examples(name, LENGTHS)
+
+
+@pytest.mark.parametrize("weights", [(3, 1), (1, 2.5), (7, 5)])
+def test_in_an_epoch_of_several_corpora_no_example_comes_twice(weights):
+    """Of the corpus that ends first; the other goes on where it was in the next epoch."""
+    names = [f"addressed_side_{side}_{weights[0]}" for side in "ab"]
+    for name, count in zip(names, (37, 90)):
+        register(name, MemoryDataSource(lambda count=count: ["corpus " * 20] * count, validation=0), BYTES, modes=MODES)
+    both = mix(f"addressed_sides_{weights[0]}", dict(zip((f"{name}_mix" for name in names), weights)))
+    examples = ul2_tasks.examples(both, LENGTHS)
+    for epoch in range(3):
+        found = [examples.epoch(epoch).where(number) for number in range(len(examples))]
+        seen = collections.Counter((address.corpus, address.epoch, address.slot) for address in found)
+        assert set(seen.values()) == {1}
+        counts = collections.Counter(address.corpus for address in found)
+        assert counts[f"{names[0]}_corpus"] / counts[f"{names[1]}_corpus"] == pytest.approx(weights[0] / weights[1])
+        if epoch == 0:
+            assert {address.epoch for address in found} == {0}
+
+
+def pair_of(folder, documents, dtype=np.uint16) -> str:
+    with PairWriter(f"{folder}/p.bin", f"{folder}/p.idx", np.dtype(dtype)) as pair:
+        pair.add(np.concatenate(documents), np.array([len(document) for document in documents]))
+    return f"megatron:{folder}/p"
+
+
+@pytest.mark.parametrize(("wrong", "dtype"), [(0, np.uint16), (261, np.uint16), (-5, np.int32), (60000, np.uint16)])
+def test_ids_that_no_text_has_are_refused_where_they_are_read(tmp_path, wrong, dtype):
+    """Not among the documents that are looked at first."""
+    documents = [np.array([10 + number % 90] * 40) for number in range(2000)]
+    documents[777][20] = wrong
+    name = register(f"addressed_wrong_{abs(wrong)}", pair_of(tmp_path, documents, dtype), BYTES, modes=MODES)
+    examples = ul2_tasks.examples(name, LENGTHS)
+    with pytest.raises(ValueError, match=rf"has the ids \[{wrong}\] in its text, which are padding, sentinels, modes, or no ids"):
+        examples[:]
+
+
+def test_a_document_without_a_token_is_in_no_example(tmp_path):
+    name = register(
+        "addressed_empty", pair_of(tmp_path, [np.array([10, 11]), np.zeros(0, int), np.array([12])]), BYTES, modes=MODES
+    )
+    examples = ul2_tasks.examples(name, LENGTHS)
+    assert (examples.when(1), bool(examples.when(0)), bool(examples.when(2))) == ([], True, True)
 
 
 def test_pytorch_reads_it_as_a_map_style_dataset(found):

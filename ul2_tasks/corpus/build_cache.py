@@ -38,7 +38,6 @@ from ul2_tasks.jobs.shards import (
     JobShard,
     all_shards,
     begin,
-    check_alone,
     finished_shards,
     import_beam,
     remove_records,
@@ -46,7 +45,6 @@ from ul2_tasks.jobs.shards import (
     temporary_files,
     write_shard,
 )
-from ul2_tasks.sources.files import parallel_map
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import shard_records, split_groups, stamps
 from ul2_tasks.store.write import PairWriter
@@ -246,13 +244,13 @@ def _existing(cache_dir: str, corpus: CorpusTask, settings: dict[str, str], max_
 
 def _begin(cache_dir: str, begun: dict[str, Any], shards: Sequence[SourceShard]) -> list[SourceShard]:
     """Makes the folder, and returns the shards that are not written yet. Keeps those that an interrupted job has finished."""
-    check_alone(place(cache_dir, _RECORDS))
     path = place(place(cache_dir, _RECORDS), BEGUN)
     if tf.io.gfile.exists(path) and (changes := "; ".join(differences(load(path), begun))):
         raise ValueError(f"{cache_dir} was begun with other settings: {changes}; delete it, or name another folder")
     finished = finished_shards(shards)
+    waiting = begin(shards, finished, begun)
     _remove_files(cache_dir, but={name for shard in shards if shard.name in finished for name in shard.files})
-    return begin(shards, finished, begun)
+    return waiting
 
 
 def _remove_files(cache_dir: str, but: set[str]) -> None:
@@ -268,9 +266,8 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
     """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
     if changes := "; ".join(differences(begun["source"], stamps(corpus.source))):
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changes}; delete {cache_dir}, and begin again")
-    all_shards(source_shards)
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
-    for shard, record in zip(source_shards, parallel_map(lambda shard: load(shard.record), source_shards)):
+    for shard, record in zip(source_shards, all_shards(source_shards)):
         for split in shard.splits:
             pair = shard.pair(split)
             files = [file for file in record["files"] if os.path.splitext(file["file"])[0] == pair]
@@ -286,7 +283,7 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
             f" {counts['skipped']} were skipped, and {counts['empty']} are empty; `ul2 doctor` says more"
         )
     for split, shards in splits.items():
-        # SeqIO's own reader, which reads TFRecords alone, is told so by their number.
+        # SeqIO's own reader knows TFRecords alone, and there are none.
         info = {"num_shards": 0, "features": {"targets": {"shape": [None], "dtype": "int32"}}, "seqio_version": seqio.__version__}
         stats = {
             "examples": sum(shard["documents"] for shard in shards),

@@ -9,7 +9,6 @@ The manifest has the settings that made the cache, and the bytes, SHA-256, docum
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import pathlib
@@ -68,11 +67,11 @@ def read(
     Raises:
         ValueError: other settings made the cache; it is not whole; the split has no document, or fewer documents than hosts.
     """
-    manifest = None
-    if shard_info is None or shard_info.index == 0 or read_manifest(cache_dir) is not None:
-        manifest = check(cache_dir, corpus, expected)
-    else:  # only the first host reads it all, to make the manifest
-        _check_records(cache_dir, expected)
+    manifest = read_manifest(cache_dir)
+    if manifest is None and shard_info is not None and shard_info.index > 0:
+        _check_records(cache_dir, expected)  # only the first host reads all of it, to make the manifest
+    else:
+        manifest = _check(cache_dir, corpus, expected, manifest)
     num_shards = shard_info.num_shards if shard_info else 1
     documents = _documents(cache_dir, split, manifest)
     if documents < num_shards:
@@ -99,7 +98,10 @@ def check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str]) -> di
 
     Where there is no manifest it is made, of all that the cache holds.
     """
-    manifest = read_manifest(cache_dir)
+    return _check(cache_dir, corpus, expected, read_manifest(cache_dir))
+
+
+def _check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str], manifest: dict | None) -> dict:
     if manifest is None:
         _check_records(cache_dir, expected)
         logging.info("%s has no %s; reading it all once to make one", cache_dir, MANIFEST)
@@ -182,7 +184,7 @@ def make_manifest(cache_dir: str, corpus: seqio.Task) -> dict:
     for split in splits(cache_dir):
         names = tfrecords.expected_files(cache_dir, split)
         found = parallel_map(tfrecords.read_shard, [place(cache_dir, name) for name in names])
-        shards[split] = [dataclasses.asdict(shard) for shard, _ in found]
+        shards[split] = [shard for shard, _ in found]
         settings = next((named for _, named in found if named), settings)
     return manifest_of(corpus, settings, {"format": TFRECORD}, shards, max_documents=None)
 

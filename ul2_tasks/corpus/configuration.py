@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import seqio
 
-from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, vocabulary_identity
+from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, text_vocabulary, vocabulary_identity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +27,11 @@ class CorpusConfiguration:
     text_key: str = "text"
     on_error: str = "raise"
     special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
+
+
+def text_tokenizer(vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration) -> seqio.Vocabulary:
+    """The vocabulary with which a corpus tokenizes its text; see `special_ids.text_vocabulary`."""
+    return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary))
 
 
 def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:

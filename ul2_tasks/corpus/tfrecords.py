@@ -7,7 +7,6 @@ shard ends with the settings themselves. So the files say what made them, whatev
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 
@@ -18,25 +17,12 @@ from ul2_tasks.corpus.configuration import as_json, digest
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs.manifest import load, place, sha256, size
 from ul2_tasks.sources.files import parallel_map
+from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 
 SKIPPED = "skipped"  # the id of a record that is no document
 COUNTED = ("documents", "tokens", "empty", "skipped")
-DOCUMENTS_PER_BATCH = 128
 _FILES_AT_A_TIME = 16  # as SeqIO's cached source
 _SHUFFLE_BUFFER = seqio.SHUFFLE_BUFFER_SIZE
-
-
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """What one file holds. Its records are documents, which have tokens; empty ones, which have none; and skipped ones."""
-
-    file: str
-    bytes: int
-    sha256: str
-    documents: int
-    tokens: int
-    empty: int
-    skipped: int
 
 
 @no_autograph
@@ -113,8 +99,11 @@ def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> o
     return None
 
 
-def read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
-    """Reads one file. Also returns the settings, if one of its records names them."""
+def read_shard(path: str) -> tuple[dict[str, int | str], dict[str, str] | None]:
+    """Reads one file. Gives what the manifest says of it, and the settings, if one of its records names them.
+
+    Its records are documents, which have tokens; empty ones, which have none; and skipped ones.
+    """
     counts, settings = dict.fromkeys(COUNTED, 0), None
     for records in tf.data.TFRecordDataset(path).batch(1024):
         sizes = _parse_tokens(records)["targets"].row_lengths().numpy()
@@ -124,7 +113,7 @@ def read_shard(path: str) -> tuple[Shard, dict[str, str] | None]:
             counts["tokens"] += tokens
             _, _, *named = name.split("/", 2)
             settings = json.loads(named[0]) if named else settings
-    return Shard(path.rsplit("/", 1)[-1], size(path), sha256(path), **counts), settings
+    return {"file": path.rsplit("/", 1)[-1], "bytes": size(path), "sha256": sha256(path), **counts}, settings
 
 
 def _parse_tokens(records: tf.Tensor) -> dict[str, tf.RaggedTensor]:

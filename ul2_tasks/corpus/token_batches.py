@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.tokenization import check_texts
-from ul2_tasks.corpus.view import CorpusTask, CorpusView, text_tokenizer
-from ul2_tasks.sources.records import Record
+from ul2_tasks.corpus.view import CorpusTask, CorpusView
+from ul2_tasks.sources.records import Record, in_lists
 from ul2_tasks.sources.shard_records import shard_records, split_groups
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.vocabulary.batches import encode_batch
@@ -42,19 +42,33 @@ class TokenBatch(NamedTuple):
         return self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept]
 
 
-def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
-    """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte.
+def encode_records(corpus: CorpusTask, records: Sequence[Record]) -> tuple[list[bytes], np.ndarray, np.ndarray, np.ndarray]:
+    """Tokenizes some records.
+
+    Returns:
+        The texts, empty where a record is skipped; [tokens] int32, ids of the corpus's vocabulary, one document's after the
+        other's; [documents] int64, how many tokens each has; and [documents] bool, which are documents.
 
     Raises:
         ValueError: one is no document, and the corpus is to raise it.
     """
-    tokenizer, described = text_tokenizer(corpus), describe_source(corpus.source)
+    texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
+    are_whole = check_texts(describe_source(corpus.source), corpus.configuration.on_error, texts, problems)
+    texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
+    return texts, *encode_batch(corpus.tokenizer, texts), are_whole
+
+
+def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
+    """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte. The ids are the tokenizer's own.
+
+    Raises:
+        ValueError: see `encode_records`.
+    """
     shift = id_shift(corpus.output_features["targets"].vocabulary)
-    for batch in _in_lists(records):
-        texts, problems = [record.text for _, record in batch], [record.problem.encode() for _, record in batch]
-        are_whole = check_texts(described, corpus.configuration.on_error, texts, problems)
-        tokens, lengths = encode_batch(tokenizer, [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)])
-        yield TokenBatch(np.array([split for split, _ in batch]), tokens - np.int32(shift), lengths, are_whole)
+    for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: len(item[1].text)):
+        splits, of_each = zip(*batch)
+        _, tokens, lengths, are_whole = encode_records(corpus, of_each)
+        yield TokenBatch(np.array(splits), tokens - np.int32(shift), lengths, are_whole)
 
 
 def corpus_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -87,16 +101,3 @@ def stored_dtype(corpus: CorpusTask) -> np.dtype:
     """The dtype in which the tokens of a corpus are stored; see `index.dtype_of`."""
     vocabulary = corpus.output_features["targets"].vocabulary
     return dtype_of(vocabulary.vocab_size - id_shift(vocabulary))
-
-
-def _in_lists(records: Iterable[tuple[str, Record]]) -> Iterator[list[tuple[str, Record]]]:
-    waiting: list[tuple[str, Record]] = []
-    size = 0
-    for split, record in records:
-        waiting.append((split, record))
-        size += len(record.text)
-        if len(waiting) == _RECORDS_AT_A_TIME or size >= _BYTES_AT_A_TIME:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting

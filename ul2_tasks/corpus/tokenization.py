@@ -1,4 +1,4 @@
-"""Records -> texts -> tokens: as steps of tf.data, and without TensorFlow for the job that writes a cache."""
+"""The tf.data steps of a corpus: records -> texts -> tokens, in batches; and what becomes of records that are no documents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.corpus.configuration import CorpusConfiguration, settings
+from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
 from ul2_tasks.corpus.identity import describe_source, source_identity
-from ul2_tasks.corpus.tfrecords import DOCUMENTS_PER_BATCH, document_names
-from ul2_tasks.graphs import count, no_autograph, python_op
+from ul2_tasks.corpus.tfrecords import document_names
+from ul2_tasks.graphs import count, no_autograph, python_op, ragged
 from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.sources.shard_records import record_batches
+from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 from ul2_tasks.vocabulary.batches import encode_batch, has_batches
-from ul2_tasks.vocabulary.special_ids import text_vocabulary
 
 _BEGINNING = 60  # characters of a text that is not UTF-8, for the message
 _skipped: collections.Counter[str] = collections.Counter()  # records that this process skipped, by source
@@ -37,7 +38,7 @@ def tokenize(
     spells them (`<extra_id_0>`) becomes ordinary tokens, whatever the vocabulary would make of it.
 
     Args:
-        dataset: see `tokenize_batches`.
+        dataset: see `shard_records.record_batches`.
         output_features: `targets`, as SeqIO passes it.
         configuration: of the corpus.
         source: where the records come from, which a cache and the log name.
@@ -47,33 +48,33 @@ def tokenize(
         skipped has no tokens.
 
     Raises:
-        See `tokenize_batches`.
+        ValueError: there is no such feature; names those present.
+        tf.errors.OpError: see `tokenize_batches`.
     """
     vocabulary = output_features["targets"].vocabulary
     described = describe_source(source) if source else "a source"
     identity = (source and source_identity(source)) or f"{described}, which cannot tell what it reads"
     of_corpus = settings(vocabulary, identity, configuration)
     numbers = tf.data.Dataset.range(np.iinfo(np.int64).max).batch(DOCUMENTS_PER_BATCH)
-    records = tf.data.Dataset.zip(numbers, _records(dataset, configuration.text_key))
+    batches = tf.data.Dataset.zip(numbers, record_batches(dataset, configuration.text_key))
     encode = functools.partial(_encode, vocabulary, configuration, described)
 
-    def named(numbers: tf.Tensor, record: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        tokens, are_whole = encode(*record)
+    def named(numbers: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+        tokens, are_whole = encode(batch)
         numbers = numbers[: tf.size(are_whole)]
-        return {"targets": tokens, "document": document_names(numbers, record[0], are_whole, of_corpus)}
+        return {"targets": tokens, "document": document_names(numbers, batch["text"], are_whole, of_corpus)}
 
-    return unbatch(records.map(named, num_parallel_calls=tf.data.AUTOTUNE))
+    return unbatch(batches.map(named, num_parallel_calls=tf.data.AUTOTUNE))
 
 
 @no_autograph
 def tokenize_batches(
-    dataset: tf.data.Dataset, vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: seqio.DataSource
+    batches: tf.data.Dataset, vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: seqio.DataSource
 ) -> tf.data.Dataset:
-    """Tokenizes records, 128 at a time; see `tokenize` for the tokens.
+    """Tokenizes batches of records; see `tokenize` for the tokens.
 
     Args:
-        dataset: of dictionaries with a string scalar `configuration.text_key`, and perhaps a string scalar `problem`, see
-            `records`; or of bare string scalars, as `seqio.TextLineDataSource` gives them. Or of batches of them.
+        batches: see `shard_records.record_batches`; "problem" may be missing.
         vocabulary: of the corpus.
         configuration: of the corpus.
         source: where the records come from, which the log names.
@@ -83,22 +84,20 @@ def tokenize_batches(
         documents without tokens, and are counted.
 
     Raises:
-        ValueError: there is no such feature; names those present.
         tf.errors.OpError: while iterating, on a record with a problem, if they are to be raised.
     """
-    records = _records(dataset, configuration.text_key)
     encode = functools.partial(_encode, vocabulary, configuration, describe_source(source))
 
-    def counted(texts: tf.Tensor, problems: tf.Tensor) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        tokens, are_whole = encode(texts, problems)
+    def counted(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+        tokens, are_whole = encode(batch)
         return {"targets": tokens, "skipped": tf.math.count_nonzero(~are_whole)}
 
-    return records.map(counted, num_parallel_calls=tf.data.AUTOTUNE)
+    return batches.map(counted, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 @no_autograph
 def unbatch(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """The documents of batches one by one: as `tf.data.Dataset.unbatch` at a fourth of its cost, which it has of ragged tensors.
+    """The documents of batches one by one, as `tf.data.Dataset.unbatch` gives them.
 
     Args:
         batches: of {"targets": RaggedTensor [documents, tokens], ..: [documents]}.
@@ -142,27 +141,13 @@ def check_texts(source: str, on_error: str, texts: Sequence[bytes], problems: Se
     return are_whole
 
 
-def _records(dataset: tf.data.Dataset, text_key: str) -> tf.data.Dataset:
-    """Batches of 128 records, [records] strings: their texts, and their problems. Other features are left behind."""
-    spec = dataset.element_spec
-    if not isinstance(spec, Mapping):
-        batches = dataset if spec.shape.rank == 1 else dataset.batch(DOCUMENTS_PER_BATCH)
-        return batches.map(lambda texts: (texts, tf.zeros_like(texts)))
-    if text_key not in spec:
-        raise ValueError(f"the source has no feature {text_key!r}, it has {sorted(spec)}; give text_key")
-    kept = [key for key in (text_key, PROBLEM) if key in spec]
-    if spec.keys() - set(kept):  # a map over single records costs more than all else, so none is made unless it has to be
-        dataset = dataset.map(lambda record: {key: record[key] for key in kept})
-    return dataset.batch(DOCUMENTS_PER_BATCH).map(
-        lambda record: (record[text_key], record.get(PROBLEM, tf.zeros_like(record[text_key])))
-    )
-
-
 def _encode(
-    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: str, texts: tf.Tensor, problems: tf.Tensor
+    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: str, batch: Mapping[str, tf.Tensor]
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Tokens [documents, tokens] int32 of texts, [documents] strings; and [documents] bool, which of them are documents."""
-    encoder = text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary))
+    """Tokens of a batch of records, [documents, tokens] int32; and [documents] bool, which of them are documents."""
+    encoder = text_tokenizer(vocabulary, configuration)
+    texts = batch["text"]
+    inputs = [texts, batch.get(PROBLEM, tf.zeros_like(texts))]
 
     def whole(texts: np.ndarray, problems: np.ndarray) -> np.ndarray:
         return check_texts(source, configuration.on_error, texts.tolist(), problems.tolist())
@@ -172,17 +157,16 @@ def _encode(
         return *encode_batch(encoder, np.where(are_whole, texts, b"").tolist()), are_whole
 
     if has_batches(encoder):
-        tokens, lengths, are_whole = python_op(encode, [texts, problems], [tf.int32, tf.int64, tf.bool])
-        flat, lengths = tf.ensure_shape(tokens, [None]), tf.ensure_shape(lengths, [None])
-        ragged = tf.RaggedTensor.from_row_lengths(flat, lengths, validate=False)
+        flat, lengths, are_whole = python_op(encode, inputs, [tf.int32, tf.int64, tf.bool])
+        tokens = ragged(flat, lengths)
     else:  # a vocabulary of somebody else, which may know single texts alone
-        are_whole = python_op(whole, [texts, problems], tf.bool)
-        ragged = tf.map_fn(
+        are_whole = python_op(whole, inputs, tf.bool)
+        tokens = tf.map_fn(
             lambda text: tf.cast(encoder.encode_tf(text), tf.int32),
             tf.where(tf.ensure_shape(are_whole, [None]), texts, ""),
             fn_output_signature=tf.RaggedTensorSpec([None], tf.int32, 0, tf.int64),
         )
-    return ragged, tf.ensure_shape(are_whole, [None])
+    return tokens, tf.ensure_shape(are_whole, [None])
 
 
 def _not_utf8(text: bytes) -> bytes:

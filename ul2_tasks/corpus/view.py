@@ -10,15 +10,15 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.configuration import CorpusConfiguration, settings
+from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
 from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
-from ul2_tasks.corpus.tfrecords import DOCUMENTS_PER_BATCH
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.store.documents import read_store
+from ul2_tasks.sources.shard_records import record_batches
+from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH, read_store
 from ul2_tasks.store.read import Store
-from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 
 class CorpusTask(seqio.Task):
@@ -48,6 +48,11 @@ class CorpusTask(seqio.Task):
         )
         self.configuration = configuration
 
+    @functools.cached_property
+    def tokenizer(self) -> seqio.Vocabulary:
+        """See `configuration.text_tokenizer`. Finding the special ids takes milliseconds, and a job asks for each of its shards."""
+        return text_tokenizer(self.output_features["targets"].vocabulary, self.configuration)
+
     @property
     def is_tokens(self) -> bool:
         """Whether the source has tokens, so that nothing is tokenized, and nothing is cached."""
@@ -61,7 +66,7 @@ class CorpusTask(seqio.Task):
         return self.source.documents(split, vocabulary.vocab_size - shift, eos)
 
     def batches(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """Reads the source, and tokenizes it in batches: the documents of `get_dataset`, in its order, at half of its cost.
+        """Reads the source, and tokenizes it in batches: the documents of `get_dataset`, in its order, for less.
 
         Returns:
             See `tokenization.tokenize_batches`.
@@ -73,7 +78,7 @@ class CorpusTask(seqio.Task):
                 raise ValueError(f"{self.name!r} has {store.documents} documents in split {split!r}, too few for {hosts} hosts")
             return read_store(store, id_shift(vocabulary), shuffle, seed, shard_info)
         if isinstance(source, MemoryDataSource):
-            records = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
+            batches = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
         else:
             if shard_info and not source.supports_arbitrary_sharding and len(source.list_shards(split)) < shard_info.num_shards:
                 # Hosts share out records where there are not shards enough, as SeqIO's tasks do.
@@ -83,7 +88,8 @@ class CorpusTask(seqio.Task):
                 records = source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
             if shuffle and self.shuffle_buffer_size:
                 records = records.shuffle(self.shuffle_buffer_size, seed=seed)
-        return tokenize_batches(records, vocabulary, self.configuration, source)
+            batches = record_batches(records, self.configuration.text_key)
+        return tokenize_batches(batches, vocabulary, self.configuration, source)
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`.
@@ -239,13 +245,6 @@ def corpus_settings(corpus: CorpusTask) -> dict[str, str]:
             " mean; give a vocabulary of open_vocabulary, or give its class an attribute `identity`, a text that tells it"
         )
     return settings(vocabulary, identity, corpus.configuration)
-
-
-@functools.lru_cache(maxsize=16)  # finding the special ids takes milliseconds, and a job asks for each of its shards
-def text_tokenizer(corpus: CorpusTask) -> seqio.Vocabulary:
-    """The vocabulary with which a corpus tokenizes its text; see `special_ids.text_vocabulary`."""
-    vocabulary = corpus.output_features["targets"].vocabulary
-    return text_vocabulary(vocabulary, corpus.configuration.special_tokens.ids(vocabulary))
 
 
 def salted(seed: int | None, salt: str) -> int | None:

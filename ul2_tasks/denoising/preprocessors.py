@@ -124,7 +124,7 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
             " set merge_examples=True and use a vocabulary with an EOS, or set separate_documents=False"
         )
     vocab_size = solution.vocabulary.vocab_size
-    not_text = traced_once(_not_text, reserved=special.reserved, vocab_size=vocab_size)
+    wrong_ids = traced_once(not_text, reserved=special.reserved, vocab_size=vocab_size)
     message = (
         f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
         f" {vocab_size} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it."
@@ -133,7 +133,7 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
 
     def checked(tokens: tf.Tensor) -> tf.Tensor:
         tokens = tf.cast(tokens, tf.int32)
-        wrong = not_text(without_marks(tokens) if mark_documents else tokens)
+        wrong = wrong_ids(without_marks(tokens) if mark_documents else tokens)
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])]):
             return tf.identity(tokens)
 
@@ -361,7 +361,7 @@ def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: se
 
 
 @no_autograph
-def _not_text(tokens: tf.Tensor, *, reserved: Collection[int], vocab_size: int) -> tf.Tensor:
+def not_text(tokens: tf.Tensor, *, reserved: Collection[int], vocab_size: int) -> tf.Tensor:
     """Those of `tokens`, [N] int32, that are reserved or beyond the vocabulary."""
     is_text = np.array([id not in reserved for id in range(vocab_size)])
     first, last = np.flatnonzero(is_text)[[0, -1]]

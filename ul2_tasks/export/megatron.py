@@ -9,6 +9,7 @@ from ul2_tasks.corpus.token_batches import corpus_tokens, stored_dtype
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.jobs.manifest import absolute, place, removed_on_failure
 from ul2_tasks.store.write import PairWriter
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 
 def write_megatron(
@@ -43,14 +44,9 @@ def write_megatron(
     tf.io.gfile.makedirs(folder)
     with removed_on_failure(*paths), PairWriter(*paths, stored_dtype(corpus)) as pair:
         for tokens, lengths in corpus_tokens(corpus, split, use_cached):
-            pair.add(*_ended(corpus, tokens, lengths) if append_eod else (tokens, lengths))
+            if append_eod:
+                tokens, lengths = np.insert(tokens, np.cumsum(lengths), vocabulary.eos_id - id_shift(vocabulary)), lengths + 1
+            pair.add(tokens, lengths)
         if not pair.documents:
             raise ValueError(f"{corpus.name!r} has no document in split {split!r}, and Megatron-LM opens no empty dataset")
     return {"prefix": prefix, "documents": pair.documents, "tokens": pair.tokens}
-
-
-def _ended(corpus: CorpusTask, tokens: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The documents, each with EOS at its end."""
-    vocabulary = corpus.output_features["targets"].vocabulary
-    eod = vocabulary.eos_id - getattr(vocabulary, "id_shift", 0)
-    return np.insert(tokens, np.cumsum(lengths), eod), lengths + 1

@@ -152,10 +152,10 @@ def _begun(export: Export) -> dict[str, object]:
     return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline}
 
 
-def _listed(export: Export) -> dict[str, list[dict]]:
+def _listed(export: Export) -> dict[str, dict]:
     """The shards that a manifest lists already: of a finished export, from which some may have been deleted since."""
     shards = read_manifest(export.folder)["shards"] if is_export(export.folder) else []
-    return {shard["file"]: [shard] for shard in shards}
+    return {shard["file"]: shard for shard in shards}
 
 
 def _write_shard(
@@ -211,8 +211,7 @@ def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], adv
 
 def _finish(export: Export) -> dict:
     """Writes the manifest, last of all."""
-    written = all_shards(export.shards, _listed(export))
-    shards = [entry for shard in export.shards for entry in written[shard.name]]
+    shards = all_shards(export.shards, _listed(export))
     manifest = {
         **_begun(export),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__, "tensorflow": tf.__version__},

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.corpus.view import CorpusTask, text_tokenizer
+from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import PROBLEM
@@ -138,7 +138,7 @@ def examine_vocabulary(tasks: Iterable[DenoisingTask]) -> Iterator[Finding]:
             modes[task.denoiser.mode] = special.mode
     if special and not problems:
         yield Finding("ok", "vocabulary", _describe_vocabulary(vocabulary, special, modes))
-        yield from _examine_round_trip(text_tokenizer(task.source.corpus))
+        yield from _examine_round_trip(task.source.corpus.tokenizer)
 
 
 def _describe_vocabulary(vocabulary: seqio.Vocabulary, special: SpecialTokens, modes: Mapping[str, tuple[int, ...]]) -> str:
@@ -193,15 +193,15 @@ def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[
 def _examine_tokens_in_files(corpus: CorpusTask, source: MegatronSource, split: str) -> Iterator[Finding]:
     vocabulary = corpus.output_features["targets"].vocabulary
     try:
-        store = source.store(split)
+        store = corpus.stored(split)
         first = next(iter(corpus.batches(split, shuffle=False, seed=None, shard_info=None)))["targets"]
     except (ValueError, OSError, tf.errors.OpError) as error:
         yield Finding("problem", "corpus", str(error), "name other files, or the vocabulary that they were made with")
         return
-    counts = f"{store.documents:,} documents, {store.tokens:,} tokens in {len(store.prefixes)} pairs of files"
+    held = source.store(split)
+    counts = f"{held.documents:,} documents, {held.tokens:,} tokens in {len(store.prefixes)} pairs of files"
     yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; {split}: {counts}, read where they lie")
-    taken = int(store.read_documents(np.arange(first.nrows()))[1].sum() - first.row_splits[-1])
-    ends = "the EOD at the end of each document is taken off" if taken else "no EOD is taken off the documents"
+    ends = "the EOD at the end of each document is taken off" if store.has_ends else "no EOD is taken off the documents"
     beginning = vocabulary.decode(first[0][:40].numpy().tolist())[:80]
     yield Finding("ok", "corpus", f"{ends}; the first begins {beginning!r}")
     lengths = np.sort(first.row_lengths().numpy())
@@ -236,7 +236,7 @@ def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[F
 
 def _examine_tokens(corpus: CorpusTask, texts: list[str]) -> Iterator[Finding]:
     try:
-        encode = text_tokenizer(corpus).encode
+        encode = corpus.tokenizer.encode
     except ValueError:
         return  # `examine_vocabulary` gives this problem
     lengths = sorted(len(encode(text)) for text in texts)

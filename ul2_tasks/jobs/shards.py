@@ -66,7 +66,7 @@ class JobShard:
 AnyShard = TypeVar("AnyShard", bound=JobShard)
 
 
-def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | None = None) -> dict[str, list[dict]]:
+def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = None) -> dict[str, dict]:
     """The shards whose files are all there, with the sizes that their records say.
 
     Args:
@@ -74,24 +74,24 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]]
         listed: what is known of shards without a record, in the same form as what is returned.
 
     Returns:
-        For each such shard, by its name, an entry for each of its files, with "file" and "bytes".
+        The record of each such shard, by its name: "files", with "file" and "bytes" of each, or for a shard of one file these two.
     """
     folder = shards[0].folder
     present, recorded = names_in(folder), names_in(shards[0].records)
     with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
-    read = parallel_map(lambda shard: _entries(load(shard.record)), with_record)
-    entries = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
+    read = parallel_map(lambda shard: load(shard.record), with_record)
+    records = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
 
-    def is_whole(entry: Mapping) -> bool:
-        return entry["file"] in present and size(place(folder, entry["file"])) == entry["bytes"]
+    def is_whole(file: Mapping) -> bool:
+        return file["file"] in present and size(place(folder, file["file"])) == file["bytes"]
 
-    known = [shard.name for shard in shards if shard.name in entries]
-    whole = parallel_map(lambda name: all(map(is_whole, entries[name])), known)
-    return {name: entries[name] for name, is_finished in zip(known, whole) if is_finished}
+    known = [shard.name for shard in shards if shard.name in records]
+    whole = parallel_map(lambda name: all(map(is_whole, records[name].get("files", [records[name]]))), known)
+    return {name: records[name] for name, is_finished in zip(known, whole) if is_finished}
 
 
-def all_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | None = None) -> dict[str, list[dict]]:
-    """As `finished_shards`, at the end of a job, when all shards must be finished.
+def all_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = None) -> list[dict]:
+    """The records of all shards, in their order, at the end of a job; see `finished_shards`.
 
     Raises:
         RuntimeError: some shards are not here.
@@ -101,22 +101,7 @@ def all_shards(shards: Sequence[JobShard], listed: Mapping[str, list[dict]] | No
     if missing:
         folder = shards[0].folder
         raise RuntimeError(f"{folder} lacks {missing}, which workers have written: let all of them see this folder")
-    return finished
-
-
-def check_alone(records: str) -> None:
-    """Raises a ValueError where another job is writing into the folder. One on this machine that was killed is known at once."""
-    path = place(records, _RUNNING)
-    if not tf.io.gfile.exists(path):
-        return
-    running = load(path)
-    age = time.time() - running["time"]
-    is_here = running["host"] == socket.gethostname()
-    if age < _STALE and not (is_here and not _is_alive(running["process"])):
-        raise ValueError(
-            f"a job on {running['host']}, process {running['process']}, writes into {records}, and was seen {age:.0f} s ago:"
-            f" wait for it, or end it; {_STALE:.0f} s after it was killed this line will go on where it stopped"
-        )
+    return [finished[shard.name] for shard in shards]
 
 
 def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:
@@ -134,7 +119,7 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
         ValueError: another job is writing into the folder.
     """
     folder, records = shards[0].folder, shards[0].records
-    check_alone(records)
+    _check_alone(records)
     waiting = [shard for shard in shards if shard.name not in finished]
     tf.io.gfile.makedirs(records)
     write_atomically(place(records, BEGUN), json.dumps(begun))
@@ -181,7 +166,7 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
     Args:
         shard: to write.
         prepare: is called first, and registers what the worker needs.
-        write: writes the files, see `temporary_files`, and returns the entries for them, which become the record.
+        write: writes the files, see `temporary_files`, and returns what becomes the record, see `finished_shards`.
         where: names the shard in the error.
 
     Raises:
@@ -257,6 +242,21 @@ def _is_alive(process: int) -> bool:
     return True
 
 
+def _check_alone(records: str) -> None:
+    """Raises a ValueError where another job is writing into the folder. One on this machine that was killed is known at once."""
+    path = place(records, _RUNNING)
+    if not tf.io.gfile.exists(path):
+        return
+    running = load(path)
+    age = time.time() - running["time"]
+    is_here = running["host"] == socket.gethostname()
+    if age < _STALE and not (is_here and not _is_alive(running["process"])):
+        raise ValueError(
+            f"a job on {running['host']}, process {running['process']}, writes into {records}, and was seen {age:.0f} s ago:"
+            f" wait for it, or end it; if it was killed, this line goes on where it stopped once {_STALE:.0f} s have passed"
+        )
+
+
 class _RunningFile:
     """Says in the folder of records that this process runs the job: at once, and then every few seconds."""
 
@@ -273,11 +273,6 @@ class _RunningFile:
     def remove(self) -> None:
         if self._path and tf.io.gfile.exists(self._path):
             tf.io.gfile.remove(self._path)
-
-
-def _entries(record: dict) -> list[dict]:
-    """The entries of a shard's files from its record: its "files", or for a shard of one file the record itself."""
-    return record.get("files", [record])
 
 
 def _run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object], temporary: str) -> None:
@@ -317,7 +312,8 @@ def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Cons
 
         def watch() -> None:
             while not stop.wait(0.5):
-                say_running()
+                with contextlib.suppress(*_FAILURES):  # the shards' own writing says what is wrong with the folder
+                    say_running()
                 written = names_in(waiting[0].records) & to_come if waiting else ()
                 shown.update(bar, completed=present + len(written))
 

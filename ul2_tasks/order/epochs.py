@@ -7,8 +7,8 @@ In an epoch each token of the corpus is in exactly one example:
     slots                   0 ..      n ..                         A n .. E
 
 An epoch's stream is the corpus, read from a start of its own, round its end. A = N // S cycles of S tokens are cut into the slots'
-full chunks. Of what remains, shorter than a cycle, nothing is carried into the next epoch: it is cut into shorter chunks, the
-*tail*, in every epoch, all shortened in proportion. So each epoch has as many examples as any other, and is whole in itself.
+full chunks. What remains is shorter than a cycle. It is not carried into the next epoch: it is cut into shorter chunks, the *tail*,
+all shortened in proportion. So each epoch has as many examples as any other, and is whole in itself.
 
 The starts of epochs follow the golden ratio within a cycle. So over the epochs a token comes under each denoiser nearly as often as
 that denoiser's share of the tokens says, and not by chance. The tail begins at another slot of the cycle each epoch, at every slot

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import seqio
 
+from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.sources.files import list_files
 from ul2_tasks.store.read import Store
 
@@ -33,7 +34,8 @@ class MegatronSource(seqio.DataSource):
             eod: the token that ends each document and is taken off, one of the tokenizer's own ids; "keep" to take nothing off;
                 by default the vocabulary's EOS, if all documents end with it.
         """
-        if not (eod is None or eod == KEEP or (isinstance(eod, int) and not isinstance(eod, bool))):
+        eod = as_python(eod)
+        if not (eod is None or eod == KEEP or is_integer(eod, at_least=0)):
             raise ValueError(f"eod is {eod!r}, expected an id of the tokenizer, 'keep', or None for the vocabulary's EOS")
         super().__init__(splits=tuple(split_to_prefixes), performs_internal_shuffling=True)
         self._prefixes = {
@@ -87,9 +89,10 @@ class MegatronSource(seqio.DataSource):
         tokens, lengths = store.read_documents(numbers)
         if not len(tokens):
             raise ValueError(f"{self!r} has no token in split {split!r}")
-        if (highest := int(tokens.max())) >= ids or tokens.min() < 0:
+        wrong = tokens[(tokens < 0) | (tokens >= ids)]
+        if len(wrong):
             raise ValueError(
-                f"{self!r} has the id {highest}, but the vocabulary has the tokenizer's own ids 0 to {ids - 1}: it was made with"
+                f"{self!r} has the id {wrong[0]}, but the vocabulary has the tokenizer's own ids 0 to {ids - 1}: it was made with"
                 " another vocabulary; register it with that one"
             )
         if self._eod == KEEP:
@@ -99,10 +102,11 @@ class MegatronSource(seqio.DataSource):
         if eod is None or not (last == eod).all():
             if self._eod is None:
                 return store
-            wrong = int(last[last != eod][0])
-            raise ValueError(f"eod is {eod}, but a document of {self!r} ends with {wrong}; give the id that ends them, or 'keep'")
+            raise ValueError(
+                f"eod is {eod}, but a document of {self!r} ends with {last[last != eod][0]}; give the id that ends them, or 'keep'"
+            )
         return store.without_last(int(eod))
 
     def get_dataset(self, split: str = "train", shuffle: bool = True, seed=None, shard_info=None, **unused_kwargs):
         """Raises a ValueError: there is no text."""
-        raise ValueError(f"{self!r} has tokens and no text; register it, and read the corpus's task")
+        raise ValueError(f"{self!r} has tokens and no text; register it, and read its mixture")

@@ -91,9 +91,10 @@ class MemoryDataSource(seqio.DataSource):
     def get_batches(
         self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None, size: int
     ) -> tf.data.Dataset:
-        """The documents of `get_dataset`, in its order, as [size] strings: for a tenth of what they cost one by one."""
+        """The documents of `get_dataset`, in its order, as {"text": [size] strings}: a tenth of the cost of one after the other."""
         documents = tf.constant(self.documents(split), tf.string)
-        return self._order(split, shuffle, seed, shard_info).batch(size).map(lambda numbers: tf.gather(documents, numbers))
+        order = self._order(split, shuffle, seed, shard_info)
+        return order.batch(size).map(lambda numbers: {"text": tf.gather(documents, numbers)})
 
     def _order(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """The numbers of the documents."""

@@ -11,7 +11,7 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +22,9 @@ PROBLEM = "problem"  # the name of this feature in a dataset
 _ROWS_AT_A_TIME = 128
 _ROWS_LOOKED_AT = 1000  # lines of JSON, to know the fields
 _MAX_COUNTED = 1 << 30  # at most so many bytes are read to find the number of a line
+
+
+Item = TypeVar("Item")
 
 
 class Record(NamedTuple):
@@ -46,6 +49,24 @@ def read(segment: Segment, layout: Layout) -> Iterator[Record]:
         if error.errno is not None:
             raise
         yield Record(problem=f"{segment.path}: is corrupt, all from here on is lost: {error}")
+
+
+def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Lists of at most `most` items, or of fewer once they have so many bytes, so that a list fits into memory.
+
+    >>> list(in_lists(["a", "b", "ccc", "d"], most=2, most_bytes=3, bytes_of=len))
+    [['a', 'b'], ['ccc'], ['d']]
+    """
+    waiting: list[Item] = []
+    size = 0
+    for item in items:
+        waiting.append(item)
+        size += bytes_of(item)
+        if len(waiting) == most or size >= most_bytes:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Record:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import parallel_map, stamp
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -18,7 +19,7 @@ _RECORDS_PER_BATCH = 128
 
 
 def split_groups(source: seqio.DataSource) -> list[tuple[str, ...]]:
-    """The splits of a source, those together that are read together: one reading of a `HashSplit` gives both of its splits."""
+    """Groups of splits that one reading gives: both splits of a `HashSplit`; of another source each split on its own."""
     return [tuple(source.splits)] if isinstance(source, HashSplit) else [(split,) for split in source.splits]
 
 
@@ -56,27 +57,43 @@ def stamps(source: seqio.DataSource) -> dict[str, str]:
     return dict(zip(paths, parallel_map(stamp, paths)))
 
 
-def dataset_records(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> Iterator[Record]:
-    """Yields the records of a source's dataset.
+@no_autograph
+def record_batches(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> tf.data.Dataset:
+    """The records of a source, 128 at a time. Features that are not asked for are left behind.
 
     Args:
-        dataset: of string scalars; or of dictionaries with the text, and perhaps `problem`, both string scalars, and the id, a
-            string or an integer, where it is wanted.
+        dataset: of string scalars, as `seqio.TextLineDataSource` gives them; or of dictionaries with the text, and perhaps
+            `problem`, see `records`, both string scalars, and the id, a string or an integer, where it is wanted.
         text_key, id_key: the features that hold the text, and the id.
 
+    Returns:
+        A dataset of {"text": [records] strings, "problem": [records] strings}, and "id" where it is wanted.
+
     Raises:
-        ValueError: there is no such feature.
+        ValueError: there is no such feature; names those present.
     """
-    if not isinstance(dataset.element_spec, Mapping):
-        dataset = dataset.map(lambda text: {text_key: text})
+    spec = dataset.element_spec
+    if not isinstance(spec, Mapping):
+        return dataset.batch(_RECORDS_PER_BATCH).map(lambda texts: {"text": texts, PROBLEM: tf.zeros_like(texts)})
     for name, key in {"text_key": text_key, "id_key": id_key}.items():
-        if key is not None and key not in dataset.element_spec:
-            raise ValueError(f"the source has no feature {key!r}, it has {sorted(dataset.element_spec)}; give {name}")
-    kept = {text_key, id_key, PROBLEM} & set(dataset.element_spec)
-    for batch in dataset.map(lambda record: {key: record[key] for key in kept}).batch(_RECORDS_PER_BATCH).as_numpy_iterator():
-        texts = batch[text_key].tolist()
-        ids = batch[id_key].tolist() if id_key else [b""] * len(texts)
-        problems = batch[PROBLEM].tolist() if PROBLEM in batch else [b""] * len(texts)
+        if key is not None and key not in spec:
+            raise ValueError(f"the source has no feature {key!r}, it has {sorted(spec)}; give {name}")
+    kept = {text_key, id_key, PROBLEM} & spec.keys()
+    if spec.keys() - kept:  # a map over single records costs more than all else, so none is made unless it has to be
+        dataset = dataset.map(lambda record: {key: record[key] for key in kept})
+
+    def named(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        texts = batch[text_key]
+        return {"text": texts, PROBLEM: batch.get(PROBLEM, tf.zeros_like(texts))} | ({"id": batch[id_key]} if id_key else {})
+
+    return dataset.batch(_RECORDS_PER_BATCH).map(named)
+
+
+def dataset_records(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> Iterator[Record]:
+    """Yields the records of a source; see `record_batches`."""
+    for batch in record_batches(dataset, text_key, id_key).as_numpy_iterator():
+        texts, problems = batch["text"].tolist(), batch[PROBLEM].tolist()
+        ids = batch["id"].tolist() if id_key else [b""] * len(texts)
         for text, id, problem in zip(texts, ids, problems):
             yield Record(text, id if isinstance(id, bytes) else str(id).encode(), problem.decode(errors="replace"))
 

@@ -38,7 +38,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.graphs import python_op
-from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.records import PROBLEM, Record, in_lists
 
 _SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
 _RECORDS_PER_BLOCK = 128
@@ -153,17 +153,7 @@ def _read_block(source: RecordSource, split: str, stream: int, segment: int, num
 
 
 def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Groups records into blocks of at most 128, or fewer once their texts are a megabyte, so that a block fits into memory."""
-    block: list[Record] = []
-    size = 0
-    for record in records:
-        block.append(record)
-        size += len(record.text)
-        if len(block) == _RECORDS_PER_BLOCK or size >= _BYTES_PER_BLOCK:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
+    return in_lists(records, _RECORDS_PER_BLOCK, _BYTES_PER_BLOCK, lambda record: len(record.text))
 
 
 def _take(number: int, place: _Place) -> _Stream | None:

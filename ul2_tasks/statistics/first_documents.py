@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.tokenization import check_texts
-from ul2_tasks.corpus.view import CorpusTask, text_tokenizer
+from ul2_tasks.corpus.token_batches import encode_records
+from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.sources.shard_records import dataset_records
-from ul2_tasks.vocabulary.batches import encode_batch
 
 DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
@@ -93,10 +91,6 @@ def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.
             yield from ((vocabulary.decode(ids), np.array(ids, np.int32)) for ids in batch["targets"].to_list())
         return
     records = dataset_records(corpus.source.get_dataset(split=split, shuffle=False), corpus.configuration.text_key)
-    tokenizer, described, on_error = text_tokenizer(corpus), describe_source(corpus.source), corpus.configuration.on_error
     while batch := list(itertools.islice(records, _DOCUMENTS_AT_A_TIME)):
-        texts = [record.text for record in batch]
-        are_whole = check_texts(described, on_error, texts, [record.problem.encode() for record in batch])
-        texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
-        tokens, lengths = encode_batch(tokenizer, texts)
+        texts, tokens, lengths, _ = encode_records(corpus, batch)
         yield from zip((text.decode() for text in texts), np.split(tokens, np.cumsum(lengths)[:-1]))

@@ -20,7 +20,6 @@ from rich.progress import track
 
 from ul2_tasks.converters.packing import count_rows
 from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.view import text_tokenizer
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
 from ul2_tasks.statistics.counts import COLUMNS, Counts
 from ul2_tasks.statistics.drawing import drawn_mixture, quick_tasks, reads_memory
@@ -198,7 +197,7 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
         characters_a_token=_ratio(documents.characters, lengths.sum()),
         unknown=_ratio(documents.unknown, lengths.sum()),
         come_back=_ratio(documents.come_back, documents.decoded),
-        lost=what_is_lost(text_tokenizer(corpus)),
+        lost=what_is_lost(corpus.tokenizer),
         in_memory=any(map(reads_memory, of_corpus)),
         times_read=_ratio(tokens_read, lengths.sum()) if documents.is_all or reads_memory(of_corpus[0]) else None,
     )

@@ -6,7 +6,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.graphs import no_autograph, python_op, ragged
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.store.read import Store
 
@@ -34,15 +34,13 @@ def read_store(store: Store, id_shift: int, shuffle: bool, seed: int | None, sha
     own = len(range(host, store.documents, hosts))
 
     def read(key: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        places = np.arange(first, min(first + DOCUMENTS_PER_BATCH, own))
+        places = np.arange(int(first), min(int(first) + DOCUMENTS_PER_BATCH, own))
         numbers = permute(places, own, int(key)) if shuffle else places
         tokens, lengths = store.read_documents(host + hosts * numbers)
         return tokens + np.int32(id_shift), lengths
 
     def batch(key: tf.Tensor, first: tf.Tensor) -> dict[str, tf.RaggedTensor]:
-        tokens, lengths = python_op(read, [key, first], [tf.int32, tf.int64])
-        flat, lengths = tf.ensure_shape(tokens, [None]), tf.ensure_shape(lengths, [None])
-        return {"targets": tf.RaggedTensor.from_row_lengths(flat, lengths, validate=False)}
+        return {"targets": ragged(*python_op(read, [key, first], [tf.int32, tf.int64]))}
 
     def one_pass(key: tf.Tensor) -> tf.data.Dataset:
         firsts = tf.data.Dataset.range(0, own, DOCUMENTS_PER_BATCH)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ul2_tasks.store.arrays import Array, open_array, size
 from ul2_tasks.store.index import Index, read_index
@@ -70,7 +71,7 @@ class Store:
         tokens: [pairs], how many tokens each has.
     """
 
-    def __init__(self, prefixes: Sequence[str], documents: Sequence[int], tokens: Sequence[int]):
+    def __init__(self, prefixes: Sequence[str], documents: ArrayLike, tokens: ArrayLike):
         self.prefixes = tuple(prefixes)
         self._document_ends = np.cumsum(np.asarray(documents, np.int64))
         self._token_ends = np.cumsum(np.asarray(tokens, np.int64))
@@ -125,6 +126,9 @@ class Store:
             index, values = self._pair(pair)
             first = number - (int(self._document_ends[pair - 1]) if pair else 0)
             start, stop = _token_range(index, first, first + 1)
+            if not 0 <= start <= stop <= len(values):
+                where = f"document {first} would be the tokens {start} to {stop} of {len(values)}"
+                raise ValueError(f"{self.prefixes[pair]}.idx is corrupt: {where}; write or copy it again")
             if self._end is not None:
                 stop -= 1
                 if stop < start or int(values[stop : stop + 1][0]) != self._end:
@@ -144,7 +148,7 @@ class Store:
         return _as_int32(found)
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
-        """Which documents, from the first to the one after the last, have some of the tokens [start, stop), which are not none."""
+        """The documents that have some of the tokens [start, stop), at least one token: the first, and the one after the last."""
         return self._document_at(start), self._document_at(stop - 1) + 1
 
     def tokens_of(self, document: int) -> tuple[int, int]:

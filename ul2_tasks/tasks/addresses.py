@@ -19,11 +19,12 @@ import tensorflow as tf
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.token_batches import corpus_tokens
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
-from ul2_tasks.denoising.preprocessors import Solution, corrupt_padded
+from ul2_tasks.denoising.preprocessors import Solution, corrupt_padded, not_text
 from ul2_tasks.graphs import traced_once
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.permutation import keyed
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.read import MemoryStore, TokenStore
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -74,19 +75,22 @@ def examples(
         name: of a mixture that `register` or `mix` returned, or of one of its tasks.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
         split: of the corpora.
-        seed: another one gives another order and other noise.
+        seed: an integer; another one gives another order and other noise.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
 
     Raises:
-        ValueError: there is no such mixture; it has a task that is no denoising task, or one whose chunks have no fixed places:
-            documents are kept apart, EOS stands between them, or chunks overlap; a corpus has no cache and is too large to be
-            tokenized into memory; and see `preprocessors.solve`.
+        ValueError: the seed is no integer; there is no such mixture; it has a task that is no denoising task, or one whose
+            chunks have no fixed places: documents are kept apart, EOS stands between them, or chunks overlap; a corpus has no
+            cache and is too large to be tokenized into memory; and see `preprocessors.solve`.
 
     >>> import ul2_tasks
     >>> found = ul2_tasks.examples("ul2_mix", {"inputs": 512, "targets": 512})
     >>> found[3]["inputs"].tolist() == ul2_tasks.examples("ul2_mix", {"inputs": 512, "targets": 512})[3]["inputs"].tolist()
     True
     """
+    if not is_integer(seed, at_least=-(1 << 63)):
+        raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
+    seed = int(seed)
     if others := [task.name for task in other_tasks(name)]:
         raise ValueError(f"{name!r} has tasks that are no denoising tasks, {others}; read it as a stream, with get_dataset")
     tasks = denoising_tasks(name)
@@ -106,7 +110,8 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     """An epoch of a mixture's examples: {"inputs": [tokens] int32, "targets": [tokens] int32, "denoiser": str, "task": str}.
 
     Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
-    epoch of several corpora ends when the first of them is read to the end.
+    epoch of several corpora has so many cycles of their weights as the first of them to end has whole ones, so that there each
+    token is in one example at most.
 
     It is a map-style dataset of PyTorch and a random-access source of grain. `examples` makes it.
     """
@@ -116,9 +121,9 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     @functools.cached_property
     def _length(self) -> int:
-        if len(self._corpora) == 1:
-            return self._corpora[0].order.examples
-        return min(len(self._cycle) * corpus.order.examples // count for corpus, count in zip(self._corpora, self._cycle.counts))
+        """Whole cycles of the corpora, so that no example of the first corpus that ends comes twice; one at least."""
+        cycles = (corpus.order.examples // count for corpus, count in zip(self._corpora, self._cycle.counts))
+        return len(self._cycle) * max(1, min(cycles))
 
     def __len__(self) -> int:
         """How many examples an epoch has."""
@@ -126,9 +131,9 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     def epoch(self, epoch: int) -> Examples:
         """The examples of another epoch, from 0: other borders of chunks, other denoisers, another order, other noise."""
-        if epoch < 0:
-            raise ValueError(f"epoch is {epoch}, expected 0 or more")
-        return Examples(self._corpora, self._cycle, self._key, epoch)
+        if not is_integer(epoch, at_least=0):
+            raise ValueError(f"epoch is {epoch!r}, expected an integer, 0 or more")
+        return Examples(self._corpora, self._cycle, self._key, int(epoch))
 
     def __getitem__(self, index):
         """The example of a number, negative ones from the end; or a list of those of a slice."""
@@ -184,7 +189,9 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             raise ValueError(f"corpus is {corpus!r}, expected one of {names}")
         kind = names.index(corpus) if corpus else 0
         chosen = self._corpora[kind]
-        start, stop = chosen.store.tokens_of(document)
+        start, stop = chosen.store.tokens_of(int(document))
+        if start == stop:
+            return []  # it has no token
         first, last = self._epoch * len(self), (self._epoch + 1) * len(self) - 1
         # The epochs of the corpus that this epoch of the mixture goes through.
         before, after = (place // len(self._cycle) * self._cycle.counts[kind] for place in (first, last + len(self._cycle)))
@@ -279,8 +286,7 @@ def _make(corpus: _Corpus, positions: np.ndarray) -> list[dict[str, np.ndarray |
             continue
         lengths = (stops - starts)[own].astype(np.int32)
         tokens = np.zeros([len(own), solution.full.length], np.int32)
-        for row, (start, stop) in zip(tokens, zip(starts[own].tolist(), stops[own].tolist())):
-            row[: stop - start] = _read(corpus, start, stop)
+        tokens[np.arange(tokens.shape[1]) < lengths[:, np.newaxis]] = _read(corpus, starts[own].tolist(), stops[own].tolist())
         features = _corruption(solution)(tf.constant(tokens), tf.constant(lengths), tf.constant(noise[own]))
         features = {key: value.numpy() for key, value in features.items()}
         for row, place in enumerate(own.tolist()):
@@ -289,23 +295,18 @@ def _make(corpus: _Corpus, positions: np.ndarray) -> list[dict[str, np.ndarray |
     return made
 
 
-def _read(corpus: _Corpus, start: int, stop: int) -> np.ndarray:
-    """The tokens of a chunk, as ids of the vocabulary. Raises a ValueError where one is no text."""
+def _read(corpus: _Corpus, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+    """The tokens of chunks, one chunk's after the other's, as ids of the vocabulary. Raises a ValueError where one is no text."""
     special, vocabulary = corpus.solutions[0].special, corpus.solutions[0].vocabulary
-    tokens = np.concatenate([corpus.store.read_tokens(*each) for each in _ranges(start, stop, corpus.store.tokens)])
-    tokens = tokens + np.int32(id_shift(vocabulary))
-    is_text = _is_text(special.reserved, vocabulary.vocab_size)
-    inside = np.minimum(tokens, vocabulary.vocab_size)
-    if not is_text[inside].all():
-        wrong = sorted(set(tokens[~is_text[inside]].tolist()))
-        raise ValueError(f"{corpus.task.name!r} has the ids {wrong} in its text, which are padding, sentinels, modes, or no ids")
+    ranges = (each for start, stop in zip(starts, stops) for each in _ranges(start, stop, corpus.store.tokens))
+    tokens = np.concatenate([corpus.store.read_tokens(*each) for each in ranges]) + np.int32(id_shift(vocabulary))
+    wrong = traced_once(not_text, reserved=special.reserved, vocab_size=vocabulary.vocab_size)(tokens).numpy()
+    if len(wrong):
+        raise ValueError(
+            f"{corpus.task.name!r} has the ids {sorted(set(wrong.tolist()))} in its text, which are padding, sentinels, modes, or"
+            " no ids of the vocabulary: another vocabulary tokenized it"
+        )
     return tokens
-
-
-@functools.lru_cache(maxsize=16)
-def _is_text(reserved: frozenset[int], vocab_size: int) -> np.ndarray:
-    """[vocab_size + 1] bool, which ids text may have; the last stands for all above."""
-    return np.array([id not in reserved for id in range(vocab_size)] + [False])
 
 
 def _ranges(start: int, stop: int, tokens: int) -> tuple[tuple[int, int], ...]:

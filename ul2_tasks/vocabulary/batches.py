@@ -17,6 +17,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
+from ul2_tasks.vocabulary.pieces import flat_ids
 from ul2_tasks.vocabulary.sentencepiece import has_the_ids_of_python
 
 LONG = 1 << 22  # bytes of a text, or of a part of it
@@ -55,8 +56,7 @@ def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[
         found = encode(texts)
     else:
         found = [_encode_long(encode, text) if len(text) > LONG else encode([text])[0] for text in texts]
-    lengths = np.array([len(ids) for ids in found], np.int64)
-    return np.concatenate([np.zeros([0], np.int32), *found]), lengths
+    return flat_ids(found)
 
 
 def _library(vocabulary: seqio.Vocabulary) -> Encode | None:

@@ -12,8 +12,8 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.graphs import python_op
-from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
+from ul2_tasks.graphs import python_op, ragged
+from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, flat_ids, special_names
 from ul2_tasks.vocabulary.tokenizer_json import Loaded, load
 
 
@@ -147,14 +147,10 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
             raise ValueError(f"text has the shape {s.shape}, expected a scalar or [documents]")
 
         def encode(texts: bytes | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            tokens = self.encode_batch(np.atleast_1d(np.asarray(texts, object)))
-            lengths = np.array([len(each) for each in tokens], np.int64)
-            return np.concatenate([np.zeros([0], np.int32), *tokens]), lengths
+            return flat_ids(self.encode_batch(np.atleast_1d(np.asarray(texts, object))))
 
-        tokens, lengths = python_op(encode, [s], [tf.int32, tf.int64])
-        tokens.set_shape([None])
-        lengths.set_shape([None])
-        return tokens if s.shape.rank == 0 else tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False)
+        tokens = ragged(*python_op(encode, [s], [tf.int32, tf.int64]))
+        return tokens.flat_values if s.shape.rank == 0 else tokens
 
     def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
         """Decodes [.., tokens] of integers to [..] strings."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import numpy as np
 import seqio
 
 DEFAULT_SENTINELS = 256
@@ -55,6 +56,12 @@ def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"modes is {modes!r}, expected names that differ from each other and from <extra_id_0> ..")
     return names
+
+
+def flat_ids(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of several texts, [ids] int32 each, one text's after the other's; and [texts] int64, how many each has."""
+    lengths = np.array([len(ids) for ids in texts], np.int64)
+    return np.concatenate([np.zeros([0], np.int32), *texts]), lengths
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
