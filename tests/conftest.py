@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import pkgutil
 import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -11,15 +12,18 @@ import hypothesis
 import new_process
 import pytest
 
-import ul2_tasks
-
 hypothesis.settings.register_profile("ul2", derandomize=True, deadline=None, max_examples=30)
 hypothesis.settings.load_profile("ul2")
 
 # A pipeline of the package fills its blocks and shuffle buffers before its first example: for a mixture of five denoisers ten
 # seconds, and many passes over the embedded corpus. Nearly all tests read little, and hold for any sizes.
 SMALL = {"ul2_tasks.denoising.preprocessors.TOKENS_PER_BLOCK": 1 << 13, "ul2_tasks.tasks.providers.SHUFFLED_TOKENS": 1 << 15}
-RELEASED = {name: functools.reduce(getattr, name.split(".")[1:], ul2_tasks) for name in SMALL}
+
+
+@functools.cache
+def released() -> dict[str, int]:
+    """The package's own sizes; not read at the import of this file, which xdist does in a third process that runs no test."""
+    return {name: pkgutil.resolve_name(name) for name in SMALL}
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -31,46 +35,43 @@ def small_buffers():
         yield
 
 
-@pytest.fixture(scope="module")
-def released_buffers(small_buffers):
-    """The package's own sizes, for the tests of a file: for what is compared with that of another process."""
-    with pytest.MonkeyPatch.context() as patch:
-        release(patch)
-        yield
-
-
 def shorten(patch: pytest.MonkeyPatch) -> None:
+    released()
     for name, value in SMALL.items():
         patch.setattr(name, value)
 
 
 def release(patch: pytest.MonkeyPatch) -> None:
+    """The package's own sizes, also in the processes of `new_process`."""
     patch.setattr(new_process, "ATTRIBUTES", {})
-    for name, value in RELEASED.items():
+    for name, value in released().items():
         patch.setattr(name, value)
 
 
 # The files that take longest, the longest first. Files are handed out one by one, so that the last ones should be short.
 LONG = [
     "t5x",
-    "mixture",
-    "providers",
-    "cache",
     "torch_dataset",
-    "tutorial",
-    "preprocessors",
+    "cache",
+    "torch_training",
     "command_line",
+    "tutorial",
+    "providers",
+    "preprocessors",
+    "export",
+    "statistics",
+    "readme",
+    "own_corpora",
+    "mixture",
+    "samples",
+    "hugging_face_features",
     "collator",
     "sources",
-    "torch_training",
-    "own_corpora",
-    "converters",
-    "hugging_face_features",
-    "statistics",
-    "export",
-    "samples",
-    "readme",
+    "megatron",
     "causal",
+    "converters",
+    "report",
+    "hugging_face_vocabulary",
 ]
 
 
@@ -85,5 +86,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """TensorFlow's objects, most of a million, are there for good: the garbage collector need not look at them again and again."""
+    """TensorFlow's objects, most of a million, are there for good: the garbage collector need not look at them again and again.
+
+    Nor need it look at each 700 new objects: a pipeline has some 100,000.
+    """
     gc.freeze()
+    gc.set_threshold(50_000)

@@ -5,7 +5,8 @@ anything. The process then is what `python ARGUMENTS` would make of it: its own 
 output, registries, exit status and end, at which Python is torn down as ever (multiprocessing's forkserver leaves that out).
 
 What a program of the server cannot show, and needs `subprocess` for: what an import opens, prints, needs or takes; what
-PYTHONHASHSEED or another variable does that Python or TensorFlow reads when it starts. All have the hash seed of the server.
+another variable does that Python or TensorFlow reads when it starts. All have the hash seed of the server, which is not that of
+the tests.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PRELOADED = ("tensorflow", "seqio", "torch", "apache_beam", "ul2_tasks.corpus.bu
 ATTRIBUTES: dict[str, object] = {}  # of preloaded modules, by full name: other values in the programs that are started from now on
 TESTS = pathlib.Path(__file__).parent
 FOLDERS = [str(path) for path in (TESTS, *sorted(TESTS.glob("[a-z]*/")))]  # what a program needs on its path to import a test
+HASH_SEED = "1"
 OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
@@ -56,12 +58,13 @@ class Program:
 
     def wait(self, timeout: float = 600) -> int:
         """Its exit status; one that takes longer is killed."""
-        last = time.monotonic() + timeout
+        began = time.monotonic()
         while self.poll() is None:
-            if time.monotonic() > last:
+            waited = time.monotonic() - began
+            if waited > timeout:
                 self.kill()
                 raise subprocess.TimeoutExpired(self.args, timeout, *self._read())
-            time.sleep(0.01)
+            time.sleep(min(0.01 + waited / 20, 0.2))
         self.stdout, self.stderr = self._read()
         self._folder.cleanup()
         return self.returncode
@@ -89,15 +92,32 @@ def run(
     return done
 
 
+def executable(folder: pathlib.Path) -> str:
+    """For `sys.executable` in a program that starts others: a file in a folder that runs its arguments as `run` does."""
+    path = folder / "python"
+    path.write_text(f"""#!{sys.executable}
+import sys
+sys.path.append({str(TESTS)!r})
+import new_process
+new_process.address, new_process.ATTRIBUTES = (lambda: {address()!r}), {ATTRIBUTES!r}
+done = new_process.run(*sys.argv[1:])
+print(done.stdout, end="")
+print(done.stderr, end="", file=sys.stderr)
+sys.exit(done.returncode)
+""")
+    path.chmod(0o755)
+    return str(path)
+
+
 @functools.cache
 def address() -> str:
-    """The server's socket. A program that is to start others in the same way is told it."""
+    """The server's socket."""
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "socket")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"PYTHONHASHSEED": HASH_SEED}
         command = [sys.executable, __file__, str(listener.fileno())]
         server = subprocess.Popen(command, env=environment, stdin=-1, stdout=2, pass_fds=[listener.fileno()])
     atexit.register(shutil.rmtree, folder)

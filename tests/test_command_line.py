@@ -21,8 +21,16 @@ from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks.tasks import advice
 
 LENGTHS = ["--lengths", "128,128"]
+
+
+@pytest.fixture(autouse=True)
+def few_drawn_examples(monkeypatch):
+    """Advice is measured with fewer of them: it takes seconds otherwise, and no test here asks how good it is."""
+    monkeypatch.setattr(advice, "POOL", 128)
+    monkeypatch.setattr(advice, "POOLS", 1)
 
 
 @pytest.fixture(scope="module")

@@ -49,3 +49,21 @@ def test_it_is_killed_and_what_hangs_is_killed():
     assert program.wait() == -signal.SIGTERM
     with pytest.raises(subprocess.TimeoutExpired):
         new_process.run("-c", "import time; time.sleep(1000)", timeout=0.5)
+
+
+def test_a_program_may_start_others(tmp_path):
+    """In a folder of its own, and without what was registered in the one that starts it."""
+    program = """
+import subprocess, sys, ul2_tasks
+sys.executable = sys.argv[1]
+ul2_tasks.register("of_the_first")
+told = "import os, seqio, sys; print(os.getcwd(), sys.argv, len(seqio.TaskRegistry.names())); sys.exit(3)"
+done = subprocess.run([sys.executable, "-c", told, "a b"], cwd=sys.argv[2], capture_output=True, text=True)
+print(done.returncode, done.stdout, end=done.stderr)
+"""
+    done = new_process.run("-c", program, new_process.executable(tmp_path), tmp_path, check=True)
+    assert done.stdout == f"3 {tmp_path} ['-c', 'a b'] 6\n"
+
+
+def test_its_hashes_are_others_than_those_of_the_tests():
+    assert new_process.run("-c", "print(hash('a'))").stdout != f"{hash('a')}\n"

@@ -42,14 +42,8 @@ class Done:
 
 # The tutorial, with the commands that it starts run as `new_process` does. (With t5x they are started as they stand.)
 AS_HERE = f"""
-import io, runpy, subprocess, sys, types
-sys.path.append({str(new_process.TESTS)!r})
-import new_process
-new_process.address, new_process.ATTRIBUTES = (lambda: {{address!r}}), {{attributes!r}}
-def start(command, env, **unused):
-    done = new_process.run(*command[1:], env=env)
-    return types.SimpleNamespace(stdout=io.StringIO(done.stdout + done.stderr), wait=lambda: done.returncode)
-subprocess.Popen, sys.argv[0] = start, "tutorial.py"
+import runpy, sys
+sys.executable, sys.argv[0] = sys.argv.pop(1), "tutorial.py"
 runpy.run_path({str(TUTORIAL)!r}, run_name="__main__")
 """
 
@@ -64,8 +58,7 @@ def start(cwd, *arguments, path=()) -> subprocess.CompletedProcess:
 def done(tmp_path_factory):
     """A run without t5x, in the folder that it takes by itself."""
     cwd = tmp_path_factory.mktemp("new")
-    program = AS_HERE.format(address=new_process.address(), attributes=new_process.ATTRIBUTES)
-    ran = start(cwd, "-c", program)
+    ran = start(cwd, "-c", AS_HERE, new_process.executable(tmp_path_factory.mktemp("python")))
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     return Done(ran.stdout, cwd / "tutorial")
 

@@ -216,7 +216,7 @@ def test_another_task_is_converted_by_the_vocabulary_that_is_given(own_zero):
     converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary)
     (batch,) = seqio.get_dataset(name, SMALL, converter).as_numpy_iterator()
     assert read_back(tokenizer, *pairs_of(batch)[0]) == "so! and so!<|endoftext|>"
-    ours = register("hf_own_told", texts_in_memory(["so!"]), folder)
+    ours = register("hf_own_told", texts_in_memory(["so!"]), folder, T5GEMMA2[:1])
     message = r"the tasks' ids are 1 higher than their tokenizer's, but those of vocabulary.* leave vocabulary out"
     with pytest.raises(ValueError, match=message):
         seqio.get_dataset(ours, SMALL, HuggingFaceFeatureConverter("longest", 1, vocabulary=default_vocabulary()))

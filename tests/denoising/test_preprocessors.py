@@ -58,8 +58,9 @@ VOCABULARIES = {
 
 
 CASES = [("bytes", (64, 64)), ("bytes", (512, 512)), ("bytes", (30, 300)), ("default", (512, 512)), ("mistral", (200, 40))]
-# Every denoiser in two cases, in turn: each builds a pipeline.
-COMBINED = [(denoiser, *CASES[(number + case) % 5]) for number, denoiser in enumerate(DENOISERS) for case in (0, 2)]
+# Each builds a pipeline: every denoiser in one case, in turn, and every kind of them in another one.
+COMBINED = [(denoiser, *CASES[number % 5]) for number, denoiser in enumerate(DENOISERS)]
+COMBINED += [(denoiser, *CASES[(DENOISERS.index(denoiser) + 2) % 5]) for denoiser in KINDS]
 
 
 @pytest.mark.parametrize(

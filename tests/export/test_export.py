@@ -33,8 +33,6 @@ from ul2_tasks.inspection.verification import examine
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.registration import Registration
 
-pytestmark = pytest.mark.usefixtures("released_buffers")  # workers of Beam have them
-
 WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}
@@ -338,6 +336,7 @@ def test_beam_writes_the_same_bytes(folders, write, tmp_path):
 def test_two_processes_write_the_same_bytes_from_a_cache_too(write, registration, tmp_path, monkeypatch):
     """Workers know neither the mixture nor where the cache is, before they are told."""
     monkeypatch.setenv("PYTHONPATH", WORKERS_PATH)
+    monkeypatch.setattr(sys, "executable", new_process.executable(tmp_path))
     before = seqio.get_global_cache_dirs()
     build("exported_corpus", str(tmp_path / "cache"), console=QUIET)
     monkeypatch.setattr(seqio.TaskRegistry.get("exported_corpus"), "_cache_dir", None)  # where it is found, a task remembers

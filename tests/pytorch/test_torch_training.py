@@ -151,7 +151,7 @@ def test_after_training_on_one_text_the_model_fills_its_spans():
     denoisers = [T5GEMMA2[0], T5GEMMA2[4]]
     register("repeated", texts_in_memory([TEXT] * 8), denoisers=denoisers, merge_examples=False)
     model, converter = t5()
-    fit(model, batches("repeated_mix", 16, **converter), 300)
+    fit(model, batches("repeated_mix", 16, **converter), 200)
     model.eval()
     for denoiser in denoisers:
         special = special_tokens(default_vocabulary(), denoiser.mode)

@@ -3,10 +3,7 @@
 import collections
 import hashlib
 import itertools
-import os
 import string
-import subprocess
-import sys
 
 import new_process
 import numpy as np
@@ -14,6 +11,7 @@ import pytest
 import scipy.stats
 import seqio
 import tensorflow as tf
+from conftest import release
 from support import byte_vocabulary, flat, long_documents, restore, special_for
 
 from ul2_tasks import T5GEMMA2, UL2, register
@@ -173,12 +171,12 @@ def digest() -> str:
     return sha256.hexdigest()
 
 
-def test_golden_of_the_stream_in_another_process():
+def test_golden_of_the_stream_in_another_process(monkeypatch):
     """Guards determinism across processes, machines and versions. If the stream changes on purpose, so must
     `providers.STREAM_VERSION`, and then this."""
     program = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_mixture; print(test_mixture.digest())"
-    environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    release(monkeypatch)
+    done = new_process.run("-c", program, check=True)
     assert done.stdout.split() == ["71e1c0735a1a25e17ab64bc619c23b2841b1be9ea742dc8dc3cdf143f8e044f9"]
 
 
