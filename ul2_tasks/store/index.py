@@ -19,6 +19,7 @@ What this package writes has one sequence for each document.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import struct
@@ -32,6 +33,7 @@ MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
 MAX_DOCUMENT = np.iinfo(np.int32).max  # tokens
+_ENDS_AT_ONCE = 16
 _HEADER = struct.Struct("<9sQBQQ")
 _INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16)
 
@@ -74,6 +76,30 @@ class Index:
         length = self._read("<i4", _HEADER.size + 4 * (self.sequences - 1), 1)
         pointer = self._read("<i8", _HEADER.size + 12 * self.sequences - 8, 1)
         return int(pointer[0]) // self.dtype.itemsize + int(length[0])
+
+    def ends_within(self, start: int, stop: int) -> tuple[int, np.ndarray]:
+        """Where documents end in a range of the tokens, if one more token follows each document.
+
+        Args:
+            start, stop: of these tokens.
+
+        Returns:
+            How many documents end before the range, and at which places in it documents end, [ends] int64.
+        """
+        documents = self.entries - 1
+        first = bisect.bisect_left(range(documents), start, key=lambda document: int(self._ends(document, document + 1)[0]))
+        last = min(first + _ENDS_AT_ONCE, documents)
+        while len(ends := self._ends(first, last)) and ends[-1] < stop and last < documents:
+            last = min(2 * last - first, documents)
+        return first, ends[: np.searchsorted(ends, stop)]
+
+    def _ends(self, first: int, last: int) -> np.ndarray:
+        """The place of the token after each of the documents [first, last), [documents] int64."""
+        next_ones = self.documents[first + 1 : last + 1]
+        ends = np.full(len(next_ones), self.tokens)
+        is_followed = next_ones < self.sequences
+        ends[is_followed] = self.pointers[next_ones[is_followed]] // self.dtype.itemsize
+        return ends + np.arange(first, last)
 
 
 def dtype_of(ids: int) -> np.dtype:

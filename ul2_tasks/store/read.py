@@ -70,6 +70,16 @@ class MemoryStore:
             raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
         return int(self._ends[document - 1]) if document else 0, int(self._ends[document])
 
+    def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))
+        counts = after - before
+        documents = np.arange(counts.sum()) + np.repeat(before - (np.cumsum(counts) - counts), counts)
+        return before, counts, self._ends_with_ends[documents]
+
+    @functools.cached_property
+    def _ends_with_ends(self) -> np.ndarray:
+        return self._ends + np.arange(len(self._ends))
+
 
 class Store:
     """Tokenized documents in pairs of files. Opens no file yet; each pair is opened when something of it is read.
@@ -102,6 +112,11 @@ class Store:
     def has_ends(self) -> bool:
         """Whether each document has a last token that `read_documents` leaves out, and `read_tokens` does not."""
         return self._end is not None
+
+    def with_last(self) -> Store:
+        """The same documents with their last tokens: what `without_last` was called on."""
+        documents = np.diff(self._document_starts)
+        return Store(self.prefixes, documents, np.diff(self._token_starts) + (documents if self.has_ends else 0))
 
     def without_last(self, end: int) -> Store:
         """The same documents, each without its last token, which is always `end`; a document that has another one is refused."""
@@ -175,6 +190,27 @@ class Store:
         start, stop = _token_range(self._index(pair), document - int(self._document_starts[pair]))
         before = int(self._token_starts[pair])
         return before + start, before + stop
+
+    def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where documents end in ranges of the stream in which one more token follows each document, see `WithEnds`.
+
+        Args:
+            starts, stops: [n] int64, the tokens [start, stop) of each range of that stream, at least one.
+
+        Returns:
+            How many documents end before each range, [n] int64; how many end in it, [n] int64; and the places of that stream at
+            which these end, of one range after the other, [ends] int64.
+        """
+        borders = self._token_starts + self._document_starts
+        ranges, pairs, starts, stops = by_pair(borders, starts, stops)
+        found = [
+            self._index(pair).ends_within(start, stop) for pair, start, stop in zip(pairs.tolist(), starts.tolist(), stops.tolist())
+        ]
+        counts = np.array([len(ends) for _, ends in found], np.int64)
+        before = np.array([first for first, _ in found], np.int64) + self._document_starts[pairs]
+        places = np.concatenate([np.zeros([0], np.int64), *(ends for _, ends in found)]) + np.repeat(borders[pairs], counts)
+        _, firsts = np.unique(ranges, return_index=True)
+        return before[firsts], np.add.reduceat(counts, firsts) if len(firsts) else counts, places
 
     def _document_at(self, token: int) -> int:
         pair = int(np.searchsorted(self._token_starts, token, side="right")) - 1
@@ -255,7 +291,6 @@ def _together(parts: Sequence[np.ndarray]) -> np.ndarray:
 def _token_range(index: Index, document: int) -> tuple[int, int]:
     """The tokens of a document, as a range of the `.bin` file's."""
     first, end = int(index.documents[document]), int(index.documents[document + 1])
-    if first == end:
-        return 0, 0
     width = index.dtype.itemsize
-    return int(index.pointers[first]) // width, int(index.pointers[end - 1]) // width + int(index.lengths[end - 1])
+    start = int(index.pointers[first]) // width if first < index.sequences else index.tokens
+    return start, start if first == end else int(index.pointers[end - 1]) // width + int(index.lengths[end - 1])
