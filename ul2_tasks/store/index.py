@@ -19,41 +19,87 @@ What this package writes has one sequence for each document.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
 import struct
 
 import numpy as np
 
-from ul2_tasks.store.arrays import read_array, size
+from ul2_tasks.store.arrays import Reader, open_reader
+from ul2_tasks.store.fetch import size
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
 MAX_DOCUMENT = np.iinfo(np.int32).max  # tokens
+_ENDS_AT_ONCE = 16
 _HEADER = struct.Struct("<9sQBQQ")
 _INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16)
 
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """What an `.idx` file says. Arrays of a local file are memory-mapped.
+    """What an `.idx` file says. Nothing is read of its arrays until they are asked for; those of a local file are memory-mapped.
 
     Attributes:
         dtype: of the tokens.
-        lengths: [S] int32, how many tokens each sequence has.
-        pointers: [S] int64, at which byte of the `.bin` file each sequence begins.
-        documents: [D + 1] int64, the first sequence of each document; at the end S.
+        sequences: S, how many there are.
+        entries: D + 1, how many numbers `documents` has.
     """
 
     dtype: np.dtype
-    lengths: np.ndarray
-    pointers: np.ndarray
-    documents: np.ndarray
+    sequences: int
+    entries: int
+    _read: Reader
 
-    @property
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """[S] int32, how many tokens each sequence has."""
+        return self._read("<i4", _HEADER.size, self.sequences)
+
+    @functools.cached_property
+    def pointers(self) -> np.ndarray:
+        """[S] int64, at which byte of the `.bin` file each sequence begins."""
+        return self._read("<i8", _HEADER.size + 4 * self.sequences, self.sequences)
+
+    @functools.cached_property
+    def documents(self) -> np.ndarray:
+        """[D + 1] int64, the first sequence of each document; at the end S."""
+        return self._read("<i8", _HEADER.size + 12 * self.sequences, self.entries)
+
+    @functools.cached_property
     def tokens(self) -> int:
         """How many tokens the `.bin` file has; sequences lie in it back to back."""
-        return (int(self.pointers[-1]) // self.dtype.itemsize + int(self.lengths[-1])) if len(self.lengths) else 0
+        if not self.sequences:
+            return 0
+        length = self._read("<i4", _HEADER.size + 4 * (self.sequences - 1), 1)
+        pointer = self._read("<i8", _HEADER.size + 12 * self.sequences - 8, 1)
+        return int(pointer[0]) // self.dtype.itemsize + int(length[0])
+
+    def ends_within(self, start: int, stop: int) -> tuple[int, np.ndarray]:
+        """Where documents end in a range of the tokens, if one more token follows each document.
+
+        Args:
+            start, stop: of these tokens.
+
+        Returns:
+            How many documents end before the range, and at which places in it documents end, [ends] int64.
+        """
+        documents = self.entries - 1
+        first = bisect.bisect_left(range(documents), start, key=lambda document: int(self._ends(document, document + 1)[0]))
+        last = min(first + _ENDS_AT_ONCE, documents)
+        while len(ends := self._ends(first, last)) and ends[-1] < stop and last < documents:
+            last = min(2 * last - first, documents)
+        return first, ends[: np.searchsorted(ends, stop)]
+
+    def _ends(self, first: int, last: int) -> np.ndarray:
+        """The place of the token after each of the documents [first, last), [documents] int64."""
+        next_ones = self.documents[first + 1 : last + 1]
+        ends = np.full(len(next_ones), self.tokens)
+        is_followed = next_ones < self.sequences
+        ends[is_followed] = self.pointers[next_ones[is_followed]] // self.dtype.itemsize
+        return ends + np.arange(first, last)
 
 
 def dtype_of(ids: int) -> np.dtype:
@@ -88,9 +134,8 @@ def read_index(path: str) -> Index:
         OSError, tf.errors.OpError: it cannot be read.
     """
     present = size(path)
-    magic, version, code, sequences, documents = (
-        _HEADER.unpack(read_array(path, np.uint8, 0, _HEADER.size).tobytes()) if present >= _HEADER.size else (b"", 0, 0, 0, 0)
-    )
+    header = open_reader(path)(np.uint8, 0, _HEADER.size).tobytes() if present >= _HEADER.size else bytes(_HEADER.size)
+    magic, version, code, sequences, documents = _HEADER.unpack(header)
     if magic != MAGIC or version != VERSION:
         raise ValueError(
             f"{path} is no index of Megatron's, which begins with {MAGIC!r} and version {VERSION}; expected PREFIX.idx"
@@ -99,19 +144,13 @@ def read_index(path: str) -> Index:
     if dtype not in _INTEGERS:
         kind = "unknown" if dtype is None else np.dtype(dtype).name
         raise ValueError(f"{path} is of values of type {kind} (code {code}), expected tokens, which are integers")
-    after_lengths, after_pointers = _HEADER.size + 4 * sequences, _HEADER.size + 12 * sequences
-    end = after_pointers + 8 * documents
+    end = _HEADER.size + 12 * sequences + 8 * documents
     if present == end + sequences and sequences:
         raise ValueError(f"{path} has a mode for each sequence, so it is of multi-modal data; expected text alone")
     if present != end:
         kind = "truncated" if present < end else "too long"
         raise ValueError(f"{path} is {kind}: {present} bytes, by its header {end}; write or copy it again")
-    index = Index(
-        np.dtype(dtype),
-        read_array(path, "<i4", _HEADER.size, sequences),
-        read_array(path, "<i8", after_lengths, sequences),
-        read_array(path, "<i8", after_pointers, documents),
-    )
-    if documents and int(index.documents[-1]) != sequences:
-        raise ValueError(f"{path} is corrupt: its documents end at sequence {int(index.documents[-1])} of {sequences}")
-    return index
+    read = open_reader(path)
+    if documents and (last := int(read("<i8", end - 8, 1)[0])) != sequences:
+        raise ValueError(f"{path} is corrupt: its documents end at sequence {last} of {sequences}")
+    return Index(np.dtype(dtype), sequences, documents, read)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import threading
+import bisect
+import functools
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ul2_tasks.store.arrays import Array, open_array, size
+from ul2_tasks.store.arrays import MOST_OPEN, Array, open_array, read_ranges
+from ul2_tasks.store.fetch import concurrently, is_local, size
 from ul2_tasks.store.index import Index, read_index
+
+_MOST_INDEXES = min(1 << 10, MOST_OPEN // 16)  # of a store, in memory maps
 
 
 class TokenStore(Protocol):
@@ -55,7 +59,7 @@ class MemoryStore:
         return self._tokens[start:stop]
 
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        return _as_int32([self._tokens[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
+        return _together([self._tokens[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
@@ -65,6 +69,16 @@ class MemoryStore:
         if not 0 <= document < self.documents:
             raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
         return int(self._ends[document - 1]) if document else 0, int(self._ends[document])
+
+    def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))
+        counts = after - before
+        documents = np.arange(counts.sum()) + np.repeat(before - (np.cumsum(counts) - counts), counts)
+        return before, counts, self._ends_with_ends[documents]
+
+    @functools.cached_property
+    def _ends_with_ends(self) -> np.ndarray:
+        return self._ends + np.arange(len(self._ends))
 
 
 class Store:
@@ -78,43 +92,48 @@ class Store:
 
     def __init__(self, prefixes: Sequence[str], documents: ArrayLike, tokens: ArrayLike):
         self.prefixes = tuple(prefixes)
-        self._document_ends = np.cumsum(np.asarray(documents, np.int64))
-        self._token_ends = np.cumsum(np.asarray(tokens, np.int64))
+        self._document_starts = np.concatenate([[0], np.cumsum(np.asarray(documents, np.int64))])
+        self._token_starts = np.concatenate([[0], np.cumsum(np.asarray(tokens, np.int64))])
         self._end: int | None = None
-        self._pairs: dict[int, tuple[Index, Array]] = {}
-        self._lock = threading.Lock()
+        self._values: dict[int, Array] = {}
+        self._index = functools.lru_cache(_MOST_INDEXES)(functools.partial(_index_of, self.prefixes))
 
     @classmethod
     def open(cls, prefixes: Sequence[str]) -> Store:
-        """Of pairs whose counts are not known: reads the index of each.
+        """Of pairs whose counts are not known: reads the beginning and the end of the index of each.
 
         Raises:
             ValueError: see `open_pair`.
         """
-        indexes = [open_pair(prefix)[0] for prefix in prefixes]
-        return cls(prefixes, [len(index.documents) - 1 for index in indexes], [index.tokens for index in indexes])
+        indexes = [index for index, _ in _open_pairs(prefixes)]
+        return cls(prefixes, [index.entries - 1 for index in indexes], [index.tokens for index in indexes])
 
     @property
     def has_ends(self) -> bool:
         """Whether each document has a last token that `read_documents` leaves out, and `read_tokens` does not."""
         return self._end is not None
 
+    def with_last(self) -> Store:
+        """The same documents with their last tokens: what `without_last` was called on."""
+        documents = np.diff(self._document_starts)
+        return Store(self.prefixes, documents, np.diff(self._token_starts) + (documents if self.has_ends else 0))
+
     def without_last(self, end: int) -> Store:
         """The same documents, each without its last token, which is always `end`; a document that has another one is refused."""
-        tokens = np.diff(self._token_ends, prepend=0) - np.diff(self._document_ends, prepend=0)
-        changed = Store(self.prefixes, np.diff(self._document_ends, prepend=0), tokens)
+        documents = np.diff(self._document_starts)
+        changed = Store(self.prefixes, documents, np.diff(self._token_starts) - documents)
         changed._end = end
         return changed
 
     @property
     def documents(self) -> int:
         """How many there are."""
-        return int(self._document_ends[-1]) if self.prefixes else 0
+        return int(self._document_starts[-1])
 
     @property
     def tokens(self) -> int:
         """How many there are."""
-        return int(self._token_ends[-1]) if self.prefixes else 0
+        return int(self._token_starts[-1])
 
     def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Reads some documents.
@@ -125,44 +144,39 @@ class Store:
         Returns:
             [tokens] int32, one document's after the other's, and [n] int64, how many tokens each has.
         """
-        pairs = np.searchsorted(self._document_ends, numbers, side="right")
-        found, lengths = [], np.zeros(len(numbers), np.int64)
-        for place, (number, pair) in enumerate(zip(np.asarray(numbers).tolist(), pairs.tolist())):
-            index, values = self._pair(pair)
-            first = number - (int(self._document_ends[pair - 1]) if pair else 0)
-            start, stop = _token_range(index, first, first + 1)
-            if not 0 <= start <= stop <= len(values):
-                where = f"document {first} would be the tokens {start} to {stop} of {len(values)}"
+        numbers = np.asarray(numbers, np.int64)
+        pairs = np.searchsorted(self._document_starts, numbers, side="right") - 1
+        of_pair = numbers - self._document_starts[pairs]
+        starts, stops = np.zeros([2, len(numbers)], np.int64)
+        for place, (pair, number) in enumerate(zip(pairs.tolist(), of_pair.tolist())):
+            index = self._index(pair)
+            start, stop = _token_range(index, number)
+            if not 0 <= start <= stop <= index.tokens:
+                where = f"document {number} would be the tokens {start} to {stop} of {index.tokens}"
                 raise ValueError(f"{self.prefixes[pair]}.idx is corrupt: {where}; write or copy it again")
-            if self._end is not None:
-                stop -= 1
-                if stop < start or int(values[stop : stop + 1][0]) != self._end:
-                    raise ValueError(f"document {first} of {self.prefixes[pair]} does not end with {self._end}, as others do")
-            found.append(values[start:stop])
-            lengths[place] = stop - start
-        return _as_int32(found), lengths
+            starts[place], stops[place] = start, stop
+        found = self._read(pairs, starts, stops)
+        if self._end is not None:
+            self._check_ends(pairs, of_pair, found)
+            found, stops = [tokens[:-1] for tokens in found], stops - 1
+        return _together(found), stops - starts
 
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         """The tokens [start, stop) of all documents back to back, [stop - start] int32."""
-        found = []
-        for pair in range(int(np.searchsorted(self._token_ends, start, side="right")), len(self.prefixes)):
-            before = int(self._token_ends[pair - 1]) if pair else 0
-            if before >= stop:
-                break
-            found.append(self._pair(pair)[1][max(start - before, 0) : stop - before])
-        return _as_int32(found)
+        return self.read_chunks(np.array([start]), np.array([stop]))
 
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Reads many ranges of tokens at once.
+        """Reads many ranges of tokens at once, in the order in which they lie in the files.
 
         Args:
             starts: [n] int64, the first token of each.
-            stops: [n] int64, the token after the last of each, above its start.
+            stops: [n] int64, the token after the last of each.
 
         Returns:
             [tokens] int32, one range's after the other's.
         """
-        return _as_int32([self.read_tokens(start, stop) for start, stop in zip(starts.tolist(), stops.tolist())])
+        _, pairs, starts, stops = by_pair(self._token_starts, starts, stops)
+        return _together(self._read(pairs, starts, stops))
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         """The documents that have some of the tokens [start, stop), at least one token: the first, and the one after the last."""
@@ -170,28 +184,84 @@ class Store:
 
     def tokens_of(self, document: int) -> tuple[int, int]:
         """The tokens [start, stop) of a document among those of all documents back to back."""
-        pair = int(np.searchsorted(self._document_ends, document, side="right"))
         if not 0 <= document < self.documents:
             raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
-        first = document - (int(self._document_ends[pair - 1]) if pair else 0)
-        before = int(self._token_ends[pair - 1]) if pair else 0
-        start, stop = _token_range(self._pair(pair)[0], first, first + 1)
+        pair = int(np.searchsorted(self._document_starts, document, side="right")) - 1
+        start, stop = _token_range(self._index(pair), document - int(self._document_starts[pair]))
+        before = int(self._token_starts[pair])
         return before + start, before + stop
 
-    def _document_at(self, token: int) -> int:
-        pair = int(np.searchsorted(self._token_ends, token, side="right"))
-        index, _ = self._pair(pair)
-        place = (token - (int(self._token_ends[pair - 1]) if pair else 0)) * index.dtype.itemsize
-        sequence = int(np.searchsorted(index.pointers, place, side="right")) - 1
-        in_pair = int(np.searchsorted(index.documents, sequence, side="right")) - 1
-        return (int(self._document_ends[pair - 1]) if pair else 0) + in_pair
+    def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where documents end in ranges of the stream in which one more token follows each document, see `WithEnds`.
 
-    def _pair(self, number: int) -> tuple[Index, Array]:
-        pair = self._pairs.get(number)
-        if pair is None:
-            with self._lock:
-                pair = self._pairs[number] = self._pairs.get(number) or open_pair(self.prefixes[number])
-        return pair
+        Args:
+            starts, stops: [n] int64, the tokens [start, stop) of each range of that stream, at least one.
+
+        Returns:
+            How many documents end before each range, [n] int64; how many end in it, [n] int64; and the places of that stream at
+            which these end, of one range after the other, [ends] int64.
+        """
+        borders = self._token_starts + self._document_starts
+        ranges, pairs, starts, stops = by_pair(borders, starts, stops)
+        found = [
+            self._index(pair).ends_within(start, stop) for pair, start, stop in zip(pairs.tolist(), starts.tolist(), stops.tolist())
+        ]
+        counts = np.array([len(ends) for _, ends in found], np.int64)
+        before = np.array([first for first, _ in found], np.int64) + self._document_starts[pairs]
+        places = np.concatenate([np.zeros([0], np.int64), *(ends for _, ends in found)]) + np.repeat(borders[pairs], counts)
+        _, firsts = np.unique(ranges, return_index=True)
+        return before[firsts], np.add.reduceat(counts, firsts) if len(firsts) else counts, places
+
+    def _document_at(self, token: int) -> int:
+        pair = int(np.searchsorted(self._token_starts, token, side="right")) - 1
+        index = self._index(pair)
+        place = (token - int(self._token_starts[pair])) * index.dtype.itemsize
+        # NumPy's own search would first copy an array that is not aligned, as these are.
+        sequence = bisect.bisect_right(index.pointers, place) - 1
+        return int(self._document_starts[pair]) + bisect.bisect_right(index.documents, sequence) - 1
+
+    def _check_ends(self, pairs: np.ndarray, numbers: np.ndarray, found: Sequence[np.ndarray]) -> None:
+        for pair, number, tokens in zip(pairs.tolist(), numbers.tolist(), found):
+            if not len(tokens) or int(tokens[-1]) != self._end:
+                raise ValueError(f"document {number} of {self.prefixes[pair]} does not end with {self._end}, as others do")
+
+    def _read(self, pairs: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[np.ndarray]:
+        """The values [start, stop) of the `.bin` file of each of these pairs."""
+        chosen, numbers = np.unique(pairs, return_inverse=True)
+        new = [pair for pair in chosen.tolist() if pair not in self._values]
+        if new:
+            self._values |= zip(new, (array for _, array in _open_pairs([self.prefixes[pair] for pair in new])))
+        return read_ranges([self._values[pair] for pair in chosen.tolist()], numbers, starts, stops)
+
+
+def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Ranges cut at the borders of pairs.
+
+    Args:
+        borders: [pairs + 1] int64, where each pair begins; at the end, where the last ends.
+        starts, stops: [n] int64.
+
+    Returns:
+        For each part, in order: which range it is of, its pair, and where it starts and stops there, [parts] int64.
+
+    >>> [column.tolist() for column in by_pair(np.array([0, 10, 20]), np.array([3, 8]), np.array([5, 12]))]
+    [[0, 1, 1], [0, 0, 1], [3, 8, 0], [5, 10, 2]]
+    """
+    first = np.searchsorted(borders, starts, side="right") - 1
+    parts = np.where(stops > starts, np.searchsorted(borders, stops, side="left") - first, 0)
+    ranges = np.repeat(np.arange(len(parts)), parts)
+    pairs = first[ranges] + np.arange(len(ranges)) - (np.cumsum(parts) - parts)[ranges]
+    before = borders[pairs]
+    return ranges, pairs, np.maximum(starts[ranges], before) - before, np.minimum(stops[ranges], borders[pairs + 1]) - before
+
+
+def _index_of(prefixes: Sequence[str], pair: int) -> Index:
+    return read_index(f"{prefixes[pair]}.idx")
+
+
+def _open_pairs(prefixes: Sequence[str]) -> list[tuple[Index, Array]]:
+    """See `open_pair`. Those of other file systems are opened side by side."""
+    return [open_pair(prefix) for prefix in prefixes] if all(map(is_local, prefixes)) else concurrently(open_pair, prefixes)
 
 
 def open_pair(prefix: str) -> tuple[Index, Array]:
@@ -210,18 +280,17 @@ def open_pair(prefix: str) -> tuple[Index, Array]:
     return index, open_array(f"{prefix}.bin", index.dtype.newbyteorder("<"))
 
 
-def _as_int32(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The parts back to back. Raises a ValueError where a wider dtype holds what is no id."""
-    tokens = np.concatenate([np.zeros([0], np.int32), *parts])
+def _together(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The parts back to back, as int32. Raises a ValueError where a wider dtype holds what is no id."""
+    tokens = np.concatenate(parts) if parts else np.zeros([0], np.int32)
     if tokens.dtype.itemsize > 4 and len(tokens) and not (tokens.min() >= 0 and tokens.max() < 1 << 31):
         raise ValueError(f"there are tokens from {tokens.min()} to {tokens.max()}, expected ids, from 0 to 2**31 - 1")
     return tokens.astype(np.int32, copy=False)
 
 
-def _token_range(index: Index, first: int, end: int) -> tuple[int, int]:
-    """The tokens of the documents [first, end), as a range of the `.bin` file's."""
-    begin, stop = int(index.documents[first]), int(index.documents[end])
-    if begin == stop:
-        return 0, 0
+def _token_range(index: Index, document: int) -> tuple[int, int]:
+    """The tokens of a document, as a range of the `.bin` file's."""
+    first, end = int(index.documents[document]), int(index.documents[document + 1])
     width = index.dtype.itemsize
-    return int(index.pointers[begin]) // width, int(index.pointers[stop - 1]) // width + int(index.lengths[stop - 1])
+    start = int(index.pointers[first]) // width if first < index.sequences else index.tokens
+    return start, start if first == end else int(index.pointers[end - 1]) // width + int(index.lengths[end - 1])

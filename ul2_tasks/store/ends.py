@@ -1,0 +1,52 @@
+"""`WithEnds`: the tokens of a store with one more after each document, of which none is stored."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ul2_tasks.store.read import MemoryStore, Store
+
+
+class WithEnds:
+    """A store in which each document is followed by one token, `end`, which belongs to the document.
+
+        the store        a b c | d e |   | f
+        with ends        a b c $ d e $ $ f $
+
+    A document without tokens is followed by one, too: so the document of a token is found by a binary search in the index as it
+    lies in the file, and no document before it is looked at. A cache has no such document.
+
+    Args:
+        store: the documents.
+        end: the id, one of the store's own.
+    """
+
+    def __init__(self, store: MemoryStore | Store, end: int):
+        self._store, self._end = store, end
+
+    @property
+    def documents(self) -> int:
+        return self._store.documents
+
+    @property
+    def tokens(self) -> int:
+        return self._store.tokens + self._store.documents
+
+    def read_tokens(self, start: int, stop: int) -> np.ndarray:
+        """See `Store`, also for the other methods."""
+        return self.read_chunks(np.array([start]), np.array([stop])) if start < stop else np.zeros([0], np.int32)
+
+    def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        before, counts, places = self._store.ends_within(starts, stops)
+        tokens = self._store.read_chunks(starts - before, stops - before - counts)
+        lengths = stops - starts
+        in_result = places + np.repeat(np.cumsum(lengths) - lengths - starts, counts)
+        return np.insert(tokens, in_result - np.arange(len(places)), self._end)
+
+    def documents_at(self, start: int, stop: int) -> tuple[int, int]:
+        (first, last), _, _ = self._store.ends_within(np.array([start, stop - 1]), np.array([start + 1, stop]))
+        return int(first), int(last) + 1
+
+    def tokens_of(self, document: int) -> tuple[int, int]:
+        start, stop = self._store.tokens_of(document)
+        return start + document, stop + document + 1
