@@ -82,7 +82,9 @@ class OrderedCorpus:
         after_it = stops[round_the_end] - self.store.tokens
         starts = np.insert(starts, round_the_end + 1, 0)
         stops = np.insert(np.minimum(stops, self.store.tokens), round_the_end + 1, after_it)
-        tokens = self.store.read_chunks(starts, stops) + np.int32(id_shift(self._vocabulary))
+        tokens = self.store.read_chunks(starts, stops)
+        if shift := id_shift(self._vocabulary):
+            tokens = tokens + np.int32(shift)
         self._check(tokens)
         return tokens
 
@@ -98,11 +100,17 @@ class OrderedCorpus:
             is_text[list(member.solution.special.reserved)] = False
         return is_text
 
+    @functools.cached_property
+    def _text_range(self) -> tuple[int, int, bool]:
+        """The lowest and the highest id of text, and whether all between are of text."""
+        first, last = np.flatnonzero(self._is_text)[[0, -1]].tolist()
+        return first, last, bool(self._is_text[first : last + 1].all())
+
     def _check(self, tokens: np.ndarray) -> None:
-        ids = len(self._is_text)
-        if tokens.min() >= 0 and tokens.max() < ids and self._is_text[tokens].all():
+        first, last, whole = self._text_range
+        if first <= tokens.min() and tokens.max() <= last and (whole or self._is_text[tokens].all()):
             return
-        found = np.unique(tokens)
+        found, ids = np.unique(tokens), len(self._is_text)
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
         raise ValueError(
             f"{self.name!r} has the ids {wrong.tolist()} in its text, which are padding, sentinels, modes, or no ids of the"

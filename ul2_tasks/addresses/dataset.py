@@ -22,12 +22,13 @@ from ul2_tasks.addresses.batches import DTYPES, Chunks, corrupting, members_of, 
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
 from ul2_tasks.converters.encoder_decoder import in_rows
-from ul2_tasks.denoising.preprocessors import TOKENS_PER_BLOCK
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.vocabulary.special_ids import with_id_shift
 
 _WITHOUT_END = 1 << 60
+# Each batch that is made runs some hundred ops for each denoiser; with so many tokens in it they cost little for a token.
+_TOKENS_AT_A_TIME = 1 << 20
 
 # What a batch of examples, the place of each and the task of each, makes of n elements: [n, ..] of each feature.
 Layout = Callable[[dict[str, tf.RaggedTensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
@@ -87,7 +88,7 @@ class Reading:
             return {key: value for key, value in example.items() if key in self.features}
 
         def make(first: int) -> tf.data.Dataset:
-            examples = self._elements(self.numbering, lay_out, {"features": "examples"}, first, self._rows_at_a_time(1))
+            examples = self._elements(self.numbering, lay_out, {"features": "examples"}, first)
             return examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE)
 
         dataset = self._with_addresses(make, {})
@@ -113,19 +114,14 @@ class Reading:
         more = {"features": "rows", "pack": pack}
 
         def make(first: int) -> tf.data.Dataset:
-            return self._elements(numbering, lay_out, more, first, self._rows_at_a_time(2 if pack else 1))
+            return self._elements(numbering, lay_out, more, first)
 
         def batches(batch_size: int, first: int) -> tf.data.Dataset:
-            return self._elements(numbering, lay_out, more, first, self._rows_at_a_time(2 if pack else 1), batch_size)
+            return self._elements(numbering, lay_out, more, first, batch_size)
 
         dataset = self._with_addresses(make, {"pack": pack})
         _in_whole_batches(dataset, functools.partial(batches, first=0))
         return dataset
-
-    def _rows_at_a_time(self, examples: int) -> int:
-        """How many elements of so many examples are made together."""
-        longest = max(member.solution.full.length for member in members_of(self.numbering))
-        return max(1, TOKENS_PER_BLOCK // (examples * longest))
 
     def _with_addresses(self, make: Callable[[int], tf.data.Dataset], more: Mapping[str, object]) -> tf.data.Dataset:
         dataset = make(0)
@@ -139,11 +135,11 @@ class Reading:
         lay_out: Layout,
         more: Mapping[str, object],
         first: int,
-        at_a_time: int,
         batch_size: int | None = None,
     ) -> tf.data.Dataset:
         """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
         own = _WITHOUT_END if self.epochs is None else len(range(self.host, self.epochs * numbering.epoch, self.hosts))
+        at_a_time = max(1, int(_TOKENS_AT_A_TIME // numbering.tokens_per_element))
         if batch_size:
             at_a_time = batch_size * max(1, at_a_time // batch_size)
             own = first + max(0, own - first) // batch_size * batch_size

@@ -59,6 +59,12 @@ class Numbering:
         return len(self.cycle) * max(1, min(cycles))
 
     @property
+    def tokens_per_element(self) -> float:
+        """How many tokens of text an element has, on average over a cycle."""
+        tokens = (corpus.store.tokens / elements for corpus, elements in zip(self.corpora, self._elements))
+        return sum(count * each for count, each in zip(self.cycle.counts, tokens)) / len(self.cycle)
+
+    @property
     def _elements(self) -> list[int]:
         return [packed.rows for packed in self.packed] or [corpus.order.examples for corpus in self.corpora]
 
