@@ -1,0 +1,231 @@
+"""A corpus of 10^12 tokens, opened on one machine: `python benchmarks/scale.py [--pairs 16384] [--documents N] [--tokens N]`.
+
+It makes a cache as `ul2 cache` writes it, and removes it at the end. All pairs have one content: each `.bin` and `.idx` is a hard
+link to the first, so that a terabyte takes the disk of one pair. What reads it cannot tell, and does what it would do with files
+of their own; only the page cache can hold more of it.
+
+In a new process each, over the large cache and over one pair of it: seconds until
+
+* the cache is checked and open (`ul2_tasks.examples`), after imports;
+* the first 128 examples of one host of 1,024 are there, then 128 more;
+* a resumed run has the 128 that follow 10^6 steps of 2,048;
+* `where` says where an example is from, and `when` finds those of a document;
+
+and the memory that the process then has, in all, and without the pages of files.
+
+`python benchmarks/scale.py --reading` measures blocks of 512 chunks at random places of 16 pairs instead: warm; with the page cache
+dropped before each block; from `memory://`; and from a file system of fsspec that answers each request after 20 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+LENGTHS = {"inputs": 512, "targets": 512}
+HOSTS, ROWS, STEP, BATCH = 1024, 128, 10**6, 2048
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.child:
+        print(json.dumps(measure(arguments.child)))
+        return
+    if arguments.reading:
+        reading(arguments.folder)
+        return
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="scale-", dir=arguments.folder))
+    try:
+        of_pair = (arguments.documents // arguments.pairs, arguments.tokens // arguments.pairs)
+        found = {}
+        for name, pairs in (("one pair", 1), ("large", arguments.pairs)):
+            make(folder / name, pairs, *of_pair)
+            command = [sys.executable, __file__, "--child", str(folder / name)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise SystemExit(done.stderr[-3000:])
+            found[name] = json.loads(done.stdout.splitlines()[-1])
+        report(found, arguments)
+    finally:
+        shutil.rmtree(folder)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=16384)
+    parser.add_argument("--documents", type=int, default=10**9)
+    parser.add_argument("--tokens", type=int, default=10**12)
+    parser.add_argument("--folder", default=".", help="where the cache is made; a pair's bytes and two names a pair")
+    parser.add_argument("--reading", action="store_true", help="measure the reading of blocks")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int) -> None:
+    """A cache of the corpus `scale`, each pair with so many documents and tokens."""
+    from ul2_tasks.corpus import cache
+    from ul2_tasks.corpus.view import corpus_settings
+    from ul2_tasks.store.write import PairWriter
+
+    corpus = registered()
+    folder = folder / corpus.name
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    cuts = np.sort(rng.choice(tokens - 1, documents - 1, replace=False)) + 1
+    with PairWriter(f"{folder}/first.bin", f"{folder}/first.idx", np.dtype(np.uint16)) as pair:
+        pair.add(rng.integers(300, 1000, tokens, np.int32), np.diff(cuts, prepend=0, append=tokens))
+    shards = []
+    for number in range(pairs):
+        shard = f"train-{number:05d}-of-{pairs:05d}"
+        for kind in ("bin", "idx"):
+            os.link(folder / f"first.{kind}", folder / f"{shard}.{kind}")
+        files = [{"file": f"{shard}.{kind}", **entry} for kind, entry in zip(("bin", "idx"), pair.entries)]
+        counts = {"documents": documents, "tokens": tokens, "empty": 0, "skipped": 0}
+        shards.append({"shard": shard, **counts, "bytes": sum(file["bytes"] for file in files), "files": files})
+    for kind in ("bin", "idx"):
+        (folder / f"first.{kind}").unlink()
+    form = {"format": cache.STORE, "dtype": "uint16", "id_shift": 0}
+    manifest = cache.manifest_of(corpus, corpus_settings(corpus), form, {"train": shards}, max_documents=None)
+    cache.write_manifest(str(folder), manifest)
+    (folder / "info.train.json").write_text(json.dumps({"num_shards": pairs, "features": {}, "seqio_version": ""}))
+    (folder / "stats.train.json").write_text(json.dumps({"examples": pairs * documents}))
+    (folder / cache.COMPLETED).write_text("")
+
+
+def registered():
+    """The task of the corpus `scale`. Its cache is made up, so its texts are never read."""
+    import seqio
+
+    import ul2_tasks
+
+    ul2_tasks.register("scale", "embedded")
+    return seqio.TaskRegistry.get("scale_corpus")
+
+
+def measure(folder: str) -> dict[str, float]:
+    """Seconds by stage, and memory in MB."""
+    import seqio
+
+    import ul2_tasks
+
+    registered()
+    seqio.add_global_cache_dirs([folder])
+    ul2_tasks.examples("ul2_mix", LENGTHS)  # TensorFlow's own start
+    found, began = {}, time.perf_counter()
+
+    def reached(stage: str) -> None:
+        nonlocal began
+        found[stage] = time.perf_counter() - began
+        began = time.perf_counter()
+
+    examples = ul2_tasks.examples("scale_mix", LENGTHS)
+    reached("open")
+    examples.__getitems__(range(0, ROWS * HOSTS, HOSTS) if len(examples) > ROWS * HOSTS else range(ROWS))
+    reached("first batch")
+    examples.__getitems__(range(1, ROWS * HOSTS, HOSTS) if len(examples) > ROWS * HOSTS else range(ROWS, 2 * ROWS))
+    reached("next batch")
+    found["MB"], found["MB without files"] = memory("VmRSS"), memory("RssAnon")
+    examples = ul2_tasks.examples("scale_mix", LENGTHS)
+    epoch, first = divmod(STEP * BATCH, len(examples))
+    examples.epoch(epoch).__getitems__([(first + row * HOSTS) % len(examples) for row in range(ROWS)])
+    reached("resume at step 10^6")
+    where = examples.where(len(examples) // 2)
+    reached("where")
+    numbers = examples.when(where.documents[0][0])
+    reached("when")
+    assert len(examples) // 2 in numbers
+    return found | {"examples": len(examples)}
+
+
+def reading(folder: str) -> None:
+    """Prints milliseconds a block, medians of 15 blocks at random places, each after one that is not counted."""
+    import fsspec
+    from fsspec.asyn import AsyncFileSystem
+
+    from ul2_tasks.store.read import Store
+    from ul2_tasks.store.write import PairWriter
+
+    class Slow(AsyncFileSystem):
+        """The files of `memory://`, each request after 20 ms."""
+
+        protocol = "slow"
+
+        async def _cat_file(self, path, start=None, end=None, **keywords):
+            await asyncio.sleep(0.02)
+            return fsspec.filesystem("memory").cat_file(path, start, end)
+
+        async def _info(self, path, **keywords):
+            await asyncio.sleep(0.02)
+            return fsspec.filesystem("memory").info(path)
+
+    fsspec.register_implementation("slow", Slow)
+    rng, pairs, tokens = np.random.default_rng(0), 16, 10_000_000
+    with tempfile.TemporaryDirectory(prefix="scale-", dir=folder) as place:
+        for number in range(pairs):
+            with PairWriter(f"{place}/{number}.bin", f"{place}/{number}.idx", np.dtype(np.uint16)) as pair:
+                pair.add(rng.integers(300, 1000, tokens, np.int32), np.full(tokens // 1000, 1000))
+            for kind in ("bin", "idx"):
+                fsspec.filesystem("memory").put(f"{place}/{number}.{kind}", f"/scale/{number}.{kind}")
+        os.sync()
+        table = Table(title="Milliseconds for a block of 512 chunks", title_justify="left")
+        for column in ("tokens of a chunk", "warm", "cold", "memory://", "20 ms a request"):
+            table.add_column(column, justify="right")
+        for length in (570, 2300, 9000, 20000):
+            figures = []
+            for beginning, is_cold in ((place, False), (place, True), ("memory://scale", False), ("slow://scale", False)):
+                prefixes, seconds = [f"{beginning}/{number}" for number in range(pairs)], []
+                store = Store(prefixes, [tokens // 1000] * pairs, [tokens] * pairs)
+                for _ in range(16):
+                    if is_cold:
+                        store = Store(prefixes, [tokens // 1000] * pairs, [tokens] * pairs)
+                        store.read_chunks(firsts := np.arange(pairs) * tokens, firsts + 1)  # opens the pairs
+                        drop([f"{prefix}.bin" for prefix in prefixes])
+                    starts = rng.integers(0, store.tokens - length, 512)
+                    began = time.perf_counter()
+                    store.read_chunks(starts, starts + length)
+                    seconds.append(time.perf_counter() - began)
+                figures.append(f"{1000 * np.median(seconds[1:]):.1f}")
+            table.add_row(f"{length:,}", *figures)
+        Console().print(table)
+
+
+def drop(paths: list[str]) -> None:
+    """Drops these files from the page cache, except what a memory map has touched."""
+    for path in paths:
+        file = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+
+
+def memory(key: str) -> float:
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1024
+
+
+def report(found: dict[str, dict[str, float]], arguments: argparse.Namespace) -> None:
+    size = f"{arguments.tokens:.0e} tokens, {arguments.documents:.0e} documents, {arguments.pairs:,} pairs"
+    table = Table(title=f"{size}: seconds, and MB", title_justify="left")
+    for column in ("", *found):
+        table.add_column(column, justify="right" if column else "left")
+    for stage in next(iter(found.values())):
+        form = ",.0f" if stage.startswith(("MB", "examples")) else ",.3f"
+        table.add_row(stage, *(format(of_cache[stage], form) for of_cache in found.values()))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
