@@ -40,11 +40,14 @@ def chunk_of(example) -> list[int]:
     return list(restore(example, denoiser, SPECIAL[denoiser.name]))
 
 
-def corpus_of(name: str, split="train") -> list[int]:
+def documents_of(name: str, split="train") -> list[list[int]]:
     task = seqio.TaskRegistry.get(f"{name}_corpus")
     shards = len(task.source.list_shards(split))
-    texts = [text for shard in range(shards) for text in task.source.documents(split)[shard::shards]]
-    return [id for text in texts for id in BYTES.encode(text)]
+    return [BYTES.encode(text) for shard in range(shards) for text in task.source.documents(split)[shard::shards]]
+
+
+def corpus_of(name: str, split="train") -> list[int]:
+    return [id for document in documents_of(name, split) for id in document]
 
 
 def equal(one, other) -> bool:
@@ -154,6 +157,27 @@ def test_corpora_are_mixed_by_their_weights_and_each_is_read_once_an_epoch_of_it
         examples.when(0)
 
 
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_an_eos_after_each_document_is_a_token_of_the_corpus(epoch, tmp_path):
+    register(f"addressed_eos_{epoch}", MemoryDataSource(lambda: TEXTS, validation=0), BYTES, modes=MODES, separate_documents=True)
+    corpus = seqio.TaskRegistry.get(f"addressed_eos_{epoch}_corpus")
+    ids = [id for document in documents_of(f"addressed_eos_{epoch}") for id in [*document, BYTES.eos_id]]
+    write_megatron(corpus, str(tmp_path / "plain"), append_eod=False)
+    write_megatron(corpus, str(tmp_path / "ended"))
+    names = [f"addressed_eos_{epoch}_mix"]
+    for name in ("plain", "ended"):
+        pairs = f"megatron:{tmp_path}/{name}/addressed_eos_{epoch}-train"
+        names.append(register(f"addressed_eos_{name}_{epoch}", pairs, BYTES, modes=MODES, separate_documents=True))
+    found = [ul2_tasks.examples(name, LENGTHS, seed=1).epoch(epoch) for name in names]
+    for number, example in enumerate(found[0]):
+        places = [place for start, stop in found[0].where(number).tokens for place in range(start, stop)]
+        assert chunk_of(example) == [ids[place] for place in places]
+        assert all(equal(example, {**other[number], "task": example["task"]}) for other in found[1:])
+        assert all(other.where(number).documents == found[0].where(number).documents for other in found[1:])
+    assert sum(len(chunk_of(example)) for example in found[0]) == len(ids)
+    assert [other.when(17) for other in found] == [found[0].when(17)] * 3
+
+
 def test_a_single_task_and_a_validation_split(mixture):
     task = ul2_tasks.examples("addressed_s", LENGTHS, split="validation")
     assert {example["denoiser"] for example in task} == {"s"}
@@ -172,7 +196,6 @@ def test_a_task_that_is_not_ours_is_named(mixture):
 OWN = SpanDenoiser(name="own", mean_span_length=3, noise_density=0.15, mode="[R]")
 STREAMS = {
     "apart": ({"merge_examples": False}, OWN, r"documents are kept apart \(merge_examples=False\)"),
-    "eos": ({"separate_documents": True}, OWN, r"an EOS stands between documents \(separate_documents=True\)"),
     "causal": ({}, CausalDenoiser(mode=None, name="c"), "its denoiser puts ids between documents"),
 }
 

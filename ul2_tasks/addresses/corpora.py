@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import seqio
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.token_batches import corpus_tokens
@@ -15,7 +16,8 @@ from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.rows import PackedOrder
-from ul2_tasks.store.read import MemoryStore, TokenStore
+from ul2_tasks.store.ends import WithEnds
+from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
@@ -137,12 +139,13 @@ def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffl
     return OrderedCorpus(members[0].corpus.name, store, tuple(members), Order(cycle, lengths, store.tokens, seed, shuffle))
 
 
-def why_a_stream(configuration: DenoisingConfiguration) -> str | None:
+def why_a_stream(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> str | None:
     """Why the chunks of a task have no fixed places; None where they have."""
     denoiser = configuration.denoiser
+    no_eos = vocabulary.eos_id is None
     reasons = {
         "documents are kept apart (merge_examples=False)": not configuration.merge_examples,
-        "an EOS stands between documents (separate_documents=True)": configuration.separate_documents,
+        "an EOS is to stand between documents, and the vocabulary has none": configuration.separate_documents and no_eos,
         "its denoiser puts ids between documents": denoiser.bos or denoiser.documents_end_in_eos,
         "its chunks overlap (stride)": bool(denoiser.stride),
         "short chunks are left out (keep_partial=False)": not denoiser.keep_partial,
@@ -151,29 +154,49 @@ def why_a_stream(configuration: DenoisingConfiguration) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def stored_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> TokenStore | None:
+def stored_tokens(corpus: CorpusTask, split: str, use_cached: bool, separate_documents: bool) -> TokenStore | None:
     """The tokens of a corpus where they lie: in its cache, if that is to be used, or in the files that it is; else None.
+
+    Args:
+        corpus: the task of the corpus.
+        split: of the corpus.
+        use_cached: whether its cache is to be used.
+        separate_documents: whether an EOS follows each document.
 
     Raises:
         ValueError: the cache is another corpus's, or is not whole.
     """
     if corpus.is_tokens:
         store = corpus.stored(split)
-        return None if store.has_ends else store
+        if not store.has_ends:
+            return with_ends(store, corpus, separate_documents)
+        is_eos = separate_documents and store.end == _eos(corpus)
+        return store.with_last() if is_eos else None  # to leave out its ends it has to be read as a stream
     if use_cached and corpus.cache_dir:
         manifest = cache.check(corpus.cache_dir, corpus, corpus_settings(corpus))
         if cache.is_store(manifest) and split in manifest["splits"]:
-            return cache.open_store(corpus.cache_dir, manifest, split)
+            return with_ends(cache.open_store(corpus.cache_dir, manifest, split), corpus, separate_documents)
     return None
 
 
-def tokens_in_memory(corpus: CorpusTask, split: str) -> MemoryStore:
-    """Tokenizes a corpus, or reads a cache that is no store, or tokens with ends.
+def with_ends(store: MemoryStore | Store, corpus: CorpusTask, separate_documents: bool) -> TokenStore:
+    """The documents of a corpus, each followed by an EOS if they are to be separated."""
+    return WithEnds(store, _eos(corpus)) if separate_documents else store
+
+
+def _eos(corpus: CorpusTask) -> int:
+    """The tokenizer's own id of EOS; `why_a_stream` has refused vocabularies that have none where it is asked for."""
+    vocabulary = corpus.output_features["targets"].vocabulary
+    return vocabulary.eos_id - id_shift(vocabulary)
+
+
+def tokens_in_memory(corpus: CorpusTask, split: str, separate_documents: bool) -> TokenStore:
+    """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with ends.
 
     Raises:
         ValueError: it has too many tokens for that.
     """
-    tokens, lengths, count = [], [], 0
+    tokens, lengths, count = [np.zeros([0], np.int32)], [np.zeros([0], np.int64)], 0
     for of_batch, of_each in corpus_tokens(corpus, split, use_cached=bool(corpus.cache_dir) and not corpus.is_tokens):
         tokens.append(of_batch)
         lengths.append(of_each[of_each > 0])
@@ -183,4 +206,4 @@ def tokens_in_memory(corpus: CorpusTask, split: str) -> MemoryStore:
                 f"{corpus.name!r} has more than {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r}, too many to tokenize into"
                 " memory; write its cache first, with `ul2 cache`, and name its folder (seqio.add_global_cache_dirs)"
             )
-    return MemoryStore(np.concatenate([np.zeros([0], np.int32), *tokens]), np.concatenate([np.zeros([0], np.int64), *lengths]))
+    return with_ends(MemoryStore(np.concatenate(tokens), np.concatenate(lengths)), corpus, separate_documents)

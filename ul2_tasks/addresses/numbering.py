@@ -109,13 +109,13 @@ class Numbering:
 
 
 def number_examples(
-    members: Sequence[Member], tokens: Callable[[CorpusTask], TokenStore | None], seed: int, shuffle: bool
+    members: Sequence[Member], tokens: Callable[[CorpusTask, bool], TokenStore | None], seed: int, shuffle: bool
 ) -> Numbering | None:
     """Numbers the examples of denoising tasks, which are mixed by their rates.
 
     Args:
         members: the tasks; `why_a_stream` says nothing of any.
-        tokens: gives the tokens of each corpus, or None for what is to stay a stream.
+        tokens: gives the tokens of each corpus, with an EOS after each document or without, or None for what is to stay a stream.
         seed: of order and noise, any integer.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
 
@@ -130,7 +130,7 @@ def number_examples(
         by_corpus.setdefault(member.corpus.name, []).append(member)
     corpora = []
     for number, readers in enumerate(by_corpus.values()):
-        store = tokens(readers[0].corpus)
+        store = tokens(readers[0].corpus, readers[0].solution.configuration.separate_documents)
         if store is None:
             return None
         corpora.append(order_corpus(readers, store, keyed(seed, number), shuffle))

@@ -113,6 +113,11 @@ class Store:
         """Whether each document has a last token that `read_documents` leaves out, and `read_tokens` does not."""
         return self._end is not None
 
+    @property
+    def end(self) -> int | None:
+        """That last token, if there is one."""
+        return self._end
+
     def with_last(self) -> Store:
         """The same documents with their last tokens: what `without_last` was called on."""
         documents = np.diff(self._document_starts)

@@ -37,7 +37,7 @@ def examples(
 
     Raises:
         ValueError: the seed is no integer; there is no such mixture; it has a task that is no denoising task, or one whose
-            chunks have no fixed places: documents are kept apart, EOS stands between them, or chunks overlap; a corpus has no
+            chunks have no fixed places: documents are kept apart, or chunks overlap; a corpus has no
             cache and is too large to be tokenized into memory; rows are asked for, and lengths of examples are drawn; and see
             `preprocessors.solve`.
 
@@ -53,13 +53,14 @@ def examples(
     provider = seqio.get_mixture_or_task(name)
     tasks = denoising_tasks(name)
     for task in tasks:
-        if reason := why_a_stream(task.configuration):
+        if reason := why_a_stream(task.configuration, task.output_features["targets"].vocabulary):
             raise ValueError(
                 f"the chunks of {task.name!r} have no fixed places, as {reason}; read it as a stream, with get_dataset"
             )
 
-    def tokens(corpus: CorpusTask) -> TokenStore:
-        return stored_tokens(corpus, split, use_cached=True) or tokens_in_memory(corpus, split)
+    def tokens(corpus: CorpusTask, separate_documents: bool) -> TokenStore:
+        stored = stored_tokens(corpus, split, True, separate_documents)
+        return tokens_in_memory(corpus, split, separate_documents) if stored is None else stored
 
     rates = {task.name: provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks}
     found = number_examples(members(tasks, rates, sequence_length), tokens, order_seed(provider, int(seed)), shuffle)

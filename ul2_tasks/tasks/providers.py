@@ -322,11 +322,11 @@ def _numbered(
     Raises:
         ValueError: there are fewer examples than hosts.
     """
-    if any(why_a_stream(task.configuration) for task in tasks):
+    if any(why_a_stream(task.configuration, task.output_features["targets"].vocabulary) for task in tasks):
         return None
     numbering = number_examples(
         members(tasks, rates, sequence_length),
-        lambda corpus: stored_tokens(corpus, split, use_cached),
+        lambda corpus, separate_documents: stored_tokens(corpus, split, use_cached, separate_documents),
         order_seed(provider, secrets.randbits(62) if seed is None else int(seed)),
         shuffle,
     )
