@@ -60,3 +60,12 @@ def check(store, lists, data):
     for number, document in enumerate(lists):
         start, stop = with_ends.tokens_of(number)
         assert stream[start:stop] == [*document, END]
+
+
+def test_documents_that_end_in_eod_have_their_ends_as_the_tokens_lie_in_the_file(tmp_path):
+    write_pair(tmp_path / "a", [[[10, 11, END]], [[12, END]]], "uint16")
+    whole = Store.open([str(tmp_path / "a")])
+    for store in (whole, whole.without_last(END).with_last()):
+        assert (store.tokens, store.has_ends) == (5, False)
+        assert store.read_tokens(0, 5).tolist() == [10, 11, END, 12, END]
+        assert store.tokens_of(1) == (3, 5)
