@@ -52,6 +52,7 @@ def main(context: click.Context) -> None:
 
     \b
     Look at it:          ul2 show        ul2 report mine --corpus 'texts/*.jsonl' --vocabulary my.model
+    Look at a run:       ul2 show --step 12345 --run my_run        ul2 find --text "some words" --run my_run
     Check it:            ul2 doctor      ul2 stats mine --module my_corpora --output stats
     Choose its lengths:  ul2 lengths --lengths 2048,512
     Prepare it:          ul2 vocab train --corpus texts --output my.model
@@ -121,6 +122,33 @@ def show(registration, text, texts, denoisers, as_json: bool, step: int | None, 
     of_host = of_step.pop("host")
     run = open_run(registration, sequence_length=sequence_length or TRAINED, **of_step, **options)
     (shows.show_step_json if as_json else shows.show_step)(run, step, of_host, **chosen)
+
+
+@main.command()
+@of_a_mixture
+@with_lengths("512,512")
+@of_examples
+@click.option("--document", help="Its number, from 0; CORPUS:NUMBER where the mixture has several corpora.")
+@click.option("--text", help="A text to look for in all documents.")
+@click.option(
+    "--epochs", type=click.IntRange(1), default=1, show_default=True, help="How many epochs are looked at, from the first one."
+)
+@click.option("--count", type=click.IntRange(1), default=5, show_default=True, help="How many places of the text at most.")
+@of_a_run
+def find(registration, document: str | None, text: str | None, epochs: int, count: int, **options) -> None:
+    """Says when a run is fed a document, or a text.
+
+    It prints the epoch, the number, the step, the denoiser and the tokens of each example that has some of it.
+
+    \b
+    ul2 find --document 17 --batch_size 2048 --epochs 2
+    ul2 find --text "returns a true value" --run my_run --cache cache
+    """
+    from ul2_tasks.inspection.find import find as find_in
+
+    if (document is None) == (text is None):
+        raise click.UsageError("it looks for --document or --text; give one of them")
+    find_in(open_run(registration, **options), document, text, epochs=epochs, count=count)
 
 
 @main.command()

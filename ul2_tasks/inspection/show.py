@@ -136,13 +136,17 @@ def in_words(address: Address) -> str:
     >>> in_words(Address("web_corpus", "web_r1", "r1", epoch=3, slot=0, tokens=((90, 100), (0, 5)), documents=((7, 9), (0, 1))))
     'epoch 3 of web_corpus, documents 7 to 8 and 0, tokens 90 to 99 and 0 to 4'
     """
-    documents, tokens = (" and ".join(map(_range, ranges)) for ranges in (address.documents, address.tokens))
+    documents, tokens = map(ranges_in_words, (address.documents, address.tokens))
     return f"epoch {address.epoch} of {address.corpus}, documents {documents}, tokens {tokens}"
 
 
-def _range(bounds: tuple[int, int]) -> str:
-    start, stop = bounds
-    return f"{start} to {stop - 1}" if stop > start + 1 else f"{start}"
+def ranges_in_words(ranges: Iterable[tuple[int, int]]) -> str:
+    """Ranges (start, stop) with their last numbers, for people.
+
+    >>> ranges_in_words([(90, 100), (0, 1)])
+    '90 to 99 and 0'
+    """
+    return " and ".join(f"{start} to {stop - 1}" if stop > start + 1 else f"{start}" for start, stop in ranges)
 
 
 def _batch(run: Run, step: int, host: tuple[int, int] | None, length: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -69,9 +69,9 @@ def fed_at(run: Run, found: Examples, numbers: Iterable[int], count: int, denois
     return fed
 
 
-def _made(found: Examples, numbers: list[int]) -> dict[int, Mapping[str, np.ndarray]]:
+def _made(found: Examples, numbers: Sequence[int]) -> dict[int, dict]:
     """The examples or rows of these numbers, those of an epoch at once."""
-    made: dict[int, Mapping[str, np.ndarray]] = {}
+    made: dict[int, dict] = {}
     for epoch in sorted({number // len(found) for number in numbers}):
         own = [number for number in numbers if number // len(found) == epoch]
         made |= dict(zip(own, found.epoch(epoch).__getitems__([number % len(found) for number in own])))
