@@ -10,7 +10,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.view import CorpusTask, corpus_settings
+from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.addresses import Address, Examples, examples
 from ul2_tasks.tasks.providers import denoising_tasks
@@ -82,12 +82,13 @@ class Run:
         return None if self.batch_size is None else self.first_step + number // self.batch_size
 
     def check(self, record: Mapping[str, object], folder: str) -> None:
-        """Raises a ValueError if another vocabulary, other denoisers or other corpora made the record of a run, and says which."""
-        now = json.loads(json.dumps(_identities(self)))
-        if different := [words for key in now if key in record for words in _differences(key, record[key], now[key])]:
+        """Raises a ValueError unless what is registered now is what the record in a run's folder is of; says what differs."""
+        now = json.loads(json.dumps(identities(self)))
+        different = [words for key in now if key in record for words in _differences(key, record[key], now[key])]
+        if different:
             raise ValueError(
-                f"the run in {folder} read something else than what is registered here: {'; '.join(different)}; register what it"
-                " read, and name the cache that it read"
+                f"the run in {folder} reads something else than what is registered here: {'; '.join(different)}; register what it"
+                " reads, and name the cache from which it reads"
             )
 
 
@@ -127,21 +128,18 @@ def stores(found: Examples) -> dict[str, tuple[CorpusTask, TokenStore]]:
     return {corpus.task.name: (corpus.task, corpus.store) for corpus in found._corpora}
 
 
-def _identities(run: Run) -> dict[str, object]:
-    """What a run's record says of what it reads, as it is registered now."""
-    tasks = denoising_tasks(run.mixture)
-    mixture = seqio.get_mixture_or_task(run.mixture)
-    corpora = {task.source.corpus.name: task.source for task in tasks}
+def identities(run: Run) -> dict[str, object]:
+    """What a run's record says of what it reads, as it is registered now.
+
+    Raises:
+        ValueError: a corpus has no cache.
+    """
+    tasks, mixture = denoising_tasks(run.mixture), seqio.get_mixture_or_task(run.mixture)
     return {
         "vocabulary": vocabulary_identity(tasks[0].output_features["targets"].vocabulary),
-        "tasks": {
-            task.name: {"denoiser": dataclasses.asdict(task.denoiser), "rate": float(mixture.get_rate(task))} for task in tasks
-        },
-        "corpora": {
-            name: corpus_settings(source.corpus)
-            | {"cache": source.cache_identity(run.split) if source.corpus.cache_dir else "none"}
-            for name, source in corpora.items()
-        },
+        "tasks": {task.name: dataclasses.asdict(task.denoiser) for task in tasks},
+        "rates": {task.name: float(mixture.get_rate(task)) for task in tasks},
+        "corpora": {task.source.corpus.name: task.source.cached().cache_identity(run.split) for task in tasks},
     }
 
 
