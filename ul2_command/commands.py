@@ -108,20 +108,22 @@ def show(registration, text, texts, denoisers, as_json: bool, step: int | None, 
     from ul2_tasks.tasks.registration import with_texts
 
     chosen: dict[str, Any] = {"denoisers": denoisers or None, "count": count}
-    own = [*text, *(file.read() for file in texts)]
-    if own and (registration.source or step is not None):
-        raise ValueError("--text and --file are instead of --corpus and of --step; give one of them")
     of_step = {name: options.pop(name) for name in ("host", "batch_size", "packed", "cache_dir", "run_dir")}
-    if step is None:
-        if given := list(given_of(*of_step)):
-            raise click.UsageError(f"--{given[0].removesuffix('_dir')} goes with --step; give both, or neither")
-        mixture = registration.apply()
-        mixture = with_texts(mixture, own) if own else mixture
-        (shows.show_json if as_json else shows.show)(mixture, sequence_length or SHOWN, **chosen, **options)
+    own = [*text, *(file.read() for file in texts)]
+    if own and registration.source:
+        raise ValueError("--text and --file are instead of --corpus; give one of them")
+    if step is not None:
+        if own:
+            raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
+        of_host = of_step.pop("host")
+        run = open_run(registration, sequence_length=sequence_length or TRAINED, **of_step, **options)
+        (shows.show_step_json if as_json else shows.show_step)(run, step, of_host, **chosen)
         return
-    of_host = of_step.pop("host")
-    run = open_run(registration, sequence_length=sequence_length or TRAINED, **of_step, **options)
-    (shows.show_step_json if as_json else shows.show_step)(run, step, of_host, **chosen)
+    if given := list(given_of(*of_step)):
+        raise click.UsageError(f"--{given[0].removesuffix('_dir')} goes with --step; give both, or neither")
+    mixture = registration.apply()
+    mixture = with_texts(mixture, own) if own else mixture
+    (shows.show_json if as_json else shows.show)(mixture, sequence_length or SHOWN, **chosen, **options)
 
 
 @main.command()
