@@ -139,7 +139,7 @@ def test_a_document_is_told_with_its_examples_and_steps(run):
 def test_a_text_is_told_with_what_is_looked_for_and_how_long_it_takes(run):
     words = TEXTS[5].split()
     output = printed(run, None, " ".join(words[3:12]))
-    assert re.search(r"^looks for \d+ of the text's \d+ tokens, '.*': the ends may be cut out of words", output)
+    assert re.search(r"^looks for \d+ of the text's \d+ tokens, '.*': the ends may be cut out of words", output, re.MULTILINE)
     assert re.search(r"^looked through [\d,]+ tokens of found_corpus, [\d,]+ a second$", output, re.MULTILINE)
     assert re.search(r"^document \d+ of found_corpus ─", output, re.MULTILINE)
     many = printed(run, None, "the", count=2)

@@ -79,10 +79,9 @@ def find(
     """
     console = console or Console()
     found = run.examples()
-    places = [place_of(found, document)] if document is not None else _search(found, text or "", count, console)
     print_head(console, run.mixture, run.sequence_length, run.split, run.seed)
     console.print(Text(f"{len(found):,} {run.unit}s an epoch; host h of H has those whose number mod H is h", "dim"))
-    for place in places:
+    for place in [place_of(found, document)] if document is not None else _search(found, text or "", count, console):
         console.rule(Text(f"document {place.document} of {place.corpus}", "bold"), style="dim", align="left")
         if place.start == place.stop:
             console.print("it has no token, and so is in no example")
