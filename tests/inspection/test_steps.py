@@ -1,15 +1,19 @@
 """`ul2 show --step`: the examples that a run is fed at a step, each with its address."""
 
 import dataclasses
+import inspect
 import io
 import json
+import re
 
 import numpy as np
 import pytest
 from rich.console import Console
 from support import restore
 
+import ul2_tasks
 from ul2_tasks import T5GEMMA2, MemoryDataSource, mix, register
+from ul2_tasks.inspection.find import find
 from ul2_tasks.inspection.run import Run, addresses_of, stores
 from ul2_tasks.inspection.show import show_step, show_step_json
 from ul2_tasks.inspection.steps import fed_at
@@ -112,6 +116,30 @@ def test_several_corpora_are_told_apart(run):
         _, store = stores(found)[each.address.corpus]
         assert sum(stop - start for start, stop in each.address.tokens) == each.sample.counts.chunk
         assert max(stop for _, stop in each.address.tokens) <= store.tokens
+
+
+@pytest.mark.skipif("pack" not in inspect.signature(ul2_tasks.examples).parameters, reason="examples have no rows yet")
+def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
+    source = MemoryDataSource(lambda: TEXTS, validation=0)
+    packed = Run(register("stepped_rows", source, chunk_tokens=20), LENGTHS, pack=True, batch_size=8)
+    found = packed.examples()
+    _, store = stores(found)["stepped_rows_corpus"]
+    tasks = {task.name: task for task in denoising_tasks(packed.mixture)}
+    rows = range(len(found) - 3, len(found) + 9)
+    fed = fed_at(packed, found, rows, count=1000)
+    assert len(fed) > 2 * len(rows)
+    assert {each.sample.number for each in fed} == set(rows)
+    for each in fed:
+        assert addresses_of(found, each.sample.number)[each.segment - 1] == each.address
+        chunk = np.concatenate([store.read_tokens(*tokens) for tokens in each.address.tokens])
+        task = tasks[each.address.task]
+        assert list(restore(each.sample.ids, task.denoiser, task.special_tokens())) == chunk.tolist()
+    console = Console(file=io.StringIO(), width=1000, legacy_windows=False)
+    show_step(packed, 2, count=1, denoisers=["s"], console=console)
+    assert "\nstep 2, batch of 8: rows 16 to 23, in epoch" in console.file.getvalue()
+    assert re.search(r"^row \d+, example \d+ of it: ", console.file.getvalue(), re.MULTILINE)
+    find(packed, "17", None, epochs=2, console=console)
+    assert re.search(r"^epoch +row +example of it +step +denoiser", console.file.getvalue(), re.MULTILINE)
 
 
 def test_a_stream_is_refused_with_the_reason():
