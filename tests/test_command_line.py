@@ -1,6 +1,7 @@
 """The commands with one's own corpus and vocabulary: what they print, and how they say what is wrong."""
 
 import ast
+import dataclasses
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from support import mistral_model
 from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length
+from ul2_tasks.inspection.run import RECORD, Run, identities
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks import advice
 
@@ -42,7 +44,7 @@ def corpus(tmp_path_factory):
     return folder
 
 
-COMMANDS = ["show", "stats", "report", "lengths", "doctor", "vocab train", "cache", "export", "verify", "completion"]
+COMMANDS = ["show", "find", "stats", "report", "lengths", "doctor", "vocab train", "cache", "export", "verify", "completion"]
 
 
 @pytest.fixture
@@ -288,6 +290,14 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
         (["stats", "--examples", "0"], "0 is not in the range x>=1"),
         (["lengths", "--chunk_tokens", "r1="], "got 'r1=', expected tokens, such as 256, or tokens by denoiser, such as r1=286,"),
+        (["show", "--step", "3"], "there is no batch size, and so no step; give --batch_size, or --run, the folder of a run"),
+        (["show", "--host", "3/64"], "--host goes with --step; give both, or neither"),
+        (["show", "--run", "folder"], "--run goes with --step; give both, or neither"),
+        (["show", "--step", "3", "--batch_size", "8", "--text", "a"], "--text and --file are instead of what a run is fed"),
+        (["show", "--step", "3", "--batch_size", "8", "--host", "64/64"], "got '64/64', expected a host, from 0, and how many"),
+        (["show", "--step", "3", "--run", "folder"], "there is no ul2_run.json in folder; a run writes it there whose data have"),
+        (["find"], "it looks for --document or --text; give one of them"),
+        (["find", "--document", "x"], "the document is 'x', expected ul2_corpus:NUMBER"),
         (["show", "ul2_r1"], "'ul2_r1' is a task, expected a mixture; those that hold it are ["),
         (
             ["show", "x4", "--module", "json", "--corpus", "a", "--preset", "UL2"],
@@ -400,6 +410,57 @@ def test_shown_examples_are_chosen():
     assert all(len(sample["ids"][feature]) <= 64 for sample in samples for feature in ("inputs", "targets"))
     one, same, other = ("".join(shown.splitlines(True)[3:]), *(ul2(*asked, "x1", "--seed", seed).stdout for seed in (0, 1)))
     assert one == same != other
+
+
+def test_a_step_is_shown_and_a_text_found_in_it(two):
+    asked = ["--step", 7, "--batch_size", 32, "--seed", 3]
+    shown = ul2("show", *two, *asked, "--host", "1/4", "--count", 1).stdout
+    assert "two_mix: inputs of at most 64 tokens, targets of at most 64; split train, seed 3\nstep 7, batch of 32: " in shown
+    assert "; host 1 of 4 has those whose number mod 4 is 1\n" in shown
+    sample = json.loads(ul2("show", *two, *asked, "--denoiser", "s", "--count", 1, "--json").stdout)
+    assert (sample["step"], sample["denoiser"], sample["number"] // 32) == (7, "s", 7)
+    words = next(part["text"] for part in sample["targets"] if part["kind"] == "text")
+    epochs = sample["address"]["epoch"] + 1
+    row = rf"^ +{epochs - 1} +{sample['number']} +7 +s +\d+ to \d+"
+    of_text = ul2("find", *two, *asked[2:], "--text", words, "--epochs", epochs, "--count", 1000).stdout
+    assert re.search(row, of_text, re.MULTILINE)
+    document = sample["address"]["documents"][0][0]
+    of_document = ul2("find", *two, *asked[2:], "--document", document, "--epochs", epochs).stdout
+    assert re.search(row, of_document, re.MULTILINE)
+
+
+def test_the_lengths_of_a_step_are_those_of_training():
+    shown = ul2("show", "--step", 0, "--batch_size", 8, "--json", "--denoiser", "r2", "--count", 1).stdout
+    assert len(json.loads(shown)["ids"]["inputs"]) == 512
+
+
+def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
+    what = ["--corpus", corpus, "--text_key", "content"]
+    assert ul2("cache", "fed", *what, "--output", tmp_path / "cache").exit_code == 0
+    cached = [*what, "--cache", tmp_path / "cache"]
+    asked = ["--lengths", "64,64", "--seed", 5, "--batch_size", 16]
+    wanted = [ul2("show", "fed", *cached, *asked, "--step", 9).stdout, ul2("find", "fed", *cached, *asked, "--document", 3).stdout]
+    run = Run("fed_mix", {"inputs": 64, "targets": 64}, seed=5, batch_size=16)
+    (tmp_path / RECORD).write_text(json.dumps(dataclasses.asdict(run) | identities(run)))
+    recorded = [*cached, "--run", tmp_path]
+    assert [ul2("show", *recorded, "--step", 9).stdout, ul2("find", *recorded, "--document", 3).stdout] == wanted
+    assert ul2("show", "fed", *recorded, *asked, "--step", 9).stdout == wanted[0], "what is the same may be given, too"
+    for given, told in [
+        (["--seed", 0], "--seed: got 0, expected 5, as the run in "),
+        (["--lengths", "64,32"], "--lengths: got {'inputs': 64, 'targets': 32}, expected {'inputs': 64, 'targets': 64}, as"),
+        (["--batch_size", 8], "--batch_size: got 8, expected 16, as"),
+        (["--packed"], "--packed: got True, expected False, as"),
+        (["--split", "validation"], "--split: got 'validation', expected 'train', as"),
+        (["other"], "NAME: got 'other', expected 'fed_mix', as"),
+    ]:
+        for command in (["show", "--step", 9], ["find", "--document", 3]):
+            done = ul2(*command, *recorded, *given)
+            assert done.exit_code == 2
+            assert told in done.stderr
+            assert done.stderr.endswith("has it; leave it out\n")
+    (tmp_path / RECORD).write_text(json.dumps(dataclasses.asdict(run) | {"vocabulary": "another"}))
+    assert "vocabulary is 'another' in the run, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 
 def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, two):

@@ -8,15 +8,27 @@ import sys
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_command.errors import PROBLEMS_FOUND, Group, plain
-from ul2_command.options import files, of_a_corpus, of_a_job, of_a_mixture, of_examples, with_json, with_lengths
+from ul2_command.options import (
+    files,
+    given_of,
+    host,
+    of_a_corpus,
+    of_a_job,
+    of_a_mixture,
+    of_a_run,
+    of_examples,
+    open_run,
+    with_json,
+    with_lengths,
+)
 
 EXAMPLES, SAMPLES = 4000, 8
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
-SHOWN = "288,288"  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
+SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
+TRAINED = {"inputs": 512, "targets": 512}
 
 with_examples = click.option(
     "--examples", type=click.IntRange(1), default=EXAMPLES, show_default=True, help="How many mixed examples are measured."
@@ -40,6 +52,7 @@ def main(context: click.Context) -> None:
 
     \b
     Look at it:          ul2 show        ul2 report mine --corpus 'texts/*.jsonl' --vocabulary my.model
+    Look at a run:       ul2 show --step 12345 --run my_run        ul2 find --text "some words" --run my_run
     Check it:            ul2 doctor      ul2 stats mine --module my_corpora --output stats
     Choose its lengths:  ul2 lengths --lengths 2048,512
     Prepare it:          ul2 vocab train --corpus texts --output my.model
@@ -53,7 +66,7 @@ def main(context: click.Context) -> None:
 
 @main.command()
 @of_a_mixture
-@with_lengths(SHOWN)
+@with_lengths(None, shown="288,288; with --step 512,512")
 @of_examples
 @click.option(
     "--denoiser",
@@ -73,12 +86,20 @@ def main(context: click.Context) -> None:
     help="A file whose text to show instead of a corpus; - is stdin.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines instead, one per example: counts, ids, and segments of text.")
-def show(registration, text, texts, denoisers, as_json: bool, **options) -> None:
+@click.option("--step", type=click.IntRange(0), help="Examples of the batch that takes the model from this step to the next one.")
+@click.option("--host", type=host, metavar="HOST/HOSTS", help="Only what this host reads of the batch, such as 3/64.")
+@of_a_run
+def show(registration, text, texts, denoisers, as_json: bool, step: int | None, count: int, sequence_length, **options) -> None:
     """Shows examples of each denoiser, as text.
 
     Kept text is plain; each noise span has the colour of its sentinel.
 
+    With --step they are those that a run is fed at this step, if its data have addresses: each with its number, its epoch, its
+    documents and its tokens.
+
     \b
+    ul2 show --step 12345 --batch_size 2048 --host 3/64
+    ul2 show --step 12345 --run my_run --cache cache
     ul2 show --text "The quick brown fox jumps over the lazy dog." --denoiser r2 --seed 1
     ul2 show mine --corpus 'texts/*.txt' --documents paragraph --vocabulary my.model --lengths 512,512 --count 1
     ul2 show --json --count 100 > examples.jsonl
@@ -86,12 +107,50 @@ def show(registration, text, texts, denoisers, as_json: bool, **options) -> None
     from ul2_tasks.inspection import show as shows
     from ul2_tasks.tasks.registration import with_texts
 
+    chosen: dict[str, Any] = {"denoisers": denoisers or None, "count": count}
+    of_step = {name: options.pop(name) for name in ("host", "batch_size", "packed", "cache_dir", "run_dir")}
     own = [*text, *(file.read() for file in texts)]
     if own and registration.source:
         raise ValueError("--text and --file are instead of --corpus; give one of them")
+    if step is not None:
+        if own:
+            raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
+        of_host = of_step.pop("host")
+        run = open_run(registration, sequence_length=sequence_length or TRAINED, **of_step, **options)
+        (shows.show_step_json if as_json else shows.show_step)(run, step, of_host, **chosen)
+        return
+    if given := list(given_of(*of_step)):
+        raise click.UsageError(f"--{given[0].removesuffix('_dir')} goes with --step; give both, or neither")
     mixture = registration.apply()
     mixture = with_texts(mixture, own) if own else mixture
-    (shows.show_json if as_json else shows.show)(mixture, denoisers=denoisers or None, **options)
+    (shows.show_json if as_json else shows.show)(mixture, sequence_length or SHOWN, **chosen, **options)
+
+
+@main.command()
+@of_a_mixture
+@with_lengths("512,512")
+@of_examples
+@click.option("--document", help="Its number, from 0; CORPUS:NUMBER where the mixture has several corpora.")
+@click.option("--text", help="A text to look for in all documents.")
+@click.option(
+    "--epochs", type=click.IntRange(1), default=1, show_default=True, help="How many epochs are looked at, from the first one."
+)
+@click.option("--count", type=click.IntRange(1), default=5, show_default=True, help="How many places of the text at most.")
+@of_a_run
+def find(registration, document: str | None, text: str | None, epochs: int, count: int, **options) -> None:
+    """Says when a run is fed a document, or a text.
+
+    It prints the epoch, the number, the step, the denoiser and the tokens of each example that has some of it.
+
+    \b
+    ul2 find --document 17 --batch_size 2048 --epochs 2
+    ul2 find --text "returns a true value" --run my_run --cache cache
+    """
+    from ul2_tasks.inspection.find import find as find_in
+
+    if (document is None) == (text is None):
+        raise click.UsageError("it looks for --document or --text; give one of them")
+    find_in(open_run(registration, **options), document, text, epochs=epochs, count=count)
 
 
 @main.command()
@@ -389,10 +448,8 @@ def _export_tokens(mixture: str, output: str, split: str, use_cached: bool) -> N
     from ul2_tasks.export.megatron import write_megatron
     from ul2_tasks.tasks.providers import denoising_tasks
 
-    context = click.get_current_context()
     none = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
-    given = [name for name in none if context.get_parameter_source(name) == ParameterSource.COMMANDLINE]
-    if given:
+    if given := list(given_of(*none)):
         option = given[0].replace("sequence_length", "lengths")
         raise click.UsageError(f"--{option} goes with examples, and --format megatron writes tokens; leave it out")
     for corpus in {task.source.corpus.name: task.source.corpus for task in denoising_tasks(mixture)}.values():

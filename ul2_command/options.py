@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 PRESETS = ("T5GEMMA2", "UL2", "UL2R")
@@ -38,6 +41,14 @@ def eod(value: str) -> int | str:
     if not (value.isdecimal() or value == "keep"):
         raise click.BadParameter(f"got {value!r}, expected an id of the tokenizer, or keep")
     return int(value) if value.isdecimal() else value
+
+
+def host(value: str) -> tuple[int, int]:
+    """Parses "3/64" as host 3, from 0, of 64."""
+    found = re.fullmatch(r"(\d+)/(\d+)", value)
+    if not found or not int(found[1]) < int(found[2]):
+        raise click.BadParameter(f"got {value!r}, expected a host, from 0, and how many there are, such as 3/64")
+    return int(found[1]), int(found[2])
 
 
 def lengths(value: str) -> dict[str, int]:
@@ -90,6 +101,19 @@ _REGISTER = [
         help="The longest chunk: one number for all, or one by denoiser, such as r1=286,r2=289.",
     ),
     click.option("--separate_documents", is_flag=True, default=None, help="Put an EOS after each document."),
+]
+_RUN = [
+    click.option(
+        "--batch_size", type=click.IntRange(1), help="The examples of a step, or with --packed the rows, on all hosts together."
+    ),
+    click.option("--packed", is_flag=True, help="Of a run that packs examples into rows."),
+    click.option("--cache", "cache_dir", shell_complete=files, help="The --output of `ul2 cache`, from which the run reads."),
+    click.option(
+        "--run",
+        "run_dir",
+        shell_complete=files,
+        help="The folder of a run: its ul2_run.json has NAME, lengths, split, seed, batch size and whether rows are packed.",
+    ),
 ]
 _OPTIONS = {"spec": "corpus", "format": "corpus_format"}  # where the option is named differently from the argument
 _JOB = [
@@ -146,15 +170,50 @@ def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_JOB, wrapped)
 
 
-def with_lengths(default: str) -> Callable:
-    """Adds the option --lengths. The command gets `sequence_length`, a dictionary."""
+def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of `open_run`, besides those of a mixture, --lengths, --split and --seed."""
+    return _with(_RUN, command)
+
+
+def open_run(registration, run_dir: str | None, cache_dir: str | None, packed: bool, **options):
+    """What a run is fed, an `inspection.run.Run`: as the options say, or as its folder does, beside which none may differ."""
+    import seqio
+
+    from ul2_tasks.inspection.run import Run, read_record, run_of
+
+    if cache_dir:
+        seqio.add_global_cache_dirs([cache_dir])
+    if not run_dir:
+        return Run(registration.apply(), pack=packed, **options)
+    record = read_record(run_dir)
+    run = run_of(record)
+    recorded = {"name": run.mixture, "packed": run.pack} | {name: getattr(run, name) for name in options}
+    for name, got in given_of(*recorded).items():
+        if got != recorded[name] and not (name == "name" and f"{got}_mix" == recorded[name]):
+            option = "NAME" if name == "name" else f"--{name.replace('sequence_length', 'lengths')}"
+            raise click.UsageError(
+                f"{option}: got {got!r}, expected {recorded[name]!r}, as the run in {run_dir} has it; leave it out"
+            )
+    dataclasses.replace(registration, name=run.mixture).apply()
+    run.check(record, run_dir)
+    return run
+
+
+def given_of(*names: str) -> dict[str, Any]:
+    """The values of those parameters of the command that were given, not left to their defaults."""
+    context = click.get_current_context()
+    return {name: context.params[name] for name in names if context.get_parameter_source(name) == ParameterSource.COMMANDLINE}
+
+
+def with_lengths(default: str | None, shown: str | bool = True) -> Callable:
+    """Adds the option --lengths, whose help has `shown`. The command gets `sequence_length`, a dictionary, or the default None."""
     return click.option(
         "--lengths",
         "sequence_length",
         type=lengths,
         metavar="INPUTS,TARGETS",
         default=default,
-        show_default=True,
+        show_default=shown,
         help="The budgets of inputs and targets, in tokens.",
     )
 

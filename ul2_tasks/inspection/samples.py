@@ -34,7 +34,7 @@ class Sample:
         task: the task's name.
         denoiser: the denoiser's name.
         mode: the mode's name, or None.
-        number: 0, 1 .. within the task.
+        number: 0, 1 .. within the task; or that of the example, or of its row, in a run.
         counts: the numbers of its tokens and spans.
         ids: {"inputs": [tokens] int, "targets": [tokens] int}, EOS included.
         inputs, targets: the same to read, with a border before the first token of another document.
@@ -78,7 +78,7 @@ def draw(
     quick, _ = quick_tasks(list(tasks.values()), sequence_length, split, dict.fromkeys(tasks, count))
     tasks = tasks if num_epochs else quick
     return (
-        _sample(task, special, number, example)
+        sample_of(task, special, number, example)
         for task in map(marked_task, tasks.values())
         for special in [task.special_tokens()]  # once a task: it looks at all ids
         for number, example in enumerate(
@@ -87,7 +87,16 @@ def draw(
     )
 
 
-def _sample(task: DenoisingTask, special: SpecialTokens, number: int, example: Mapping[str, np.ndarray]) -> Sample:
+def sample_of(task: DenoisingTask, special: SpecialTokens, number: int, example: Mapping[str, np.ndarray]) -> Sample:
+    """A sample of an example.
+
+    Args:
+        task: that made it.
+        special: `task.special_tokens()`.
+        number: of the sample.
+        example: {"inputs": [tokens] int, "targets": [tokens] int, "starts_document": [L] bool, which tokens of the chunk begin
+            a document}.
+    """
     vocabulary = task.output_features["targets"].vocabulary
     whole = dissect(example, task.denoiser, special)
     begins = np.flatnonzero(example["starts_document"])

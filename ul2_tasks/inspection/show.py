@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 from rich.cells import cell_len, chop_cells
@@ -18,7 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.inspection.readable import Stretch
+from ul2_tasks.inspection.run import Run
 from ul2_tasks.inspection.samples import Sample, draw
+from ul2_tasks.inspection.steps import fed_at
+from ul2_tasks.tasks.addresses import Address
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 
 # Noise spans take these in turn: of the 256 colours of terminals some that are about as far from black as from white.
@@ -61,19 +64,119 @@ def show(
     """
     console = console or Console()
     samples = draw(mixture, sequence_length, count, seed, split, denoisers)
-    budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
-    console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
-    tasks = {task.name: task for task in denoising_tasks(mixture, denoisers)}
-    if any(task.configuration.merge_examples for task in tasks.values()):
+    print_head(console, mixture, sequence_length, split, seed)
+    if any(task.configuration.merge_examples for task in denoising_tasks(mixture, denoisers)):
         console.print(Text(f"{_BORDER} stands where another document begins", "dim"))
     others = ", ".join(task.name for task in other_tasks(mixture))
     if others:
         console.print(Text(f"not shown, as they are no denoising tasks: {others}", "dim"))
-    for name, group in itertools.groupby(samples, key=lambda sample: sample.task):
-        console.rule(Text(name, "bold"), style="dim", align="left")
-        console.print(_description(tasks[name], sequence_length), "")
-        for sample in group:
-            console.print(_example(sample, console.width >= _SIDE_BY_SIDE), "")
+    _print_samples(console, mixture, sequence_length, ((sample, f"example {sample.number + 1}", "") for sample in samples))
+
+
+def show_step(
+    run: Run,
+    step: int,
+    host: tuple[int, int] | None = None,
+    *,
+    count: int = 2,
+    denoisers: Collection[str] | None = None,
+    console: Console | None = None,
+) -> None:
+    """Prints examples of each denoiser of the batch that a run is fed at a step, each with its address.
+
+    Args:
+        run: what it is fed.
+        step: of the model, see `Run.numbers`.
+        host: which host, and of how many; by default all.
+        count, denoisers: see `steps.fed_at`.
+        console: see `show`.
+
+    Raises:
+        ValueError: see `Run.numbers`, `Run.examples` and `steps.fed_at`.
+    """
+    console = console or Console()
+    numbers = run.numbers(step, host or (0, 1))
+    found = run.examples()
+    fed = fed_at(run, found, numbers, count, denoisers)
+    print_head(console, run.mixture, run.sequence_length, run.split, run.seed)
+    console.print(Text(_batch(run, step, host, len(found))))
+    console.print(Text(f"{_BORDER} stands where another document begins", "dim"))
+    if absent := {task.name for task in denoising_tasks(run.mixture, denoisers)} - {each.sample.task for each in fed}:
+        console.print(Text(f"no example in it: {', '.join(sorted(absent))}", "dim"))
+    samples = ((each.sample, each.name, in_words(each.address)) for each in fed)
+    _print_samples(console, run.mixture, run.sequence_length, samples)
+
+
+def show_step_json(
+    run: Run,
+    step: int,
+    host: tuple[int, int] | None = None,
+    *,
+    count: int = 2,
+    denoisers: Collection[str] | None = None,
+    file: TextIO | None = None,
+) -> None:
+    """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `addresses.Address`.
+
+    Args:
+        run, step, host, count, denoisers: see `show_step`.
+        file: where to; by default standard output.
+
+    Raises:
+        ValueError: see `show_step`.
+    """
+    for each in fed_at(run, run.examples(), run.numbers(step, host or (0, 1)), count, denoisers):
+        line = {"step": step, "segment": each.segment, "address": dataclasses.asdict(each.address)}
+        print(json.dumps({**dataclasses.asdict(each.sample), **line}, ensure_ascii=False), file=file or sys.stdout)
+
+
+def in_words(address: Address) -> str:
+    """Where an example is from, for people.
+
+    >>> in_words(Address("web_corpus", "web_r1", "r1", epoch=3, slot=0, tokens=((90, 100), (0, 5)), documents=((7, 9), (0, 1))))
+    'epoch 3 of web_corpus, documents 7 to 8 and 0, tokens 90 to 99 and 0 to 4'
+    """
+    documents, tokens = map(ranges_in_words, (address.documents, address.tokens))
+    return f"epoch {address.epoch} of {address.corpus}, documents {documents}, tokens {tokens}"
+
+
+def ranges_in_words(ranges: Iterable[tuple[int, int]]) -> str:
+    """Ranges (start, stop) with their last numbers, for people.
+
+    >>> ranges_in_words([(90, 100), (0, 1)])
+    '90 to 99 and 0'
+    """
+    return " and ".join(f"{start} to {stop - 1}" if stop > start + 1 else f"{start}" for start, stop in ranges)
+
+
+def _batch(run: Run, step: int, host: tuple[int, int] | None, length: int) -> str:
+    """Which examples a step has, of epochs of some length."""
+    numbers = run.numbers(step)
+    first, last = numbers[0] // length, numbers[-1] // length
+    epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+    of_host = f"; host {host[0]} of {host[1]} has those whose number mod {host[1]} is {host[0]}" if host else ""
+    return (
+        f"step {step}, batch of {len(numbers):,}: {run.unit}s {numbers[0]} to {numbers[-1]}, in {epochs}"
+        f" ({length:,} {run.unit}s an epoch){of_host}"
+    )
+
+
+def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int], split: str, seed: int) -> None:
+    """Prints what is shown: the mixture, its budgets, the split and the seed."""
+    budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
+    console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
+
+
+def _print_samples(
+    console: Console, mixture: str, sequence_length: Mapping[str, int], samples: Iterable[tuple[Sample, str, str]]
+) -> None:
+    """Prints samples, which come task by task, each with its name and with where it is from."""
+    tasks = {task.name: task for task in denoising_tasks(mixture)}
+    for task, group in itertools.groupby(samples, key=lambda each: each[0].task):
+        console.rule(Text(task, "bold"), style="dim", align="left")
+        console.print(_description(tasks[task], sequence_length), "")
+        for sample, name, place in group:
+            console.print(_example(sample, name, place, console.width >= _SIDE_BY_SIDE), "")
 
 
 def show_json(
@@ -188,11 +291,12 @@ def _description(task: DenoisingTask, sequence_length: Mapping[str, int]) -> Tex
     )
 
 
-def _example(sample: Sample, side_by_side: bool) -> RenderableType:
+def _example(sample: Sample, name: str, place: str, side_by_side: bool) -> RenderableType:
     counts = sample.counts
     head = Text.assemble(
-        (f"example {sample.number + 1}", "bold"),
+        (name, "bold"),
         f": {counts.chunk} tokens, {counts.noise} noise ({counts.corruption_rate:.1%}), spans: {counts.spans}",
+        (f"\n{place}" if place else "", "dim"),
     )
     titles = [Text(f"{feature}, {getattr(counts, feature)} tokens", "dim") for feature in ("inputs", "targets")]
     inputs, targets = Flow(sample.inputs), Flow(sample.targets)

@@ -1,0 +1,152 @@
+"""What a run is fed: its examples by number, its steps, and the record that lies in its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.store.read import TokenStore
+from ul2_tasks.tasks.addresses import Address, Examples, examples
+from ul2_tasks.tasks.providers import denoising_tasks
+from ul2_tasks.vocabulary.special_ids import vocabulary_identity
+
+RECORD = "ul2_run.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What decides which examples a run is fed, and when.
+
+    Step n is the batch that takes the model from step n to n + 1.
+
+    Attributes:
+        mixture: the name of a registered mixture.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        split, seed, shuffle: see `addresses.examples`.
+        pack: whether several examples share a row. What is numbered is then the rows.
+        batch_size: the examples, or rows, of a step on all hosts together; None where steps do not matter.
+        first_step: the step that begins with example 0.
+    """
+
+    mixture: str
+    sequence_length: Mapping[str, int]
+    split: str = "train"
+    seed: int = 0
+    shuffle: bool = True
+    pack: bool = False
+    batch_size: int | None = None
+    first_step: int = 0
+
+    @property
+    def unit(self) -> str:
+        """What is numbered."""
+        return "row" if self.pack else "example"
+
+    def examples(self) -> Examples:
+        """The examples, or rows, of the first epoch; see `addresses.examples`, also for what is refused."""
+        packed = {"pack": True} if self.pack else {}
+        return examples(self.mixture, self.sequence_length, split=self.split, seed=self.seed, shuffle=self.shuffle, **packed)
+
+    def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:
+        """The numbers, over all epochs, of the examples or rows of a step.
+
+        Args:
+            step: of the model.
+            host: which host, and of how many.
+
+        Raises:
+            ValueError: the run has no such step; no batch size is given; the hosts do not share a batch equally.
+
+        >>> run = Run("ul2_mix", {"inputs": 512, "targets": 512}, batch_size=8, first_step=100)
+        >>> run.numbers(102), run.numbers(102, host=(1, 4))
+        (range(16, 24), range(17, 24, 4))
+        """
+        if self.batch_size is None:
+            raise ValueError("there is no batch size, and so no step; give --batch_size, or --run, the folder of a run")
+        if step < self.first_step:
+            raise ValueError(f"step is {step}, expected {self.first_step}, with which the run began, or a later one")
+        index, hosts = host
+        if self.batch_size % hosts:
+            raise ValueError(f"there are {hosts} hosts, expected a number that divides the batch of {self.batch_size}")
+        first = (step - self.first_step) * self.batch_size
+        return range(first + index, first + self.batch_size, hosts)
+
+    def step_of(self, number: int) -> int | None:
+        """The step of an example or a row; None without a batch size."""
+        return None if self.batch_size is None else self.first_step + number // self.batch_size
+
+    def check(self, record: Mapping[str, object], folder: str) -> None:
+        """Raises a ValueError unless what is registered now is what the record in a run's folder is of; says what differs."""
+        now = json.loads(json.dumps(identities(self)))
+        different = [words for key in now if key in record for words in _differences(key, record[key], now[key])]
+        if different:
+            raise ValueError(
+                f"the run in {folder} reads something else than what is registered here: {'; '.join(different)}; register what it"
+                " reads, and name the cache from which it reads"
+            )
+
+
+def run_of(record: Mapping[str, Any]) -> Run:
+    """The run that a record is of."""
+    return Run(**{field.name: record[field.name] for field in dataclasses.fields(Run)})
+
+
+def read_record(folder: str) -> dict:
+    """The record of what a run reads, from its folder.
+
+    Raises:
+        ValueError: there is none, or it is of another kind.
+    """
+    path = tf.io.gfile.join(folder, RECORD)
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"there is no {RECORD} in {folder}; a run writes it there whose data have addresses")
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            record = json.load(file)
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+    if missing := [field.name for field in dataclasses.fields(Run) if field.name not in record]:
+        raise ValueError(f"{path} lacks {missing}, expected what a run writes")
+    return record
+
+
+def addresses_of(found: Examples, number: int) -> list[Address]:
+    """The addresses of an example, one, or of the examples of a row, in its order; `number` counts over all epochs."""
+    epoch, index = divmod(number, len(found))
+    where: Address | list[Address] = found.epoch(epoch).where(index)
+    return [where] if isinstance(where, Address) else where
+
+
+def stores(found: Examples) -> dict[str, tuple[CorpusTask, TokenStore]]:
+    """The corpora of a mixture's examples, by the names of their tasks, and where their tokens lie."""
+    return {corpus.task.name: (corpus.task, corpus.store) for corpus in found._corpora}
+
+
+def identities(run: Run) -> dict[str, object]:
+    """What a run's record says of what it reads, as it is registered now.
+
+    Raises:
+        ValueError: a corpus has no cache.
+    """
+    tasks, mixture = denoising_tasks(run.mixture), seqio.get_mixture_or_task(run.mixture)
+    return {
+        "vocabulary": vocabulary_identity(tasks[0].output_features["targets"].vocabulary),
+        "tasks": {task.name: dataclasses.asdict(task.denoiser) for task in tasks},
+        "rates": {task.name: float(mixture.get_rate(task)) for task in tasks},
+        "corpora": {task.source.corpus.name: task.source.cached().cache_identity(run.split) for task in tasks},
+    }
+
+
+def _differences(name: str, before: object, now: object) -> Iterator[str]:
+    """A sentence for each value that is another one now."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in {**before, **now}:
+            yield from _differences(f"{name}.{key}", before.get(key), now.get(key))
+    elif before != now:
+        yield f"{name} is {before!r} in the run, and {now!r} here"
