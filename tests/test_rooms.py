@@ -25,7 +25,7 @@ ROOMS = {
     "pytorch": {"converters", "corpus", "denoising", "tasks", "vocabulary"},
     "export": {"corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
     "statistics": {"converters", "corpus", "denoising", "sources", "tasks", "vocabulary"},
-    "inspection": {"corpus", "denoising", "export", "jobs", "sources", "statistics", "tasks", "vocabulary"},
+    "inspection": {"addresses", "corpus", "denoising", "export", "jobs", "sources", "statistics", "store", "tasks", "vocabulary"},
 }
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
 

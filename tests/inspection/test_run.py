@@ -95,7 +95,7 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
         ("corpora", corpora, "corpora.checked_corpus is 'store of"),
         ("vocabulary", "another", "vocabulary is 'another' in the run, and 'Sentence"),
         ("rates", {**record["rates"], "checked_s": 7.0}, "rates.checked_s is 7.0 in the run, and 4.0 here; register what it reads"),
-        ("tasks", {}, "tasks.checked_r1 is None in the run, and {'name': 'r1'"),
+        ("tasks", {}, "tasks.checked_r1 is None in the run, and {'denoiser': {'name': 'r1'"),
     ]:
         with pytest.raises(ValueError, match="the run in folder reads something else than what is registered here: ") as error:
             run.check({**record, key: changed}, "folder")

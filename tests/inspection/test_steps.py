@@ -1,7 +1,6 @@
 """`ul2 show --step`: the examples that a run is fed at a step, each with its address."""
 
 import dataclasses
-import inspect
 import io
 import json
 import re
@@ -11,7 +10,6 @@ import pytest
 from rich.console import Console
 from support import restore
 
-import ul2_tasks
 from ul2_tasks import T5GEMMA2, MemoryDataSource, mix, register
 from ul2_tasks.inspection.find import find
 from ul2_tasks.inspection.run import Run, addresses_of, stores
@@ -118,7 +116,6 @@ def test_several_corpora_are_told_apart(run):
         assert max(stop for _, stop in each.address.tokens) <= store.tokens
 
 
-@pytest.mark.skipif("pack" not in inspect.signature(ul2_tasks.examples).parameters, reason="examples have no rows yet")
 def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
     source = MemoryDataSource(lambda: TEXTS, validation=0)
     packed = Run(register("stepped_rows", source, chunk_tokens=20), LENGTHS, pack=True, batch_size=8)

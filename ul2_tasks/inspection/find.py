@@ -14,11 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.inspection.run import Run, addresses_of, stores
 from ul2_tasks.inspection.show import print_head, ranges_in_words
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.addresses import Address, Examples
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import id_shift
 

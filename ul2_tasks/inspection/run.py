@@ -10,11 +10,11 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.addresses.dataset import fingerprint_of
+from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.addresses import Address, Examples, examples
-from ul2_tasks.tasks.providers import denoising_tasks
-from ul2_tasks.vocabulary.special_ids import vocabulary_identity
+from ul2_tasks.tasks.examples import examples
 
 RECORD = "ul2_run.json"
 
@@ -28,7 +28,7 @@ class Run:
     Attributes:
         mixture: the name of a registered mixture.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        split, seed, shuffle: see `addresses.examples`.
+        split, seed, shuffle: see `tasks.examples.examples`.
         pack: whether several examples share a row. What is numbered is then the rows.
         batch_size: the examples, or rows, of a step on all hosts together; None where steps do not matter.
         first_step: the step that begins with example 0.
@@ -49,9 +49,8 @@ class Run:
         return "row" if self.pack else "example"
 
     def examples(self) -> Examples:
-        """The examples, or rows, of the first epoch; see `addresses.examples`, also for what is refused."""
-        packed = {"pack": True} if self.pack else {}
-        return examples(self.mixture, self.sequence_length, split=self.split, seed=self.seed, shuffle=self.shuffle, **packed)
+        """The examples, or rows, of the first epoch; see `tasks.examples.examples`, also for what is refused."""
+        return examples(self.mixture, self.sequence_length, split=self.split, seed=self.seed, shuffle=self.shuffle, pack=self.pack)
 
     def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:
         """The numbers, over all epochs, of the examples or rows of a step.
@@ -125,22 +124,21 @@ def addresses_of(found: Examples, number: int) -> list[Address]:
 
 def stores(found: Examples) -> dict[str, tuple[CorpusTask, TokenStore]]:
     """The corpora of a mixture's examples, by the names of their tasks, and where their tokens lie."""
-    return {corpus.task.name: (corpus.task, corpus.store) for corpus in found._corpora}
+    return {corpus.name: (corpus.members[0].corpus, corpus.store) for corpus in found.numbering.corpora}
 
 
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is registered now.
 
     Raises:
-        ValueError: a corpus has no cache.
+        ValueError: a corpus has no cache; or the mixture has no numbers.
     """
-    tasks, mixture = denoising_tasks(run.mixture), seqio.get_mixture_or_task(run.mixture)
-    return {
-        "vocabulary": vocabulary_identity(tasks[0].output_features["targets"].vocabulary),
-        "tasks": {task.name: dataclasses.asdict(task.denoiser) for task in tasks},
-        "rates": {task.name: float(mixture.get_rate(task)) for task in tasks},
-        "corpora": {task.source.corpus.name: task.source.cached().cache_identity(run.split) for task in tasks},
-    }
+    provider = seqio.get_mixture_or_task(run.mixture)
+    dataset = provider.get_dataset(run.sequence_length, split=run.split, use_cached=True, shuffle=run.shuffle, seed=run.seed)
+    told = fingerprint_of(dataset)
+    if told is None:
+        raise ValueError(f"{run.mixture!r} is read as a stream, so no example has a number; ul2_tasks.examples says why")
+    return {key: told[key] for key in ("numbered_version", "vocabulary", "tasks", "rates", "corpora")}
 
 
 def _differences(name: str, before: object, now: object) -> Iterator[str]:

@@ -17,11 +17,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.addresses.sequence import Address
 from ul2_tasks.inspection.readable import Stretch
 from ul2_tasks.inspection.run import Run
 from ul2_tasks.inspection.samples import Sample, draw
 from ul2_tasks.inspection.steps import fed_at
-from ul2_tasks.tasks.addresses import Address
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 
 # Noise spans take these in turn: of the 256 colours of terminals some that are about as far from black as from white.

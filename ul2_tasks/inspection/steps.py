@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.inspection.run import Run, addresses_of, stores
 from ul2_tasks.inspection.samples import Sample, sample_of
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.addresses import Address, Examples
 from ul2_tasks.tasks.providers import denoising_tasks
 
 
