@@ -21,8 +21,11 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.addresses.corpora import why_a_stream
+from ul2_tasks.addresses.dataset import continued, fingerprint_of
 from ul2_tasks.jobs.manifest import differences, load, place, write_manifest
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 from ul2_tasks.version import __version__
 
 RUN_RECORD = "ul2_run.json"
@@ -78,8 +81,6 @@ def get_dataset_at_step(
     from jax import process_index
     from t5x import utils
 
-    from ul2_tasks.addresses.dataset import continued
-
     if cfg.module:
         utils.import_module(cfg.module)
     dataset = seqio.get_dataset(
@@ -94,10 +95,10 @@ def get_dataset_at_step(
         seed=int(cfg.seed),
         trim_output_features=cfg.trim_output_features,
     )
-    run = run_of(dataset, cfg.batch_size)
+    run = run_of(dataset, cfg)
     start = find_start(model_dir, checkpoint_cfg, initial_checkpoint)
     utils.multihost_assert_equal(
-        np.array([start.step, start.is_resumed, zlib.crc32(json.dumps(run).encode())]),
+        np.array([start.step, start.is_resumed, zlib.crc32(json.dumps(run).encode()) >> 1]),
         f"hosts see other data, or other checkpoints in {model_dir}: this one is at {start}, with {run}",
     )
     first_step = begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
@@ -117,22 +118,32 @@ def _check(cfg: Any, num_shards: int, checkpoint_cfg: Any) -> None:
         )
 
 
-def run_of(dataset: tf.data.Dataset, batch_size: int) -> dict[str, Any]:
+def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
     """What decides which examples each step has, as JSON has it.
 
     Raises:
         ValueError: the dataset is a stream, in which examples have no addresses.
     """
-    from ul2_tasks.addresses.dataset import fingerprint_of
-
-    try:
-        fingerprint = fingerprint_of(dataset)
-    except ValueError as error:
+    fingerprint = fingerprint_of(dataset)
+    if fingerprint is None:
         raise ValueError(
-            f"{error}; a stream has no place that a step could say: train on it with t5x's own utils.get_dataset, and"
-            " utils.SaveCheckpointConfig.save_dataset = True, as gin/ul2.gin does without gin/elastic.gin"
-        ) from error
-    return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": batch_size}))
+            f"the data of {cfg.mixture_or_task_name!r} are a stream, as {_reason(cfg)}; no step says a place in it. Train on it"
+            " with t5x's own utils.get_dataset, and utils.SaveCheckpointConfig.save_dataset = True: gin/ul2.gin without gin/elastic.gin"
+        )
+    return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": cfg.batch_size}))
+
+
+def _reason(cfg: Any) -> str:
+    """Why a dataset is a stream."""
+    mixture = cfg.mixture_or_task_name
+    if foreign := [task.name for task in other_tasks(mixture)]:
+        return f"the tasks {foreign} are not of ul2_tasks.register"
+    if of_tasks := list(filter(None, (why_a_stream(task.configuration) for task in denoising_tasks(mixture)))):
+        return of_tasks[0]
+    if not cfg.use_cached:
+        return "USE_CACHED_TASKS is False"
+    packed = "; its examples have drawn lengths, so that no packed row is fixed" if cfg.pack else ""
+    return f"its cache is not one of `ul2 cache`; the feature converter is not ul2_tasks.EncDecFeatureConverter{packed}"
 
 
 def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | None) -> Start:
