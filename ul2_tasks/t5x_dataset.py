@@ -128,7 +128,7 @@ def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
     if fingerprint is None:
         raise ValueError(
             f"the data of {cfg.mixture_or_task_name!r} are a stream, as {_reason(cfg)}; no step says a place in it. Train on it"
-            " with t5x's own utils.get_dataset, and utils.SaveCheckpointConfig.save_dataset = True: gin/ul2.gin without gin/elastic.gin"
+            " with t5x's own utils.get_dataset, and utils.SaveCheckpointConfig.save_dataset = True, as without gin/elastic.gin"
         )
     return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": cfg.batch_size}))
 
