@@ -14,9 +14,9 @@ from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
 from ul2_tasks.t5x_dataset import get_dataset_at_step
-from ul2_tasks.tasks.addresses import examples
 from ul2_tasks.tasks.advice import best_chunk_tokens
 from ul2_tasks.tasks.downstream import topics_task, with_mode
+from ul2_tasks.tasks.examples import examples
 from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.tasks.registry import mix, register
 from ul2_tasks.version import __version__ as __version__

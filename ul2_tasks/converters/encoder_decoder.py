@@ -12,6 +12,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters.packing import assign_rows
+from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import EXAMPLE, NO_TOKEN, Feature, token_features
 from ul2_tasks.graphs import no_autograph
 
@@ -62,6 +63,10 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         if self._hands_on:
             return super()._convert_features(ds, task_feature_lengths)
+        if source := row_source(ds):
+            found = source.rows(task_feature_lengths, self.pack, lambda rows: model_features(rows, self.bos_id))
+            if found is not None:
+                return found
         ds = with_features_alone(ds, EXAMPLE)
         examples_at_a_time = pool_size(task_feature_lengths) if self.pack else EXAMPLES_PER_BATCH
 
@@ -133,27 +138,45 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spe
     example_lengths = {key: tf.math.count_nonzero(examples[key] >= 0, axis=1, dtype=tf.int32) for key in of_tokens}
     row = assign_rows(tf.stack(list(example_lengths.values()), axis=1), tuple(lengths[key] for key in of_tokens))
     order = tf.argsort(row, stable=True)
-    row = tf.gather(row, order)
-    segment_ids = tf.range(tf.size(row)) - tf.searchsorted(row, row) + 1
 
+    def in_order(key: str) -> tf.RaggedTensor:
+        # Each example is two runs, its values and its padding; every second run is chosen.
+        sizes = example_lengths[spec[key].per_token_of]
+        runs = tf.reshape(tf.stack([sizes, tf.shape(examples[key])[1] - sizes], axis=1), [-1])
+        values = tf.RaggedTensor.from_row_lengths(tf.reshape(examples[key], [-1]), runs, validate=False)
+        return tf.gather(values, 2 * order)
+
+    return in_rows({key: in_order(key) for key in spec}, tf.gather(row, order), lengths, spec)
+
+
+def in_rows(
+    examples: Mapping[str, tf.RaggedTensor], row: tf.Tensor, lengths: Mapping[str, int], spec: Mapping[str, Feature]
+) -> dict[str, tf.Tensor]:
+    """Writes examples one after the other into the rows that were chosen for them.
+
+    Args:
+        examples: RaggedTensor [N, tokens] for each feature.
+        row: [N] int32, ascending, from 0 to R - 1, the row of each example; each row has one.
+        lengths, spec: see `pack_rows`.
+
+    Returns:
+        See `pack_rows`.
+    """
+    segment_ids = tf.range(tf.size(row)) - tf.searchsorted(row, row) + 1
     packed = {}
     for key, feature in spec.items():
-        sizes = example_lengths[feature.per_token_of]
-        # Each example is two runs, its values and its padding; every second run is chosen.
-        runs = tf.reshape(tf.stack([sizes, tf.shape(examples[key])[1] - sizes], axis=1), [-1])
-        values = tf.gather(tf.RaggedTensor.from_row_lengths(tf.reshape(examples[key], [-1]), runs, validate=False), 2 * order)
-        sizes = tf.gather(sizes, order)
+        sizes = tf.cast(examples[key].row_lengths(), tf.int32)
         row_sizes = tf.math.segment_sum(sizes, row)
 
-        def in_rows(values: tf.Tensor, padding: int, row_sizes: tf.Tensor = row_sizes, length: int = lengths[key]) -> tf.Tensor:
+        def write(values: tf.Tensor, padding: int, row_sizes: tf.Tensor = row_sizes, length: int = lengths[key]) -> tf.Tensor:
             return tf.RaggedTensor.from_row_lengths(values, row_sizes, validate=False).to_tensor(padding, shape=[None, length])
 
-        packed[key] = in_rows(values.flat_values, feature.padding)
-        if key in of_tokens:
+        packed[key] = write(examples[key].flat_values, feature.padding)
+        if feature.per_token_of == key:
             # Segment and position in one number, which counts up within an example.
             bits = lengths[key].bit_length()
             first = tf.bitwise.left_shift(segment_ids, bits)
-            numbers = in_rows(tf.ragged.range(first, first + sizes).flat_values, 0)
+            numbers = write(tf.ragged.range(first, first + sizes).flat_values, 0)
             packed[f"{key}_segment_ids"] = tf.bitwise.right_shift(numbers, bits)
             packed[f"{key}_positions"] = tf.bitwise.bitwise_and(numbers, (1 << bits) - 1)
     return packed

@@ -24,6 +24,8 @@ class TokenStore(Protocol):
 
     def read_tokens(self, start: int, stop: int) -> np.ndarray: ...
 
+    def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray: ...
+
     def documents_at(self, start: int, stop: int) -> tuple[int, int]: ...
 
     def tokens_of(self, document: int) -> tuple[int, int]: ...
@@ -51,6 +53,9 @@ class MemoryStore:
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         """See `Store`, also for the other methods."""
         return self._tokens[start:stop]
+
+    def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        return _as_int32([self._tokens[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
@@ -146,6 +151,18 @@ class Store:
                 break
             found.append(self._pair(pair)[1][max(start - before, 0) : stop - before])
         return _as_int32(found)
+
+    def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """Reads many ranges of tokens at once.
+
+        Args:
+            starts: [n] int64, the first token of each.
+            stops: [n] int64, the token after the last of each, above its start.
+
+        Returns:
+            [tokens] int32, one range's after the other's.
+        """
+        return _as_int32([self.read_tokens(start, stop) for start, stop in zip(starts.tolist(), stops.tolist())])
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         """The documents that have some of the tokens [start, stop), at least one token: the first, and the one after the last."""

@@ -1,32 +1,36 @@
-"""The SeqIO providers: a task and a mixture whose iterators resume only in the pipeline that saved them.
+"""The SeqIO providers: a task and a mixture of denoisers.
 
-tf.data restores an iterator into any pipeline that has the same steps. With other rates, lengths, seeds or shards it goes on
-without a word, with other data than before. So the checkpoint of an iterator here holds a description of its pipeline, the
-*fingerprint*, which is compared with that of the pipeline in which the iterator is restored.
+Where chunks have fixed places and the corpus is a store, their datasets are made from numbers (`addresses`). Everywhere else they
+are streams, as SeqIO's are. Either way an iterator resumes only in the pipeline that saved it (`resuming`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import secrets
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.addresses.corpora import Member, stored_tokens, why_a_stream
+from ul2_tasks.addresses.dataset import Reading
+from ul2_tasks.addresses.numbering import number_examples
+from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
 from ul2_tasks.corpus import passes
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, chunk, corrupt, denoise, fewest_tokens, solve
 from ul2_tasks.example_features import DENOISER, TASK
 from ul2_tasks.graphs import no_autograph
+from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
+NUMBERED_VERSION = 1  # raised whenever a number is that of another example
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
 # document, and the longer the chunks are, the fewer a document has.
@@ -109,13 +113,17 @@ class DenoisingTask(seqio.Task):
             ValueError: see `preprocessors.solve` and `preprocessors.chunk`.
             tf.errors.InvalidArgumentError: while iterating, where a pass over the corpus gives no example; see `passes.repeat`.
         """
+        kept = self.output_features if features is None else features
+        if reading := _numbered(
+            self, [self], {self.name: 1.0}, sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs, kept
+        ):
+            return reading.examples()
         solution = self.solve(sequence_length)
         source = self.source.cached() if use_cached else self.source
-        kept = self.output_features if features is None else features
         if shuffle and shuffle_buffer_size is None:
             shuffle_buffer_size = max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // solution.full.length))
         shard, shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
-        fingerprint = json.dumps(
+        fingerprint = as_text(
             {
                 "stream_version": STREAM_VERSION,
                 "task": self.name,
@@ -126,10 +134,10 @@ class DenoisingTask(seqio.Task):
                 "split": split,
                 "cache": source.cache_identity(split) if use_cached else None,
                 "shuffle": shuffle_buffer_size if shuffle else False,
-                "seed": f"none, so it cannot be resumed ({secrets.token_hex(4)})" if seed is None else int(seed),
+                "seed": seed_of(seed),
                 "shard": [shard, shards],
             }
-        ).replace('"', "")  # tf.debugging.Assert would print a backslash before each
+        )
 
         documents = passes.repeat(
             source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info),
@@ -139,7 +147,7 @@ class DenoisingTask(seqio.Task):
             is_whole=shards == 1,
         )
         with seqio.utils.map_seed_manager(seed):
-            blocks = _resume_only_in(fingerprint, chunk(documents, solution), has_seed=seed is not None)
+            blocks = resume_only_in(fingerprint, chunk(documents, solution), has_seed=seed is not None)
             names = {DENOISER: self.denoiser.name, TASK: self.name}
             blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
             examples = corrupt(blocks, solution)
@@ -170,7 +178,17 @@ class DenoisingMixture(seqio.Mixture):
         self.configuration = configuration
 
     def get_dataset(
-        self, sequence_length: Mapping[str, int] | None = None, split: str = "train", *args, **kwargs
+        self,
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = None,
+        *arguments,
+        passthrough_features: Sequence[str] | None = None,
+        **keywords,
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
@@ -184,7 +202,23 @@ class DenoisingMixture(seqio.Mixture):
                 f"{self.name!r} has no split {split!r}, because not all of its tasks have: {without}; name another split, or read"
                 " the tasks that have it one by one"
             )
-        return super().get_dataset(sequence_length, split, *args, **kwargs)
+        kept = {*self.output_features, *(passthrough_features or ())}
+        common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
+        ours = [task for task in self.tasks if isinstance(task, DenoisingTask)]
+        rates = {task.name: self.get_rate(task) for task in self.tasks}
+        reading = _numbered(self, ours, rates, *common, kept)
+        if reading is None:
+            return super().get_dataset(*common, *arguments, passthrough_features=passthrough_features, **keywords)
+        self._check_compatible_features()
+        others = [task for task in self.tasks if task not in ours]
+        if not others:
+            return reading.examples()
+        streams = [self.get_task_dataset(task, kept, *common) for task in others]
+        shares = [sum(rates[task.name] for task in ours), *(rates[task.name] for task in others)]
+        mixed = sample_examples([reading.examples(), *streams], shares, seed if seed is not None or shuffle else 42)
+        buffers_too = tf.data.Options()
+        buffers_too.experimental_symbolic_checkpoint = False
+        return mixed.with_options(buffers_too)
 
     def get_task_dataset(
         self,
@@ -235,6 +269,16 @@ class DenoisingMixture(seqio.Mixture):
         )
 
 
+def members(tasks: Sequence[DenoisingTask], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None) -> list[Member]:
+    """The tasks as `addresses` takes them."""
+    return [Member(task.name, task.source.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]
+
+
+def order_seed(provider: seqio.Task | seqio.Mixture, seed: int) -> int:
+    """The seed of a provider's order: another one for each task alone, so that a stock mixture of them reads different orders."""
+    return keyed(seed, zlib.crc32(provider.denoiser.name.encode())) if isinstance(provider, DenoisingTask) else seed
+
+
 def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
     """The denoising tasks of a registered mixture, in its order; `other_tasks` gives the others.
 
@@ -258,6 +302,56 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
 def other_tasks(mixture: str) -> list[seqio.Task]:
     """The tasks of a registered mixture that are not denoising tasks, in its order."""
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
+
+
+def _numbered(
+    provider: DenoisingTask | DenoisingMixture,
+    tasks: Sequence[DenoisingTask],
+    rates: Mapping[str, float],
+    sequence_length: Mapping[str, int] | None,
+    split: str,
+    use_cached: bool,
+    shuffle: bool,
+    seed: int | None,
+    shard_info: seqio.ShardInfo | None,
+    num_epochs: int | None,
+    features: Collection[str],
+) -> Reading | None:
+    """What reads the tasks by number; None where they have to be streams.
+
+    Raises:
+        ValueError: there are fewer examples than hosts.
+    """
+    if any(why_a_stream(task.configuration) for task in tasks):
+        return None
+    numbering = number_examples(
+        members(tasks, rates, sequence_length),
+        lambda corpus: stored_tokens(corpus, split, use_cached),
+        order_seed(provider, secrets.randbits(62) if seed is None else int(seed)),
+        shuffle,
+    )
+    if numbering is None:
+        return None
+    host, hosts = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+    if num_epochs is not None and num_epochs * numbering.epoch < hosts:
+        raise ValueError(
+            f"{provider.name!r} has {num_epochs * numbering.epoch} examples in split {split!r}, too few for {hosts} hosts"
+        )
+    assert sequence_length is not None  # `solve` has refused None
+    fingerprint = {
+        "numbered_version": NUMBERED_VERSION,
+        "mixture": provider.name,
+        "tasks": {task.name: _describe(task.configuration) for task in tasks},
+        "rates": rates,
+        "vocabulary": vocabulary_identity(tasks[0].output_features["targets"].vocabulary),
+        "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
+        "split": split,
+        "corpora": {task.source.corpus.name: task.source.cached().cache_identity(split) for task in tasks},
+        "shuffle": shuffle,
+        "seed": seed_of(seed),
+    }
+    lengths = {key: int(length) for key, length in sequence_length.items()}
+    return Reading(numbering, lengths, num_epochs, host, hosts, features, fingerprint, has_seed=seed is not None)
 
 
 def _check_cached(task: seqio.Task, use_cached: bool) -> None:
@@ -286,27 +380,6 @@ def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Da
     if not names:
         return blocks
     return blocks.map(lambda block: block | {key: tf.fill(tf.shape(block["length"]), name) for key, name in names.items()})
-
-
-@no_autograph
-def _resume_only_in(fingerprint: str, dataset: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
-    """The same dataset, but an iterator that was saved under another fingerprint cannot be restored into it.
-
-    `flat_map` saves the element that it is at. When it is restored, it calls its function with that element again, which here is
-    the fingerprint. Once all of a finite dataset is read there is nothing left to guard: what is still in the buffers was saved
-    with them.
-    """
-
-    def check(saved: tf.Tensor) -> tf.data.Dataset:
-        message = "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew. Saved:"
-        if not has_seed:
-            message = "a pipeline that was built without a seed cannot be resumed; give seed=, and start anew. Saved:"
-        same = tf.debugging.Assert(tf.equal(saved, fingerprint), [message, saved, "this one:", fingerprint])
-        with tf.control_dependencies([same]):
-            return tf.data.Dataset.from_tensors(tf.zeros([])).repeat()
-
-    guard = tf.data.Dataset.from_tensors(fingerprint).flat_map(check)
-    return tf.data.Dataset.zip(dataset, guard).map(lambda element, _: element)
 
 
 def _describe(configuration: DenoisingConfiguration) -> dict[str, object]:

@@ -12,10 +12,12 @@ from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, MemoryDataSource, SpanDenoiser, mix, register
+from ul2_tasks.addresses import corpora
+from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.store.write import PairWriter
-from ul2_tasks.tasks import addresses
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 80, "targets": 80}
@@ -29,7 +31,7 @@ def mixture() -> str:
 
 
 @pytest.fixture(scope="module")
-def found(mixture) -> ul2_tasks.tasks.addresses.Examples:
+def found(mixture) -> Examples:
     return ul2_tasks.examples(mixture, LENGTHS, seed=1)
 
 
@@ -65,7 +67,7 @@ def test_each_token_of_an_epoch_is_in_one_example_at_its_address(found, epoch):
 
 def test_the_ratio_of_denoisers_is_exact_and_lengths_are_those_that_were_solved(mixture, found):
     counts = collections.Counter(example["denoiser"] for example in found)
-    tail = found._corpora[0].order.tail
+    tail = found.numbering.corpora[0].order.tail
     for denoiser in T5GEMMA2:
         assert counts[denoiser.name] * 8 == pytest.approx(len(found) * denoiser.weight, abs=8 * tail)
     full = {task.denoiser.name: task.full_chunk(LENGTHS) for task in seqio.get_mixture_or_task(mixture).tasks}
@@ -122,7 +124,7 @@ def test_a_cache_megatrons_files_and_memory_have_the_same_examples(mixture, foun
     seqio.set_global_cache_dirs([str(tmp_path / "cache")])
     try:
         cached = ul2_tasks.examples(mixture, LENGTHS, seed=1)
-        assert not isinstance(cached._corpora[0].store, addresses.MemoryStore)
+        assert not isinstance(cached.numbering.corpora[0].store, MemoryStore)
     finally:
         seqio.set_global_cache_dirs(before)
         corpus._cache_dir = None
@@ -161,7 +163,7 @@ def test_a_single_task_and_a_validation_split(mixture):
 def test_a_task_that_is_not_ours_is_named(mixture):
     source = seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: None, splits=["train"])
     features = {key: seqio.Feature(BYTES) for key in LENGTHS}
-    seqio.TaskRegistry.add("addressed_foreign", source, [], features)
+    seqio.TaskRegistry.add("addressed_foreign", source, output_features=features, preprocessors=[])
     beside = mix("addressed_beside", {mixture: 1, "addressed_foreign": 1})
     with pytest.raises(ValueError, match=r"has tasks that are no denoising tasks, \['addressed_foreign'\]; read it as a stream"):
         ul2_tasks.examples(beside, LENGTHS)
@@ -194,7 +196,7 @@ def test_what_is_wrong_is_said(mixture, found, monkeypatch):
             found.epoch(epoch)
     with pytest.raises(ValueError, match="there is no split 'test'"):
         ul2_tasks.examples(mixture, LENGTHS, split="test")
-    monkeypatch.setattr(addresses, "MOST_TOKENS_IN_MEMORY", 100)
+    monkeypatch.setattr(corpora, "MOST_TOKENS_IN_MEMORY", 100)
     with pytest.raises(ValueError, match="has more than 100 tokens in split 'train', too many to tokenize into memory"):
         ul2_tasks.examples(mixture, LENGTHS)
 
@@ -227,7 +229,7 @@ def test_a_corpus_of_a_single_token_or_less_than_a_cycle(text):
 
 def test_a_corpus_without_a_token_is_refused():
     name = register("addressed_nothing", MemoryDataSource(lambda: ["", ""], validation=0), BYTES, modes=MODES)
-    with pytest.raises(ValueError, match="'addressed_nothing_corpus' has no token in split 'train'; look at it with `ul2 doctor`"):
+    with pytest.raises(ValueError, match="'addressed_nothing_corpus' has no token in this split; look at it with `ul2 doctor`"):
         ul2_tasks.examples(name, LENGTHS)
 
 

@@ -1,0 +1,304 @@
+"""Datasets made from numbers: the same examples as the sequence, on any hosts, resumed anywhere, as rows and as whole batches."""
+
+import itertools
+import pathlib
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from rich.console import Console
+from support import byte_vocabulary, saved_and_resumed
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, SequentialDenoiser, mix, register
+from ul2_tasks.addresses.dataset import continued, fingerprint_of
+from ul2_tasks.corpus.build_cache import build
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 80, "targets": 80}
+TEXTS = [f"the document of number {number} has {number % 7} words more" + " more" * (number % 7) for number in range(90)]
+DRAWN = SequentialDenoiser(name="drawn", mode="[S]", noise_density=0.5, split="uniform")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cached(tmp_path_factory):
+    """Corpora in caches: `numbered`, `numbered_drawn`, `numbered_other`."""
+    folder = tmp_path_factory.mktemp("caches")
+    register("numbered", MemoryDataSource(lambda: TEXTS, validation=0.1), BYTES, modes=MODES)
+    register("numbered_drawn", MemoryDataSource(lambda: TEXTS, validation=0.1), BYTES, [*T5GEMMA2[:2], DRAWN], modes=MODES)
+    register(
+        "numbered_other", MemoryDataSource(lambda: ["another one " * 20] * 60, validation=0.1), BYTES, T5GEMMA2[:2], modes=MODES
+    )
+    mix("numbered_both", {"numbered_mix": 2, "numbered_other_mix": 1})
+    for name in ("numbered", "numbered_drawn", "numbered_other"):
+        build(f"{name}_corpus", str(folder), console=Console(quiet=True))
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(folder)])
+    yield
+    seqio.set_global_cache_dirs(before)
+
+
+def examples_of(name: str, count: int | None = None, **arguments) -> list[dict]:
+    arguments = {"split": "train", "use_cached": True, "seed": 3, "num_epochs": 1, **arguments}
+    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, **arguments)
+    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
+
+def rows_of(name: str, pack: bool, batch_size: int | None = None, lengths=LENGTHS, **arguments) -> tf.data.Dataset:
+    arguments = {"dataset_split": "train", "use_cached": True, "seed": 3, "shuffle": True, **arguments}
+    return seqio.get_dataset(name, lengths, EncDecFeatureConverter(pack=pack), batch_size=batch_size, **arguments)
+
+
+def equal(one, other) -> bool:
+    return all(np.array_equal(one[key], other[key]) for key in one.keys() & {"inputs", "targets"})
+
+
+def flat(dataset: tf.data.Dataset) -> list[dict]:
+    return list(dataset.as_numpy_iterator())
+
+
+def as_text(row) -> str:
+    return str({key: value.tolist() for key, value in sorted(row.items())})
+
+
+NAMES = ["numbered_mix", "numbered_r1", "numbered_drawn_mix", "numbered_both_mix"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_dataset_of_a_cache_is_the_sequence(name, shuffle):
+    sequence = ul2_tasks.examples(name, LENGTHS, seed=3, shuffle=shuffle)
+    found = examples_of(name, shuffle=shuffle, num_epochs=2)
+    assert len(found) == 2 * len(sequence)
+    assert all(map(equal, found, [*sequence, *sequence.epoch(1)]))
+    without_end = examples_of(name, 2 * len(found), shuffle=shuffle, num_epochs=None)
+    assert all(map(equal, without_end, found))
+    assert len(without_end) == 2 * len(found)
+
+
+@pytest.mark.parametrize("hosts", [2, 5])
+@pytest.mark.parametrize("pack", [None, False, True])
+def test_hosts_share_the_elements_in_turn_so_that_a_step_is_the_same_on_any_number(hosts, pack):
+    def read(**arguments):
+        if pack is None:
+            return examples_of("numbered_both_mix", num_epochs=2, **arguments)
+        return flat(rows_of("numbered_both_mix", pack, num_epochs=2, **arguments))
+
+    whole = read()
+    shares = [read(shard_info=seqio.ShardInfo(host, hosts)) for host in range(hosts)]
+    for host, share in enumerate(shares):
+        assert len(share) == len(whole[host::hosts])
+        for one, other in zip(share, whole[host::hosts]):
+            assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padded_rows_are_those_of_seqios_converter(name):
+    rows = flat(rows_of(name, pack=False, num_epochs=1))
+    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True, seed=3, num_epochs=1)
+    wanted = flat(seqio.EncDecFeatureConverter(pack=False)(dataset, LENGTHS))
+    assert len(rows) == len(wanted) == dataset.cardinality()
+    for row, other in zip(rows, wanted):
+        assert row.keys() == other.keys()
+        assert all(np.array_equal(row[key], other[key]) and row[key].dtype == other[key].dtype for key in row)
+
+
+@pytest.mark.parametrize("name", ["numbered_mix", "numbered_s", "numbered_both_mix"])
+def test_packed_rows_hold_each_example_once_and_have_numbers(name):
+    rows, sequence = flat(rows_of(name, pack=True, num_epochs=1)), ul2_tasks.examples(name, LENGTHS, seed=3, pack=True)
+    assert len(rows) == len(sequence) == rows_of(name, pack=True, num_epochs=1).cardinality()
+    found, addresses = [], []
+    for number, (row, same) in enumerate(zip(rows, sequence)):
+        assert np.array_equal(row["encoder_input_tokens"], same["inputs"])
+        assert np.array_equal(row["decoder_target_tokens"], same["targets"])
+        assert np.array_equal(row["decoder_segment_ids"], same["targets_segment_ids"])
+        assert np.array_equal(row["encoder_positions"], same["inputs_positions"])
+        where = sequence.where(number)
+        assert row["encoder_segment_ids"].max() == row["decoder_segment_ids"].max() == len(where)
+        addresses += where
+        for segment in range(1, len(where) + 1):
+            of = same["inputs"][same["inputs_segment_ids"] == segment], same["targets"][same["targets_segment_ids"] == segment]
+            found.append(tuple(map(tuple, of)))
+    alone = ul2_tasks.examples(name, LENGTHS, seed=3)
+    if name != "numbered_both_mix":  # an epoch of rows of several corpora ends elsewhere than one of examples
+        assert sorted(found) == sorted((tuple(example["inputs"]), tuple(example["targets"])) for example in alone)
+    assert len({(address.corpus, address.epoch, address.slot) for address in addresses}) == len(addresses)
+    for document in (0, 40):
+        held = [
+            number
+            for number in range(len(sequence))
+            if any(first <= document < last for each in sequence.where(number) for first, last in each.documents)
+            and "numbered_corpus" in {each.corpus for each in sequence.where(number)}
+        ]
+        if name != "numbered_both_mix":
+            assert sequence.when(document) == held
+
+
+def test_packed_corpora_are_mixed_by_their_examples():
+    sequence = ul2_tasks.examples("numbered_both_mix", LENGTHS, seed=3, pack=True)
+    numbering = sequence.numbering
+    examples = [
+        count * corpus.order.examples / packed.rows
+        for count, corpus, packed in zip(numbering.cycle.counts, numbering.corpora, numbering.packed)
+    ]
+    names = [corpus.name for corpus in numbering.corpora]
+    assert examples[names.index("numbered_corpus")] / examples[names.index("numbered_other_corpus")] == pytest.approx(2, rel=1e-3)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize(("batch_size", "first"), [(1, 0), (4, 3), (7, 20), (5000, 0)])
+def test_whole_batches_are_the_rows_in_batches(pack, batch_size, first):
+    epochs = 200 if batch_size > 1000 else 1
+    rows = continued(rows_of("numbered_mix", pack, num_epochs=epochs), first)
+    batches = flat(tf.data.Dataset.batch(rows, batch_size, drop_remainder=True))
+    assert batches
+    made = (
+        rows_of("numbered_mix", pack, batch_size, num_epochs=epochs)
+        if not first
+        else continued(rows_of("numbered_mix", pack, num_epochs=epochs), first).batch(batch_size, drop_remainder=True)
+    )
+    assert made.element_spec == tf.data.Dataset.batch(rows, batch_size, drop_remainder=True).element_spec
+    found = flat(made)
+    assert len(found) == len(batches) == made.cardinality()
+    assert all(np.array_equal(one[key], other[key]) for one, other in zip(found, batches) for key in other)
+
+
+@pytest.mark.parametrize("pack", [None, False, True])
+def test_a_dataset_goes_on_at_any_element(pack):
+    name = "numbered_both_mix"
+    for host in (0, 1):
+        shard = seqio.ShardInfo(host, 2)
+        if pack is None:
+            dataset = seqio.get_mixture_or_task(name).get_dataset(
+                LENGTHS, "train", use_cached=True, seed=3, num_epochs=1, shard_info=shard
+            )
+        else:
+            dataset = rows_of(name, pack, num_epochs=1, shard_info=shard)
+        whole = list(map(as_text, flat(dataset)))
+        for first in (0, 1, len(whole) - 1, len(whole)):
+            assert list(map(as_text, flat(continued(dataset, first)))) == whole[first:]
+
+
+@pytest.mark.parametrize("pack", [None, False, True])
+@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("after", [0, 1, 50])
+def test_an_iterator_resumes_from_a_small_checkpoint(pack, batch_size, after, tmp_path):
+    def build():
+        if pack is None:
+            dataset = seqio.get_mixture_or_task("numbered_both_mix").get_dataset(LENGTHS, "train", use_cached=True, seed=3)
+            dataset = dataset.padded_batch(batch_size) if batch_size else dataset
+        else:
+            dataset = rows_of("numbered_both_mix", pack, batch_size, num_epochs=None)
+        return dataset.prefetch(4)
+
+    iterator, resumed = saved_and_resumed(build, after, tmp_path)
+    assert sum(path.stat().st_size for path in pathlib.Path(tmp_path).rglob("*") if path.is_file()) < 10_000
+    for one, other in itertools.islice(zip(iterator, resumed), 60):
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def save(dataset: tf.data.Dataset, path: str) -> str:
+    iterator = iter(dataset)
+    next(iterator)
+    return tf.train.Checkpoint(iterator=iterator).write(path)
+
+
+def restore(dataset: tf.data.Dataset, path: str):
+    iterator = iter(dataset)
+    tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
+    return next(iterator)
+
+
+@pytest.mark.parametrize(
+    ("change", "saved", "this"),
+    [
+        ({"seed": 4}, "seed: 3", "seed: 4"),
+        ({"shuffle": False}, "shuffle: true", "shuffle: false"),
+        ({"dataset_split": "validation"}, "split: train", "split: validation"),
+        ({"lengths": {"inputs": 90, "targets": 80}}, "inputs: 80", "inputs: 90"),
+        ({"shard_info": seqio.ShardInfo(0, 2)}, r"shard: \[0, 1\]", r"shard: \[0, 2\]"),
+        ({"pack": True}, "pack: false", "pack: true"),
+        ({"seed": None}, "seed: 3", "seed: none, so it cannot be resumed"),
+    ],
+)
+def test_an_iterator_of_another_pipeline_is_refused_and_both_are_named(change, saved, this, tmp_path):
+    path = save(rows_of("numbered_mix", pack=False), f"{tmp_path}/saved")
+    other = rows_of("numbered_mix", **{"pack": False, **change})
+    expected = "built without a seed cannot be resumed" if change == {"seed": None} else "was saved by another pipeline"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){expected}.*{saved}.*{this}"):
+        restore(other, path)
+    restore(rows_of("numbered_mix", pack=False), path)
+
+
+def test_what_decides_the_numbers_is_told():
+    told = fingerprint_of(rows_of("numbered_both_mix", pack=True))
+    assert told["mixture"] == "numbered_both_mix"
+    assert (told["seed"], told["split"], told["shuffle"], told["pack"], told["sequence_length"]) == (
+        3,
+        "train",
+        True,
+        True,
+        LENGTHS,
+    )
+    assert set(told["corpora"]) == {"numbered_corpus", "numbered_other_corpus"}
+    assert set(told["tasks"]) == set(told["rates"]) >= {"numbered_s", "numbered_other_r1"}
+
+
+def test_what_has_no_numbers_stays_a_stream(tmp_path):
+    drawn = rows_of("numbered_drawn_mix", pack=True)  # rows of examples whose lengths are drawn
+    uncached = seqio.get_mixture_or_task("numbered_mix").get_dataset(LENGTHS, "train", seed=3)
+    wider = rows_of("numbered_mix", pack=False).map(lambda row: row)
+    for dataset in (drawn, uncached, wider):
+        assert fingerprint_of(dataset) is None
+        with pytest.raises(ValueError, match="the elements of this dataset have no numbers: it is a stream, or was changed"):
+            continued(dataset, 5)
+    assert len(flat(drawn.take(5))) == 5
+
+
+def test_passthrough_names_the_denoiser_and_the_task():
+    found = examples_of("numbered_mix", 50, passthrough_features=["denoiser", "task"])
+    sequence = ul2_tasks.examples("numbered_mix", LENGTHS, seed=3)
+    for example, other in zip(found, sequence):
+        assert (example["denoiser"].decode(), example["task"].decode()) == (other["denoiser"], other["task"])
+
+
+def test_a_task_that_is_not_ours_is_mixed_in_and_stays_a_stream(tmp_path):
+    def numbers(split, shuffle_files, seed=None):
+        return tf.data.Dataset.range(100).map(lambda number: {"inputs": [5], "targets": [tf.cast(number % 50 + 10, tf.int32)]})
+
+    features = {key: seqio.Feature(BYTES, add_eos=False) for key in LENGTHS}
+    seqio.TaskRegistry.add(
+        "numbered_foreign",
+        seqio.FunctionDataSource(numbers, splits=["train"]),
+        output_features=features,
+        preprocessors=[
+            lambda ds: ds.map(lambda e: {**e, "inputs": tf.cast(e["inputs"], tf.int32)}),
+        ],
+    )
+    mix("numbered_beside", {"numbered_mix": 3, "numbered_foreign": 1})
+    found = examples_of("numbered_beside_mix", 400, num_epochs=None, passthrough_features=["task"], try_in_mem_cache=False)
+    ours = [example for example in found if example["task"] != b"numbered_foreign"]
+    assert 0.6 < len(ours) / len(found) < 0.9
+    assert all(map(equal, ours, ul2_tasks.examples("numbered_mix", LENGTHS, seed=3)))
+
+
+@pytest.mark.parametrize("name", ["numbered_mix", "numbered_r1"])
+def test_fewer_examples_than_hosts_are_refused(name):
+    with pytest.raises(ValueError, match=rf"'{name}' has \d+ examples in split 'validation', too few for 900 hosts"):
+        examples_of(name, split="validation", shard_info=seqio.ShardInfo(5, 900))
+
+
+def test_tasks_of_one_mixture_have_orders_of_their_own():
+    """So that a stock mixture of them does not show the same text under each denoiser at the same time."""
+    starts = [
+        [each.tokens[0][0] for each in map(found.where, range(20))]
+        for found in (ul2_tasks.examples(name, LENGTHS, seed=3) for name in ("numbered_s", "numbered_x2", "numbered_r2"))
+    ]
+    assert not set(starts[0][:5]) & set(starts[1][:5])
+    assert starts[1] != starts[2]
+
+
+def test_without_a_seed_each_dataset_is_another():
+    first, second = (examples_of("numbered_mix", 5, seed=None) for _ in range(2))
+    assert not all(map(equal, first, second))

@@ -1,0 +1,178 @@
+"""`OrderedCorpus`: a corpus of tokens, the denoisers that read it, and the order in which they do."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.token_batches import corpus_tokens
+from ul2_tasks.corpus.view import CorpusTask, corpus_settings
+from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution
+from ul2_tasks.order.cycles import nearest_cycle
+from ul2_tasks.order.epochs import Order
+from ul2_tasks.order.rows import PackedOrder
+from ul2_tasks.store.read import MemoryStore, TokenStore
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A denoising task of a mixture.
+
+    Attributes:
+        task: its name.
+        corpus: what it reads.
+        rate: its rate in the mixture.
+        solution: its special ids and its full chunk.
+    """
+
+    task: str
+    corpus: CorpusTask
+    rate: float
+    solution: Solution
+
+    @property
+    def denoiser(self) -> str:
+        return self.solution.configuration.denoiser.name
+
+
+@dataclasses.dataclass(frozen=True)
+class OrderedCorpus:
+    """A corpus with the tasks that read it.
+
+    Attributes:
+        name: of the corpus's task.
+        store: its tokens.
+        members: its tasks; the kinds of `order` are their numbers.
+        order: which tokens make which example.
+    """
+
+    name: str
+    store: TokenStore
+    members: tuple[Member, ...]
+    order: Order
+
+    @property
+    def lengths_are_fixed(self) -> bool:
+        """Whether all examples of full chunks of one denoiser have the same lengths; it is so unless these are drawn."""
+        chunks = ((member.solution.configuration.denoiser, member.solution.full.length) for member in self.members)
+        return all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
+
+    def packed(self, budgets: Mapping[str, int]) -> PackedOrder:
+        """Which examples share which rows of these lengths; the lengths of examples must be fixed."""
+        sizes = tuple((member.solution.full.inputs, member.solution.full.targets) for member in self.members)
+        return PackedOrder(self.order, sizes, (int(budgets["inputs"]), int(budgets["targets"])))
+
+    def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """The tokens of chunks as ids of the vocabulary, one chunk's after the other's.
+
+        Args:
+            starts, stops: [n] int64 each, as in `epochs.Chunks`.
+
+        Raises:
+            ValueError: a token is no text.
+        """
+        round_the_end = np.flatnonzero(stops > self.store.tokens)
+        after_it = stops[round_the_end] - self.store.tokens
+        starts = np.insert(starts, round_the_end + 1, 0)
+        stops = np.insert(np.minimum(stops, self.store.tokens), round_the_end + 1, after_it)
+        tokens = self.store.read_chunks(starts, stops) + np.int32(id_shift(self._vocabulary))
+        self._check(tokens)
+        return tokens
+
+    @property
+    def _vocabulary(self):
+        return self.members[0].solution.vocabulary
+
+    @functools.cached_property
+    def _is_text(self) -> np.ndarray:
+        """[ids] bool."""
+        is_text = np.ones(self._vocabulary.vocab_size, bool)
+        for member in self.members:
+            is_text[list(member.solution.special.reserved)] = False
+        return is_text
+
+    def _check(self, tokens: np.ndarray) -> None:
+        ids = len(self._is_text)
+        if tokens.min() >= 0 and tokens.max() < ids and self._is_text[tokens].all():
+            return
+        found = np.unique(tokens)
+        wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
+        raise ValueError(
+            f"{self.name!r} has the ids {wrong.tolist()} in its text, which are padding, sentinels, modes, or no ids of the"
+            " vocabulary: another vocabulary tokenized it"
+        )
+
+
+def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffle: bool) -> OrderedCorpus:
+    """Puts the chunks of a corpus in order.
+
+    Args:
+        members: its tasks, of which `why_a_stream` says nothing.
+        store: its tokens.
+        seed: of the order and of the noise.
+        shuffle: see `Order`.
+
+    Raises:
+        ValueError: there is no token.
+    """
+    if not store.tokens:
+        raise ValueError(f"{members[0].corpus.name!r} has no token in this split; look at it with `ul2 doctor`")
+    lengths = tuple(member.solution.full.length for member in members)
+    cycle = nearest_cycle([member.rate for member in members])
+    return OrderedCorpus(members[0].corpus.name, store, tuple(members), Order(cycle, lengths, store.tokens, seed, shuffle))
+
+
+def why_a_stream(configuration: DenoisingConfiguration) -> str | None:
+    """Why the chunks of a task have no fixed places; None where they have."""
+    denoiser = configuration.denoiser
+    reasons = {
+        "documents are kept apart (merge_examples=False)": not configuration.merge_examples,
+        "an EOS stands between documents (separate_documents=True)": configuration.separate_documents,
+        "its denoiser puts ids between documents": denoiser.bos or denoiser.documents_end_in_eos,
+        "its chunks overlap (stride)": bool(denoiser.stride),
+        "short chunks are left out (keep_partial=False)": not denoiser.keep_partial,
+        "the beginnings of documents are marked": configuration.mark_documents,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def stored_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> TokenStore | None:
+    """The tokens of a corpus where they lie: in its cache, if that is to be used, or in the files that it is; else None.
+
+    Raises:
+        ValueError: the cache is another corpus's, or is not whole.
+    """
+    if corpus.is_tokens:
+        store = corpus.stored(split)
+        return None if store.has_ends else store
+    if use_cached and corpus.cache_dir:
+        manifest = cache.check(corpus.cache_dir, corpus, corpus_settings(corpus))
+        if cache.is_store(manifest) and split in manifest["splits"]:
+            return cache.open_store(corpus.cache_dir, manifest, split)
+    return None
+
+
+def tokens_in_memory(corpus: CorpusTask, split: str) -> MemoryStore:
+    """Tokenizes a corpus, or reads a cache that is no store, or tokens with ends.
+
+    Raises:
+        ValueError: it has too many tokens for that.
+    """
+    tokens, lengths, count = [], [], 0
+    for of_batch, of_each in corpus_tokens(corpus, split, use_cached=bool(corpus.cache_dir) and not corpus.is_tokens):
+        tokens.append(of_batch)
+        lengths.append(of_each[of_each > 0])
+        count += len(of_batch)
+        if count > MOST_TOKENS_IN_MEMORY:
+            raise ValueError(
+                f"{corpus.name!r} has more than {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r}, too many to tokenize into"
+                " memory; write its cache first, with `ul2 cache`, and name its folder (seqio.add_global_cache_dirs)"
+            )
+    return MemoryStore(np.concatenate([np.zeros([0], np.int32), *tokens]), np.concatenate([np.zeros([0], np.int64), *lengths]))

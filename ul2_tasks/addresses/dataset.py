@@ -1,0 +1,208 @@
+"""From numbers to a tf.data.Dataset: of examples, or of rows for a model. The state of its iterators is a number.
+
+    0, 4096, 8192 ..   numbers, a batch of elements at each
+        -> read        in Python: addresses, and the tokens of their chunks
+        -> make        in a graph: noise, inputs and targets, rows
+        -> unbatch     element by element, or in batches as they were asked for
+
+Host h of H has the elements h, h + H, h + 2 H .. So the elements n B .. (n + 1) B - 1 are step n of batch size B on any number of
+hosts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.addresses.batches import DTYPES, Chunks, corrupting, members_of, read_batch
+from ul2_tasks.addresses.numbering import Numbering
+from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
+from ul2_tasks.converters.encoder_decoder import in_rows
+from ul2_tasks.denoising.preprocessors import TOKENS_PER_BLOCK
+from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
+from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.vocabulary.special_ids import with_id_shift
+
+_WITHOUT_END = 1 << 60
+
+# What a batch of examples, the place of each and the task of each, makes of n elements: [n, ..] of each feature.
+Layout = Callable[[dict[str, tf.RaggedTensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbered:
+    """What a dataset made from numbers has beside its elements.
+
+    Attributes:
+        dataset: makes the same dataset from an element on.
+        fingerprint: see `fingerprint_of`.
+    """
+
+    dataset: Callable[[int], tf.data.Dataset]
+    fingerprint: Mapping[str, object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """Which examples are read.
+
+    Attributes:
+        numbering: of the examples.
+        sequence_length: {"inputs": int, "targets": int}, for which their lengths were solved.
+        epochs: how many; None for no end.
+        host, hosts: who reads.
+        features: the features that are kept of an example.
+        fingerprint: all that decides which example has which number, and what it is.
+        has_seed: whether that was given a seed; without one iterators cannot be resumed.
+    """
+
+    numbering: Numbering
+    sequence_length: Mapping[str, int]
+    epochs: int | None
+    host: int
+    hosts: int
+    features: Collection[str]
+    fingerprint: Mapping[str, object]
+    has_seed: bool
+
+    def examples(self) -> tf.data.Dataset:
+        """One by one: {"inputs": [tokens] int32, "targets": [tokens] int32}, and the names of denoiser and task where wanted."""
+        members = members_of(self.numbering)
+        all_names = {DENOISER: [member.denoiser for member in members], TASK: [member.task for member in members]}
+        names = {key: tf.constant(of_each) for key, of_each in all_names.items() if key in self.features}
+
+        def lay_out(examples: dict[str, tf.RaggedTensor], places: tf.Tensor, members: tf.Tensor) -> dict[str, tf.Tensor]:
+            padded = {key: feature.to_tensor() for key, feature in examples.items()}
+            lengths = {f"{key}_length": feature.row_lengths() for key, feature in examples.items()}
+            return padded | lengths | {key: tf.gather(of_each, members) for key, of_each in names.items()}
+
+        def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            example = dict(example)
+            for key in EXAMPLE:
+                example[key] = example[key][: example.pop(f"{key}_length")]
+            return {key: value for key, value in example.items() if key in self.features}
+
+        def make(first: int) -> tf.data.Dataset:
+            examples = self._elements(self.numbering, lay_out, {"features": "examples"}, first, self._rows_at_a_time(1))
+            return examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE)
+
+        dataset = self._with_addresses(make, {})
+        dataset.row_source = self
+        return dataset
+
+    def rows(
+        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+    ) -> tf.data.Dataset | None:
+        """See `converters.rows.RowSource`."""
+        if {key: int(length) for key, length in lengths.items()} != self.sequence_length:
+            return None
+        numbering = self.numbering.in_rows(lengths) if pack else self.numbering
+        if numbering is None:
+            return None
+
+        def lay_out(examples: dict[str, tf.RaggedTensor], places: tf.Tensor, members: tf.Tensor) -> dict[str, tf.Tensor]:
+            if pack:
+                return convert(in_rows(examples, tf.cast(places, tf.int32), lengths, EXAMPLE))
+            rows = {key: examples[key].to_tensor(feature.padding, shape=[None, lengths[key]]) for key, feature in EXAMPLE.items()}
+            return convert(rows)
+
+        more = {"features": "rows", "pack": pack}
+
+        def make(first: int) -> tf.data.Dataset:
+            return self._elements(numbering, lay_out, more, first, self._rows_at_a_time(2 if pack else 1))
+
+        def batches(batch_size: int, first: int) -> tf.data.Dataset:
+            return self._elements(numbering, lay_out, more, first, self._rows_at_a_time(2 if pack else 1), batch_size)
+
+        dataset = self._with_addresses(make, {"pack": pack})
+        _in_whole_batches(dataset, functools.partial(batches, first=0))
+        return dataset
+
+    def _rows_at_a_time(self, examples: int) -> int:
+        """How many elements of so many examples are made together."""
+        longest = max(member.solution.full.length for member in members_of(self.numbering))
+        return max(1, TOKENS_PER_BLOCK // (examples * longest))
+
+    def _with_addresses(self, make: Callable[[int], tf.data.Dataset], more: Mapping[str, object]) -> tf.data.Dataset:
+        dataset = make(0)
+        dataset.numbered = Numbered(make, {**self.fingerprint, **more})
+        return dataset
+
+    @no_autograph
+    def _elements(
+        self,
+        numbering: Numbering,
+        lay_out: Layout,
+        more: Mapping[str, object],
+        first: int,
+        at_a_time: int,
+        batch_size: int | None = None,
+    ) -> tf.data.Dataset:
+        """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
+        own = _WITHOUT_END if self.epochs is None else len(range(self.host, self.epochs * numbering.epoch, self.hosts))
+        if batch_size:
+            at_a_time = batch_size * max(1, at_a_time // batch_size)
+            own = first + max(0, own - first) // batch_size * batch_size
+        members = members_of(numbering)
+        corrupt = corrupting(members)
+
+        def read(first: np.ndarray) -> list[np.ndarray]:
+            numbers = np.arange(int(first), min(int(first) + at_a_time, own)) * self.hosts + self.host
+            batch = read_batch(numbering, numbers)
+            return [batch.places, batch.members, *(array for chunks in batch.chunks for array in chunks)]
+
+        def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return tuple(python_op(read, [first], [tf.int64, tf.int64, *DTYPES * len(members)]))
+
+        def make(places: tf.Tensor, of_member: tf.Tensor, *arrays: tf.Tensor) -> dict[str, tf.Tensor]:
+            chunks = [Chunks(*arrays[at : at + len(DTYPES)]) for at in range(0, len(arrays), len(DTYPES))]
+            places, of_member = (tf.ensure_shape(each, [None]) for each in (places, of_member))
+            examples = corrupt(of_member, chunks)
+            made = lay_out(examples, places, of_member)
+            if batch_size is None:
+                return made
+            return {key: tf.reshape(value, [-1, batch_size, *value.shape[1:]]) for key, value in made.items()}
+
+        fingerprint = as_text({**self.fingerprint, **more, "shard": [self.host, self.hosts]})
+        numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
+        read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
+        elements = read_ahead.map(make, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        if self.epochs is not None:
+            elements = elements.apply(tf.data.experimental.assert_cardinality((own - first) // (batch_size or 1)))
+        return with_id_shift(elements, members[0].solution.vocabulary)
+
+
+def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
+    """The same dataset from element `first` of this host on, which costs no more than its beginning.
+
+    Args:
+        dataset: what `get_dataset` of a mixture or task returned, or a feature converter made of it, not yet batched.
+        first: from 0.
+
+    Raises:
+        ValueError: its elements have no numbers.
+    """
+    if not hasattr(dataset, "numbered"):
+        raise ValueError("the elements of this dataset have no numbers: it is a stream, or was changed after get_dataset")
+    return dataset.numbered.dataset(int(first))
+
+
+def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:
+    """What decides which element has which number, and what it is; None of a stream."""
+    return dataset.numbered.fingerprint if hasattr(dataset, "numbered") else None
+
+
+def _in_whole_batches(dataset: tf.data.Dataset, batches: Callable[[int], tf.data.Dataset]) -> None:
+    """Has `dataset.batch`, which seqio.get_dataset calls for t5x, take batches that are made whole, not put together of rows."""
+    by_rows = dataset.batch
+
+    def batch(batch_size: int, drop_remainder: bool = False, **options: object) -> tf.data.Dataset:
+        if not drop_remainder or options:
+            return by_rows(batch_size, drop_remainder, **options)
+        return batches(int(batch_size))
+
+    dataset.batch = batch

@@ -1,0 +1,132 @@
+"""`Numbering`: which corpora's slots make element i, an example or a packed row, of a mixture of corpora."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.addresses.corpora import Member, OrderedCorpus, order_corpus
+from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.order.cycles import Cycle, nearest_cycle
+from ul2_tasks.order.permutation import keyed
+from ul2_tasks.order.rows import PackedOrder
+from ul2_tasks.store.read import TokenStore
+
+_FOR_CORPORA = 1 << 32  # what a key is for
+
+
+class Slots(NamedTuple):
+    """The examples of some elements.
+
+    Attributes:
+        places: [m] int64, ascending, which of the elements each example is of.
+        corpora: [m] int64, the number of its corpus.
+        epochs, slots: [m] int64 each, see `Order`.
+    """
+
+    places: np.ndarray
+    corpora: np.ndarray
+    epochs: np.ndarray
+    slots: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbering:
+    """The elements of a mixture of corpora, without end: a cycle of corpora, and in each a position of its own order.
+
+    Attributes:
+        corpora: with their orders.
+        packed: how the examples of each corpus share rows, if elements are packed rows; if they are examples, none.
+        cycle: of the corpora.
+        key: of the order of corpora within a cycle; None for that of `Cycle.kinds`.
+    """
+
+    corpora: tuple[OrderedCorpus, ...]
+    packed: tuple[PackedOrder, ...]
+    cycle: Cycle
+    key: int | None
+
+    @functools.cached_property
+    def epoch(self) -> int:
+        """How many elements an epoch has: whole cycles of the corpora, so that no element of the first that ends comes twice."""
+        if len(self.corpora) == 1:
+            return self._elements[0]
+        cycles = (elements // count for elements, count in zip(self._elements, self.cycle.counts))
+        return len(self.cycle) * max(1, min(cycles))
+
+    @property
+    def _elements(self) -> list[int]:
+        return [packed.rows for packed in self.packed] or [corpus.order.examples for corpus in self.corpora]
+
+    def slots(self, numbers: np.ndarray) -> Slots:
+        """The examples of elements, [n] integers from 0, below 2**62. Those of a row stand in its order."""
+        kinds, positions = self.cycle.positions(numbers, self.key)
+        found = []
+        for kind, corpus in enumerate(self.corpora):
+            places = np.flatnonzero(kinds == kind)
+            if self.packed:
+                of_each, epochs, slots = self.packed[kind].slots(positions[places])
+                places = places[of_each]
+            else:
+                epochs, slots = corpus.order.slots(positions[places])
+            found.append(Slots(places, np.full_like(places, kind), epochs, slots))
+        if len(found) == 1:
+            return found[0]
+        order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
+        return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
+
+    def numbers(self, corpus: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """The inverse of `slots`: the elements that have these slots of these epochs of a corpus, [m] int64."""
+        at = self.packed[corpus].rows_at if self.packed else self.corpora[corpus].order.examples_at
+        positions = at(epochs, slots)
+        return self.cycle.places(np.full_like(positions, corpus), positions, self.key)
+
+    def epochs_of(self, corpus: int, first: int, last: int) -> range:
+        """The epochs of a corpus that have some of the elements first .. last of the mixture."""
+        before, after = (number // len(self.cycle) * self.cycle.counts[corpus] for number in (first, last + len(self.cycle)))
+        return range(before // self._elements[corpus], after // self._elements[corpus] + 1)
+
+    def in_rows(self, budgets: Mapping[str, int]) -> Numbering | None:
+        """The same examples in packed rows of these lengths; None where lengths of examples are drawn, so that no row is fixed.
+
+        Corpora are mixed by examples. A row of a corpus counts for as many examples as the rows of this corpus have on average.
+        """
+        if not all(corpus.lengths_are_fixed for corpus in self.corpora):
+            return None
+        packed = tuple(corpus.packed(budgets) for corpus in self.corpora)
+        rows = [count * each.rows / corpus.order.examples for count, each, corpus in zip(self.cycle.counts, packed, self.corpora)]
+        return dataclasses.replace(self, packed=packed, cycle=nearest_cycle(rows))
+
+
+def number_examples(
+    members: Sequence[Member], tokens: Callable[[CorpusTask], TokenStore | None], seed: int, shuffle: bool
+) -> Numbering | None:
+    """Numbers the examples of denoising tasks, which are mixed by their rates.
+
+    Args:
+        members: the tasks; `why_a_stream` says nothing of any.
+        tokens: gives the tokens of each corpus, or None for what is to stay a stream.
+        seed: of order and noise, any integer.
+        shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
+
+    Returns:
+        None where a corpus has no tokens that can be read at any place.
+
+    Raises:
+        ValueError: a corpus has no token.
+    """
+    by_corpus: dict[str, list[Member]] = {}
+    for member in members:
+        by_corpus.setdefault(member.corpus.name, []).append(member)
+    corpora = []
+    for number, readers in enumerate(by_corpus.values()):
+        store = tokens(readers[0].corpus)
+        if store is None:
+            return None
+        corpora.append(order_corpus(readers, store, keyed(seed, number), shuffle))
+    weights = [sum(member.rate for member in readers) for readers in by_corpus.values()]
+    return Numbering(tuple(corpora), (), nearest_cycle(weights), keyed(seed, _FOR_CORPORA) if shuffle else None)

@@ -1,0 +1,71 @@
+"""Iterators that resume only in the pipeline that saved them.
+
+tf.data restores an iterator into any pipeline that has the same steps. With other rates, lengths, seeds or shards it goes on
+without a word, with other data than before. So the checkpoint of an iterator here holds a description of its pipeline, the
+*fingerprint*, which is compared with that of the pipeline in which the iterator is restored.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from ul2_tasks.graphs import no_autograph
+
+
+def as_text(fingerprint: Mapping[str, object]) -> str:
+    """A fingerprint as it is saved: without the quotes, before each of which tf.debugging.Assert would print a backslash."""
+    return json.dumps(fingerprint).replace('"', "")
+
+
+def seed_of(seed: int | None) -> int | str:
+    """What a fingerprint says of a seed: of none, something that no other pipeline says."""
+    return f"none, so it cannot be resumed ({secrets.token_hex(4)})" if seed is None else int(seed)
+
+
+@no_autograph
+def resume_only_in(fingerprint: str, dataset: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
+    """The same dataset, but an iterator that was saved under another fingerprint cannot be restored into it.
+
+    `flat_map` saves the element that it is at. When it is restored, it calls its function with that element again, which here is
+    the fingerprint. Once all of a finite dataset is read there is nothing left to guard: what is still in the buffers was saved
+    with them.
+    """
+
+    def check(saved: tf.Tensor) -> tf.data.Dataset:
+        with tf.control_dependencies([_same(saved, fingerprint, has_seed)]):
+            return tf.data.Dataset.from_tensors(tf.zeros([])).repeat()
+
+    guard = tf.data.Dataset.from_tensors(fingerprint).flat_map(check)
+    return tf.data.Dataset.zip(dataset, guard).map(lambda element, _: element)
+
+
+@no_autograph
+def resume_at_number_only_in(fingerprint: str, numbers: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
+    """The same for a pipeline that is a function of numbers, whose iterators save a number and nothing of what is made of it.
+
+    tf.data calls this symbolic checkpoints. `flat_map` then saves no element, but `scan` saves its state, here the fingerprint.
+
+    Args:
+        fingerprint: of the pipeline.
+        numbers: a dataset of single integers.
+        has_seed: whether it was built with a seed.
+    """
+
+    def check(number: tf.Tensor, saved: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([_same(saved, fingerprint, has_seed)]):
+            return tf.identity(number)
+
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = True
+    return numbers.scan(tf.constant(fingerprint), lambda saved, number: (saved, (number, saved))).map(check).with_options(options)
+
+
+def _same(saved: tf.Tensor, fingerprint: str, has_seed: bool) -> tf.Operation:
+    message = "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew. Saved:"
+    if not has_seed:
+        message = "a pipeline that was built without a seed cannot be resumed; give seed=, and start anew. Saved:"
+    return tf.debugging.Assert(tf.equal(saved, fingerprint), [message, saved, "this one:", fingerprint])

@@ -1,0 +1,154 @@
+"""`Examples`: a mixture as a sequence, in which each element has an address, from which alone it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.addresses.batches import Chunks, corrupting, members_of, read_batch
+from ul2_tasks.addresses.corpora import OrderedCorpus
+from ul2_tasks.addresses.numbering import Numbering
+from ul2_tasks.converters.encoder_decoder import in_rows
+from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
+from ul2_tasks.scalars import is_integer
+
+_AT_A_TIME = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """Where an example is from.
+
+    Attributes:
+        corpus: the name of the corpus's task.
+        task, denoiser: the names of its task and its denoiser.
+        epoch: of the corpus, from 0.
+        slot: which of the chunks of that epoch, from 0, in the order of the corpus.
+        tokens: one or two ranges (start, stop) of the corpus's tokens; two where the chunk goes round the end of the corpus.
+        documents: for each of the ranges, the first of the documents that it has tokens of, and the one after the last.
+    """
+
+    corpus: str
+    task: str
+    denoiser: str
+    epoch: int
+    slot: int
+    tokens: tuple[tuple[int, int], ...]
+    documents: tuple[tuple[int, int], ...]
+
+
+class Examples(Sequence[dict[str, np.ndarray | str]]):
+    """An epoch of a mixture's examples, or of its packed rows.
+
+    An example is {"inputs": [tokens] int32, "targets": [tokens] int32, "denoiser": str, "task": str}. A packed row is {"inputs",
+    "inputs_segment_ids", "inputs_positions": [length] int32, and the same of "targets"}, padded with 0; segment k is the k-th
+    example of the row, from 1.
+
+    Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
+    epoch of several corpora has so many cycles of their weights as the first of them to end has whole ones, so that there each
+    token is in one example at most.
+
+    It is a map-style dataset of PyTorch and a random-access source of grain. `ul2_tasks.examples` makes it.
+    """
+
+    def __init__(self, numbering: Numbering, budgets: Mapping[str, int], epoch: int = 0):
+        """Takes the numbering, the lengths of packed rows, and the number of the epoch."""
+        self.numbering, self._budgets, self._epoch = numbering, budgets, epoch
+
+    def __len__(self) -> int:
+        """How many elements an epoch has."""
+        return self.numbering.epoch
+
+    def epoch(self, epoch: int) -> Examples:
+        """The elements of another epoch, from 0: other borders of chunks, other denoisers, another order, other noise."""
+        if not is_integer(epoch, at_least=0):
+            raise ValueError(f"epoch is {epoch!r}, expected an integer, 0 or more")
+        return Examples(self.numbering, self._budgets, int(epoch))
+
+    def __getitem__(self, index):
+        """The element of a number, negative ones from the end; or a list of those of a slice."""
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
+        return self.__getitems__([index])[0]
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray | str]]:
+        for first in range(0, len(self), _AT_A_TIME):
+            yield from self[first : first + _AT_A_TIME]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray | str]]:
+        """The elements of several numbers, made at once, which costs a tenth of one after the other."""
+        if not len(indices):
+            return []
+        members = members_of(self.numbering)
+        batch = read_batch(self.numbering, self._numbers(indices))
+        chunks = [Chunks(*map(tf.constant, of_member)) for of_member in batch.chunks]
+        made = corrupting(members)(tf.constant(batch.members), chunks)
+        if self.numbering.packed:
+            rows = in_rows(made, tf.constant(batch.places, tf.int32), self._budgets, EXAMPLE)
+            arrays = {key: feature.numpy() for key, feature in rows.items()}
+            return [{key: feature[row] for key, feature in arrays.items()} for row in range(len(indices))]
+        features = {key: np.split(feature.flat_values.numpy(), feature.row_splits[1:-1]) for key, feature in made.items()}
+        names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in batch.members.tolist())
+        return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
+
+    def where(self, index: int) -> Address | list[Address]:
+        """Where the example of a number is from; of a packed row, where each of its examples is from, in their order."""
+        found = self.numbering.slots(self._numbers([index]))
+        addresses = [
+            _address(self.numbering.corpora[corpus], epoch, slot)
+            for corpus, epoch, slot in zip(found.corpora, found.epochs, found.slots)
+        ]
+        return addresses if self.numbering.packed else addresses[0]
+
+    def when(self, document: int, corpus: str | None = None) -> list[int]:
+        """The numbers of this epoch's elements that have tokens of a document, ascending.
+
+        Args:
+            document: its number, from 0, in the order of the cache or the corpus.
+            corpus: the name of the corpus's task, where there are several.
+
+        Raises:
+            ValueError: there is no such corpus.
+            IndexError: there is no such document.
+        """
+        names = [each.name for each in self.numbering.corpora]
+        if corpus not in (None, *names) or (corpus is None and len(names) > 1):
+            raise ValueError(f"corpus is {corpus!r}, expected one of {names}")
+        kind = names.index(corpus) if corpus else 0
+        chosen = self.numbering.corpora[kind]
+        start, stop = chosen.store.tokens_of(int(document))
+        if start == stop:
+            return []  # it has no token
+        first, last = self._first, self._first + len(self) - 1
+        found: set[int] = set()
+        for epoch in self.numbering.epochs_of(kind, first, last):
+            held = chosen.order.slots_with(epoch, start, stop)
+            numbers = self.numbering.numbers(kind, np.full_like(held, epoch), held)
+            found |= set((numbers[(numbers >= first) & (numbers <= last)] - first).tolist())
+        return sorted(found)
+
+    @functools.cached_property
+    def _first(self) -> int:
+        return self._epoch * len(self)
+
+    def _numbers(self, indices: Sequence[int]) -> np.ndarray:
+        numbers = np.array([int(index) for index in indices], np.int64)
+        wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
+        if len(wrong):
+            what = "row" if self.numbering.packed else "example"
+            raise IndexError(f"there is no {what} {wrong[0]}, only 0 to {len(self) - 1}; .epoch(1) has those of the next epoch")
+        return self._first + numbers % len(self)
+
+
+def _address(corpus: OrderedCorpus, epoch: int, slot: int) -> Address:
+    (kind,), (start,), (stop,) = corpus.order.chunks(np.array([epoch]), np.array([slot]))
+    tokens = corpus.store.tokens
+    start, stop = int(start), int(stop)
+    ranges = ((start, stop),) if stop <= tokens else ((start, tokens), (0, stop - tokens))
+    documents = tuple(corpus.store.documents_at(*each) for each in ranges)
+    member = corpus.members[kind]
+    return Address(corpus.name, member.task, member.denoiser, int(epoch), int(slot), ranges, documents)

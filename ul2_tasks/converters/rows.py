@@ -1,0 +1,33 @@
+"""`RowSource`: a dataset of examples that can give the rows of a model whole, without giving its examples one by one before.
+
+tf.data costs microseconds for each element and step. A feature converter asks the dataset that it gets: one that comes from
+numbers (`addresses.dataset`) makes batches of rows, padded or packed; any other has no such source, and is batched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import tensorflow as tf
+
+
+class RowSource(Protocol):
+    def rows(
+        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+    ) -> tf.data.Dataset | None:
+        """The features of rows.
+
+        Args:
+            lengths: of the rows of each feature, in tokens.
+            pack: whether several examples share a row.
+            convert: what makes the features of a batch of rows, as `pad_rows` or `pack_rows` returns them.
+
+        Returns:
+            A dataset of rows; None where there are none of these lengths, or none are packed.
+        """
+
+
+def row_source(dataset: tf.data.Dataset) -> RowSource | None:
+    """What gives the rows of a dataset, if it has that."""
+    return getattr(dataset, "row_source", None)

@@ -1,0 +1,70 @@
+"""`examples`: a registered mixture as a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import seqio
+
+from ul2_tasks.addresses.corpora import stored_tokens, tokens_in_memory, why_a_stream
+from ul2_tasks.addresses.numbering import number_examples
+from ul2_tasks.addresses.sequence import Examples
+from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.store.read import TokenStore
+from ul2_tasks.tasks.providers import denoising_tasks, members, order_seed, other_tasks
+
+
+def examples(
+    name: str,
+    sequence_length: Mapping[str, int],
+    *,
+    split: str = "train",
+    seed: int = 0,
+    shuffle: bool = True,
+    pack: bool = False,
+) -> Examples:
+    """The examples of a mixture as a sequence, or its packed rows: those that `get_dataset` gives of a cache, by their numbers.
+
+    Args:
+        name: of a mixture that `register` or `mix` returned, or of one of its tasks.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        split: of the corpora.
+        seed: an integer; another one gives another order and other noise.
+        shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
+        pack: whether the elements are rows of several examples, as `EncDecFeatureConverter(pack=True)` makes them.
+
+    Raises:
+        ValueError: the seed is no integer; there is no such mixture; it has a task that is no denoising task, or one whose
+            chunks have no fixed places: documents are kept apart, EOS stands between them, or chunks overlap; a corpus has no
+            cache and is too large to be tokenized into memory; rows are asked for, and lengths of examples are drawn; and see
+            `preprocessors.solve`.
+
+    >>> import ul2_tasks
+    >>> found = ul2_tasks.examples("ul2_mix", {"inputs": 512, "targets": 512})
+    >>> found[3]["inputs"].tolist() == ul2_tasks.examples("ul2_mix", {"inputs": 512, "targets": 512})[3]["inputs"].tolist()
+    True
+    """
+    if not is_integer(seed, at_least=-(1 << 63)):
+        raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
+    if others := [task.name for task in other_tasks(name)]:
+        raise ValueError(f"{name!r} has tasks that are no denoising tasks, {others}; read it as a stream, with get_dataset")
+    provider = seqio.get_mixture_or_task(name)
+    tasks = denoising_tasks(name)
+    for task in tasks:
+        if reason := why_a_stream(task.configuration):
+            raise ValueError(
+                f"the chunks of {task.name!r} have no fixed places, as {reason}; read it as a stream, with get_dataset"
+            )
+
+    def tokens(corpus: CorpusTask) -> TokenStore:
+        return stored_tokens(corpus, split, use_cached=True) or tokens_in_memory(corpus, split)
+
+    rates = {task.name: provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks}
+    found = number_examples(members(tasks, rates, sequence_length), tokens, order_seed(provider, int(seed)), shuffle)
+    budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
+    numbering = found.in_rows(budgets) if found and pack else found
+    if numbering is None:
+        raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
+    return Examples(numbering, budgets)
