@@ -57,6 +57,7 @@ LONG = [
     "providers",
     "cache",
     "torch_dataset",
+    "torch_numbers",
     "tutorial",
     "preprocessors",
     "command_line",
