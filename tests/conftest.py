@@ -54,6 +54,7 @@ LONG = [
     "torch_dataset",
     "cache",
     "torch_training",
+    "torch_numbers",
     "command_line",
     "tutorial",
     "providers",

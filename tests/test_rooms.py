@@ -22,7 +22,7 @@ ROOMS = {
     "corpus": {"jobs", "sources", "store", "vocabulary"},
     "addresses": {"converters", "corpus", "denoising", "order", "store", "vocabulary"},
     "tasks": {"addresses", "converters", "corpus", "denoising", "order", "sources", "store", "vocabulary"},
-    "pytorch": {"converters", "corpus", "denoising", "tasks", "vocabulary"},
+    "pytorch": {"addresses", "converters", "corpus", "denoising", "tasks", "vocabulary"},
     "export": {"corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
     "statistics": {"converters", "corpus", "denoising", "sources", "tasks", "vocabulary"},
     "inspection": {"addresses", "corpus", "denoising", "export", "jobs", "sources", "statistics", "store", "tasks", "vocabulary"},

@@ -1,5 +1,6 @@
 """t5x trains on the mixture for real: through the gin files, with stops, kills and several processes."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -12,10 +13,14 @@ import time
 
 import numpy as np
 import pytest
+import seqio
 import tensorflow as tf
+from rich.console import Console
 from support import byte_vocabulary, long_documents, restore, t5_model
 
-from ul2_tasks import T5GEMMA2
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, get_dataset_at_step, register
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.t5x_dataset import RUN_RECORD
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 pytest.importorskip(
@@ -23,6 +28,8 @@ pytest.importorskip(
     reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (docs/guides/train_with_t5x.md)",
     exc_type=ImportError,
 )
+from t5x import utils
+
 pytestmark = pytest.mark.t5x
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
@@ -50,6 +57,24 @@ def train(model_dir, *arguments, **settings) -> str:
     log = pathlib.Path(f"{model_dir}.log").read_text()
     assert code == 0, log[-3000:]
     return log
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def train_together(model_dir, *arguments, processes=2, **settings) -> None:
+    """The same with several processes of one device each."""
+    shared = ["--multiprocess_gpu", f"--coordinator_address=127.0.0.1:{free_port()}", f"--process_count={processes}", *arguments]
+    logs = [model_dir.with_name(f"{model_dir.name}-process{index}") for index in range(processes)]
+    started = [
+        start(log, *shared, f"--process_index={index}", f'--gin.MODEL_DIR="{model_dir}"', **settings)
+        for index, log in enumerate(logs)
+    ]
+    for process, log in zip(started, logs):
+        assert process.wait(timeout=600) == 0, pathlib.Path(f"{log}.log").read_text()[-3000:]
 
 
 def refused(model_dir, *arguments, **settings) -> str:
@@ -169,20 +194,8 @@ def test_other_rates_are_refused_by_the_old_checkpoint(tmp_path):
     assert "this iterator was saved by another pipeline" in log
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 def test_two_processes_train_together(tmp_path):
-    shared = ["--multiprocess_gpu", f"--coordinator_address=127.0.0.1:{free_port()}", "--process_count=2", steps(10)]
-    logs = [tmp_path / "process0", tmp_path / "process1"]
-    processes = [
-        start(log, *shared, f"--process_index={index}", f'--gin.MODEL_DIR="{tmp_path / "model"}"') for index, log in enumerate(logs)
-    ]
-    for process, log in zip(processes, logs):
-        assert process.wait(timeout=600) == 0, pathlib.Path(f"{log}.log").read_text()[-3000:]
+    train_together(tmp_path / "model", steps(10))
     found = losses(tmp_path / "model")
     assert {(f"training_eval/{task}", 10) for task in TASKS} <= set(found)
     saved = {path.name for path in (tmp_path / "model" / "checkpoint_10").rglob("train_ds-*.index")}
@@ -243,15 +256,154 @@ def test_what_cannot_be_trained_on_fails_before_the_first_step(tmp_path, argumen
     assert not losses(tmp_path / "refused")
 
 
-def test_it_trains_on_the_cache(tmp_path):
-    build = python(tmp_path / "build", ["-m", "ul2_tasks", "cache", "ul2", "--output", str(tmp_path / "cache")])
-    assert build.wait(timeout=600) == 0, (tmp_path / "build.log").read_text()[-3000:]
-    arguments = ["--gin.USE_CACHED_TASKS=True", f"--seqio_additional_cache_dirs={tmp_path / 'cache'}"]
-    log = train(tmp_path / "model", *arguments, steps(20))
+@pytest.fixture(scope="module")
+def cache(runs) -> str:
+    """The argument that names the cache of `ul2_corpus`."""
+    build = python(runs / "build", ["-m", "ul2_tasks", "cache", "ul2", "--output", str(runs / "cache")])
+    assert build.wait(timeout=600) == 0, (runs / "build.log").read_text()[-3000:]
+    return f"--seqio_additional_cache_dirs={runs / 'cache'}"
+
+
+def test_it_trains_on_the_cache(tmp_path, cache):
+    log = train(tmp_path / "model", "--gin.USE_CACHED_TASKS=True", cache, steps(20))
     assert "Switching to on-the-fly" not in log
     found = losses(tmp_path / "model")
     for collection in ["train", *(f"training_eval/{task}" for task in TASKS)]:
         assert found[collection, 20] < found[collection, 10] < 9, collection
+
+
+AT_STEPS = ("gin/ul2_tiny.gin", "gin/elastic.gin")
+
+
+@pytest.fixture(scope="module")
+def whole_at_steps(runs, cache):
+    """The losses of a run by steps that nothing interrupts."""
+    train(runs / "whole_at_steps", cache, steps(STEPS), files=AT_STEPS)
+    return losses(runs / "whole_at_steps")
+
+
+@pytest.fixture(scope="module")
+def stopped_at_steps(runs, cache):
+    """A run by steps that was stopped at half of them."""
+    train(runs / "stopped_at_steps", cache, steps(STEPS // 2), files=AT_STEPS)
+    return runs / "stopped_at_steps"
+
+
+def test_a_run_by_steps_resumes_as_the_uninterrupted_one_to_the_last_digit(whole_at_steps, stopped_at_steps, cache, tmp_path):
+    resumed = copy(stopped_at_steps, tmp_path / "resumed")
+    train(resumed, cache, steps(STEPS), files=AT_STEPS)
+    assert losses(resumed) == whole_at_steps
+    assert not list(resumed.rglob("train_ds-*")), "no iterator is saved"
+
+
+def test_a_run_goes_on_with_other_hosts_than_before_and_back(whole_at_steps, cache, tmp_path):
+    """Losses differ in their last digits alone, because two processes add numbers up in another order than one."""
+    run = tmp_path / "run"
+    train_together(run, cache, steps(10), files=AT_STEPS)
+    train(run, cache, steps(20), files=AT_STEPS)
+    train_together(run, cache, steps(30), files=AT_STEPS)
+    found = losses(run)
+    assert {step for _, step in found} == {10, 20, 30}
+    assert found == pytest.approx({key: whole_at_steps[key] for key in found}, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("train/utils.DatasetConfig.seed=7", "seed is 0 there, and 7 here"),
+        ("TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 64}", "sequence_length.targets is 128 there, and 64 here"),
+        ("BATCH_SIZE=16", "batch_size is 8 there, and 16 here"),
+    ],
+)
+def test_a_run_by_steps_refuses_other_data(stopped_at_steps, cache, tmp_path, argument, told):
+    log = refused(copy(stopped_at_steps, tmp_path / "other"), cache, steps(STEPS), f"--gin.{argument}", files=AT_STEPS)
+    assert told in log[log.rindex("ValueError: the run in") :]
+
+
+def test_a_run_by_steps_that_begins_with_another_runs_checkpoint(stopped, cache, tmp_path):
+    """Its data begin at the checkpoint's step, with the first example."""
+    files = ("gin/ul2_continue.gin", "gin/models/tiny.gin", "gin/elastic.gin")
+    same = ["--gin.ul2_tasks.register.name='ul2'", "--gin.DENOISERS=%ul2_tasks.T5GEMMA2"]
+    arguments = [*begin_at(stopped / f"checkpoint_{STEPS // 2}", *same), cache]
+    train(tmp_path / "whole", *arguments, steps(STEPS), files=files)
+    assert json.loads((tmp_path / "whole" / RUN_RECORD).read_text())["first_step"] == STEPS // 2
+    for last in (STEPS // 2 + 10, STEPS):
+        train(tmp_path / "parts", *arguments, steps(last), files=files)
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+LENGTHS = {"inputs": 80, "targets": 80}
+
+
+def cached_corpus(folder, texts) -> str:
+    """A mixture whose corpus has a cache."""
+    vocabulary, modes = byte_vocabulary()
+    name = register("steps", MemoryDataSource(lambda: texts, validation=0), vocabulary, modes=modes)
+    build("steps_corpus", str(folder), console=Console(quiet=True))
+    seqio.set_global_cache_dirs([str(folder)])
+    return name
+
+
+@pytest.fixture
+def mixture(tmp_path, monkeypatch) -> str:
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        monkeypatch.setattr(registry, "_REGISTRY", {})
+    before = seqio.get_global_cache_dirs()
+    yield cached_corpus(tmp_path / "cache", long_documents())
+    seqio.set_global_cache_dirs(before)
+
+
+def batches_at_step(model_dir, mixture, shard=0, shards=1, count=4, initial=None, **settings) -> list[list[str]]:
+    """The next batches of one of several data shards, by t5x's own configuration; each batch a list of its rows."""
+    defaults = {"split": "train", "batch_size": 8, "shuffle": True, "seed": 0, "use_cached": True, "pack": True}
+    config = utils.DatasetConfig(mixture_or_task_name=mixture, task_feature_lengths=LENGTHS, **{**defaults, **settings})
+    checkpoints = utils.CheckpointConfig(save=utils.SaveCheckpointConfig(), restore=utils.RestoreCheckpointConfig(path=[]))
+    dataset = get_dataset_at_step(
+        config,
+        shard,
+        shards,
+        EncDecFeatureConverter,
+        model_dir=str(model_dir),
+        checkpoint_cfg=checkpoints,
+        initial_checkpoint=initial,
+    )
+    assert set(utils.get_dataset(config, shard, shards, EncDecFeatureConverter).element_spec) == set(dataset.element_spec)
+    batches = itertools.islice(dataset.as_numpy_iterator(), count)
+    return [[str({key: value[row].tolist() for key, value in batch.items()}) for row in range(8 // shards)] for batch in batches]
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("first", [0, 1_000_000])
+def test_each_step_has_the_same_rows_on_any_number_of_hosts(mixture, tmp_path, first, pack):
+    initial = f"/another/run/checkpoint_{first}" if first else None
+    run = tmp_path / "run"
+    whole = batches_at_step(run, mixture, count=12, initial=initial, pack=pack)
+    assert len({row for batch in whole for row in batch}) > 90
+    assert json.loads((run / RUN_RECORD).read_text())["first_step"] == first
+    for step, shards in ((0, 2), (3, 4), (8, 1)):
+        (run / f"checkpoint_{first + step}").mkdir()
+        (run / f"checkpoint_{first + step + 1}.orbax-checkpoint-tmp-123").mkdir()  # half-written
+        shares = [batches_at_step(run, mixture, shard, shards, initial=initial, pack=pack) for shard in range(shards)]
+        for number, parts in enumerate(zip(*shares)):
+            assert list(itertools.chain(*zip(*parts))) == whole[step + number], "host h of H has each H-th row from h on"
+
+
+def test_another_corpus_under_the_same_name_is_refused(mixture, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    batches_at_step(run, mixture)
+    (run / "checkpoint_5").mkdir()
+    batches_at_step(run, mixture)
+    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+        monkeypatch.setattr(registry, "_REGISTRY", {})
+    other = cached_corpus(tmp_path / "other", [text.upper() for text in long_documents()])
+    with pytest.raises(ValueError, match=r"was begun with other data .*corpora.steps_corpus.* is .* there, and .* here"):
+        batches_at_step(run, other)
+
+
+def test_a_stream_is_refused_with_its_reason_and_what_to_do(mixture, tmp_path):
+    reason = "the data of 'steps_mix' are a stream, as USE_CACHED_TASKS is False; no step says a place in it"
+    with pytest.raises(ValueError, match=rf"{reason}.* utils.get_dataset, and .*save_dataset = True"):
+        batches_at_step(tmp_path / "run", mixture, use_cached=False)
 
 
 VOCABULARY = """
@@ -366,6 +518,7 @@ RUNS = {
     "gin/ul2_continue.gin": ["gin/models/base.gin"],
     "gin/ul2_finetune.gin": ["gin/models/base.gin"],
     "gin/ul2_infer.gin": ["gin/models/base.gin"],
+    "gin/elastic.gin": ["gin/ul2.gin", "gin/models/base.gin", "gin/elastic.gin"],
     "gin/own_corpus.gin": ["gin/ul2.gin", "gin/models/base.gin", "gin/own_corpus.gin"],
     "gin/t5_vocabulary.gin": ["gin/ul2_continue.gin", "gin/models/base.gin", "gin/t5_vocabulary.gin"],
 }

@@ -13,6 +13,7 @@ from ul2_tasks.export.folder import read_examples
 from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
+from ul2_tasks.t5x_dataset import get_dataset_at_step
 from ul2_tasks.tasks.advice import best_chunk_tokens
 from ul2_tasks.tasks.downstream import topics_task, with_mode
 from ul2_tasks.tasks.examples import examples
@@ -47,6 +48,7 @@ __all__ = [
     "embedded_documents",
     "embedding_rows",
     "examples",
+    "get_dataset_at_step",
     "id_shift",
     "mix",
     "open_source",

@@ -59,6 +59,8 @@ class Reading:
         features: the features that are kept of an example.
         fingerprint: all that decides which example has which number, and what it is.
         has_seed: whether that was given a seed; without one iterators cannot be resumed.
+        run: how many elements in a row each host has, before the next host has as many.
+        start: the number of the first element that any host has.
     """
 
     numbering: Numbering
@@ -69,6 +71,8 @@ class Reading:
     features: Collection[str]
     fingerprint: Mapping[str, object]
     has_seed: bool
+    run: int = 1
+    start: int = 0
 
     def examples(self) -> tf.data.Dataset:
         """One by one: {"inputs": [tokens] int32, "targets": [tokens] int32}, and the names of denoiser and task where wanted."""
@@ -114,14 +118,22 @@ class Reading:
         more = {"features": "rows", "pack": pack}
 
         def make(first: int) -> tf.data.Dataset:
-            return self._elements(numbering, lay_out, more, first)
+            elements = functools.partial(self._elements, numbering, lay_out, more, first)
+            dataset = elements()
+            _in_whole_batches(dataset, elements)
+            return dataset
 
-        def batches(batch_size: int, first: int) -> tf.data.Dataset:
-            return self._elements(numbering, lay_out, more, first, batch_size)
+        return self._with_addresses(make, {"pack": pack})
 
-        dataset = self._with_addresses(make, {"pack": pack})
-        _in_whole_batches(dataset, functools.partial(batches, first=0))
-        return dataset
+    def _numbers(self, elements: np.ndarray) -> np.ndarray:
+        """The numbers of this host's elements."""
+        runs, places = np.divmod(elements, self.run)
+        return self.start + (runs * self.hosts + self.host) * self.run + places
+
+    def _count(self, stop: int) -> int:
+        """How many elements this host has whose numbers are below `stop`."""
+        rounds, rest = divmod(max(0, stop - self.start), self.hosts * self.run)
+        return rounds * self.run + min(max(0, rest - self.host * self.run), self.run)
 
     def _with_addresses(self, make: Callable[[int], tf.data.Dataset], more: Mapping[str, object]) -> tf.data.Dataset:
         dataset = make(0)
@@ -138,7 +150,7 @@ class Reading:
         batch_size: int | None = None,
     ) -> tf.data.Dataset:
         """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
-        own = _WITHOUT_END if self.epochs is None else len(range(self.host, self.epochs * numbering.epoch, self.hosts))
+        own = _WITHOUT_END if self.epochs is None else self._count(self.epochs * numbering.epoch)
         at_a_time = max(1, int(_TOKENS_AT_A_TIME // numbering.tokens_per_element))
         if batch_size:
             at_a_time = batch_size * max(1, at_a_time // batch_size)
@@ -147,8 +159,7 @@ class Reading:
         corrupt = corrupting(members)
 
         def read(first: np.ndarray) -> list[np.ndarray]:
-            numbers = np.arange(int(first), min(int(first) + at_a_time, own)) * self.hosts + self.host
-            batch = read_batch(numbering, numbers)
+            batch = read_batch(numbering, self._numbers(np.arange(int(first), min(int(first) + at_a_time, own))))
             return [batch.places, batch.members, *(array for chunks in batch.chunks for array in chunks)]
 
         def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -163,7 +174,7 @@ class Reading:
                 return made
             return {key: tf.reshape(value, [-1, batch_size, *value.shape[1:]]) for key, value in made.items()}
 
-        fingerprint = as_text({**self.fingerprint, **more, "shard": [self.host, self.hosts]})
+        fingerprint = as_text({**self.fingerprint, **more, "shard": [self.host, self.hosts], "runs": [self.run, self.start]})
         numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
         elements = read_ahead.map(make, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
@@ -185,6 +196,16 @@ def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
     if not hasattr(dataset, "numbered"):
         raise ValueError("the elements of this dataset have no numbers: it is a stream, or was changed after get_dataset")
     return dataset.numbered.dataset(int(first))
+
+
+def shared_out(dataset: tf.data.Dataset, host: int, hosts: int, run: int, start: int) -> tf.data.Dataset:
+    """The same examples, shared out in another way: after the number `start`, so many in a row to each host in turn.
+
+    Args:
+        dataset: what `get_dataset` of a mixture or task returned, of which `fingerprint_of` says something.
+        host, hosts, run, start: see `Reading`.
+    """
+    return dataclasses.replace(dataset.row_source, host=host, hosts=hosts, run=run, start=start).examples()
 
 
 def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:

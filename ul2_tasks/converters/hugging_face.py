@@ -203,6 +203,11 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         # `_checked` checks a batch at once; SeqIO would check each example.
         super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
 
+    @property
+    def batch_size(self) -> int | None:
+        """How many examples an element has with padding "longest"; None where it is one."""
+        return self._batch_size
+
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
         """The length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
         return self._row_format.row_lengths(task_feature_lengths)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
 from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.pytorch.forks import check_process, tensorflow_has_run
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.vocabulary.special_ids import stated_id_shift, with_id_shift
 
@@ -44,6 +47,13 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     Both end with EOS and have the tokenizer's own ids. Give the DataLoader a batch size and a function that pads, such as
     `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` it gives what the converter makes, whole batches or padded
     examples. Integers become int64, strings become str or lists of str, and all else keeps its type.
+
+    **By number.** Where examples have numbers, as with a cache of `ul2 cache` (`use_cached=True`), batch n is the same set of
+    examples on any number of processes and workers, and a state is a number: that of the first example that is still to come. It
+    can be loaded with other processes and workers. R processes with batches of B have the examples n * R * B up to (n + 1) * R * B
+    at step n. Give the batch size, where the feature converter doesn't have it, if a DataLoader with several workers joins single
+    examples: it takes a batch from each worker in turn. To begin at any step with a plain DataLoader, load
+    `{**dataset.state_dict(), "number": step * R * B}`. What follows is about all other examples, which are a stream.
 
     **Shards.** Worker w of W in process r of R reads shard r * W + w of R * W, so that each document is used by one worker. If
     files have fewer segments that can be read on their own than there are shards, each shard reads all of them to find its
@@ -89,6 +99,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         rank: int | None = None,
         world_size: int | None = None,
         feature_converter: seqio.FeatureConverter | None = None,
+        batch_size: int | None = None,
     ):
         """Opens no file.
 
@@ -101,18 +112,28 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             rank, world_size: the number of this process, and how many there are. By default those of `torch.distributed` if it is
                 initialised, otherwise the environment variables RANK and WORLD_SIZE, otherwise 0 and 1.
             feature_converter: converts the examples.
+            batch_size: the DataLoader's, where it joins single examples and several workers read by number; see above.
 
         Raises:
-            ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1.
+            ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1; or batch_size is
+                below 1, or given beside that of the feature converter.
         """
         process = None if rank is None or world_size is None else (rank, world_size)
         if (rank is None) != (world_size is None) or (process and not 0 <= process[0] < process[1]):
             raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
+        converted = getattr(feature_converter, "batch_size", None)
+        if batch_size is not None and (converted or not is_integer(batch_size, at_least=1)):
+            raise ValueError(
+                f"batch_size is {batch_size!r}, and the feature converter's {converted!r}; expected one of them, 1 or more: the"
+                " DataLoader's, where it joins single examples"
+            )
         self._mixture = mixture
         self._sequence_length = dict(sequence_length)
         self._settings = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
         self._process = process
         self._feature_converter = feature_converter
+        self._in_a_row = converted or batch_size or 1
+        self._joined = converted or 1
         self._loaded: Mapping[str, Any] | None = None
         self._stream: _Stream | None = None
 
@@ -131,10 +152,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         check_process()
         if not tensorflow_has_run():
             tf.config.set_visible_devices([], "GPU")
-        pipeline = self._describe()
-        if self._loaded is not None:
-            _check_same(self._loaded["pipeline"], pipeline)
-        stream = _Stream(self._dataset(), pipeline)
+        stream = self._new_stream()
         if self._loaded is not None:
             stream.resume(self._loaded)
         self._stream, self._loaded = stream, None
@@ -147,6 +165,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             {"version": int, "pipeline": dict, "given": int, "snapshot": {"given": int, "files": {name: bytes}} or None}.
             "pipeline" is compared when the state is loaded. "given" is the number of examples or batches given so far, and in
             the snapshot, the number given when it was written. "files" are those of a TensorFlow checkpoint.
+            Of examples by number: {"version": int, "pipeline": dict, "number": int}.
 
         Raises:
             ValueError: there is no seed, without which nothing can be resumed.
@@ -154,7 +173,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._check_seed()
         if self._stream is not None:
             return self._stream.state()
-        return dict(self._loaded or _state(self._describe(), 0, None))
+        return dict(self._loaded or _state({"pipeline": self._describe(), "given": 0, "snapshot": None}))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iterator will go on where the state was taken.
@@ -173,11 +192,14 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 "seed is None: without a seed the dataset gives other examples each time, and none is resumed; give seed="
             )
 
-    def _shard(self) -> seqio.ShardInfo:
-        rank, world_size = self._process or _process()
+    def _readers(self) -> tuple[int, int, int, int]:
+        """The number of this process and how many there are, then the same of this worker."""
         worker = torch.utils.data.get_worker_info()
-        index, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        return seqio.ShardInfo(rank * workers + index, world_size * workers)
+        return *(self._process or _process()), *((worker.id, worker.num_workers) if worker else (0, 1))
+
+    def _shard(self) -> seqio.ShardInfo:
+        rank, world_size, worker, workers = self._readers()
+        return seqio.ShardInfo(rank * workers + worker, world_size * workers)
 
     def _describe(self) -> dict[str, Any]:
         """What must be the same to load a state, beside the fingerprint in the checkpoint itself, see `providers`."""
@@ -190,8 +212,18 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             "feature_converter": _describe_converter(self._feature_converter),
         }
 
-    def _dataset(self) -> tf.data.Dataset:
-        shard = self._shard()
+    def _new_stream(self) -> _Stream:
+        examples, pipeline = self._examples(), self._describe()
+        fingerprint = fingerprint_of(examples)
+        if fingerprint is None:
+            return _Stream(self._converted(examples), pipeline)
+        rank, world_size, worker, workers = self._readers()
+        del pipeline["shard"]
+        pipeline = {**fingerprint, **pipeline} | ({"workers": f"{worker} of {workers}"} if workers > 1 else {})
+        share = functools.partial(shared_out, examples, worker * world_size + rank, world_size * workers, self._in_a_row)
+        return _Numbers(lambda start: self._converted(share(start)), pipeline, self._joined * world_size * workers)
+
+    def _provider(self) -> seqio.Task | seqio.Mixture:
         name = self._mixture.apply() if isinstance(self._mixture, Registration) else self._mixture
         registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
         if name not in registered:
@@ -199,19 +231,21 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 f"no mixture or task {name!r} is registered in this process, only {sorted(registered)}; register it first, or give"
                 f" ul2_tasks.Registration({name!r}, modules=[..]), which spawned workers need, with a module that does"
             )
-        options = {**self._settings, "shuffle": True, "shard_info": shard}
+        return seqio.get_mixture_or_task(name)
+
+    def _examples(self) -> tf.data.Dataset:
+        provider, shard = self._provider(), self._shard()
         try:
-            if self._feature_converter is None:
-                provider = seqio.get_mixture_or_task(name)
-                examples = provider.get_dataset(self._sequence_length, **options)
-                vocabulary = next(iter(provider.output_features.values())).vocabulary
-                return with_id_shift(examples, vocabulary)
-            options["dataset_split"] = options.pop("split")
-            return seqio.get_dataset(name, self._sequence_length, self._feature_converter, verbose=False, **options)
+            return provider.get_dataset(self._sequence_length, **self._settings, shuffle=True, shard_info=shard)
         except ValueError as error:
             if shard.num_shards == 1:
                 raise
             raise ValueError(f"shard {shard.index} of {shard.num_shards}: {error} ({_ADVICE})") from error
+
+    def _converted(self, examples: tf.data.Dataset) -> tf.data.Dataset:
+        if self._feature_converter is None:
+            return with_id_shift(examples, next(iter(self._provider().output_features.values())).vocabulary)
+        return self._feature_converter(examples, task_feature_lengths=self._sequence_length)
 
 
 class _Stream:
@@ -236,6 +270,9 @@ class _Stream:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken; for an iterator that has given nothing yet."""
+        _check_same(state["pipeline"], self._pipeline)
+        if "number" in state:
+            raise ValueError(f"{_ANOTHER}: the state is a number, and here examples are a stream; {_REMEDY}")
         self._snapshot = state["snapshot"]
         if self._snapshot:
             started = time.monotonic()
@@ -259,7 +296,7 @@ class _Stream:
             self._snapshot = {"given": self._given, "files": _checkpoint_files(self._checkpoint)}
             self._written = time.monotonic()
             self._seconds_to_write = self._written - now
-        return _state(self._pipeline, self._given, self._snapshot)
+        return _state({"pipeline": dict(self._pipeline), "given": self._given, "snapshot": self._snapshot})
 
     def __iter__(self) -> _Stream:
         return self
@@ -287,8 +324,32 @@ class _Stream:
         return element
 
 
-def _state(pipeline: Mapping[str, Any], given: int, snapshot: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {"version": STATE_VERSION, "pipeline": dict(pipeline), "given": given, "snapshot": snapshot}
+class _Numbers(_Stream):
+    """The same where examples have numbers, so that a number says where it is.
+
+    Args:
+        build: makes the dataset of this process and worker from a number on.
+        pipeline: see `_state`.
+        each: how many examples all processes and workers take while this one takes an element.
+    """
+
+    def __init__(self, build: Callable[[int], tf.data.Dataset], pipeline: Mapping[str, Any], each: int):
+        super().__init__(build(0), pipeline)
+        self._build, self._each, self._start = build, each, 0
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        _check_same(state["pipeline"], self._pipeline)
+        if state.get("given"):
+            raise ValueError(f"{_ANOTHER}: the state is of a stream, and here examples have numbers; {_REMEDY}")
+        self._start = state.get("number", 0)
+        self._iterator = iter(self._build(self._start))
+
+    def state(self) -> dict[str, Any]:
+        return _state({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._each})
+
+
+def _state(place: Mapping[str, Any]) -> dict[str, Any]:
+    return {"version": STATE_VERSION, **place}
 
 
 def _checkpoint_files(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:
@@ -319,7 +380,7 @@ _REMEDY = "load it into one with the settings of the saved one, or start anew"
 
 
 def _check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    different = [f"{key} was {saved.get(key)!r}, is {present[key]!r}" for key in present if saved.get(key) != present[key]]
+    different = [f"{key} was {saved[key]!r}, is {present[key]!r}" for key in present if key in saved and saved[key] != present[key]]
     if different:
         raise ValueError(f"{_ANOTHER}: {'; '.join(different)}; {_REMEDY}")
 

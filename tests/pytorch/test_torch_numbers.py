@@ -1,0 +1,206 @@
+"""`UL2IterableDataset` where examples have numbers: the same batches on any processes and workers, and a state that is a number."""
+
+import itertools
+import json
+import pathlib
+import pickle
+import random
+
+import new_process
+import pytest
+import seqio
+from rich.console import Console
+from support import byte_vocabulary
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+import ul2_tasks  # noqa: E402
+from ul2_tasks import EncDecFeatureConverter, HuggingFaceFeatureConverter, MemoryDataSource, UL2IterableDataset  # noqa: E402
+from ul2_tasks.corpus.build_cache import build  # noqa: E402
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 64, "targets": 64}
+BATCH = 24  # of all processes
+SECONDS = 240
+
+
+def letters() -> list[str]:
+    return ["".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz ", k=300)) for number in range(200)]
+
+
+def numbered(cache) -> str:
+    seqio.set_global_cache_dirs([str(cache)])
+    return ul2_tasks.register("torch_numbers", MemoryDataSource(letters, validation=0), BYTES, modes=MODES)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    folder, before = tmp_path_factory.mktemp("cache"), seqio.get_global_cache_dirs()
+    numbered(folder)
+    build("torch_numbers_corpus", str(folder), console=Console(quiet=True))
+    yield folder
+    seqio.set_global_cache_dirs(before)
+
+
+@pytest.fixture(scope="module")
+def sequence(cache):
+    return ul2_tasks.examples("torch_numbers_mix", LENGTHS, seed=5)
+
+
+def dataset(**settings) -> UL2IterableDataset:
+    return UL2IterableDataset("torch_numbers_mix", LENGTHS, **{"seed": 5, "use_cached": True, **settings})
+
+
+def rows_of(batch) -> list:
+    """The examples of a padded batch, or of a list of single ones."""
+    if isinstance(batch, list):
+        return [[row["input_ids"].tolist(), row["labels"].tolist()] for row in batch]
+    return [
+        [ids[mask.bool()].tolist(), labels[labels != -100].tolist()]
+        for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"])
+    ]
+
+
+def loader(rank, world_size, workers, is_joined_by_loader, number=0):
+    """What one process reads with, from a number on."""
+    own = BATCH // world_size
+    if is_joined_by_loader:
+        some = dataset(rank=rank, world_size=world_size, batch_size=own)
+    else:
+        some = dataset(rank=rank, world_size=world_size, feature_converter=HuggingFaceFeatureConverter("longest", own))
+    some.load_state_dict({**some.state_dict(), "number": number})
+    settings = {"batch_size": own, "collate_fn": list} if is_joined_by_loader else {"batch_size": None}
+    return torch.utils.data.DataLoader(some, num_workers=workers, **settings)
+
+
+# Processes, workers, and whether the DataLoader joins single examples; without workers TensorFlow runs in the process itself.
+WAYS = [(1, 3, False), (2, 2, True), (3, 0, True), (1, 0, False)]
+
+
+def read_in_all_ways(cache, number, to) -> None:
+    """The batches of three steps from a number on: of each way, each process and each step."""
+    numbered(cache)
+    pathlib.Path(to).write_text(json.dumps([shares(*way, int(number)) for way in WAYS]))
+
+
+def shares(world_size, workers, joined, number) -> list:
+    loaders = [loader(rank, world_size, workers, joined, number) for rank in range(world_size)]
+    return [[rows_of(batch) for batch in itertools.islice(one, 3)] for one in loaders]
+
+
+def run(program: str, *arguments) -> None:
+    """Runs a function of this file in a new process, in which TensorFlow did not run yet, so that workers can be forked."""
+    code = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_numbers as t; t.{program}(*sys.argv[1:])"
+    process = new_process.Program(["-c", code, *map(str, arguments)])
+    assert process.wait(SECONDS) == 0, process.stderr
+
+
+def test_a_step_has_the_same_examples_on_any_processes_and_workers(cache, sequence, tmp_path):
+    number = 5 * BATCH
+    run("read_in_all_ways", cache, number, tmp_path / "read")
+    for way, of_processes in zip(WAYS, json.loads((tmp_path / "read").read_text()), strict=True):
+        for step, batches in enumerate(zip(*of_processes, strict=True)):
+            first = number + step * BATCH
+            wanted = [[example["inputs"].tolist(), example["targets"].tolist()] for example in sequence[first : first + BATCH]]
+            assert sorted(itertools.chain(*batches)) == sorted(wanted), (way, step)
+            assert {len(batch) for batch in batches} == {BATCH // len(of_processes)}
+
+
+def test_one_process_reads_in_the_order_of_the_numbers(sequence):
+    read = itertools.islice(dataset(), 100)
+    for example, same in zip(read, sequence):
+        assert example["input_ids"].tolist() == same["inputs"].tolist()
+        assert example["labels"].tolist() == same["targets"].tolist()
+
+
+def test_an_epoch_ends_with_its_last_example_in_all_processes(sequence):
+    shared = [list(dataset(num_epochs=1, rank=rank, world_size=3, batch_size=8)) for rank in range(3)]
+    assert sum(map(len, shared)) == len(sequence)
+    assert len({str(example) for share in shared for example in share}) == len(sequence)
+
+
+def test_packed_rows_are_shared_out_as_well(cache):
+    def rows(rank=0, world_size=1, number=0):
+        some = dataset(rank=rank, world_size=world_size, batch_size=8 // world_size, feature_converter=EncDecFeatureConverter())
+        some.load_state_dict({**some.state_dict(), "number": number})
+        return [str(row) for row in itertools.islice(some, 24 // world_size)]
+
+    whole = rows()
+    halves = [rows(rank, 2) for rank in range(2)]
+    for step in range(3):
+        assert {*halves[0][4 * step :][:4], *halves[1][4 * step :][:4]} == set(whole[8 * step :][:8])
+    assert rows(number=8)[:16] == whole[8:]
+
+
+@pytest.mark.parametrize("converter", [None, HuggingFaceFeatureConverter("longest", batch_size=4)])
+def test_a_state_is_a_number_which_any_processes_load(cache, converter):
+    original = dataset(feature_converter=converter)
+    iterator = iter(original)
+    assert original.state_dict()["number"] == 0
+    for _ in range(10):
+        next(iterator)
+    state = pickle.loads(pickle.dumps(original.state_dict()))
+    assert state["number"] == (40 if converter else 10)
+    assert len(pickle.dumps(state)) < 5_000
+    others = [dataset(feature_converter=converter, rank=rank, world_size=2) for rank in range(2)]
+    wanted = [next(iterator) for _ in range(8)]
+    found = []
+    for other in others:
+        other.load_state_dict(state)
+        assert other.state_dict() == state
+        read = iter(other)
+        found.append([next(read) for _ in range(4)])
+        assert other.state_dict()["number"] == state["number"] + 4 * 2 * (4 if converter else 1)
+    assert list(map(str, itertools.chain(*zip(*found)))) == list(map(str, wanted))
+
+
+def test_a_state_of_other_examples_is_refused_with_both_values(cache):
+    some = dataset()
+    next(iter(some))
+    other = dataset(seed=6)
+    other.load_state_dict(some.state_dict())
+    with pytest.raises(ValueError, match="the state was saved by another pipeline: seed was 5, is 6; load it"):
+        iter(other)
+
+
+def test_a_stream_and_numbers_do_not_load_each_others_states(cache):
+    numbers, stream = dataset(), dataset(use_cached=False)
+    next(iter(numbers)), next(iter(stream))
+    for saved, other in ((numbers, dataset(use_cached=False)), (stream, dataset())):
+        other.load_state_dict(saved.state_dict())
+        with pytest.raises(ValueError, match=r"another pipeline: .*use_cached was (True|False), is (False|True)"):
+            iter(other)
+
+
+@pytest.mark.parametrize("batch_size", [0, 4])
+def test_a_batch_size_is_that_of_the_loader_alone(batch_size):
+    converter = HuggingFaceFeatureConverter("longest", batch_size=4) if batch_size else None
+    with pytest.raises(ValueError, match=rf"batch_size is {batch_size}, and the feature converter's (None|4); expected one"):
+        dataset(batch_size=batch_size, feature_converter=converter)
+
+
+def saves_and_loads(cache, workers, to) -> None:
+    """A StatefulDataLoader reads on, another one is loaded with its state."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    numbered(cache)
+
+    def new():
+        converter = HuggingFaceFeatureConverter("longest", batch_size=2)
+        return StatefulDataLoader(dataset(feature_converter=converter), batch_size=None, num_workers=int(workers))
+
+    original, loaded = new(), new()
+    iterator = iter(original)
+    first = [rows_of(next(iterator)) for _ in range(7)]
+    loaded.load_state_dict(original.state_dict())
+    resumed = [rows_of(batch) for batch in itertools.islice(loaded, 10)]
+    pathlib.Path(to).write_text(json.dumps([first, resumed]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_data_loader_resumes_all_of_its_workers(cache, sequence, tmp_path, workers):
+    pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    run("saves_and_loads", cache, workers, tmp_path / "both")
+    first, resumed = json.loads((tmp_path / "both").read_text())
+    rows = [[example["inputs"].tolist(), example["targets"].tolist()] for example in sequence[:34]]
+    assert list(itertools.chain(*first, *resumed)) == rows

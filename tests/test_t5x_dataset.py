@@ -1,0 +1,127 @@
+"""The data of a t5x run at a step, as far as it needs no t5x: what is refused, and the record in the run's folder.
+
+`tests/test_t5x.py` has the rest.
+"""
+
+import json
+import re
+import types
+
+import pytest
+
+from ul2_tasks import EncDecFeatureConverter, get_dataset_at_step
+from ul2_tasks.t5x_dataset import RUN_RECORD, Start, begin_or_compare, step_of
+
+RUN = {
+    "ul2_tasks": "0.1.0",
+    "mixture": "ul2_mix",
+    "split": "train",
+    "sequence_length": {"inputs": 512, "targets": 512},
+    "seed": 0,
+    "shuffle": True,
+    "pack": True,
+    "batch_size": 8,
+    "vocabulary": "default",
+    "tasks": {"ul2_r1": {"rate": 1}},
+    "corpora": {"ul2_corpus": "d34db33f"},
+}
+
+
+def begin(folder, run=RUN, step=0, is_writer=True) -> int:
+    return begin_or_compare(str(folder), run, Start(step, is_resumed=False), is_writer)
+
+
+def resume(folder, run=RUN, step=10, is_writer=False) -> int:
+    return begin_or_compare(str(folder), run, Start(step, is_resumed=True), is_writer)
+
+
+@pytest.mark.parametrize("first_step", [0, 1_000_000])
+def test_a_run_keeps_the_step_it_began_at(tmp_path, first_step):
+    assert begin(tmp_path, step=first_step) == first_step
+    assert json.loads((tmp_path / RUN_RECORD).read_text()) == {**RUN, "first_step": first_step}
+    assert [resume(tmp_path, step=first_step + more) for more in (0, 10, 5)] == [first_step] * 3
+
+
+def test_one_process_writes_the_record_and_nothing_else(tmp_path):
+    assert begin(tmp_path, is_writer=False) == 0
+    assert not list(tmp_path.iterdir())
+    begin(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [RUN_RECORD]
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"mixture": "my_mix"}, "mixture is 'ul2_mix' there, and 'my_mix' here"),
+        ({"split": "validation"}, "split is 'train' there, and 'validation' here"),
+        ({"sequence_length": {"inputs": 512, "targets": 256}}, "sequence_length.targets is 512 there, and 256 here"),
+        ({"seed": 1}, "seed is 0 there, and 1 here"),
+        ({"shuffle": False}, "shuffle is True there, and False here"),
+        ({"pack": False}, "pack is True there, and False here"),
+        ({"batch_size": 16}, "batch_size is 8 there, and 16 here"),
+        ({"vocabulary": "mine"}, "vocabulary is 'default' there, and 'mine' here"),
+        ({"tasks": {"ul2_r1": {"rate": 2}}}, "tasks.ul2_r1.rate is 1 there, and 2 here"),
+        ({"tasks": {**RUN["tasks"], "ul2_s": {"rate": 4}}}, "tasks.ul2_s is None there, and {'rate': 4} here"),
+        ({"corpora": {"ul2_corpus": "f00d"}}, "corpora.ul2_corpus is 'd34db33f' there, and 'f00d' here"),
+    ],
+)
+def test_a_run_of_other_data_is_refused_with_both_values_and_the_record_stays(tmp_path, other, told):
+    begin(tmp_path)
+    message = (
+        f"the run in {tmp_path} was begun with other data ({tmp_path}/{RUN_RECORD} is there, this start is here): {told}; go on"
+        " with what is there, or begin another run, in another MODEL_DIR. Only the number of hosts may be another"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        resume(tmp_path, {**RUN, **other}, is_writer=True)
+    assert resume(tmp_path) == 0
+
+
+def test_another_release_of_the_package_goes_on(tmp_path):
+    begin(tmp_path, step=7)
+    assert resume(tmp_path, {**RUN, "ul2_tasks": "0.2.0"}) == 7
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_begins_anew(tmp_path):
+    begin(tmp_path)
+    assert begin(tmp_path, {**RUN, "seed": 1}, step=3) == 3
+    assert resume(tmp_path, {**RUN, "seed": 1}) == 3
+
+
+def test_a_run_of_another_function_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has a checkpoint of step 10, but no ul2_run.json: .* begin another run from this check"):
+        resume(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gs://bucket/run/base", "checkpoint_", "run/checkpoint_10.orbax-checkpoint-tmp"])
+def test_an_initial_checkpoint_without_a_step_is_refused(name):
+    with pytest.raises(ValueError, match="has no step in its name, expected one such as checkpoint_1000000"):
+        step_of(name)
+
+
+def configured(**settings) -> types.SimpleNamespace:
+    return types.SimpleNamespace(**{"seed": 0, "batch_size": 8, **settings})
+
+
+def saving(save_dataset=False) -> types.SimpleNamespace:
+    return types.SimpleNamespace(save=types.SimpleNamespace(save_dataset=save_dataset), restore=None)
+
+
+@pytest.mark.parametrize(
+    ("config", "checkpoints", "message"),
+    [
+        (configured(seed=None), saving(), "the seed of the training data is None; give an integer"),
+        (configured(batch_size=6), saving(), "batch_size is 6, expected a multiple of 4"),
+        (configured(), saving(save_dataset=True), r"save_dataset is True: .* set it to False"),
+    ],
+)
+def test_what_can_not_be_placed_by_a_step_is_refused(tmp_path, config, checkpoints, message):
+    arguments = {"model_dir": str(tmp_path / "run"), "checkpoint_cfg": checkpoints}
+    with pytest.raises(ValueError, match=message):
+        get_dataset_at_step(config, 0, 4, EncDecFeatureConverter, **arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_it_always_continues():
+    arguments = {"continue_from_last_checkpoint": False, "model_dir": "run", "checkpoint_cfg": saving()}
+    with pytest.raises(ValueError, match="continue_from_last_checkpoint is False, but this function always does"):
+        get_dataset_at_step(configured(), 0, 1, EncDecFeatureConverter, **arguments)

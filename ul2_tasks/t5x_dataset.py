@@ -1,0 +1,210 @@
+"""The training data of a t5x run whose place is the model's step, so that the run goes on with other hosts than before.
+
+t5x saves an iterator for each host (`save_dataset`), and restores it with the same number of hosts alone. Where examples have
+addresses, none is needed. With batches of B, the step that takes the model from n to n + 1 has these examples, or packed rows:
+
+    (n - first_step) * B  ..  (n - first_step + 1) * B - 1          host h of H has those whose number is h modulo H
+
+`first_step` is 0, or the step of the checkpoint of another run that this run began with. It is kept in the run's folder, in
+`ul2_run.json`, with all that decides which examples these are. t5x is imported when it calls the function here, not before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.addresses.corpora import why_a_stream
+from ul2_tasks.addresses.dataset import continued, fingerprint_of
+from ul2_tasks.jobs.manifest import differences, load, place, write_manifest
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
+from ul2_tasks.version import __version__
+
+RUN_RECORD = "ul2_run.json"
+_NOT_COMPARED = ("ul2_tasks", "first_step")
+
+
+class Start(NamedTuple):
+    """Where t5x will start: at which step of the model, and whether the run's own folder has this checkpoint."""
+
+    step: int
+    is_resumed: bool
+
+
+def get_dataset_at_step(
+    cfg: Any,
+    shard_id: int,
+    num_shards: int,
+    feature_converter_cls: Callable[..., seqio.FeatureConverter],
+    num_epochs: int | None = None,
+    continue_from_last_checkpoint: bool = True,
+    *,
+    model_dir: str,
+    checkpoint_cfg: Any,
+    initial_checkpoint: str | None = None,
+) -> tf.data.Dataset:
+    """For t5x's `train.get_dataset_fn`: `t5x.utils.get_dataset`, but from the place that the last checkpoint's step says.
+
+    `gin/elastic.gin` binds it. The first start of a run writes `ul2_run.json` into the run's folder, and each later start is
+    compared with it. The number of hosts is not in it.
+
+    Args:
+        cfg: the `t5x.utils.DatasetConfig` of the training data, of a mixture that has addresses, with a seed.
+        shard_id, num_shards: which of the hosts that read other data this is, and how many there are.
+        feature_converter_cls: the model's; `ul2_tasks.EncDecFeatureConverter`.
+        num_epochs: of the data; by default they have no end.
+        continue_from_last_checkpoint: must be True. It is here because t5x knows it.
+        model_dir: the run's folder.
+        checkpoint_cfg: the run's `t5x.utils.CheckpointConfig`, which says where t5x restores from.
+        initial_checkpoint: the path of the checkpoint of another run that this run begins with, where it is not t5x but
+            `initial_checkpoint.FromCheckpoint` that restores it. Its name ends in its step.
+
+    Returns:
+        Batches of `cfg.batch_size / num_shards` rows of the model's features.
+
+    Raises:
+        ValueError: there is no seed; the batch can't be shared out; t5x would save iterators, too; the mixture has no addresses;
+            the run's folder has a checkpoint, but was begun with other data than these, or by another function; the initial
+            checkpoint's name has no step.
+    """
+    if not continue_from_last_checkpoint:
+        raise ValueError("continue_from_last_checkpoint is False, but this function always does; use t5x's utils.get_dataset")
+    _check(cfg, num_shards, checkpoint_cfg)
+    from jax import process_index
+    from t5x import utils
+
+    if cfg.module:
+        utils.import_module(cfg.module)
+    dataset = seqio.get_dataset(
+        cfg.mixture_or_task_name,
+        cfg.task_feature_lengths,
+        feature_converter_cls(pack=cfg.pack, use_custom_packing_ops=cfg.use_custom_packing_ops),
+        dataset_split=cfg.split,
+        use_cached=cfg.use_cached,
+        shuffle=cfg.shuffle,
+        num_epochs=num_epochs,
+        shard_info=seqio.ShardInfo(index=shard_id, num_shards=num_shards),
+        seed=int(cfg.seed),
+        trim_output_features=cfg.trim_output_features,
+    )
+    run = run_of(dataset, cfg)
+    start = find_start(model_dir, checkpoint_cfg, initial_checkpoint)
+    utils.multihost_assert_equal(
+        np.array([start.step, start.is_resumed, zlib.crc32(json.dumps(run).encode()) >> 1]),
+        f"hosts see other data, or other checkpoints in {model_dir}: this one is at {start}, with {run}",
+    )
+    first_step = begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
+    rows = cfg.batch_size // num_shards
+    return continued(dataset, (start.step - first_step) * rows).batch(rows, drop_remainder=True)
+
+
+def _check(cfg: Any, num_shards: int, checkpoint_cfg: Any) -> None:
+    if not is_integer(cfg.seed, at_least=-(1 << 63)):
+        raise ValueError(f"the seed of the training data is {cfg.seed!r}; give an integer: the data are a function of it")
+    if cfg.batch_size % num_shards:
+        raise ValueError(f"batch_size is {cfg.batch_size}, expected a multiple of {num_shards}, the number of data shards")
+    if checkpoint_cfg.save and checkpoint_cfg.save.save_dataset:
+        raise ValueError(
+            "utils.SaveCheckpointConfig.save_dataset is True: t5x would move iterators that are in their place already; set it to"
+            " False, the place in the data is the checkpoint's step"
+        )
+
+
+def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
+    """What decides which examples each step has, as JSON has it.
+
+    Raises:
+        ValueError: the dataset is a stream, in which examples have no addresses.
+    """
+    fingerprint = fingerprint_of(dataset)
+    if fingerprint is None:
+        raise ValueError(
+            f"the data of {cfg.mixture_or_task_name!r} are a stream, as {_reason(cfg)}; no step says a place in it. Train on it"
+            " with t5x's own utils.get_dataset, and utils.SaveCheckpointConfig.save_dataset = True, as without gin/elastic.gin"
+        )
+    return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": cfg.batch_size}))
+
+
+def _reason(cfg: Any) -> str:
+    """Why a dataset is a stream."""
+    mixture = cfg.mixture_or_task_name
+    if foreign := [task.name for task in other_tasks(mixture)]:
+        return f"the tasks {foreign} are not of ul2_tasks.register"
+    if of_tasks := list(filter(None, (why_a_stream(task.configuration) for task in denoising_tasks(mixture)))):
+        return of_tasks[0]
+    if not cfg.use_cached:
+        return "USE_CACHED_TASKS is False"
+    packed = "; its examples have drawn lengths, so that no packed row is fixed" if cfg.pack else ""
+    return f"its cache is not one of `ul2 cache`; the feature converter is not ul2_tasks.EncDecFeatureConverter{packed}"
+
+
+def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | None) -> Start:
+    """Asks t5x which checkpoint it will restore, as t5x asks itself when it trains. So both are at the same step, always.
+
+    Raises:
+        ValueError: the initial checkpoint's name has no step.
+    """
+    from t5x import utils
+
+    tf.io.gfile.makedirs(model_dir)
+    own = utils.RestoreCheckpointConfig(path=model_dir, mode="latest")
+    others = [utils.RestoreCheckpointConfig(path=initial_checkpoint, mode="specific")] if initial_checkpoint else []
+    others += [checkpoint_cfg.restore] if checkpoint_cfg.restore else []
+    restored, paths = utils.get_first_valid_restore_config_and_paths([own, *others])
+    return Start(step_of(paths[0]) if paths else 0, restored is own)
+
+
+def step_of(checkpoint: str) -> int:
+    """The step in the name of a checkpoint.
+
+    Raises:
+        ValueError: there is none.
+
+    >>> step_of("gs://bucket/run/checkpoint_1000000/"), step_of("old/model.ckpt-524288")
+    (1000000, 524288)
+    """
+    found = re.search(r"[_-](\d+)/*$", checkpoint)
+    if not found:
+        raise ValueError(
+            f"the checkpoint {checkpoint} has no step in its name, expected one such as checkpoint_1000000; the data of the run"
+            " begin at this step"
+        )
+    return int(found[1])
+
+
+def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_writer: bool) -> int:
+    """The model's step at the run's first example.
+
+    A run that has no checkpoint of its own yet begins here, and the writer, one of all hosts, records it. Any other run is
+    compared with its record.
+
+    Raises:
+        ValueError: the run was begun with other data, or has no record.
+    """
+    path = place(model_dir, RUN_RECORD)
+    if not start.is_resumed:
+        if is_writer:
+            write_manifest(path, {**run, "first_step": start.step})
+        return start.step
+    if not tf.io.gfile.exists(path):
+        raise ValueError(
+            f"{model_dir} has a checkpoint of step {start.step}, but no {RUN_RECORD}: the run was begun with another"
+            " get_dataset_fn, whose place in the data no step says; go on with that one, or begin another run from this"
+            " checkpoint, in another MODEL_DIR (gin/ul2_continue.gin)"
+        )
+    record = load(path)
+    before, now = ({key: value for key, value in it.items() if key not in _NOT_COMPARED} for it in (record, run))
+    if different := list(differences(before, now)):
+        raise ValueError(
+            f"the run in {model_dir} was begun with other data ({path} is there, this start is here): {'; '.join(different)}; go"
+            " on with what is there, or begin another run, in another MODEL_DIR. Only the number of hosts may be another"
+        )
+    return record["first_step"]
