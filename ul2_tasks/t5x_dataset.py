@@ -21,7 +21,6 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.corpora import why_a_stream
 from ul2_tasks.addresses.dataset import continued, fingerprint_of
 from ul2_tasks.jobs.manifest import differences, load, place, write_manifest
 from ul2_tasks.scalars import is_integer
@@ -138,7 +137,7 @@ def _reason(cfg: Any) -> str:
     mixture = cfg.mixture_or_task_name
     if foreign := [task.name for task in other_tasks(mixture)]:
         return f"the tasks {foreign} are not of ul2_tasks.register"
-    if of_tasks := list(filter(None, (why_a_stream(task.configuration) for task in denoising_tasks(mixture)))):
+    if of_tasks := list(filter(None, (task.why_a_stream() for task in denoising_tasks(mixture)))):
         return of_tasks[0]
     if not cfg.use_cached:
         return "USE_CACHED_TASKS is False"

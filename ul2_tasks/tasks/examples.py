@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import seqio
 
-from ul2_tasks.addresses.corpora import stored_tokens, tokens_in_memory, why_a_stream
+from ul2_tasks.addresses.corpora import stored_tokens, tokens_in_memory
 from ul2_tasks.addresses.numbering import number_examples
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.corpus.view import CorpusTask
@@ -53,7 +53,7 @@ def examples(
     provider = seqio.get_mixture_or_task(name)
     tasks = denoising_tasks(name)
     for task in tasks:
-        if reason := why_a_stream(task.configuration, task.output_features["targets"].vocabulary):
+        if reason := task.why_a_stream():
             raise ValueError(
                 f"the chunks of {task.name!r} have no fixed places, as {reason}; read it as a stream, with get_dataset"
             )

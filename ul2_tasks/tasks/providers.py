@@ -82,6 +82,10 @@ class DenoisingTask(seqio.Task):
     def denoiser(self) -> Denoiser:
         return self.configuration.denoiser
 
+    def why_a_stream(self) -> str | None:
+        """Why its chunks have no fixed places, so that it is read as a stream; None where they have."""
+        return why_a_stream(self.configuration, self.output_features["targets"].vocabulary)
+
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
         return self.configuration.special_tokens.tokens(self.output_features["targets"].vocabulary, self.denoiser.mode)
@@ -322,7 +326,7 @@ def _numbered(
     Raises:
         ValueError: there are fewer examples than hosts.
     """
-    if any(why_a_stream(task.configuration, task.output_features["targets"].vocabulary) for task in tasks):
+    if any(task.why_a_stream() for task in tasks):
         return None
     numbering = number_examples(
         members(tasks, rates, sequence_length),
