@@ -26,6 +26,10 @@ READ = {
         "_use_fast_tokenizer",
         "ul2_tasks/vocabulary/sentencepiece.py",
     ): "an argument of SentencePieceVocabulary, to make one alike",
+    (
+        "_check_compatible_features",
+        "ul2_tasks/tasks/providers.py",
+    ): "the check that a mixture's tasks have the same features, with which SeqIO's get_dataset begins",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }
 # What SeqIO's classes leave to those that are made of them, by the names that it has in SeqIO.

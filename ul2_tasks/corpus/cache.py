@@ -9,6 +9,7 @@ The manifest has the settings that made the cache, and the bytes, SHA-256, docum
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import pathlib
@@ -87,10 +88,18 @@ def is_store(manifest: Mapping) -> bool:
 
 
 def open_store(cache_dir: str, manifest: Mapping, split: str) -> Store:
-    """The store of a split."""
-    shards = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
-    prefixes = [place(cache_dir, shard["shard"]) for shard in shards]
-    return Store(prefixes, [shard["documents"] for shard in shards], [shard["tokens"] for shard in shards])
+    """The store of a split: one for all who read it, as each of its files that is mapped is an open file."""
+    shards = manifest["splits"][split]["shards"]
+    held = [shard for shard in shards if shard["documents"]]
+    counts = (tuple(shard[count] for shard in held) for count in ("documents", "tokens"))
+    return _store(_hash(shards), tuple(place(cache_dir, shard["shard"]) for shard in held), *counts)
+
+
+@functools.lru_cache(maxsize=16)
+def _store(hashes: str, prefixes: tuple[str, ...], documents: tuple[int, ...], tokens: tuple[int, ...]) -> Store:
+    """Under other hashes it is another: the cache was written anew."""
+    del hashes
+    return Store(prefixes, documents, tokens)
 
 
 def check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str]) -> dict:
@@ -125,8 +134,7 @@ def identity(cache_dir: str, split: str) -> str:
     manifest = read_manifest(cache_dir)
     if manifest is not None and is_store(manifest):
         shards = manifest["splits"].get(split, {"shards": []})["shards"]
-        hashes = hashlib.sha256(json.dumps([shard["files"] for shard in shards]).encode()).hexdigest()
-        return f"store of {len(shards)} shards, sha256 {hashes[:16]}"
+        return f"store of {len(shards)} shards, sha256 {_hash(shards)[:16]}"
     _check_split(cache_dir, split)
     names = tfrecords.expected_files(cache_dir, split)
     sizes = parallel_map(lambda name: size(place(cache_dir, name)), names)
@@ -219,6 +227,11 @@ def manifest_of(
         "splits": {split: {**_totals(in_split), "shards": list(in_split)} for split, in_split in shards.items()},
         "totals": _totals([shard for in_split in shards.values() for shard in in_split]),
     }
+
+
+def _hash(shards: Sequence[Mapping]) -> str:
+    """Of the hashes of their files."""
+    return hashlib.sha256(json.dumps([shard["files"] for shard in shards]).encode()).hexdigest()
 
 
 def _format(manifest: Mapping) -> str:
