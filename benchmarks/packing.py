@@ -8,7 +8,8 @@ It needs this package with its extra `benchmarks`. The mixture is that of `T5GEM
 * t5, SeqIO's packing: the recipe from `t5.data.preprocessors` in a stock mixture, full chunks, `seqio.EncDecFeatureConverter`;
 * full chunks: ours, by `ul2_tasks.EncDecFeatureConverter`;
 * advised chunks: the same with the `chunk_tokens` of `best_chunk_tokens`, whose average is told;
-* advised chunks, SeqIO's packing.
+* advised chunks, SeqIO's packing;
+* by number, of full chunks and of advised ones: the rows that a template holds (`order.templates`), which are the rows of a cache.
 
 `bound` is what rows of the advised chunks could hold if examples could be divided at will (`advice.expected_fill`). Only whole
 pools are counted of ours, as of SeqIO's: so many examples that the last row of a pool does not matter.
@@ -34,6 +35,8 @@ from speed.peers import add_t5_mixture, name_text
 from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
+from ul2_tasks.order.cycles import nearest_cycle
+from ul2_tasks.order.templates import best_cycles, template
 from ul2_tasks.sources.memory import embedded_corpus
 from ul2_tasks.tasks.advice import expected_fill
 
@@ -81,7 +84,20 @@ def measure(lengths: Mapping[str, int], examples: int) -> list[dict]:
         "advised chunks, SeqIO's packing": (ours["advised"], "seqio", advice),
         "advised chunks": (ours["advised"], "ours", advice),
     }
-    return [
+    templates = {"full chunks, by number": None, "advised chunks, by number": advice}
+    by_number = [
+        {
+            "budgets": name,
+            "examples": examples,
+            "side": side,
+            "chunk_tokens": caps,
+            "mean_chunk": mean_chunk(lengths, caps),
+            "fill": template_fill(lengths, caps),
+            "bound": dict(expected_fill(T5GEMMA2, lengths, caps).packed),
+        }
+        for side, caps in templates.items()
+    ]
+    return by_number + [
         {
             "budgets": name,
             "side": side,
@@ -103,6 +119,16 @@ def fill(mixture: str, lengths: Mapping[str, int], converter: type[seqio.Feature
         for key, feature in TOKENS.items():
             real[key] += int(tf.math.count_nonzero(batch[feature]))
     return {key: real[key] / (rows * lengths[key]) for key in TOKENS}
+
+
+def template_fill(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> dict[str, float]:
+    chunks = [chunk_length(denoiser, lengths, chunk_tokens=caps and caps[denoiser.name]) for denoiser in T5GEMMA2]
+    sizes = tuple((chunk.inputs, chunk.targets) for chunk in chunks)
+    counts = nearest_cycle([denoiser.weight for denoiser in T5GEMMA2]).counts
+    cycles = best_cycles(sizes, counts, tuple(lengths.values()))
+    rows = len(template(sizes, counts, tuple(lengths.values()), cycles))
+    real = [cycles * sum(count * size[feature] for count, size in zip(counts, sizes)) for feature in range(len(lengths))]
+    return {key: tokens / (rows * lengths[key]) for key, tokens in zip(lengths, real)}
 
 
 def mean_chunk(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> float:

@@ -8,13 +8,14 @@ In a new process each, over the large cache and over one pair of it: seconds unt
 
 * the cache is checked and open (`ul2_tasks.examples`), after imports;
 * the first 128 examples of one host of 1,024 are there, then 128 more;
-* a resumed run has the 128 that follow 10^6 steps of 2,048;
+* `seqio.get_dataset` gives its first batch of 128 packed rows, and a run that goes on after 10^6 steps of 2,048 has its first;
 * `where` says where an example is from, and `when` finds those of a document;
 
 and the memory that the process then has, in all, and without the pages of files.
 
 `python benchmarks/scale.py --reading` measures blocks of 512 chunks at random places of 16 pairs instead: warm; with the page cache
-dropped before each block; from `memory://`; and from a file system of fsspec that answers each request after 20 ms.
+dropped before each block; from `memory://`; and from a file system of fsspec that answers each request after 20 ms. Then it
+measures what of that is left in a pipeline: seconds for batches of 128 rows of `seqio.get_dataset`, which reads ahead.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def measure(folder: str) -> dict[str, float]:
     import seqio
 
     import ul2_tasks
+    from ul2_tasks.addresses.dataset import continued
 
     registered()
     seqio.add_global_cache_dirs([folder])
@@ -138,11 +140,23 @@ def measure(folder: str) -> dict[str, float]:
     reached("first batch")
     examples.__getitems__(range(1, ROWS * HOSTS, HOSTS) if len(examples) > ROWS * HOSTS else range(ROWS, 2 * ROWS))
     reached("next batch")
+    rows = seqio.get_dataset(
+        "scale_mix",
+        LENGTHS,
+        ul2_tasks.EncDecFeatureConverter(pack=True),
+        dataset_split="train",
+        shuffle=True,
+        num_epochs=None,
+        use_cached=True,
+        seed=0,
+        shard_info=seqio.ShardInfo(0, HOSTS),
+    )
+    next(iter(rows.batch(ROWS, drop_remainder=True)))
+    reached("seqio.get_dataset, first batch")
+    next(iter(continued(rows, STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
+    reached("goes on at step 10^6, first batch")
     found["MB"], found["MB without files"] = memory("VmRSS"), memory("RssAnon")
-    examples = ul2_tasks.examples("scale_mix", LENGTHS)
-    epoch, first = divmod(STEP * BATCH, len(examples))
-    examples.epoch(epoch).__getitems__([(first + row * HOSTS) % len(examples) for row in range(ROWS)])
-    reached("resume at step 10^6")
+    began = time.perf_counter()
     where = examples.where(len(examples) // 2)
     reached("where")
     numbers = examples.when(where.documents[0][0])
@@ -201,6 +215,43 @@ def reading(folder: str) -> None:
                 figures.append(f"{1000 * np.median(seconds[1:]):.1f}")
             table.add_row(f"{length:,}", *figures)
         Console().print(table)
+        pipelines(place, [f"{number}" for number in range(pairs)])
+
+
+def pipelines(place: str, names: list[str]) -> None:
+    """Prints how many tokens a second come out of whole pipelines, medians of 5 rounds, and their share of the warm one's."""
+    import seqio
+
+    import ul2_tasks
+
+    table = Table(
+        title="Rows of seqio.get_dataset in batches of 128, text tokens a second, and percent of warm", title_justify="left"
+    )
+    for column in ("inputs, targets", "warm", "cold", "memory://", "20 ms a request"):
+        table.add_column(column, justify="right")
+    vocabulary = ul2_tasks.open_vocabulary("default", sentinels=1024)
+    for length, rounds in ((512, 60), (2048, 15), (8192, 4)):
+        speeds = []
+        for kind, beginning in (("warm", place), ("cold", place), ("memory", "memory://scale"), ("slow", "slow://scale")):
+            files = [f"{beginning}/{name}" for name in names]
+            source = ul2_tasks.open_source({"train": [f"megatron:{file}" for file in files]})
+            mixture = ul2_tasks.register(f"from_{kind}_{length}", source, vocabulary)
+            lengths = {"inputs": length, "targets": length}
+            converter = ul2_tasks.EncDecFeatureConverter(pack=False)
+            settings = {"dataset_split": "train", "shuffle": True, "num_epochs": None, "seed": 0, "batch_size": 128}
+            batches = iter(seqio.get_dataset(mixture, lengths, converter, **settings).prefetch(2))
+            a_row = ul2_tasks.examples(mixture, lengths).numbering.tokens_per_element
+            seconds = []
+            for _ in range(6):
+                began = time.perf_counter()
+                for _ in range(rounds):
+                    if kind == "cold":
+                        drop([f"{file}.bin" for file in files])
+                    next(batches)
+                seconds.append(time.perf_counter() - began)
+            speeds.append(rounds * 128 * a_row / np.median(seconds[1:]))
+        table.add_row(f"{length}", *(f"{speed / 1e6:.1f} M ({speed / speeds[0]:.0%})" for speed in speeds))
+    Console().print(table)
 
 
 def drop(paths: list[str]) -> None:
