@@ -255,7 +255,8 @@ def test_an_iterator_does_not_resume_over_a_cache_that_was_written_anew(built, c
     tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
     build("cache_small_corpus", str(tmp_path / "anew"), max_documents=40, console=QUIET)
     cache_dirs(tmp_path / "anew")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"this iterator was saved by another pipeline.*corpora: .*store of \d+ "):
+    message = r"this iterator was saved by another pipeline.*corpora: .*store of \d+ "
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
 
 
