@@ -217,6 +217,7 @@ def restore(dataset: tf.data.Dataset, path: str):
         ({"lengths": {"inputs": 90, "targets": 80}}, "inputs: 80", "inputs: 90"),
         ({"shard_info": seqio.ShardInfo(0, 2)}, r"shard: \[0, 1\]", r"shard: \[0, 2\]"),
         ({"pack": True}, "pack: false", "pack: true"),
+        ({"batch_size": 2}, "batch_size: null", "batch_size: 2"),
         ({"seed": None}, "seed: 3", "seed: none, so it cannot be resumed"),
     ],
 )

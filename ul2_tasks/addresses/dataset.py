@@ -174,7 +174,10 @@ class Reading:
                 return made
             return {key: tf.reshape(value, [-1, batch_size, *value.shape[1:]]) for key, value in made.items()}
 
-        fingerprint = as_text({**self.fingerprint, **more, "shard": [self.host, self.hosts], "runs": [self.run, self.start]})
+        share = {"shard": [self.host, self.hosts], "runs": [self.run, self.start]}
+        # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
+        sizes = {"at_a_time": at_a_time, "batch_size": batch_size}
+        fingerprint = as_text({**self.fingerprint, **more, **share, **sizes})
         numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
         elements = read_ahead.map(make, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
