@@ -214,6 +214,11 @@ def test_what_is_wrong_is_said(mixture, found, monkeypatch):
         found[len(found)]
     with pytest.raises(IndexError, match="there is no document 1000, only 0 to"):
         found.when(1000)
+    for place in (1.5, "1"):
+        with pytest.raises(TypeError):
+            found[place]
+        with pytest.raises(TypeError):
+            found.when(place)
     for epoch in (-1, 0.5):
         with pytest.raises(ValueError, match=f"epoch is {epoch}, expected an integer, 0 or more"):
             found.epoch(epoch)
