@@ -342,3 +342,10 @@ def test_golden():
         ("s", "stuvwxy", "zabcdefghijklmnopqrst"),
         ("r2", "vwxyzabcdeuvwxyzab", "fghijklmnopqrstcde"),
     ]
+
+
+def test_a_mixture_of_seqios_own_has_no_numbers(mixture):
+    """Its `get_dataset` draws from the datasets of its tasks, and so gives other examples than a sequence would."""
+    seqio.MixtureRegistry.add("addressed_by_seqio", [(task.name, 1) for task in seqio.get_mixture_or_task(mixture).tasks])
+    with pytest.raises(ValueError, match=r"'addressed_by_seqio' is a mixture of SeqIO's own, .* mix the same with ul2_tasks\.mix"):
+        ul2_tasks.examples("addressed_by_seqio", LENGTHS)
