@@ -36,8 +36,8 @@ def examples(
         pack: whether the elements are rows of several examples, as `EncDecFeatureConverter(pack=True)` makes them.
 
     Raises:
-        ValueError: the seed is no integer; there is no such mixture, or it is one of SeqIO's own; it has a task that is no denoising task, or one whose
-            chunks have no fixed places: documents are kept apart, or chunks overlap; a corpus has no
+        ValueError: the seed is no integer; there is no such mixture, or it is one of SeqIO's own; it has a task that is no
+            denoising task, or one whose chunks have no fixed places: documents are kept apart, or chunks overlap; a corpus has no
             cache and is too large to be tokenized into memory; rows are asked for, and lengths of examples are drawn; and see
             `preprocessors.solve`.
 
