@@ -349,3 +349,11 @@ def test_a_mixture_of_seqios_own_has_no_numbers(mixture):
     seqio.MixtureRegistry.add("addressed_by_seqio", [(task.name, 1) for task in seqio.get_mixture_or_task(mixture).tasks])
     with pytest.raises(ValueError, match=r"'addressed_by_seqio' is a mixture of SeqIO's own, .* mix the same with ul2_tasks\.mix"):
         ul2_tasks.examples("addressed_by_seqio", LENGTHS)
+
+
+def test_a_share_that_is_far_from_what_was_asked_for_is_told(mixture, caplog):
+    mix("addressed_rare", {mixture: 1, "addressed_r1": 0.1})
+    assert len(ul2_tasks.examples("addressed_rare_mix", LENGTHS))
+    assert "off by up to" not in caplog.text
+    corpora.cycle_of({"often": 1, "rare": 1e-6})
+    assert "mixed as {'often': 4095, 'rare': 1}; a share is off by up to 24314 % of what was asked for" in caplog.text
