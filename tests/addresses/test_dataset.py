@@ -173,7 +173,7 @@ def test_a_dataset_goes_on_at_any_element(pack):
     else:
         dataset = rows_of(name, pack, **settings)
     whole = list(map(as_text, flat(dataset)))
-    for first in (0, len(whole) - 1):
+    for first in (0, len(whole) - 1, len(whole) + 300):
         assert list(map(as_text, flat(continued(dataset, first)))) == whole[first:]
 
 
@@ -314,3 +314,39 @@ def test_a_stock_mixture_of_cached_tasks_resumes_where_it_was(tmp_path):
     iterator, resumed = saved_and_resumed(build, 30, tmp_path)
     for one, other in itertools.islice(zip(iterator, resumed), 60):
         assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def test_numbers_of_numpy_are_numbers():
+    plain = {"seed": 3, "num_epochs": 1, "shuffle": True, "shard_info": seqio.ShardInfo(1, 2)}
+    of_numpy = {"seed": np.int64(3), "num_epochs": np.int8(1), "shuffle": np.bool_(True)}
+    of_numpy["shard_info"] = seqio.ShardInfo(np.int64(1), np.int32(2))
+    for name, use_cached in (("numbered_mix", True), ("numbered_mix", False)):
+        found, wanted = (examples_of(name, 5, use_cached=use_cached, **arguments) for arguments in (of_numpy, plain))
+        assert len(found) == 5
+        assert all(map(equal, found, wanted))
+    many = examples_of("numbered_mix", 3, num_epochs=np.int32(2**31 - 1))
+    assert all(map(equal, many, examples_of("numbered_mix", 3)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_epochs": -1}, "num_epochs is -1, expected an integer of at least 1, or None"),
+        ({"num_epochs": 1.5}, "num_epochs is 1.5, expected an integer of at least 1, or None"),
+        ({"shard_info": seqio.ShardInfo(2, 2)}, "expected an index from 0 to 1"),
+        ({"shard_info": seqio.ShardInfo(-1, 2)}, "expected an index from 0 to 1"),
+    ],
+)
+def test_a_host_or_an_epoch_that_is_none_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        examples_of("numbered_mix", 1, **arguments)
+
+
+def test_a_place_or_a_batch_size_that_is_none_is_refused():
+    rows = rows_of("numbered_mix", pack=False)
+    for first in (-3, 1.5):
+        with pytest.raises(ValueError, match=rf"first is {first}, expected an integer, 0 or more"):
+            continued(rows, first)
+    for batch_size, error in ((0, tf.errors.InvalidArgumentError), (2.5, (TypeError, ValueError))):
+        with pytest.raises(error):
+            next(iter(rows.batch(batch_size, drop_remainder=True)))

@@ -214,6 +214,11 @@ def test_what_is_wrong_is_said(mixture, found, monkeypatch):
         found[len(found)]
     with pytest.raises(IndexError, match="there is no document 1000, only 0 to"):
         found.when(1000)
+    for place in (1.5, "1"):
+        with pytest.raises(TypeError):
+            found[place]
+        with pytest.raises(TypeError):
+            found.when(place)
     for epoch in (-1, 0.5):
         with pytest.raises(ValueError, match=f"epoch is {epoch}, expected an integer, 0 or more"):
             found.epoch(epoch)
@@ -337,3 +342,18 @@ def test_golden():
         ("s", "stuvwxy", "zabcdefghijklmnopqrst"),
         ("r2", "vwxyzabcdeuvwxyzab", "fghijklmnopqrstcde"),
     ]
+
+
+def test_a_mixture_of_seqios_own_has_no_numbers(mixture):
+    """Its `get_dataset` draws from the datasets of its tasks, and so gives other examples than a sequence would."""
+    seqio.MixtureRegistry.add("addressed_by_seqio", [(task.name, 1) for task in seqio.get_mixture_or_task(mixture).tasks])
+    with pytest.raises(ValueError, match=r"'addressed_by_seqio' is a mixture of SeqIO's own, .* mix the same with ul2_tasks\.mix"):
+        ul2_tasks.examples("addressed_by_seqio", LENGTHS)
+
+
+def test_a_share_that_is_far_from_what_was_asked_for_is_told(mixture, caplog):
+    mix("addressed_rare", {mixture: 1, "addressed_r1": 0.1})
+    assert len(ul2_tasks.examples("addressed_rare_mix", LENGTHS))
+    assert "off by up to" not in caplog.text
+    corpora.cycle_of({"often": 1, "rare": 1e-6})
+    assert "mixed as {'often': 4095, 'rare': 1}; a share is off by up to 24314 % of what was asked for" in caplog.text

@@ -185,3 +185,18 @@ def test_a_document_of_several_sequences_is_one(tmp_path):
     (tmp_path / "a.idx").write_bytes(bytes(content[:-32]) + struct.pack("<3q", 0, 2, 3))
     assert len(read_index(str(tmp_path / "a.idx")).documents) == 3
     assert read(Store.open([str(tmp_path / "a")]), [0, 1]) == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    "anew", [[[5, 6, 7], [8, 9]], [*DOCUMENTS, [1]], [[5, 6], [7, 8, 9], [10, 11]]], ids=["less", "more", "other"]
+)
+@pytest.mark.parametrize("has_ends", [False, True])
+def test_files_that_are_written_anew_after_they_were_opened_are_not_mixed_with_the_old_ones(tmp_path, anew, has_ends):
+    for name in "ab":
+        write(tmp_path / name)
+    store = Store.open([str(tmp_path / name) for name in "ab"])
+    store = store.without_last(7) if has_ends else store
+    write(tmp_path / "b", anew)
+    store.read_tokens(0, 2)
+    with pytest.raises(ValueError, match=r"b has \d documents and \d tokens, but had 3 and 6 when its dataset was made"):
+        store.read_tokens(0, store.tokens)

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import seqio
+from absl import logging
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.token_batches import corpus_tokens
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution
-from ul2_tasks.order.cycles import nearest_cycle
+from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.store.ends import WithEnds
@@ -21,6 +22,7 @@ from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
+_TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +137,19 @@ def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffl
     if not store.tokens:
         raise ValueError(f"{members[0].corpus.name!r} has no token in this split; look at it with `ul2 doctor`")
     lengths = tuple(member.solution.full.length for member in members)
-    cycle = nearest_cycle([member.rate for member in members])
+    cycle = cycle_of({member.task: member.rate for member in members})
     return OrderedCorpus(members[0].corpus.name, store, tuple(members), Order(cycle, lengths, store.tokens, seed, shuffle))
+
+
+def cycle_of(rates: Mapping[str, float]) -> Cycle:
+    """The nearest cycle of tasks or corpora, by their names. Warns where a share is far from what was asked for."""
+    cycle = nearest_cycle(list(rates.values()))
+    if cycle.error > _TOLERATED:
+        counts = dict(zip(rates, cycle.counts))
+        logging.warning(
+            "the rates %s are mixed as %s; a share is off by up to %.0f %% of what was asked for", rates, counts, 100 * cycle.error
+        )
+    return cycle
 
 
 def why_a_stream(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> str | None:

@@ -24,6 +24,7 @@ from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
 from ul2_tasks.converters.encoder_decoder import in_rows
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import with_id_shift
 
 _WITHOUT_END = 1 << 60
@@ -182,7 +183,7 @@ class Reading:
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
         elements = read_ahead.map(make, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         if self.epochs is not None:
-            elements = elements.apply(tf.data.experimental.assert_cardinality((own - first) // (batch_size or 1)))
+            elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
         return with_id_shift(elements, members[0].solution.vocabulary)
 
 
@@ -194,10 +195,12 @@ def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
         first: from 0.
 
     Raises:
-        ValueError: its elements have no numbers.
+        ValueError: its elements have no numbers; `first` is no integer, or below 0.
     """
     if not hasattr(dataset, "numbered"):
         raise ValueError("the elements of this dataset have no numbers: it is a stream, or was changed after get_dataset")
+    if not is_integer(first, at_least=0):
+        raise ValueError(f"first is {first!r}, expected an integer, 0 or more")
     return dataset.numbered.dataset(int(first))
 
 
@@ -221,8 +224,8 @@ def _in_whole_batches(dataset: tf.data.Dataset, batches: Callable[[int], tf.data
     by_rows = dataset.batch
 
     def batch(batch_size: int, drop_remainder: bool = False, **options: object) -> tf.data.Dataset:
-        if not drop_remainder or options:
-            return by_rows(batch_size, drop_remainder, **options)
+        if not drop_remainder or options or not is_integer(batch_size, at_least=1):
+            return by_rows(batch_size, drop_remainder, **options)  # it says what is wrong with a batch size
         return batches(int(batch_size))
 
     dataset.batch = batch

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.addresses.corpora import Member, OrderedCorpus, order_corpus
+from ul2_tasks.addresses.corpora import Member, OrderedCorpus, cycle_of, order_corpus
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
@@ -134,5 +134,5 @@ def number_examples(
         if store is None:
             return None
         corpora.append(order_corpus(readers, store, keyed(seed, number), shuffle))
-    weights = [sum(member.rate for member in readers) for readers in by_corpus.values()]
-    return Numbering(tuple(corpora), (), nearest_cycle(weights), keyed(seed, _FOR_CORPORA) if shuffle else None)
+    rates = {name: sum(member.rate for member in readers) for name, readers in by_corpus.items()}
+    return Numbering(tuple(corpora), (), cycle_of(rates), keyed(seed, _FOR_CORPORA) if shuffle else None)

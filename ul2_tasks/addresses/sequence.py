@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -120,7 +121,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             raise ValueError(f"corpus is {corpus!r}, expected one of {names}")
         kind = names.index(corpus) if corpus else 0
         chosen = self.numbering.corpora[kind]
-        start, stop = chosen.store.tokens_of(int(document))
+        start, stop = chosen.store.tokens_of(operator.index(document))
         if start == stop:
             return []  # it has no token
         first, last = self._first, self._first + len(self) - 1
@@ -136,7 +137,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return self._epoch * len(self)
 
     def _numbers(self, indices: Sequence[int]) -> np.ndarray:
-        numbers = np.array([int(index) for index in indices], np.int64)
+        numbers = np.array([operator.index(index) for index in indices], np.int64)
         wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
         if len(wrong):
             what = "row" if self.numbering.packed else "example"

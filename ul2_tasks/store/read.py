@@ -230,12 +230,25 @@ class Store:
             if not len(tokens) or int(tokens[-1]) != self._end:
                 raise ValueError(f"document {number} of {self.prefixes[pair]} does not end with {self._end}, as others do")
 
+    def _opened(self, pairs: Sequence[int]) -> list[Array]:
+        """The `.bin` files of pairs, which may have been written anew since this store was made."""
+        found = _open_pairs([self.prefixes[pair] for pair in pairs])
+        ends = np.diff(self._document_starts) if self.has_ends else np.zeros(len(self.prefixes), np.int64)
+        expected = np.stack([np.diff(self._document_starts), np.diff(self._token_starts) + ends], axis=1)[list(pairs)].tolist()
+        for pair, (index, _), counts in zip(pairs, found, expected):
+            if [index.entries - 1, index.tokens] != counts:
+                raise ValueError(
+                    f"{self.prefixes[pair]} has {index.entries - 1} documents and {index.tokens} tokens, but had {counts[0]} and"
+                    f" {counts[1]} when its dataset was made: it was written anew, begin again with the new one"
+                )
+        return [array for _, array in found]
+
     def _read(self, pairs: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[np.ndarray]:
         """The values [start, stop) of the `.bin` file of each of these pairs."""
         chosen, numbers = np.unique(pairs, return_inverse=True)
         new = [pair for pair in chosen.tolist() if pair not in self._values]
         if new:
-            self._values |= zip(new, (array for _, array in _open_pairs([self.prefixes[pair] for pair in new])))
+            self._values |= zip(new, self._opened(new))
         return read_ranges([self._values[pair] for pair in chosen.tolist()], numbers, starts, stops)
 
 

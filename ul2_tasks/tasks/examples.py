@@ -13,7 +13,7 @@ from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.providers import denoising_tasks, members, order_seed, other_tasks
+from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, members, order_seed, other_tasks
 
 
 def examples(
@@ -36,8 +36,8 @@ def examples(
         pack: whether the elements are rows of several examples, as `EncDecFeatureConverter(pack=True)` makes them.
 
     Raises:
-        ValueError: the seed is no integer; there is no such mixture; it has a task that is no denoising task, or one whose
-            chunks have no fixed places: documents are kept apart, or chunks overlap; a corpus has no
+        ValueError: the seed is no integer; there is no such mixture, or it is one of SeqIO's own; it has a task that is no
+            denoising task, or one whose chunks have no fixed places: documents are kept apart, or chunks overlap; a corpus has no
             cache and is too large to be tokenized into memory; rows are asked for, and lengths of examples are drawn; and see
             `preprocessors.solve`.
 
@@ -51,6 +51,11 @@ def examples(
     if others := [task.name for task in other_tasks(name)]:
         raise ValueError(f"{name!r} has tasks that are no denoising tasks, {others}; read it as a stream, with get_dataset")
     provider = seqio.get_mixture_or_task(name)
+    if isinstance(provider, seqio.Mixture) and not isinstance(provider, DenoisingMixture):
+        raise ValueError(
+            f"{name!r} is a mixture of SeqIO's own, which draws its tasks as it reads, so that its examples have no numbers; mix"
+            " the same with ul2_tasks.mix, or read it as a stream, with get_dataset"
+        )
     tasks = denoising_tasks(name)
     for task in tasks:
         if reason := task.why_a_stream():

@@ -26,7 +26,7 @@ from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, 
 from ul2_tasks.example_features import DENOISER, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.order.permutation import keyed
-from ul2_tasks.scalars import as_python
+from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
@@ -126,7 +126,7 @@ class DenoisingTask(seqio.Task):
         source = self.source.cached() if use_cached else self.source
         if shuffle and shuffle_buffer_size is None:
             shuffle_buffer_size = max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // solution.full.length))
-        shard, shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+        shard, shards = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
         fingerprint = as_text(
             {
                 "stream_version": STREAM_VERSION,
@@ -324,7 +324,7 @@ def _numbered(
     """What reads the tasks by number; None where they have to be streams.
 
     Raises:
-        ValueError: there are fewer examples than hosts.
+        ValueError: there are fewer examples than hosts; the number of epochs is below 1, or that of the host not among theirs.
     """
     if any(task.why_a_stream() for task in tasks):
         return None
@@ -332,11 +332,16 @@ def _numbered(
         members(tasks, rates, sequence_length),
         lambda corpus, separate_documents: stored_tokens(corpus, split, use_cached, separate_documents),
         order_seed(provider, secrets.randbits(62) if seed is None else int(seed)),
-        shuffle,
+        bool(shuffle),
     )
     if numbering is None:
         return None
-    host, hosts = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+    host, hosts = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
+    if not 0 <= host < hosts:
+        raise ValueError(f"shard_info is {shard_info}, expected an index from 0 to {hosts - 1}")
+    if num_epochs is not None and not is_integer(num_epochs, at_least=1):
+        raise ValueError(f"num_epochs is {num_epochs!r}, expected an integer of at least 1, or None for no end")
+    num_epochs = None if num_epochs is None else int(num_epochs)
     if num_epochs is not None and num_epochs * numbering.epoch < hosts:
         raise ValueError(
             f"{provider.name!r} has {num_epochs * numbering.epoch} examples in split {split!r}, too few for {hosts} hosts"
@@ -351,7 +356,7 @@ def _numbered(
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
         "split": split,
         "corpora": {task.source.corpus.name: task.source.cached().cache_identity(split) for task in tasks},
-        "shuffle": shuffle,
+        "shuffle": bool(shuffle),
         "seed": seed_of(seed),
     }
     lengths = {key: int(length) for key, length in sequence_length.items()}
