@@ -55,6 +55,7 @@ LONG = [
     "cache",
     "torch_training",
     "torch_numbers",
+    "dataset",
     "command_line",
     "tutorial",
     "providers",
