@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 # Colours of Okabe and Ito, which people who see few colours can tell apart.
 SIDES = {
     "ours": ("ul2_tasks", "#0072B2"),
+    "ours_rows": ("ul2_tasks, row by row", "#3399CC"),
     "ours_seqio": ("ul2_tasks, SeqIO's converter", "#56B4E9"),
     "t5": ("t5 recipe", "#D55E00"),
     "numpy": ("NumPy, by example", "#E69F00"),

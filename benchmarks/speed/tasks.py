@@ -20,7 +20,7 @@ from ul2_tasks import T5GEMMA2, open_source, register
 
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
 TEXT_FILES = "corpus/*.txt"
-CACHE_FILES = "cache/ours_corpus/train.tfrecord-*"
+CACHE_FILES = "records/train.tfrecord-*"  # what `records.py` writes of the cache
 
 
 def as_int32(dataset: tf.data.Dataset) -> tf.data.Dataset:
