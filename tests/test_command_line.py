@@ -21,7 +21,8 @@ from support import mistral_model
 from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length
-from ul2_tasks.inspection.run import RECORD, Run, identities
+from ul2_tasks.addresses.dataset import RUN_RECORD
+from ul2_tasks.inspection.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks import advice
 
@@ -442,7 +443,7 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
     asked = ["--lengths", "64,64", "--seed", 5, "--batch_size", 16]
     wanted = [ul2("show", "fed", *cached, *asked, "--step", 9).stdout, ul2("find", "fed", *cached, *asked, "--document", 3).stdout]
     run = Run("fed_mix", {"inputs": 64, "targets": 64}, seed=5, batch_size=16)
-    (tmp_path / RECORD).write_text(json.dumps(dataclasses.asdict(run) | identities(run)))
+    (tmp_path / RUN_RECORD).write_text(json.dumps(dataclasses.asdict(run) | identities(run)))
     recorded = [*cached, "--run", tmp_path]
     assert [ul2("show", *recorded, "--step", 9).stdout, ul2("find", *recorded, "--document", 3).stdout] == wanted
     assert ul2("show", "fed", *recorded, *asked, "--step", 9).stdout == wanted[0], "what is the same may be given, too"
@@ -459,7 +460,7 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
             assert done.exit_code == 2
             assert told in done.stderr
             assert done.stderr.endswith("has it; leave it out\n")
-    (tmp_path / RECORD).write_text(json.dumps(dataclasses.asdict(run) | {"vocabulary": "another"}))
+    (tmp_path / RUN_RECORD).write_text(json.dumps(dataclasses.asdict(run) | {"vocabulary": "another"}))
     assert "vocabulary is 'another' in the run, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 

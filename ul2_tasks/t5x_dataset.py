@@ -21,13 +21,12 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.dataset import continued, fingerprint_of
+from ul2_tasks.addresses.dataset import RUN_RECORD, continued, fingerprint_of
 from ul2_tasks.jobs.manifest import differences, load, place, write_manifest
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 from ul2_tasks.version import __version__
 
-RUN_RECORD = "ul2_run.json"
 _NOT_COMPARED = ("ul2_tasks", "first_step")
 
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ul2_tasks import T5GEMMA2, MemoryDataSource, register
+from ul2_tasks.addresses.dataset import RUN_RECORD
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.inspection.run import RECORD, Run, addresses_of, identities, read_record, run_of, stores
+from ul2_tasks.inspection.run import Run, addresses_of, identities, read_record, run_of, stores
 
 LENGTHS = {"inputs": 64, "targets": 64}
 
@@ -80,7 +81,7 @@ def record_of(run: Run) -> dict:
 
 def test_a_run_is_known_by_its_record(cached, tmp_path):
     run = cached("recorded")
-    (tmp_path / RECORD).write_text(json.dumps(record_of(run)))
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record_of(run)))
     record = read_record(str(tmp_path))
     assert run_of(record) == run
     run.check(record, "folder")
@@ -105,9 +106,9 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
 def test_a_folder_without_a_record_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"there is no ul2_run.json in .*; a run writes it there whose data have addresses"):
         read_record(str(tmp_path))
-    (tmp_path / RECORD).write_text("{")
+    (tmp_path / RUN_RECORD).write_text("{")
     with pytest.raises(ValueError, match=r"ul2_run.json is no JSON: Expecting"):
         read_record(str(tmp_path))
-    (tmp_path / RECORD).write_text('{"mixture": "ul2_mix", "split": "train", "sequence_length": {}, "seed": 0}')
+    (tmp_path / RUN_RECORD).write_text('{"mixture": "ul2_mix", "split": "train", "sequence_length": {}, "seed": 0}')
     with pytest.raises(ValueError, match=r"lacks \['shuffle', 'pack', 'batch_size', 'first_step'\], expected what a run writes"):
         read_record(str(tmp_path))

@@ -27,6 +27,7 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import with_id_shift
 
+RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _WITHOUT_END = 1 << 60
 # Each batch that is made runs some hundred ops for each denoiser; with so many tokens in it they cost little for a token.
 _TOKENS_AT_A_TIME = 1 << 20

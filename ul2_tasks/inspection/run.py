@@ -10,13 +10,11 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.dataset import fingerprint_of
+from ul2_tasks.addresses.dataset import RUN_RECORD, fingerprint_of
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
-
-RECORD = "ul2_run.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,9 +100,9 @@ def read_record(folder: str) -> dict:
     Raises:
         ValueError: there is none, or it is of another kind.
     """
-    path = tf.io.gfile.join(folder, RECORD)
+    path = tf.io.gfile.join(folder, RUN_RECORD)
     if not tf.io.gfile.exists(path):
-        raise ValueError(f"there is no {RECORD} in {folder}; a run writes it there whose data have addresses")
+        raise ValueError(f"there is no {RUN_RECORD} in {folder}; a run writes it there whose data have addresses")
     try:
         with tf.io.gfile.GFile(path) as file:
             record = json.load(file)
