@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import seqio
@@ -270,7 +270,7 @@ class _Stream:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken; for an iterator that has given nothing yet."""
-        _check_same(state["pipeline"], self._pipeline)
+        _check_same(state["pipeline"], self._pipeline, may_lack={"shard"} if "number" in state else ())
         if "number" in state:
             raise ValueError(f"{_ANOTHER}: the state is a number, and here examples are a stream; {_REMEDY}")
         self._snapshot = state["snapshot"]
@@ -338,7 +338,8 @@ class _Numbers(_Stream):
         self._build, self._each, self._start = build, each, 0
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        _check_same(state["pipeline"], self._pipeline)
+        # A state of before the first example has no fingerprint, and one of another number of workers not theirs.
+        _check_same(state["pipeline"], self._pipeline, may_lack={"workers"} if "number" in state else self._pipeline)
         if state.get("given"):
             raise ValueError(f"{_ANOTHER}: the state is of a stream, and here examples have numbers; {_REMEDY}")
         self._start = state.get("number", 0)
@@ -379,8 +380,9 @@ _ANOTHER = "the state was saved by another pipeline"
 _REMEDY = "load it into one with the settings of the saved one, or start anew"
 
 
-def _check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    different = [f"{key} was {saved[key]!r}, is {present[key]!r}" for key in present if key in saved and saved[key] != present[key]]
+def _check_same(saved: Mapping[str, Any], present: Mapping[str, Any], may_lack: Collection[str]) -> None:
+    compared = [key for key in present if key in saved or key not in may_lack]
+    different = [f"{key} was {saved.get(key)!r}, is {present[key]!r}" for key in compared if saved.get(key) != present[key]]
     if different:
         raise ValueError(f"{_ANOTHER}: {'; '.join(different)}; {_REMEDY}")
 
