@@ -350,3 +350,18 @@ def test_a_place_or_a_batch_size_that_is_none_is_refused():
     for batch_size, error in ((0, tf.errors.InvalidArgumentError), (2.5, (TypeError, ValueError))):
         with pytest.raises(error):
             next(iter(rows.batch(batch_size, drop_remainder=True)))
+
+
+def test_the_other_arguments_of_seqio_reach_the_tasks_that_are_not_ours():
+    def long(split, shuffle_files, seed=None):
+        return tf.data.Dataset.range(50).map(lambda _: {key: tf.fill([200], 20) for key in LENGTHS})
+
+    features = {key: seqio.Feature(BYTES, add_eos=False) for key in LENGTHS}
+    source = seqio.FunctionDataSource(long, splits=["train"])
+    seqio.TaskRegistry.add("numbered_long", source, output_features=features, preprocessors=[])
+    mixture = seqio.get_mixture_or_task(mix("numbered_beside_long", {"numbered_mix": 1, "numbered_long": 1}))
+    common = LENGTHS, "train", True, True, 3, None, None, False, False, False, ["task"]  # by their places, as SeqIO has them
+    for trimmed, longest in ((True, 80), (False, 200)):
+        dataset = mixture.get_dataset(*common, trimmed, False)
+        found = list(itertools.islice(dataset.as_numpy_iterator(), 40))
+        assert {len(example["inputs"]) for example in found if example["task"] == b"numbered_long"} == {longest}

@@ -3,7 +3,7 @@
 numbers   -> Numbering.slots    corpus, epoch and slot of each example
           -> Order.chunks       denoiser and tokens
           -> read_batch         for each denoiser [rows, tokens], their lengths, and a key of the noise of each
-          -> corrupt_batch      inputs and targets, back in the order of the elements
+          -> corrupting         inputs and targets, back in the order of the elements
 """
 
 from __future__ import annotations

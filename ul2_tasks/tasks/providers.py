@@ -190,9 +190,12 @@ class DenoisingMixture(seqio.Mixture):
         seed: int | None = None,
         shard_info: seqio.ShardInfo | None = None,
         num_epochs: int | None = None,
-        *arguments,
+        copy_pretokenized: bool = False,
+        compute_stats_empirically: bool = False,
+        log_mixing_proportions: bool = True,
         passthrough_features: Sequence[str] | None = None,
-        **keywords,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
@@ -206,18 +209,27 @@ class DenoisingMixture(seqio.Mixture):
                 f"{self.name!r} has no split {split!r}, because not all of its tasks have: {without}; name another split, or read"
                 " the tasks that have it one by one"
             )
-        kept = {*self.output_features, *(passthrough_features or ())}
+        copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
+        kept = {*self.output_features, *copies, *(passthrough_features or ())}
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask)]
         rates = {task.name: self.get_rate(task) for task in self.tasks}
         reading = _numbered(self, ours, rates, *common, kept)
         if reading is None:
-            return super().get_dataset(*common, *arguments, passthrough_features=passthrough_features, **keywords)
+            return super().get_dataset(
+                *common,
+                copy_pretokenized,
+                compute_stats_empirically,
+                log_mixing_proportions,
+                passthrough_features,
+                trim_output_features,
+                try_in_mem_cache,
+            )
         self._check_compatible_features()
         others = [task for task in self.tasks if task not in ours]
         if not others:
             return reading.examples()
-        streams = [self.get_task_dataset(task, kept, *common) for task in others]
+        streams = [self.get_task_dataset(task, kept, *common, trim_output_features, try_in_mem_cache) for task in others]
         shares = [sum(rates[task.name] for task in ours), *(rates[task.name] for task in others)]
         mixed = sample_examples([reading.examples(), *streams], shares, seed if seed is not None or shuffle else 42)
         buffers_too = tf.data.Options()
@@ -347,6 +359,7 @@ def _numbered(
             f"{provider.name!r} has {num_epochs * numbering.epoch} examples in split {split!r}, too few for {hosts} hosts"
         )
     assert sequence_length is not None  # `solve` has refused None
+    views = {task.source.corpus.name: task.source.cached() for task in tasks}
     fingerprint = {
         "numbered_version": NUMBERED_VERSION,
         "mixture": provider.name,
@@ -355,7 +368,7 @@ def _numbered(
         "vocabulary": vocabulary_identity(tasks[0].output_features["targets"].vocabulary),
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
         "split": split,
-        "corpora": {task.source.corpus.name: task.source.cached().cache_identity(split) for task in tasks},
+        "corpora": {name: view.cache_identity(split) for name, view in views.items()},
         "shuffle": bool(shuffle),
         "seed": seed_of(seed),
     }
