@@ -338,8 +338,9 @@ class _Numbers(_Stream):
         self._build, self._each, self._start = build, each, 0
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        # A state of before the first example has no fingerprint, and one of another number of workers not theirs.
-        _check_same(state["pipeline"], self._pipeline, may_lack={"workers"} if "number" in state else self._pipeline)
+        # A state of before the first example names a shard, and has no fingerprint. One worker alone is not named.
+        saved = state["pipeline"]
+        _check_same(saved, self._pipeline, may_lack=self._pipeline if "shard" in saved else {"workers"})
         if state.get("given"):
             raise ValueError(f"{_ANOTHER}: the state is of a stream, and here examples have numbers; {_REMEDY}")
         self._start = state.get("number", 0)
