@@ -16,8 +16,8 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.pieces import flat_ids
+from ul2_tasks.vocabulary.python_vocabulary import PythonVocabulary
 from ul2_tasks.vocabulary.sentencepiece import has_the_ids_of_python
 
 LONG = 1 << 22  # bytes of a text, or of a part of it
@@ -61,7 +61,7 @@ def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[
 
 def _library(vocabulary: seqio.Vocabulary) -> Encode | None:
     """A function that gives the ids of each text, [tokens] int32; None where no library is known."""
-    if isinstance(vocabulary, HuggingFaceVocabulary):
+    if isinstance(vocabulary, PythonVocabulary):
         return vocabulary.encode_batch
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
         return (lambda texts: _sentencepiece(vocabulary, texts)) if has_the_ids_of_python(vocabulary) else None

@@ -9,15 +9,13 @@ import threading
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
-from ul2_tasks.graphs import python_op, ragged
-from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, flat_ids, special_names
+from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
+from ul2_tasks.vocabulary.python_vocabulary import PythonVocabulary
 from ul2_tasks.vocabulary.tokenizer_json import Loaded, load
 
 
-class HuggingFaceVocabulary(seqio.Vocabulary):
+class HuggingFaceVocabulary(PythonVocabulary):
     """The tokens of a `tokenizer.json`, with sentinels and modes. Opens no file yet.
 
     Text is encoded as `transformers` encodes it without special tokens (`add_special_tokens=False`), and ids are decoded as it
@@ -34,8 +32,7 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
         ids of this vocabulary      0        1       2    3        99    100 <extra_id_0> ..  355 <extra_id_255>  356 [R] ..
         where 0 is more             1        2       3    4       100    101 <extra_id_0> ..
 
-    In a graph, encoding is a Python function without state. So an iterator over a dataset can be saved, and restored in this
-    process or in another that builds the same graph. Such a graph cannot be sent elsewhere (tf.data service).
+    Graphs call Python to encode and to decode, see `PythonVocabulary`.
 
     Two vocabularies are equal if their files have the same bytes and all else is the same, wherever the files are.
 
@@ -87,10 +84,6 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
         return self._loaded.shift
 
     @property
-    def _base_vocab_size(self) -> int:
-        return self.vocab_size  # SeqIO decodes ids beyond it as unknown, and here the extra ids are known
-
-    @property
     def identity(self) -> str:
         """See `pieces.Pieces`."""
         loaded = self._loaded
@@ -126,13 +119,10 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
         return HuggingFaceVocabulary(self._path, sentinels, self._modes, self._eos)
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
-        """The ids of each text, [tokens] int32. Bytes that are not UTF-8 become U+FFFD, as in SentencePiece."""
+        """See `PythonVocabulary`."""
         texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
         encoded = self._loaded.encoder.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(each.ids, np.int32) + np.int32(self._loaded.shift) for each in encoded]
-
-    def _encode(self, s: str) -> list[int]:
-        return self.encode_batch([s])[0].tolist()
 
     def _decode(self, ids: Iterable[int]) -> str:
         loaded = self._loaded
@@ -140,28 +130,6 @@ class HuggingFaceVocabulary(seqio.Vocabulary):
             [int(id) - loaded.shift for id in ids if 0 < id < loaded.size],
             skip_special_tokens=False,
         )
-
-    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
-        """Encodes a string scalar to [tokens] int32, or [documents] strings to a RaggedTensor [documents, tokens] int32."""
-        if s.shape.rank not in (0, 1):
-            raise ValueError(f"text has the shape {s.shape}, expected a scalar or [documents]")
-
-        def encode(texts: bytes | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return flat_ids(self.encode_batch(np.atleast_1d(np.asarray(texts, object))))
-
-        tokens = ragged(*python_op(encode, [s], [tf.int32, tf.int64]))
-        return tokens.flat_values if s.shape.rank == 0 else tokens
-
-    def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
-        """Decodes [.., tokens] of integers to [..] strings."""
-
-        def decode(ids: np.ndarray) -> np.ndarray:
-            texts = [self._decode(row).encode() for row in ids.reshape([-1, ids.shape[-1]]).tolist()]
-            return np.array(texts, object).reshape(ids.shape[:-1])
-
-        text = python_op(decode, [ids], tf.string)
-        text.set_shape(ids.shape[:-1])
-        return text
 
     @property
     def _loaded(self) -> Loaded:

@@ -201,6 +201,12 @@ def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
     )
 
 
+def piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
+    """The id of a piece, by its name; None where there is none, or ids have no names."""
+    pieces = _pieces(vocabulary)
+    return None if pieces is None else pieces.piece_id(name)
+
+
 def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
     """The ids' names for people: their pieces, or `<id>` where ids have no names."""
     pieces = _pieces(vocabulary)
@@ -270,11 +276,6 @@ def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
     return vocabulary if hasattr(vocabulary, "piece_id") else None
 
 
-def _piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
-    pieces = _pieces(vocabulary)
-    return None if pieces is None else pieces.piece_id(name)
-
-
 def _as_ids(value: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(operator.index(id) for id in np.atleast_1d(value))
 
@@ -296,7 +297,7 @@ def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, Mode]
     elif given is not None:
         ids = _as_ids(given)
     else:
-        id = _piece_id(vocabulary, mode)
+        id = piece_id(vocabulary, mode)
         if id is None:
             pieces = tuple(vocabulary.encode(mode))
             raise ValueError(
@@ -318,7 +319,7 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: Sequence[int] | str |
             f"sentinels is {sentinels!r}, expected ids, or the pieces' name with {{}} for the number, such as '<unused{{}}>'"
         )
     ids: list[int] = []
-    while (id := _piece_id(vocabulary, template.format(len(ids)))) is not None:
+    while (id := piece_id(vocabulary, template.format(len(ids)))) is not None:
         ids.append(id)
     if sentinels is not None and not ids:
         raise ValueError(

@@ -1,0 +1,282 @@
+"""The examples of conversations: their tokens, and for each token whether it is learned and which span it belongs to.
+
+A conversation is a list of messages; an example is a choice of them. Of user u, analysis a and final f, in two turns:
+
+    turns="all"     u1 a1 f1 u2 a2 f2      a1 f1 a2 f2 are learned
+    turns="last"    u1 f1 u2 a2 f2         a2 f2; as at inference, the reasoning that led to an earlier answer is not there
+    turns="each"    u1 a1 f1               a1 f1
+                    u1 f1 u2 a2 f2         a2 f2
+
+As a reply, for an encoder and a decoder, such an example is cut where the model begins to speak: inputs end with the prompt of
+inference (`<|start|>assistant`), and targets are what follows, until somebody else speaks. A turn with a call of a tool has two replies.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, PROMPT, ROLES, WEIGHT, Conversations
+from ul2_tasks.chat.supervision import Supervision, refused
+
+_ASSISTANT, _USER = ROLES.index("assistant"), ROLES.index("user")
+_ANALYSIS, _FINAL = CHANNELS.index("analysis"), CHANNELS.index("final")
+
+
+class Stops(NamedTuple):
+    """How a renderer writes a history.
+
+    Attributes:
+        final: the own id that ends the last message if it is the final one; None where all ends are the same.
+        keeps_history: whether reasoning of earlier turns is in the tokens.
+    """
+
+    final: int | None
+    keeps_history: bool
+
+
+class Examples(NamedTuple):
+    """Some examples, of some features: one example's values after the other's.
+
+    Attributes:
+        values: of each feature, [tokens]; ids are int32, the others uint8.
+        lengths: of each feature, [examples] int64.
+        conversations: [examples] int64, which conversation each is of.
+        counts: how many were left out, by cause: "without a learned token", "too long"; and "shortened".
+    """
+
+    values: dict[str, np.ndarray]
+    lengths: dict[str, np.ndarray]
+    conversations: np.ndarray
+    counts: collections.Counter[str]
+
+
+class _Choice(NamedTuple):
+    """The messages of an example, by their numbers, and which of them are learned: the last `turn` ones may be."""
+
+    messages: list[int]
+    turn: int
+
+
+def chats(conversations: Conversations, supervision: Supervision, stops: Stops, budget: int | None) -> Examples:
+    """Examples for a decoder: "tokens", and of each "loss_mask" and "span_id". Each ends with the EOD, which is not learned.
+
+    Args:
+        conversations: of the tokenizer's own ids.
+        supervision: what is learned.
+        stops: see there.
+        budget: the most tokens of an example; None for any number.
+
+    Raises:
+        ValueError: an example has more tokens, and `too_long` is "raise"; a message is of a kind of which `supervision` says
+            nothing.
+    """
+    reader = _Reader(conversations, supervision, stops)
+    counts: collections.Counter[str] = collections.Counter()
+    chosen = []
+    for number in range(len(conversations.counts)):
+        for choice in reader.choices(number):
+            if not any(reader.is_learned(message) for message in choice.messages[len(choice.messages) - choice.turn :]):
+                counts["without a learned token"] += 1
+            elif (kept := reader.within(number, choice, budget, counts, extra=1)) is not None:
+                chosen.append((number, kept))
+    return reader.gather_chats(chosen, counts)
+
+
+def replies(
+    conversations: Conversations, supervision: Supervision, stops: Stops, budgets: tuple[int | None, int | None]
+) -> Examples:
+    """Examples for an encoder and a decoder: "inputs" and "targets", and of the targets "loss_mask" and "span_id".
+
+    Args:
+        conversations, supervision, stops: see `chats`. What is sampled is in the targets, so "whole" is like "sampled".
+        budgets: the most tokens of inputs and of targets.
+
+    Raises:
+        ValueError: see `chats`.
+    """
+    reader = _Reader(conversations, supervision, stops)
+    counts: collections.Counter[str] = collections.Counter()
+    chosen = []
+    for number in range(len(conversations.counts)):
+        for choice in reader.choices(number):
+            for reply in reader.replies(choice):
+                history, own = reply
+                if not any(map(reader.is_learned, own)):
+                    counts["without a learned token"] += 1
+                    continue
+                targets = sum(map(reader.length, own)) - reader.prompt(own[0])
+                if budgets[1] is not None and targets > budgets[1]:
+                    reader.too_long(number, targets, budgets[1], "targets", counts)
+                    continue
+                kept = reader.within(number, _Choice(history, 0), budgets[0], counts, extra=reader.prompt(own[0]), what="inputs")
+                if kept is not None:
+                    chosen.append((number, kept.messages, own))
+    return reader.gather_replies(chosen, counts)
+
+
+class _Reader:
+    """What the functions above ask of conversations, message by message. Numbers of messages are those of all conversations."""
+
+    def __init__(self, conversations: Conversations, supervision: Supervision, stops: Stops):
+        self._supervision, self._stops = supervision, stops
+        self._tokens = conversations.tokens
+        rows = conversations.messages
+        spans = supervision.span_of_kinds()[rows[:, KIND]]
+        if (spans < 0).any():
+            raise refused(np.unique(rows[spans < 0, KIND]), supervision.spans)  # type: ignore[arg-type]  # a table by now
+        self._spans = np.where(rows[:, WEIGHT] > 0, spans, 0).astype(np.uint8)
+        # Where messages begin: after those before them, and after one EOD for each conversation before.
+        self._first = np.cumsum(conversations.counts) - conversations.counts
+        number = np.repeat(np.arange(len(conversations.counts)), conversations.counts)
+        self._starts = np.cumsum(rows[:, LENGTH], dtype=np.int64) - rows[:, LENGTH] + number
+        self._eods = np.cumsum(conversations.lengths) - 1
+        self._rows = rows
+        column = {"whole": None, "sampled": PROMPT, "content": HEADER}[supervision.supervise]
+        self._learned_from = np.zeros(len(rows), np.int64) if column is None else rows[:, column].astype(np.int64)
+        # Lists, because single items of arrays cost more than what is done with them.
+        self._lengths, self._prompts = rows[:, LENGTH].tolist(), rows[:, PROMPT].tolist()
+        self._roles, self._channels = (rows[:, KIND] // 8).tolist(), (rows[:, KIND] % 8 // 2).tolist()
+        self._is_learned = (self._spans > 0).tolist()
+        self._counts = conversations.counts.tolist()
+
+    def length(self, message: int) -> int:
+        return self._lengths[message]
+
+    def prompt(self, message: int) -> int:
+        return self._prompts[message]
+
+    def is_learned(self, message: int) -> bool:
+        return self._is_learned[message]
+
+    def choices(self, number: int) -> Iterator[_Choice]:
+        """The examples of a conversation, before any is left out."""
+        first = int(self._first[number])
+        messages = list(range(first, first + self._counts[number]))
+        if self._supervision.turns == "all":
+            yield _Choice(messages, len(messages))
+            return
+        starts = [message for message in messages if self._roles[message] == _USER] or messages[:1]
+        ends = [*starts[1:], messages[-1] + 1]
+        turns = list(zip(starts, ends))
+        for start, end in turns if self._supervision.turns == "each" else turns[-1:]:
+            yield _Choice([*self._history(range(first, start)), *range(start, end)], end - start)
+
+    def _history(self, messages: Sequence[int]) -> list[int]:
+        """The messages before a turn as they are at inference: no reasoning before an answer that was given."""
+        finals = [m for m in messages if self._roles[m] == _ASSISTANT and self._channels[m] == _FINAL]
+        if not finals or not self._stops.keeps_history:
+            return list(messages)
+        return [m for m in messages if m > finals[-1] or self._channels[m] != _ANALYSIS]
+
+    def replies(self, choice: _Choice) -> Iterator[tuple[list[int], list[int]]]:
+        """What comes before each run of the assistant's messages that begins in the turn, and the run."""
+        messages = choice.messages
+        place = len(messages) - choice.turn
+        while place < len(messages):
+            end = place
+            while end < len(messages) and self._roles[messages[end]] == _ASSISTANT:
+                end += 1
+            if end > place:
+                history = messages[:place]
+                if self._supervision.turns != "each" or True:
+                    yield history, messages[place:end]
+            place = max(end, place + 1)
+
+    def within(
+        self, number: int, choice: _Choice, budget: int | None, counts: collections.Counter[str], extra: int, what: str = "tokens"
+    ) -> _Choice | None:
+        """The choice, with `extra` more tokens, within a budget; None where it is left out, which is counted."""
+        tokens = sum(map(self.length, choice.messages)) + extra
+        if budget is None or tokens <= budget:
+            return choice
+        if self._supervision.too_long == "oldest":
+            kept = list(choice.messages)
+            users = [message for message in kept if self._roles[message] == _USER]
+            for oldest, following in zip(users, users[1:]):
+                gone = [message for message in kept if oldest <= message < following]
+                kept = [message for message in kept if not oldest <= message < following]
+                tokens -= sum(map(self.length, gone))
+                if tokens <= budget:
+                    counts["shortened"] += 1
+                    return _Choice(kept, min(choice.turn, len(kept)))
+        self.too_long(number, tokens, budget, what, counts)
+        return None
+
+    def too_long(self, number: int, tokens: int, budget: int, what: str, counts: collections.Counter[str]) -> None:
+        if self._supervision.too_long == "raise":
+            raise ValueError(
+                f"conversation {number} has {tokens} {what}, more than {budget}; give longer lengths, or too_long='drop', which"
+                " leaves it out and counts it, or too_long='oldest', which leaves out its oldest turns"
+            )
+        counts["too long"] += 1
+
+    def gather_chats(self, chosen: Sequence[tuple[int, _Choice]], counts: collections.Counter[str]) -> Examples:
+        picks = [message for _, choice in chosen for message in choice.messages]
+        sizes = np.array([len(choice.messages) for _, choice in chosen], np.int64)
+        turns = np.array([choice.turn for _, choice in chosen], np.int64)
+        numbers = np.array([number for number, _ in chosen], np.int64)
+        messages = np.array(picks, np.int64)
+        places = np.arange(len(messages)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        spans = np.where(places >= np.repeat(sizes - turns, sizes), self._spans[messages], 0)
+        ends = np.cumsum(sizes)  # an EOD follows each example's messages
+        starts = np.insert(self._starts[messages], ends, self._eods[numbers])
+        lengths = np.insert(self._rows[messages, LENGTH].astype(np.int64), ends, 1)
+        tokens = self._tokens[_ranges(starts, lengths)]
+        spans = self._span_ids(np.insert(spans, ends, 0), np.insert(self._learned_from[messages], ends, 0), lengths)
+        example = np.repeat(np.arange(len(sizes)), sizes + 1)
+        totals = np.bincount(example, lengths, len(sizes)).astype(np.int64)
+        self._end_final(tokens, np.cumsum(totals) - 2, messages[ends - 1])
+        values = {"tokens": tokens, "loss_mask": (spans > 0).astype(np.uint8), "span_id": spans}
+        return Examples(values, dict.fromkeys(values, totals), numbers, counts)
+
+    def gather_replies(self, chosen: Sequence[tuple[int, list[int], list[int]]], counts: collections.Counter[str]) -> Examples:
+        inputs, targets, spans, lengths_in, lengths_out = [], [], [], [], []
+        for _, history, own in chosen:
+            before, run = np.array(history, np.int64), np.array(own, np.int64)
+            prompt = self._prompts[own[0]]
+            starts, lengths = np.append(self._starts[before], self._starts[run[0]]), np.append(self._rows[before, LENGTH], prompt)
+            inputs.append(self._tokens[_ranges(starts, lengths)])
+            lengths = self._rows[run, LENGTH].astype(np.int64)
+            tokens = self._tokens[_ranges(self._starts[run], lengths)]
+            # The inputs have the first message's prompt. What the targets have is sampled.
+            learned_from = np.minimum(self._learned_from[run], np.where(np.arange(len(run)), lengths, lengths))
+            span = self._span_ids(self._spans[run], learned_from, lengths)
+            self._end_final(tokens, np.array([len(tokens) - 1]), run[-1:])
+            targets.append(tokens[prompt:])
+            spans.append(span[prompt:])
+            lengths_in.append(len(inputs[-1]))
+            lengths_out.append(len(targets[-1]))
+        span_id = np.concatenate([np.zeros([0], np.uint8), *spans])
+        none = np.zeros([0], np.int32)
+        of = {"inputs": np.array(lengths_in, np.int64), "targets": np.array(lengths_out, np.int64)}
+        values = {
+            "inputs": np.concatenate([none, *inputs]),
+            "targets": np.concatenate([none, *targets]),
+            "loss_mask": (span_id > 0).astype(np.uint8),
+            "span_id": span_id,
+        }
+        lengths = of | {"loss_mask": of["targets"], "span_id": of["targets"]}
+        return Examples(values, lengths, np.array([number for number, _, _ in chosen], np.int64), counts)
+
+    def _span_ids(self, spans: np.ndarray, learned_from: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """[tokens] uint8, of messages [messages] with these spans, learned from these tokens of theirs on."""
+        place = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.where(place >= np.repeat(learned_from, lengths), np.repeat(spans, lengths), 0).astype(np.uint8)
+
+    def _end_final(self, tokens: np.ndarray, places: np.ndarray, messages: np.ndarray) -> None:
+        """Ends an example whose last message is the final answer as a conversation's last message ends; `places` are their last tokens."""
+        if self._stops.final is None:
+            return
+        kinds = self._rows[messages, KIND]
+        is_final = (kinds // 8 == _ASSISTANT) & (kinds % 8 // 2 == _FINAL)
+        tokens[places[is_final]] = self._stops.final
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The integers of each range [start, start + length), one range's after the other's."""
+    lengths = np.asarray(lengths, np.int64)
+    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

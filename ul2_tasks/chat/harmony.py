@@ -1,0 +1,194 @@
+"""`HarmonyRenderer`: conversations in OpenAI's Harmony form, with the tokens of o200k_harmony or of any other vocabulary.
+
+    <|start|>ROLE[:NAME][ to=RECIPIENT][<|channel|>CHANNEL][ CONTENT_TYPE]<|message|>CONTENT<|end|>
+
+* The role of a tool's message is the tool's name.
+* An assistant's message with a recipient ends with `<|call|>`. A last message of the assistant on the channel `final` ends with
+  `<|return|>`.
+* Each part of a header, and each part of a content, is tokenized on its own, as text: no text becomes a marker.
+* Nothing is left out: reasoning of earlier turns stays (`auto_drop_analysis=False`).
+
+The ids are those of `openai_harmony`'s `render_conversation_for_training` with that setting. That library itself renders a content
+of the types `system_content` and `developer_content` alone: its tokenizer takes seconds for 100,000 letters without a space.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import seqio
+
+from ul2_tasks.chat.messages import Message, check_fields, parts_of, text_of, weight_of
+from ul2_tasks.chat.segments import CHANNELS, Segment
+from ul2_tasks.vocabulary.batches import encode_batch
+from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
+from ul2_tasks.vocabulary.special_ids import id_shift, piece_id, text_vocabulary, vocabulary_identity
+
+START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN = MARKERS = tuple(
+    f"<|{name}|>" for name in ("start", "channel", "message", "constrain", "end", "call", "return")
+)
+_FIELDS = {"role", "name", "recipient", "channel", "content_type", "content", "weight"}
+_TYPED = ("system_content", "developer_content")
+_ROLES_OF_TYPES = dict(zip(_TYPED, ("system", "developer")))
+
+
+class HarmonyRenderer:
+    """Renders messages as the top of this file says.
+
+    Args:
+        vocabulary: has a piece for each of `MARKERS`, and an EOS, which ends a conversation.
+
+    Attributes:
+        eod: the tokenizer's own id that ends a conversation.
+        keeps_history: reasoning of earlier turns is rendered, so whoever reads a turn as at inference leaves it out.
+        final_stop: the own id that ends the last message, if it is the final one, where in a history `<|end|>` stands.
+
+    Raises:
+        ValueError: the vocabulary has not all markers, or no EOS.
+
+    >>> from ul2_tasks import open_vocabulary
+    >>> renderer = HarmonyRenderer(open_vocabulary("bytes", modes=MARKERS))
+    >>> [question] = renderer.render([{"role": "user", "content": "Hi"}])
+    >>> renderer.vocabulary.decode(question.ids[question.header :]), question.prompt == len(question.ids)
+    ('Hi', True)
+    """
+
+    keeps_history = True
+
+    def __init__(self, vocabulary: seqio.Vocabulary):
+        self.vocabulary = vocabulary
+        ids = {name: piece_id(vocabulary, name) for name in MARKERS}
+        if missing := [name for name, id in ids.items() if id is None]:
+            raise ValueError(
+                f"{vocabulary!r} lacks {missing}, the markers of Harmony's form; open it with them, as"
+                " ul2_tasks.open_renderer('harmony:PATH') does"
+            )
+        if vocabulary.eos_id is None:
+            raise ValueError(f"{vocabulary!r} has no EOS to end a conversation with")
+        self._shift = id_shift(vocabulary)
+        self._own = {name: id - self._shift for name, id in ids.items() if id is not None}
+        self._text = text_vocabulary(vocabulary, [id for id in ids.values() if id is not None])
+        self.eod = vocabulary.eos_id - self._shift
+        self.final_stop = self._own[RETURN]
+        self._header_ids = functools.lru_cache(4096)(self._encode)
+        self._encode_content = vocabulary.own_ids if isinstance(vocabulary, O200kVocabulary) else self._encode
+
+    @property
+    def identity(self) -> str:
+        """Equal for renderers of equal results."""
+        return f"harmony, {vocabulary_identity(self.vocabulary)}"
+
+    def render(self, messages: Sequence[Message]) -> list[Segment]:
+        """The segments of a conversation, one for each message.
+
+        Raises:
+            ValueError: a message has a role, channel, field or content that is not known, or a marker in its header; says which.
+        """
+        segments: list[Segment] = []
+        has_functions = any(map(_has_functions, messages))
+        for number, message in enumerate(messages):
+            try:
+                follows = bool(segments) and segments[-1].role == "assistant"
+                segments.append(self._segment(message, follows, is_last=number == len(messages) - 1, has_functions=has_functions))
+            except ValueError as error:
+                raise ValueError(f"message {number + 1} of {len(messages)} {error}") from error
+        return segments
+
+    def _segment(self, message: Message, follows: bool, is_last: bool, has_functions: bool) -> Segment:
+        check_fields(message, _FIELDS)
+        role, channel, recipient = message["role"], message.get("channel") or None, message.get("recipient") or None
+        if channel not in CHANNELS:
+            raise ValueError(f"has the channel {channel!r}, expected one of {list(CHANNELS)}")
+        name = _in_header(message, "name")
+        if role == "tool" and not name:
+            raise ValueError("is a tool's, and has no name")
+        own = self._own
+        # The prompt of inference ends with these.
+        start = [own[START], *self._header_ids(name if role == "tool" else role)]
+        ids = list(start)
+        if name and role != "tool":
+            ids += self._header_ids(f":{name}")
+        if recipient := _in_header(message, "recipient"):
+            ids += self._header_ids(f" to={recipient}") if recipient != "all" else ()
+        if channel:
+            ids += [own[CHANNEL], *self._header_ids(channel)]
+        if content_type := _in_header(message, "content_type"):
+            ids += self._content_type(content_type)
+        ids.append(own[MESSAGE])
+        header = len(ids)
+        for part in parts_of(message):
+            ids += self._encode_content(part) if isinstance(part, str) else self._typed(part, role, has_functions)
+        if role == "assistant" and is_last and channel == "final":
+            ids.append(own[RETURN])
+        else:
+            ids.append(own[CALL if role == "assistant" and recipient else END])
+        prompt = len(ids) if role != "assistant" else 0 if follows else len(start)
+        return Segment(role, channel, bool(recipient) and recipient != "all", weight_of(message), ids, prompt, header)
+
+    def _content_type(self, content_type: str) -> list[int]:
+        if not content_type.startswith(CONSTRAIN):
+            return list(self._header_ids(f" {content_type}"))
+        rest = content_type.removeprefix(CONSTRAIN)
+        return [*self._header_ids(" "), self._own[CONSTRAIN], *(self._header_ids(rest) if rest else ())]
+
+    def _encode(self, text: str) -> list[int]:
+        tokens, _ = encode_batch(self._text, [text.encode()])
+        return (tokens - np.int32(self._shift)).tolist()
+
+    def _typed(self, part: Message, role: str, has_functions: bool) -> list[int]:
+        """A content that `openai_harmony` itself renders: what the model is told of channels, effort and tools."""
+        kind = part.get("type")
+        if _ROLES_OF_TYPES.get(str(kind)) != role or not isinstance(self.vocabulary, O200kVocabulary):
+            raise ValueError(
+                f"has a part of the type {kind!r}; only texts can be rendered, and with o200k_harmony, of a system message"
+                " 'system_content' and of a developer message 'developer_content'"
+            )
+        ids = _harmony(self.vocabulary.path)(json.dumps({"role": role, "content": [part]}), has_functions)
+        return ids[ids.index(self._own[MESSAGE]) + 1 : -1]
+
+
+def _has_functions(message: Message) -> bool:
+    """Whether a developer's message defines functions, of which the system message then speaks, too."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    return any(isinstance(part, Mapping) and part.get("type") == "developer_content" and part.get("tools") for part in parts)
+
+
+def _in_header(message: Message, field: str) -> str:
+    """A text of a message's header, or an empty one."""
+    value = message.get(field) or ""
+    text = text_of(value, field)
+    if "<|" in (text.removeprefix(CONSTRAIN) if field == "content_type" else text):
+        raise ValueError(f"has the {field} {text!r}, which spells a marker")
+    return text
+
+
+@functools.lru_cache(maxsize=1)
+def _harmony(path: str) -> Callable[[str, bool], list[int]]:
+    """A function that renders a message, as JSON, with `openai_harmony`, and is told whether the conversation has functions."""
+    try:
+        import openai_harmony
+    except ImportError as error:
+        raise ImportError(f"this message needs the package openai-harmony ({error}); pip install 'ul2_tasks[chat]'") from error
+    variable = "TIKTOKEN_ENCODINGS_BASE"
+    before = os.environ.get(variable)
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(path, os.path.join(folder, FILE))
+        os.environ[variable] = folder
+        try:
+            encoding = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+        finally:
+            del os.environ[variable]
+            if before is not None:
+                os.environ[variable] = before
+
+    def render(message: str, has_functions: bool) -> list[int]:
+        [parsed] = openai_harmony.Conversation.from_json(f'{{"messages": [{message}]}}').messages
+        return encoding.render(parsed, openai_harmony.RenderOptions(conversation_has_function_tools=has_functions))
+
+    return render
