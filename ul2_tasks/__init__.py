@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ul2_tasks.chat.by_name import open_renderer
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
@@ -15,6 +16,7 @@ from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
 from ul2_tasks.t5x_dataset import get_dataset_at_step
 from ul2_tasks.tasks.advice import best_chunk_tokens
+from ul2_tasks.tasks.chat import register_chat
 from ul2_tasks.tasks.downstream import topics_task, with_mode
 from ul2_tasks.tasks.examples import examples
 from ul2_tasks.tasks.registration import Registration
@@ -51,11 +53,13 @@ __all__ = [
     "get_dataset_at_step",
     "id_shift",
     "mix",
+    "open_renderer",
     "open_source",
     "open_vocabulary",
     "prepend_mode",
     "read_examples",
     "register",
+    "register_chat",
     "topics_task",
     "what_is_lost",
     "with_mode",

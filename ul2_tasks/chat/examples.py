@@ -8,17 +8,20 @@ A conversation is a list of messages; an example is a choice of them. Of user u,
                     u1 f1 u2 a2 f2         a2 f2
 
 As a reply, for an encoder and a decoder, such an example is cut where the model begins to speak: inputs end with the prompt of
-inference (`<|start|>assistant`), and targets are what follows, until somebody else speaks. A turn with a call of a tool has two replies.
+inference (`<|start|>assistant`), and targets are what follows, until somebody else speaks. A turn with a call of a tool has two
+replies.
 """
 
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.chat.reading import ranges
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, PROMPT, ROLES, WEIGHT, Conversations
 from ul2_tasks.chat.supervision import Supervision, refused
 
@@ -181,9 +184,7 @@ class _Reader:
             while end < len(messages) and self._roles[messages[end]] == _ASSISTANT:
                 end += 1
             if end > place:
-                history = messages[:place]
-                if self._supervision.turns != "each" or True:
-                    yield history, messages[place:end]
+                yield messages[:place], messages[place:end]
             place = max(end, place + 1)
 
     def within(
@@ -196,7 +197,7 @@ class _Reader:
         if self._supervision.too_long == "oldest":
             kept = list(choice.messages)
             users = [message for message in kept if self._roles[message] == _USER]
-            for oldest, following in zip(users, users[1:]):
+            for oldest, following in itertools.pairwise(users):
                 gone = [message for message in kept if oldest <= message < following]
                 kept = [message for message in kept if not oldest <= message < following]
                 tokens -= sum(map(self.length, gone))
@@ -225,7 +226,7 @@ class _Reader:
         ends = np.cumsum(sizes)  # an EOD follows each example's messages
         starts = np.insert(self._starts[messages], ends, self._eods[numbers])
         lengths = np.insert(self._rows[messages, LENGTH].astype(np.int64), ends, 1)
-        tokens = self._tokens[_ranges(starts, lengths)]
+        tokens = self._tokens[ranges(starts, lengths)]
         spans = self._span_ids(np.insert(spans, ends, 0), np.insert(self._learned_from[messages], ends, 0), lengths)
         example = np.repeat(np.arange(len(sizes)), sizes + 1)
         totals = np.bincount(example, lengths, len(sizes)).astype(np.int64)
@@ -239,12 +240,10 @@ class _Reader:
             before, run = np.array(history, np.int64), np.array(own, np.int64)
             prompt = self._prompts[own[0]]
             starts, lengths = np.append(self._starts[before], self._starts[run[0]]), np.append(self._rows[before, LENGTH], prompt)
-            inputs.append(self._tokens[_ranges(starts, lengths)])
+            inputs.append(self._tokens[ranges(starts, lengths)])
             lengths = self._rows[run, LENGTH].astype(np.int64)
-            tokens = self._tokens[_ranges(self._starts[run], lengths)]
-            # The inputs have the first message's prompt. What the targets have is sampled.
-            learned_from = np.minimum(self._learned_from[run], np.where(np.arange(len(run)), lengths, lengths))
-            span = self._span_ids(self._spans[run], learned_from, lengths)
+            tokens = self._tokens[ranges(self._starts[run], lengths)]
+            span = self._span_ids(self._spans[run], self._learned_from[run], lengths)
             self._end_final(tokens, np.array([len(tokens) - 1]), run[-1:])
             targets.append(tokens[prompt:])
             spans.append(span[prompt:])
@@ -268,15 +267,9 @@ class _Reader:
         return np.where(place >= np.repeat(learned_from, lengths), np.repeat(spans, lengths), 0).astype(np.uint8)
 
     def _end_final(self, tokens: np.ndarray, places: np.ndarray, messages: np.ndarray) -> None:
-        """Ends an example whose last message is the final answer as a conversation's last message ends; `places` are their last tokens."""
+        """Ends examples whose last message is the final answer as a conversation ends; `places` are the last tokens of messages."""
         if self._stops.final is None:
             return
         kinds = self._rows[messages, KIND]
         is_final = (kinds // 8 == _ASSISTANT) & (kinds % 8 // 2 == _FINAL)
         tokens[places[is_final]] = self._stops.final
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The integers of each range [start, start + length), one range's after the other's."""
-    lengths = np.asarray(lengths, np.int64)
-    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

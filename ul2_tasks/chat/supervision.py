@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ul2_tasks.chat.segments import KINDS, ROLES, kind_name
+from ul2_tasks.chat.segments import KINDS, kind_name
 from ul2_tasks.scalars import is_integer
 
 REASONING, ANSWER, TOOL_CALL = 1, 2, 3
@@ -52,7 +52,7 @@ class Supervision:
     2
     """
 
-    spans: Mapping[str, int] | str = "harmony"
+    spans: Mapping[str, int] | str = "harmony_tools"
     supervise: str = "whole"
     turns: str = "all"
     too_long: str = "raise"
@@ -89,6 +89,3 @@ def refused(kinds: np.ndarray, spans: Mapping[str, int]) -> ValueError:
         f"the assistant's messages are of the kinds {names}, of which spans, {dict(spans)}, does not say whether they are learned;"
         f" give spans with {rows}, or with 0 where they are context, or a preset: {sorted(PRESETS)}"
     )
-
-
-assert ROLES[3] == "assistant"

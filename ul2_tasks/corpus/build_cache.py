@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import seqio
 import tensorflow as tf
 from rich.console import Console
@@ -64,6 +65,7 @@ class SourceShard(JobShard):
         number: of the shard, from 0.
         num_shards: of these splits.
         max_documents: how many records of each split are taken; None for all.
+        columns: of the corpus, each of which is a pair of files beside that of the tokens.
     """
 
     corpus: str
@@ -71,10 +73,15 @@ class SourceShard(JobShard):
     number: int
     num_shards: int
     max_documents: int | None
+    columns: tuple[str, ...]
 
-    def pair(self, split: str) -> str:
+    def pair(self, split: str, column: str | None = None) -> str:
         """The name of the pair of files of a split, without their endings."""
-        return f"{split}-{self.number:05d}-of-{self.num_shards:05d}"
+        return cache.pair_name(f"{split}-{self.number:05d}-of-{self.num_shards:05d}", column)
+
+    def pairs(self) -> list[tuple[str, str | None]]:
+        """The split and the column of each pair; None is the tokens."""
+        return [(split, column) for split in self.splits for column in (None, *self.columns)]
 
 
 def build(
@@ -157,21 +164,22 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     with temporary_files(shard) as paths:
         with contextlib.ExitStack() as pairs:
             writers = {
-                split: pairs.enter_context(PairWriter(bin_path, idx_path, stored_dtype(corpus)))
-                for split, bin_path, idx_path in zip(shard.splits, paths[::2], paths[1::2])
+                (split, column): pairs.enter_context(PairWriter(*files, np.dtype(np.int32) if column else stored_dtype(corpus)))
+                for (split, column), *files in zip(shard.pairs(), paths[::2], paths[1::2])
             }
             for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
-                for split, writer in writers.items():
-                    writer.add(*batch.of(split))
+                for (split, column), writer in writers.items():
+                    writer.add(*batch.of(split, column))
+                for split in shard.splits:
                     own = batch.splits == split
                     counts[split]["empty"] += int((own & batch.are_whole & (batch.lengths == 0)).sum())
                     counts[split]["skipped"] += int((own & ~batch.are_whole).sum())
                 advance(len(batch.lengths))
-        for split, writer in writers.items():
-            counts[split] |= {"documents": writer.documents, "tokens": writer.tokens}
+        for (split, column), writer in writers.items():
+            counts[split] |= {column: writer.tokens} if column else {"documents": writer.documents, "tokens": writer.tokens}
         files = [
-            {"file": f"{shard.pair(split)}.{suffix}", **entry}
-            for split, writer in writers.items()
+            {"file": f"{shard.pair(*of)}.{suffix}", **entry}
+            for of, writer in writers.items()
             for suffix, entry in zip(("bin", "idx"), writer.entries)
         ]
         return {"splits": counts, "files": files}
@@ -219,7 +227,12 @@ def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) 
             of = f"{number:05d}-of-{num_shards:05d}"
             yield SourceShard(
                 name=f"{'+'.join(splits)}-{of}",
-                files=tuple(f"{split}-{of}.{suffix}" for split in splits for suffix in ("bin", "idx")),
+                files=tuple(
+                    f"{cache.pair_name(f'{split}-{of}', column)}.{suffix}"
+                    for split in splits
+                    for column in (None, *task.columns)
+                    for suffix in ("bin", "idx")
+                ),
                 folder=cache_dir,
                 records=place(cache_dir, _RECORDS),
                 corpus=task.name,
@@ -227,6 +240,7 @@ def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) 
                 number=number,
                 num_shards=num_shards,
                 max_documents=share,
+                columns=task.columns,
             )
 
 
@@ -269,10 +283,15 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
     for shard, record in zip(source_shards, all_shards(source_shards)):
         for split in shard.splits:
-            pair = shard.pair(split)
-            files = [file for file in record["files"] if os.path.splitext(file["file"])[0] == pair]
+            pairs = {shard.pair(*of) for of in shard.pairs() if of[0] == split}
+            files = [file for file in record["files"] if os.path.splitext(file["file"])[0] in pairs]
             splits[split].append(
-                {"shard": pair, **record["splits"][split], "bytes": sum(file["bytes"] for file in files), "files": files}
+                {
+                    "shard": shard.pair(split),
+                    **record["splits"][split],
+                    "bytes": sum(file["bytes"] for file in files),
+                    "files": files,
+                }
             )
     counts = total(itertools.chain(*splits.values()), COUNTED)
     if not counts["tokens"]:

@@ -87,12 +87,21 @@ def is_store(manifest: Mapping) -> bool:
     return _format(manifest) == STORE
 
 
-def open_store(cache_dir: str, manifest: Mapping, split: str) -> Store:
-    """The store of a split: one for all who read it, as each of its files that is mapped is an open file."""
+def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None = None) -> Store:
+    """The store of a split: one for all who read it, as each of its files that is mapped is an open file.
+
+    Args:
+        column: what the corpus has beside the tokens, see `view.Encoded`; None for the tokens.
+    """
     shards = manifest["splits"][split]["shards"]
     held = [shard for shard in shards if shard["documents"]]
-    counts = (tuple(shard[count] for shard in held) for count in ("documents", "tokens"))
-    return _store(_hash(shards), tuple(place(cache_dir, shard["shard"]) for shard in held), *counts)
+    counts = (tuple(shard[count] for shard in held) for count in ("documents", column or "tokens"))
+    return _store(_hash(shards), tuple(place(cache_dir, pair_name(shard["shard"], column)) for shard in held), *counts)
+
+
+def pair_name(shard: str, column: str | None) -> str:
+    """The name of a shard's pair of files, without their endings: of its tokens, or of a column beside them."""
+    return f"{shard}.{column}" if column else shard
 
 
 @functools.lru_cache(maxsize=16)

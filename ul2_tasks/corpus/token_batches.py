@@ -2,73 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.tokenization import check_texts
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.sources.records import Record, in_lists
 from ul2_tasks.sources.shard_records import shard_records, split_groups
 from ul2_tasks.store.index import dtype_of
-from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 
 
 class TokenBatch(NamedTuple):
-    """Some documents.
+    """Some documents, with the tokenizer's own ids.
 
     Attributes:
         splits: [documents] str.
         tokens: [tokens] int32, one document's after the other's.
         lengths: [documents] int64, how many tokens each has; 0 of a record that is skipped.
         are_whole: [documents] bool, which are documents; the others are records that are skipped.
+        columns: see `view.Encoded`.
     """
 
     splits: np.ndarray
     tokens: np.ndarray
     lengths: np.ndarray
     are_whole: np.ndarray
+    columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
 
-    def of(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens and lengths of the documents of a split that have a token."""
+    def of(self, split: str, column: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of the documents of a split that have a token, or their values of a column; and how many each has."""
+        values, lengths = self.columns[column] if column else (self.tokens, self.lengths)
         kept = (self.splits == split) & (self.lengths > 0)
-        if kept.all():
-            return self.tokens, self.lengths
-        return self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept]
-
-
-def encode_records(corpus: CorpusTask, records: Sequence[Record]) -> tuple[list[bytes], np.ndarray, np.ndarray, np.ndarray]:
-    """Tokenizes some records.
-
-    Returns:
-        The texts, empty where a record is skipped; [tokens] int32, ids of the corpus's vocabulary, one document's after the
-        other's; [documents] int64, how many tokens each has; and [documents] bool, which are documents.
-
-    Raises:
-        ValueError: one is no document, and the corpus is to raise it.
-    """
-    texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
-    are_whole = check_texts(describe_source(corpus.source), corpus.configuration.on_error, texts, problems)
-    texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
-    return texts, *encode_batch(corpus.tokenizer, texts), are_whole
+        return (values, lengths) if kept.all() else (values[np.repeat(kept, lengths)], lengths[kept])
 
 
 def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
     """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte. The ids are the tokenizer's own.
 
     Raises:
-        ValueError: see `encode_records`.
+        ValueError: see `CorpusTask.encode`.
     """
     shift = id_shift(corpus.output_features["targets"].vocabulary)
     for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: len(item[1].text)):
         splits, of_each = zip(*batch)
-        _, tokens, lengths, are_whole = encode_records(corpus, of_each)
-        yield TokenBatch(np.array(splits), tokens - np.int32(shift), lengths, are_whole)
+        encoded = corpus.encode(of_each)
+        yield TokenBatch(np.array(splits), encoded.tokens - np.int32(shift), encoded.lengths, encoded.are_whole, encoded.columns)
 
 
 def corpus_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:

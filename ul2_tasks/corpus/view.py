@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import functools
+import types
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
-from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
-from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
+from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
+from ul2_tasks.corpus.tokenization import check_texts, tokenize, tokenize_batches, unbatch
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import record_batches
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH, read_store
 from ul2_tasks.store.read import Store
+from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import id_shift
+
+
+class Encoded(NamedTuple):
+    """Some records as tokens.
+
+    Attributes:
+        texts: of each; empty where a record is skipped.
+        tokens: [tokens] int32, ids of the corpus's vocabulary, one document's after the other's.
+        lengths: [documents] int64, how many tokens each has.
+        are_whole: [documents] bool, which are documents.
+        columns: what a corpus has of its documents beside tokens, by name: [values] int32, one document's after the other's, and
+            [documents] int64, how many each has.
+    """
+
+    texts: list[bytes]
+    tokens: np.ndarray
+    lengths: np.ndarray
+    are_whole: np.ndarray
+    columns: Mapping[str, tuple[np.ndarray, np.ndarray]] = types.MappingProxyType({})
 
 
 class CorpusTask(seqio.Task):
@@ -26,7 +50,10 @@ class CorpusTask(seqio.Task):
 
     Attributes:
         configuration: how that is done.
+        columns: the names of what its cache has beside the tokens, see `Encoded`.
     """
+
+    columns: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -52,6 +79,21 @@ class CorpusTask(seqio.Task):
     def tokenizer(self) -> seqio.Vocabulary:
         """See `configuration.text_tokenizer`. Finding the special ids takes milliseconds, and a job asks for each of its shards."""
         return text_tokenizer(self.output_features["targets"].vocabulary, self.configuration)
+
+    def encode(self, records: Sequence[Record]) -> Encoded:
+        """Tokenizes some records.
+
+        Raises:
+            ValueError: one is no document, and the corpus is to raise it.
+        """
+        texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
+        are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
+        texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
+        return Encoded(texts, *encode_batch(self.tokenizer, texts), are_whole)
+
+    def settings(self, source: str) -> dict[str, str]:
+        """Describes all that decides the tokens of a document; see `configuration.settings`."""
+        return settings(self.output_features["targets"].vocabulary, source, self.configuration)
 
     @property
     def is_tokens(self) -> bool:
@@ -244,7 +286,7 @@ def corpus_settings(corpus: CorpusTask) -> dict[str, str]:
             f"{corpus.name!r} can have no cache and no export, which could be another's: {vocabulary!r} cannot tell what its ids"
             " mean; give a vocabulary of open_vocabulary, or give its class an attribute `identity`, a text that tells it"
         )
-    return settings(vocabulary, identity, corpus.configuration)
+    return corpus.settings(identity)
 
 
 def salted(seed: int | None, salt: str) -> int | None:

@@ -31,6 +31,7 @@ def open_source(
     format: str | None = None,
     documents: str | None = None,
     eod: int | str | None = None,
+    as_json: bool = False,
 ) -> seqio.DataSource:
     """A source of documents, for the argument `source` of `register`. Opens no file.
 
@@ -55,6 +56,8 @@ def open_source(
         documents: what a document is in text files: a "line", a "file", or a "paragraph", which ends at blank lines. Text files
             must have it, and others cannot.
         eod: of "megatron:", the token that ends each document and is taken off; see `MegatronSource`.
+        as_json: of files and of "hf:", whether a value that is no text, such as a list of messages, becomes a text of JSON, as
+            `register_chat` reads it.
 
     Raises:
         ValueError: an argument has another value, is missing, or means nothing for this source; `validation` is given, but the
@@ -74,7 +77,7 @@ def open_source(
         return MegatronSource(prefixes, eod)
     if eod is not None:
         raise ValueError(f"eod is {eod!r}, and goes with 'megatron:' alone; the source is {spec!r}; leave it out")
-    source = _open(spec, text_key, id_key, format, documents)
+    source = _open(spec, text_key, id_key, format, documents, as_json)
     if validation is None:
         return source
     split = HashSplit(source, validation, text_key=text_key, id_key=id_key)
@@ -120,7 +123,7 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
     return {split: [name.removeprefix(PREFIX) for name in each] for split, each in names.items()}
 
 
-def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None) -> seqio.DataSource:
+def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None, as_json: bool) -> seqio.DataSource:
     kind, _, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     if isinstance(spec, seqio.DataSource) or spec == "embedded" or kind in ("tfds", "hf"):
         for option, value in {"format": format, "documents": documents}.items():
@@ -136,10 +139,10 @@ def _open(spec, text_key: str, id_key: str | None, format: str | None, documents
         return TfdsSource(name, text_key)
     if kind == "hf":
         path, _, config = name.partition(":")
-        return HuggingFaceSource(path, config or None, text_key=text_key, id_key=id_key)
+        return HuggingFaceSource(path, config or None, text_key=text_key, id_key=id_key, as_json=as_json)
     if spec and isinstance(spec, str | os.PathLike | Sequence | Mapping) and not isinstance(spec, bytes):
         split_to_files = spec if isinstance(spec, Mapping) else {"train": spec}
-        return FileSource(split_to_files, text_key=text_key, id_key=id_key, format=format, documents=documents)
+        return FileSource(split_to_files, text_key=text_key, id_key=id_key, format=format, documents=documents, as_json=as_json)
     raise ValueError(
         f"the source is {spec!r}, expected files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split),"
         " 'hf:NAME', 'tfds:NAME', 'megatron:PREFIX', 'embedded', or a seqio.DataSource"

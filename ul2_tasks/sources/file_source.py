@@ -35,6 +35,7 @@ class FileSource(RecordSource):
         id_key: str | None = None,
         format: str | None = None,
         documents: str | None = None,
+        as_json: bool = False,
     ):
         """See `open_source` for the arguments; `split_to_files` has the files of each split."""
         expected = {"format": (format, dict.fromkeys(files.FORMATS.values())), "documents": (documents, files.DOCUMENTS)}
@@ -43,7 +44,7 @@ class FileSource(RecordSource):
                 raise ValueError(f"{name} is {value!r}, expected one of {list(choices)}")
         super().__init__(split_to_files, text_key, id_key)
         self._files = {split: _plain_patterns(patterns) for split, patterns in split_to_files.items()}
-        self._layout = Layout(format, documents, text_key, id_key)
+        self._layout = Layout(format, documents, text_key, id_key, as_json)
         self._listed: dict[str, tuple[list[str], Layout]] = {}
         self._segments: dict[str, list[Segment]] = {}
         self._formats = {split: format or _named_format(patterns) for split, patterns in self._files.items()}

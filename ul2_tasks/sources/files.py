@@ -60,12 +60,14 @@ class Layout:
             other formats.
         text_key: the field, column or feature that holds the text.
         id_key: the one that holds the document's id; None where no id is wanted.
+        as_json: whether a value that is no text, such as a list of messages, becomes JSON; otherwise it is a problem.
     """
 
     format: str | None
     documents: str | None = None
     text_key: str = "text"
     id_key: str | None = None
+    as_json: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

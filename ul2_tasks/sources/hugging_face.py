@@ -15,19 +15,29 @@ from ul2_tasks.sources.streams import RecordSource
 class HuggingFaceSource(RecordSource):
     """A dataset of Hugging Face's `datasets`, streamed: from the hub, from local files, or saved with `save_to_disk`."""
 
-    def __init__(self, path: str | os.PathLike, config: str | None = None, *, text_key: str = "text", id_key: str | None = None):
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        config: str | None = None,
+        *,
+        text_key: str = "text",
+        id_key: str | None = None,
+        as_json: bool = False,
+    ):
         """
         Args:
             path: what `datasets.load_dataset` or `datasets.load_from_disk` takes: "HuggingFaceFW/fineweb-edu", or a folder.
             config: the name of the dataset's configuration, such as "sample-10BT".
             text_key, id_key: the columns of the text and of the document's id.
+            as_json: see `Layout`.
         """
         super().__init__((), text_key, id_key)
-        self._path, self._config = os.path.expanduser(os.fspath(path)), config
+        self._path, self._config, self._as_json = os.path.expanduser(os.fspath(path)), config, as_json
 
     def __repr__(self) -> str:
         id = "" if self.id_key is None else f", id_key={self.id_key!r}"
-        return f"HuggingFaceSource({self._path!r}, {self._config!r}, text_key={self.text_key!r}{id})"
+        as_json = ", as_json=True" if self._as_json else ""
+        return f"HuggingFaceSource({self._path!r}, {self._config!r}, text_key={self.text_key!r}{id}{as_json})"
 
     @functools.cached_property
     def splits(self) -> Sequence[str]:
@@ -41,7 +51,7 @@ class HuggingFaceSource(RecordSource):
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
         dataset = self._dataset(split)
-        layout = Layout("datasets", text_key=self.text_key, id_key=self.id_key)
+        layout = Layout("datasets", text_key=self.text_key, id_key=self.id_key, as_json=self._as_json)
         for number, row in enumerate(dataset.shard(num_shards=dataset.num_shards, index=segment), 1):
             yield records.document_of(row, f"{self._path}, split {split}, shard {segment}, row {number}", layout)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.resources
 from collections.abc import Callable, Iterable, Sequence
 
 import seqio
@@ -110,6 +111,17 @@ class MemoryDataSource(seqio.DataSource):
 def embedded_corpus() -> MemoryDataSource:
     """English prose that every Python has: the topics of `pydoc`, about 450 kB, which differ a little between versions."""
     return MemoryDataSource(embedded_documents, validation=EMBEDDED_VALIDATION)
+
+
+@functools.cache
+def embedded_chat() -> MemoryDataSource:
+    """Conversations that come with this package: reasoning and answers, calls of tools, several turns, several languages."""
+    return MemoryDataSource(embedded_conversations, validation=0.15)
+
+
+def embedded_conversations() -> list[str]:
+    """Each as a text of JSON, see `chat.messages.parse`."""
+    return (importlib.resources.files("ul2_tasks") / "data" / "chat.jsonl").read_text(encoding="utf-8").splitlines()
 
 
 def texts_in_memory(texts: Sequence[str]) -> MemoryDataSource:

@@ -28,11 +28,12 @@ Item = TypeVar("Item")
 
 
 class Record(NamedTuple):
-    """A document; or, where `problem` is not empty, what is wrong at the place of one."""
+    """A document; or, where `problem` is not empty, what is wrong at the place of one. `str(where)` is the place, if known."""
 
     text: bytes = b""
     id: bytes = b""
     problem: str = ""
+    where: object = ""
 
 
 def read(segment: Segment, layout: Layout) -> Iterator[Record]:
@@ -75,10 +76,12 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Rec
         if key not in row:
             return Record(problem=f"{where}: has no field {key!r}, it has {sorted(row)}")
     text = row[layout.text_key]
+    if layout.as_json and isinstance(text, list | Mapping):
+        text = json.dumps(text, ensure_ascii=False)
     if not isinstance(text, str):
         return Record(problem=f"{where}: {layout.text_key!r} is of type {type(text).__name__}, expected a text")
     try:
-        return _with_id(Record(text.encode()), layout.id_key and row[layout.id_key], where, layout)
+        return _with_id(Record(text.encode(), where=where), layout.id_key and row[layout.id_key], where, layout)
     except UnicodeEncodeError as error:
         return Record(problem=f"{where}: {layout.text_key!r} is not Unicode, {error.reason}")
 
@@ -235,7 +238,7 @@ def _document(text: bytes, where: object) -> Record:
         text.decode()
     except UnicodeDecodeError as error:
         return Record(problem=f"{where}: is not UTF-8, {error.reason} at byte {error.start}")
-    return Record(text)
+    return Record(text, where=where)
 
 
 def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
@@ -272,13 +275,17 @@ def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
             return f"has no column {key!r}, it has {schema.names}"
     kind = schema.field(layout.text_key).type
     text_kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
-    if not any(is_kind(kind) for is_kind in text_kinds):
+    if not layout.as_json and not any(is_kind(kind) for is_kind in text_kinds):
         return f"column {layout.text_key!r} is of type {kind}, expected a text"
     return None
 
 
 def _rows(batch: pa.RecordBatch, where: str, first: int, layout: Layout) -> Iterator[Record]:
-    texts = batch.column(layout.text_key).cast(pa.large_binary()).to_pylist()
+    column = batch.column(layout.text_key)
+    if layout.as_json and pa.types.is_nested(column.type):
+        texts = [None if value is None else json.dumps(value, ensure_ascii=False).encode() for value in column.to_pylist()]
+    else:
+        texts = column.cast(pa.large_binary()).to_pylist()
     ids = batch.column(layout.id_key).to_pylist() if layout.id_key else itertools.repeat(None)
     for row, (text, id) in enumerate(zip(texts, ids), first):
         at = f"{where}, row {row}"

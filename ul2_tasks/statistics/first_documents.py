@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ul2_tasks.corpus.token_batches import encode_records
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.sources.shard_records import dataset_records
 
@@ -92,5 +91,5 @@ def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.
         return
     records = dataset_records(corpus.source.get_dataset(split=split, shuffle=False), corpus.configuration.text_key)
     while batch := list(itertools.islice(records, _DOCUMENTS_AT_A_TIME)):
-        texts, tokens, lengths, _ = encode_records(corpus, batch)
+        texts, tokens, lengths, *_ = corpus.encode(batch)
         yield from zip((text.decode() for text in texts), np.split(tokens, np.cumsum(lengths)[:-1]))

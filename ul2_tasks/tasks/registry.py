@@ -11,13 +11,13 @@ import gin
 import seqio
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.identity import cannot_tell, source_identity
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
+from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, plain_modes
@@ -154,9 +154,9 @@ def register(
         separate_documents=separate_documents,
     )
     mixture = f"{name}_mix"
-    if _is_registered(mixture, configuration):
+    if is_registered(seqio.MixtureRegistry, mixture, configuration):
         return mixture
-    _check_names_are_free(name, denoisers)
+    check_names_are_free(name, ["corpus", "mix", *(denoiser.name for denoiser in denoisers)])
 
     feature = seqio.Feature(vocabulary, add_eos=True)
     corpus = CorpusTask(f"{name}_corpus", source, {"targets": feature}, configuration=configuration.corpus)
@@ -216,7 +216,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         raise ValueError(f"none of {sorted(tasks)} is a denoising task; mix them with seqio.MixtureRegistry.add")
     mixture = f"{name}_mix"
     configuration = MixConfiguration(weights)
-    if not _is_registered(mixture, configuration):
+    if not is_registered(seqio.MixtureRegistry, mixture, configuration):
         _add_mixture(mixture, list(weights.items()), configuration)
     return mixture
 
@@ -227,41 +227,3 @@ def _is_weight(weight: object) -> TypeGuard[float]:
 
 def _add_mixture(name: str, rates: Sequence[tuple[str, float]], configuration: RegisterConfiguration | MixConfiguration) -> None:
     seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=configuration)
-
-
-def _is_registered(mixture: str, configuration: RegisterConfiguration | MixConfiguration) -> bool:
-    """Whether the mixture is registered with this configuration. Raises a ValueError if the name is taken otherwise."""
-    if mixture not in seqio.MixtureRegistry.names():
-        return False
-    registered = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
-    if registered is None:
-        raise ValueError(f"{mixture!r} is already registered, and not by ul2_tasks.register; give another name")
-    present, wanted = vars(registered), vars(configuration)
-    different = [name for name in {**present, **wanted} if not _same(present.get(name), wanted.get(name))]
-    if different:
-        changes = "; ".join(f"{name} is {_shown(present.get(name))}, got {_shown(wanted.get(name))}" for name in different)
-        sources = [source for source in (present.get("source"), wanted.get("source")) if "source" in different]
-        silent = next((f". {cannot_tell(source)}" for source in sources if source and source_identity(source) is None), "")
-        raise ValueError(f"{mixture!r} is already registered with other arguments: {changes}; give another name{silent}")
-    return True
-
-
-def _same(a: object, b: object) -> bool:
-    if a is b or not (isinstance(a, seqio.DataSource) and isinstance(b, seqio.DataSource)):
-        return a is b or a == b
-    identity = source_identity(a)
-    return identity is not None and identity == source_identity(b)
-
-
-def _shown(value: object) -> str:
-    if not isinstance(value, seqio.DataSource):
-        return repr(value)
-    identity = source_identity(value)
-    return repr(value) if identity in (None, repr(value)) else f"{value!r}, that is {identity}"
-
-
-def _check_names_are_free(name: str, denoisers: Sequence[Denoiser]) -> None:
-    wanted = [f"{name}_{suffix}" for suffix in ("corpus", "mix", *(denoiser.name for denoiser in denoisers))]
-    taken = sorted({*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} & set(wanted))
-    if taken or len(set(wanted)) < len(wanted):
-        raise ValueError(f"cannot register {name!r}: the names {taken or wanted} are taken; give another name")

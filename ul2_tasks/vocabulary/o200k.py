@@ -1,4 +1,4 @@
-"""The tokens of `o200k_harmony`, from a local file `o200k_base.tiktoken`. Needs the package `tiktoken`. Nothing is ever downloaded."""
+"""The tokens of `o200k_harmony`, from a local file `o200k_base.tiktoken`, by the package `tiktoken`. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ class O200kVocabulary(PythonVocabulary):
         names = _names(self.path)
         own = (int(id) for id in ids if 0 < id <= PADDED_SIZE)
         encoding = _encoding(self.path)
-        return b"".join(
-            names[id].encode() if id in names else encoding.decode_single_token_bytes(id - 1) for id in own
-        ).decode(errors="replace")
+        return b"".join(names[id].encode() if id in names else encoding.decode_single_token_bytes(id - 1) for id in own).decode(
+            errors="replace"
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, O200kVocabulary)  # there is one file alone that has the right SHA-256

@@ -1,0 +1,51 @@
+"""The tokenizer file of o200k, made of a package that has it; and conversations that many tests use."""
+
+import gzip
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+
+from ul2_tasks.chat.examples import Stops, chats, replies
+from ul2_tasks.chat.harmony import HarmonyRenderer
+from ul2_tasks.chat.segments import as_arrays
+from ul2_tasks.chat.supervision import Supervision
+from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
+
+GOLDEN = [
+    {"role": "user", "content": "What is 2+2?"},
+    {"role": "assistant", "channel": "analysis", "content": "Easy."},
+    {"role": "assistant", "channel": "final", "content": "4."},
+]
+
+
+def o200k_file(folder: pathlib.Path) -> pathlib.Path:
+    """Writes the file into a folder; skips the test where the package that has it is not installed."""
+    found = importlib.util.find_spec("bpe_openai")  # never imported
+    if found is None:
+        pytest.skip("no package has o200k_base.tiktoken; pip install --no-deps bpe-openai==0.1.4")
+    packed = pathlib.Path(next(iter(found.submodule_search_locations))) / "data" / f"{FILE}.gz"
+    file = folder / FILE
+    file.write_bytes(gzip.decompress(packed.read_bytes()))
+    return file
+
+
+def harmony(file) -> HarmonyRenderer:
+    pytest.importorskip("tiktoken")
+    return HarmonyRenderer(O200kVocabulary(file))
+
+
+def stops(renderer) -> Stops:
+    return Stops(renderer.final_stop, renderer.keeps_history)
+
+
+def read(renderer, conversations, budget=None, form="chat", **supervision) -> list[dict]:
+    """The examples of conversations, one by one, with lists for values."""
+    arrays = as_arrays([renderer.render(messages) for messages in conversations], renderer.eod)
+    function = chats if form == "chat" else replies
+    examples = function(arrays, Supervision(**supervision), stops(renderer), budget or ((None, None) if form == "reply" else None))
+    bounds = {key: np.cumsum(lengths)[:-1] for key, lengths in examples.lengths.items()}
+    split = {key: np.split(values, bounds[key]) for key, values in examples.values.items()}
+    number = len(examples.conversations)
+    return [{key: split[key][place].tolist() for key in split} for place in range(number)]

@@ -1,0 +1,188 @@
+"""Conversations in Harmony's form, against openai-harmony itself."""
+
+import json
+import random
+
+import pytest
+import tensorflow as tf
+from chat_support import GOLDEN, harmony, o200k_file
+
+from ul2_tasks import open_vocabulary
+from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
+from ul2_tasks.vocabulary.o200k import O200kVocabulary, find_file
+from ul2_tasks.vocabulary.special_ids import id_shift, piece_names
+
+CONVERSATIONS = 10_000
+# What a content may have in it: markers and their parts, other scripts, white space, long runs, nothing at all.
+PIECES = [*MARKERS, "assistant", "final", " to=functions.f", "<|endoftext|>", "<|reserved_200019|>", "<|im_end|>", "<", "|>", ""]
+PIECES += ["Hello", " \n\n", "  ", "\t", "\x00", "é", "漢字", "🙂", "\u202e", "123456", "def f(x):\n\treturn x", "a" * 50, "ß"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return o200k_file(tmp_path_factory.mktemp("o200k"))
+
+
+@pytest.fixture(scope="module")
+def renderer(file):
+    return harmony(file)
+
+
+@pytest.fixture(scope="module")
+def oracle(file):
+    """openai-harmony's encoding of the same file."""
+    openai_harmony = pytest.importorskip("openai_harmony")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIKTOKEN_ENCODINGS_BASE", str(file.parent))
+        return openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+
+
+def text(random: random.Random) -> str:
+    return "".join(random.choice(PIECES) for _ in range(random.randint(0, 6)))
+
+
+def message(random: random.Random) -> dict:
+    """An adversarial message of any kind that openai-harmony renders."""
+    role = random.choice(["system", "developer", "user", "assistant", "assistant", "assistant", "tool"])
+    if role == "system" and random.random() < 0.3:
+        return {"role": role, "content": [{"type": "system_content", "reasoning_effort": random.choice(["Low", "High"])}]}
+    if role == "developer" and random.random() < 0.5:
+        function = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}
+        tools = {"tools": {"functions": {"name": "functions", "description": None, "tools": [function]}}}
+        part = {"type": "developer_content", "instructions": text(random), **random.choice([tools, {}])}
+        return {"role": role, "content": [part]}
+    parts = [{"type": "text", "text": text(random)} for _ in range(random.randint(0, 3))]
+    found = {"role": role, "content": random.choice([text(random), text(random), parts])}
+    if role == "tool":
+        found["name"] = random.choice(["functions.f", "python", "a b"])
+    elif random.random() < 0.1:
+        found["name"] = random.choice(["bob", "x y"])
+    if role in ("assistant", "tool") and random.random() < 0.9:
+        found["channel"] = random.choice(["analysis", "commentary", "final"])
+    if random.random() < 0.2:
+        found["recipient"] = random.choice(["functions.f", "python", "all", "assistant"])
+    if random.random() < 0.15:
+        found["content_type"] = random.choice(["json", "<|constrain|>json", "<|constrain|>", "code"])
+    return found
+
+
+def test_the_golden_conversation(renderer):
+    question, analysis, final = renderer.render(GOLDEN)
+    assert question.ids == [200006, 1428, 200008, 4827, 382, 220, 17, 10, 17, 30, 200007]
+    assert analysis.ids == [200006, 173781, 200005, 35644, 200008, 41154, 13, 200007]
+    assert final.ids == [200006, 173781, 200005, 17196, 200008, 19, 13, 200002]
+    assert renderer.eod == 199999
+    # The first message's <|start|>assistant is what a prompt ends with. The second one's is sampled.
+    assert [segment.prompt for segment in (question, analysis, final)] == [11, 2, 0]
+    assert [segment.header for segment in (question, analysis, final)] == [3, 5, 5]
+
+
+def test_ten_thousand_adversarial_conversations_have_the_ids_of_openai_harmony(renderer, oracle):
+    import openai_harmony
+
+    keep = openai_harmony.RenderConversationConfig(auto_drop_analysis=False)
+    drawn = random.Random(0)
+    for _ in range(CONVERSATIONS):
+        messages = [message(drawn) for _ in range(drawn.randint(1, 6))]
+        conversation = openai_harmony.Conversation.from_json(json.dumps({"messages": messages}))
+        segments = renderer.render(messages)
+        ids = [id for segment in segments for id in segment.ids]
+        assert ids == oracle.render_conversation_for_training(conversation, config=keep), messages
+        # Each segment is its message: <|start|> stands at the beginning of segments and nowhere else.
+        assert all([place for place, id in enumerate(segment.ids) if id == 200006] == [0] for segment in segments)
+        has_functions = any("tools" in part for m in messages for part in m["content"] if isinstance(part, dict))
+        options = openai_harmony.RenderOptions(conversation_has_function_tools=has_functions)
+        each = [oracle.render(parsed, options) for parsed in conversation.messages]
+        assert [segment.ids[:-1] for segment in segments] == [ids[:-1] for ids in each]
+
+
+def test_the_prompt_is_that_of_inference(renderer, oracle):
+    import openai_harmony
+
+    conversation = openai_harmony.Conversation.from_json(json.dumps({"messages": GOLDEN[:1]}))
+    prompt = oracle.render_conversation_for_completion(conversation, openai_harmony.Role.ASSISTANT)
+    question, analysis, _ = renderer.render(GOLDEN)
+    assert question.ids + analysis.ids[: analysis.prompt] == prompt
+
+
+def test_a_long_unbroken_run_has_the_same_ids(renderer, oracle):
+    letters = "a" * 12_500
+    [segment] = renderer.render([{"role": "user", "content": letters}])
+    assert segment.ids[3:-1] == oracle.encode(letters)
+
+
+@pytest.mark.parametrize("spec", ["default", "bytes"])
+def test_no_text_becomes_a_marker_in_another_vocabulary(spec):
+    vocabulary = open_vocabulary(spec, modes=("[R]", "[S]", "[X]", *MARKERS))
+    renderer = HarmonyRenderer(vocabulary)
+    markers = {renderer._own[name] for name in MARKERS}
+    for piece in PIECES:
+        messages = [{"role": "user", "content": piece + "x"}, {"role": "assistant", "channel": "final", "content": piece}]
+        for segment in renderer.render(messages):
+            wrapper = [id for id in segment.ids if id in markers]
+            assert len(wrapper) == (4 if segment.role == "assistant" else 3)
+    names = piece_names(vocabulary, [id + id_shift(vocabulary) for id in renderer.render(GOLDEN)[2].ids])
+    assert [name for name in names if name in MARKERS] == ["<|start|>", "<|channel|>", "<|message|>", "<|return|>"]
+
+
+def test_a_vocabulary_without_markers_is_refused():
+    with pytest.raises(ValueError, match=r"lacks \['<\|start\|>', .*the markers of Harmony's form; open it with them"):
+        HarmonyRenderer(open_vocabulary("default"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"tool_calls": [{"id": 1}]}, r"has the fields \['tool_calls'\], which would be left out; it may have"),
+        ({"thinking": "Hm."}, r"has the fields \['thinking'\]"),
+        ({"role": "critic"}, "has the role 'critic', expected one of"),
+        ({"channel": "thoughts"}, "has the channel 'thoughts', expected one of"),
+        ({"content": None}, "has the content None, expected a text, or a list of parts"),
+        ({"content": "\ud800"}, "content is not Unicode, surrogates not allowed"),
+        ({"content": [{"type": "image", "url": "x"}]}, "has a part of the type 'image'; only texts can be rendered"),
+        (
+            {"content": [{"type": "text", "text": "a", "citations": 1}]},
+            r"has a part of its content with the fields \['citations'\], which would be left out",
+        ),
+        ({"role": "tool"}, "is a tool's, and has no name"),
+        ({"recipient": "f<|channel|>final"}, r"has the recipient 'f<\|channel\|>final', which spells a marker"),
+        ({"name": "<|end|>"}, r"has the name '<\|end\|>', which spells a marker"),
+        ({"content_type": "<|constrain|>json<|message|>"}, "has the content_type .*, which spells a marker"),
+        ({"weight": 0.5}, "has the weight 0.5, expected 0 or 1"),
+    ],
+)
+def test_what_would_be_left_out_or_misread_is_refused(renderer, wrong, sentence):
+    with pytest.raises(ValueError, match=f"message 2 of 2 {sentence}"):
+        renderer.render([GOLDEN[0], {"role": "assistant", "content": "4.", **wrong}])
+
+
+def test_the_file_is_the_right_one_or_refused(tmp_path, file, monkeypatch):
+    for name in ("O200K_HARMONY_VOCAB_PATH", "TIKTOKEN_ENCODINGS_BASE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=r"is not there: name it, or set O200K_HARMONY_VOCAB_PATH to it .* nothing is downloaded"):
+        find_file()
+    monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
+    with pytest.raises(ValueError, match=r"the environment variable TIKTOKEN_ENCODINGS_BASE says .*, where .* cannot be read"):
+        find_file()
+    cut = tmp_path / file.name
+    cut.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(ValueError, match=f"{cut} has the SHA-256 .*, expected 446a.*: it is another file, or not whole"):
+        find_file()
+    monkeypatch.setenv("O200K_HARMONY_VOCAB_PATH", str(file.parent))
+    assert find_file() == str(file)
+
+
+def test_the_vocabulary_of_o200k(file):
+    pytest.importorskip("tiktoken")
+    vocabulary = O200kVocabulary(file)
+    text = "Hello <|start|> wörld! 漢字 🙂 <extra_id_0> [R]"
+    ids = vocabulary.encode(text)
+    assert vocabulary.decode(ids) == text
+    assert max(ids) <= 199_998
+    assert min(ids) >= 1
+    assert (vocabulary.vocab_size, vocabulary.id_shift, vocabulary.eos_id) == (201_089, 1, 200_000)
+    assert vocabulary.encode("!") == [1]  # the tokenizer's own id is 0, which is SeqIO's padding
+    assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == ids
+    assert vocabulary.decode_tf(vocabulary.encode_tf(tf.constant(text))).numpy().decode() == text
+    assert vocabulary == O200kVocabulary(str(file))
+    assert vocabulary.decode([vocabulary.piece_id("<extra_id_0>"), vocabulary.piece_id("[X]")]) == "<extra_id_0>[X]"

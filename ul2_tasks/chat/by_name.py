@@ -1,0 +1,59 @@
+"""`open_renderer`: what renders conversations, by a short specification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+import seqio
+
+from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
+from ul2_tasks.chat.messages import Message
+from ul2_tasks.chat.segments import Segment
+from ul2_tasks.vocabulary.by_name import open_vocabulary
+from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
+from ul2_tasks.vocabulary.pieces import PRESET_MODES
+
+
+class Renderer(Protocol):
+    """What a renderer has; see `HarmonyRenderer` for the attributes."""
+
+    vocabulary: seqio.Vocabulary
+    eod: int
+    keeps_history: bool
+    final_stop: int | None
+
+    @property
+    def identity(self) -> str: ...
+
+    def render(self, messages: Sequence[Message]) -> list[Segment]: ...
+
+
+def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
+    """What renders conversations to tokens.
+
+    Args:
+        spec: one of
+            "harmony": OpenAI's Harmony form with the tokens of o200k_harmony, from the file that the environment names;
+            "harmony:PATH": the same, where PATH is `o200k_base.tiktoken` or a folder that has it; otherwise Harmony's form with
+                any other vocabulary, by what `open_vocabulary` takes, such as "harmony:default". Its markers are added after the
+                vocabulary's last id, after its sentinels and modes.
+            any object with the attributes and the method of `Renderer`.
+
+    Raises:
+        ValueError: it is none of these; there is no such vocabulary.
+
+    >>> open_renderer("harmony:default").vocabulary.vocab_size
+    4103
+    """
+    if not isinstance(spec, str | os.PathLike):
+        if missing := [name for name in ("vocabulary", "eod", "identity", "render") if not hasattr(spec, name)]:
+            raise ValueError(f"the renderer is {spec!r}, which has no {missing}; expected 'harmony', 'harmony:PATH', or a renderer")
+        return spec
+    kind, _, path = os.fspath(spec).partition(":")
+    if kind != "harmony":
+        raise ValueError(f"the renderer is {spec!r}, expected 'harmony', 'harmony:PATH', or an object that renders")
+    if not path or path.endswith(".tiktoken") or os.path.exists(os.path.join(path, FILE)):
+        return HarmonyRenderer(O200kVocabulary(path or None))
+    return HarmonyRenderer(open_vocabulary(path, modes=(*PRESET_MODES, *MARKERS)))

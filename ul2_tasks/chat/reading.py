@@ -1,0 +1,76 @@
+"""Conversations that can be read at any place: in a store, whose second pairs of files have their messages; or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ul2_tasks.chat.segments import COLUMNS, Conversations
+from ul2_tasks.store.read import Store
+
+
+class Reader(Protocol):
+    @property
+    def count(self) -> int:
+        """How many conversations there are."""
+
+    def read(self, numbers: np.ndarray) -> Conversations:
+        """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
+
+
+class StoredConversations(NamedTuple):
+    """Conversations in a cache.
+
+    Attributes:
+        tokens: of each conversation.
+        messages: the values of `segments.COLUMNS` of all messages of each.
+    """
+
+    tokens: Store
+    messages: Store
+
+    @property
+    def count(self) -> int:
+        return self.tokens.documents
+
+    def read(self, numbers: np.ndarray) -> Conversations:
+        tokens, lengths = self.tokens.read_documents(numbers)
+        values, sizes = self.messages.read_documents(numbers)
+        return Conversations(tokens, lengths, values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))
+
+
+class ConversationsInMemory:
+    """Conversations in memory; those without a message are left out, as a cache has none of these either."""
+
+    def __init__(self, batches: Iterable[Conversations]):
+        found = list(batches)
+        columns = (np.concatenate([batch[field] for batch in found]) for field in range(len(Conversations._fields)))
+        all_of_them = Conversations(*columns)
+        kept = all_of_them.counts > 0
+        self._all = all_of_them._replace(lengths=all_of_them.lengths[kept], counts=all_of_them.counts[kept])
+        self._token_ends, self._message_ends = np.cumsum(self._all.lengths), np.cumsum(self._all.counts)
+
+    @property
+    def count(self) -> int:
+        return len(self._all.counts)
+
+    def read(self, numbers: np.ndarray) -> Conversations:
+        lengths, counts = self._all.lengths[numbers], self._all.counts[numbers]
+        return Conversations(
+            self._all.tokens[ranges(self._token_ends[numbers] - lengths, lengths)],
+            lengths,
+            self._all.messages[ranges(self._message_ends[numbers] - counts, counts)],
+            counts,
+        )
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The integers of each range [start, start + length), one range's after the other's.
+
+    >>> ranges(np.array([5, 1]), np.array([2, 3])).tolist()
+    [5, 6, 1, 2, 3]
+    """
+    lengths = np.asarray(lengths, np.int64)
+    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

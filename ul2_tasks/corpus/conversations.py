@@ -1,0 +1,130 @@
+"""`ChatCorpusTask`: the task `NAME_corpus` of conversations, whose cache has their tokens and, in second files, their messages."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.chat.by_name import Renderer
+from ul2_tasks.chat.messages import parse
+from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversations
+from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.corpus.token_batches import tokenize_records
+from ul2_tasks.corpus.tokenization import check_texts
+from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
+from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.shard_records import shard_records, split_groups
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+MESSAGES = "messages"  # the column
+MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
+
+
+class ChatCorpusTask(CorpusTask):
+    """Conversations as a renderer writes them.
+
+    Attributes:
+        renderer: what makes tokens of messages.
+    """
+
+    columns = (MESSAGES,)
+
+    def __init__(self, name: str, source: seqio.DataSource, *, configuration: CorpusConfiguration, renderer: Renderer):
+        feature = seqio.Feature(renderer.vocabulary, add_eos=False)
+        super().__init__(name, source, {"targets": feature}, configuration=configuration)
+        self.renderer = renderer
+        self._in_memory: dict[str, ConversationsInMemory] = {}
+
+    def encode(self, records: Sequence[Record]) -> Encoded:
+        """Renders conversations. A record that cannot be rendered is a problem, with the place of the record.
+
+        Raises:
+            ValueError: there is a problem, and the corpus is to raise it.
+        """
+        rendered, problems = [], []
+        for record in records:
+            segments, problem = [], record.problem
+            if not problem:
+                try:
+                    segments = self.renderer.render(parse(record.text))
+                except ValueError as error:
+                    problem = f"{str(record.where) or 'a conversation'}: {error}"
+            rendered.append(segments)
+            problems.append(problem.encode(errors="replace"))
+        are_whole = check_texts(describe_source(self.source), self.configuration.on_error, [b""] * len(records), problems)
+        found = as_arrays(rendered, self.renderer.eod)
+        shift = np.int32(id_shift(self.output_features["targets"].vocabulary))
+        columns = {MESSAGES: (found.messages.reshape(-1), found.counts * len(COLUMNS))}
+        texts = [record.text if is_whole else b"" for record, is_whole in zip(records, are_whole)]
+        return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns)
+
+    def settings(self, source: str) -> dict[str, str]:
+        return super().settings(source) | {"renderer": self.renderer.identity}
+
+    def conversations(self, split: str, use_cached: bool) -> Reader:
+        """The conversations of a split: of the cache, or rendered into memory, which is done once.
+
+        Raises:
+            ValueError: there is no such split, or no conversation in it; the cache is asked for and is not there, is another
+                corpus's, or not whole; there are too many for memory; a record cannot be rendered, and is to raise it.
+        """
+        if split not in self.splits:
+            raise ValueError(f"there is no split {split!r} in {self.name!r}, only {sorted(self.splits)}")
+        found = self._cached_conversations(split) if use_cached else self._conversations_in_memory(split)
+        if not found.count:
+            raise ValueError(f"{self.name!r} has no conversation in split {split!r}; look at the source, or change how it is split")
+        return found
+
+    def _cached_conversations(self, split: str) -> StoredConversations:
+        if not self.cache_dir:
+            raise ValueError(
+                f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
+                " `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs)"
+            )
+        manifest = cache.check(self.cache_dir, self, corpus_settings(self))
+        tokens, messages = (cache.open_store(self.cache_dir, manifest, split, column) for column in (None, MESSAGES))
+        return StoredConversations(tokens, messages)
+
+    def _conversations_in_memory(self, split: str) -> ConversationsInMemory:
+        if split not in self._in_memory:
+            self._in_memory[split] = ConversationsInMemory(self._rendered(split))
+        return self._in_memory[split]
+
+    def _rendered(self, split: str) -> Iterator[Conversations]:
+        """Renders a split in batches."""
+        splits = next(group for group in split_groups(self.source) if split in group)
+        num_shards = len(self.source.list_shards(split))
+        tokens = 0
+        for shard in range(num_shards):
+            records = shard_records(self.source, splits, shard, num_shards, self.configuration.text_key)
+            for batch in tokenize_records(self, ((name, record) for name, record in records if name == split)):
+                values, sizes = batch.of(split, MESSAGES)
+                yield Conversations(*batch.of(split), values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))
+                tokens += len(batch.tokens)
+                if tokens > MOST_TOKENS_IN_MEMORY:
+                    raise ValueError(
+                        f"{self.name!r} has more than {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r}, too many to render into"
+                        " memory; write its cache first, with `ul2 cache`, and read it with use_cached=True"
+                    )
+
+    def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
+        """Raises a ValueError: conversations become examples in other tasks."""
+        raise ValueError(f"{self.name!r} has conversations; read the task of their examples, {self._examples_task}")
+
+    def preprocess_precache(self, dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
+        """Raises a ValueError: the stock cache job would not keep the messages."""
+        raise ValueError(
+            f"{self.name!r} has conversations, which `ul2 cache --corpus {self.name}` caches, and seqio_cache_tasks not"
+        )
+
+    @functools.cached_property
+    def _examples_task(self) -> str:
+        name = self.name.removesuffix("_corpus")
+        return f"{name}_chat or {name}_reply"

@@ -1,0 +1,342 @@
+"""`register_chat`: conversations as a corpus, as examples for a decoder, and as examples for an encoder and a decoder."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from absl import logging
+
+from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
+from ul2_tasks.chat.by_name import Renderer, open_renderer
+from ul2_tasks.chat.examples import Examples, Stops, chats, replies
+from ul2_tasks.chat.reading import Reader
+from ul2_tasks.chat.supervision import Supervision
+from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.conversations import ChatCorpusTask
+from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.graphs import count, no_autograph, python_op
+from ul2_tasks.order.permutation import permute
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.sources.by_name import open_source
+from ul2_tasks.sources.file_source import Files
+from ul2_tasks.sources.memory import embedded_chat
+from ul2_tasks.tasks.names import check_names_are_free, is_registered
+from ul2_tasks.vocabulary.special_ids import Mode, id_shift, special_tokens
+
+CHAT, REPLY = FORMS = ("chat", "reply")
+CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
+_CONVERSATIONS_AT_A_TIME = 64
+_left_out: collections.Counter[str] = collections.Counter()  # examples of this process, by task and cause
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatConfiguration:
+    """The arguments of `register_chat` except the name, in the one form that equal arguments have.
+
+    Raises:
+        ValueError: an argument is none of its kind.
+    """
+
+    source: seqio.DataSource
+    renderer: str
+    text_key: str
+    on_error: str
+    supervision: Supervision
+    reply_supervision: Supervision
+    mode: tuple[int, ...]
+
+    def __post_init__(self):
+        if self.on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
+
+
+class ChatTask(seqio.Task):
+    """The examples of conversations: NAME_chat or NAME_reply of `register_chat`.
+
+    Its iterators are saved in a few kilobytes, resume in the task that saved them alone, and shuffle all conversations, anew in
+    each epoch. SeqIO trims nothing, because an example that is too long is refused, or left out and counted.
+
+    Attributes:
+        configuration: the arguments of `register_chat`.
+        form: "chat" or "reply".
+    """
+
+    def __init__(self, name: str, corpus: ChatCorpusTask, form: str, configuration: ChatConfiguration):
+        tokens = seqio.Feature(corpus.renderer.vocabulary, add_eos=False)
+        features = {"inputs": tokens, "targets": tokens}
+        if form == CHAT:
+            features = {"tokens": tokens} | {
+                key: seqio.Feature(seqio.PassThroughVocabulary(size), add_eos=False, dtype=tf.uint8)
+                for key, size in (("loss_mask", 2), ("span_id", 256))
+            }
+        super().__init__(name, CorpusView(corpus, salt=name), features, preprocessors=[], shuffle_buffer_size=None)
+        self.configuration, self.form = configuration, form
+
+    @property
+    def corpus(self) -> ChatCorpusTask:
+        return self.source.corpus
+
+    @property
+    def supervision(self) -> Supervision:
+        return self.configuration.supervision if self.form == CHAT else self.configuration.reply_supervision
+
+    def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
+        """The examples of some conversations, with the ids of the task's vocabulary.
+
+        Args:
+            reader: of `corpus.conversations`.
+            numbers: [n] int64, which conversations.
+            lengths: the most tokens of "tokens", or of "inputs" and "targets"; None, or nothing, for any number.
+
+        Raises:
+            ValueError: see `examples.chats`.
+        """
+        renderer = self.corpus.renderer
+        stops = Stops(getattr(renderer, "final_stop", None), getattr(renderer, "keeps_history", False))
+        conversations = reader.read(numbers)
+        shift = np.int32(id_shift(renderer.vocabulary))
+        if self.form == CHAT:
+            found = chats(conversations, self.supervision, stops, lengths.get("tokens"))
+            ids = {"tokens": found.values["tokens"] + shift}
+        else:
+            mode = self.configuration.mode
+            most = lengths.get("inputs")
+            budgets = None if most is None else most - len(mode), lengths.get("targets")
+            found = replies(conversations, self.supervision, stops, budgets)
+            ids = {key: found.values[key] + shift for key in ("inputs", "targets")}
+            if mode:
+                of_inputs = found.lengths["inputs"]
+                places = np.repeat(np.cumsum(of_inputs) - of_inputs, len(mode))
+                ids["inputs"] = np.insert(ids["inputs"], places, np.tile(np.array(mode, np.int32), len(of_inputs)))
+                found = found._replace(lengths=found.lengths | {"inputs": of_inputs + len(mode)})
+        return found._replace(values=found.values | ids, conversations=numbers[found.conversations])
+
+    def get_dataset(
+        self,
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        shuffle_buffer_size: int | None = None,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = 1,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+        *,
+        features: Collection[str] | None = None,
+    ) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
+
+        Returns:
+            Of NAME_chat, a dataset of {"tokens": [tokens] int32, "loss_mask" and "span_id": [tokens] uint8}; of NAME_reply, of
+            {"inputs", "targets": [tokens] int32, and of the targets "loss_mask" and "span_id": [tokens] uint8}.
+
+        Raises:
+            ValueError: see `ChatCorpusTask.conversations`; this host has no conversation, or none of which something is learned
+                within these lengths.
+            tf.errors.InvalidArgumentError: while iterating, where an example is too long and that is to be raised, or a message
+                is of a kind of which the task's spans say nothing.
+        """
+        del shuffle_buffer_size, trim_output_features, try_in_mem_cache
+        reader = self.corpus.conversations(split, use_cached)
+        host, hosts = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
+        own = len(range(host, reader.count, hosts))
+        lengths = self._lengths(sequence_length)
+        self._check_not_empty(reader, host, hosts, lengths, split)
+
+        def read(key: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, ...]:
+            places = np.arange(int(first), min(int(first) + _CONVERSATIONS_AT_A_TIME, own))
+            numbers = host + hosts * (permute(places, own, int(key)) if shuffle else places)
+            found = self.examples(reader, numbers, lengths)
+            self._report(found.counts)
+            return tuple(part for name in names for part in (found.values[name], found.lengths[name]))
+
+        names = ["tokens", "loss_mask", "span_id"] if self.form == CHAT else ["inputs", "targets", "loss_mask", "span_id"]
+        dtypes = [dtype for name in names for dtype in (tf.uint8 if name in ("loss_mask", "span_id") else tf.int32, tf.int64)]
+        batches = _passes(lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, seed, num_epochs)
+        fingerprint = self._fingerprint(reader, split, use_cached, shuffle, seed, lengths, host, hosts)
+        batches = resume_only_in(as_text(fingerprint), batches, has_seed=seed is not None)
+        return _examples_of(batches, [name for name in names if features is None or name in features], names)
+
+    def _lengths(self, sequence_length: Mapping[str, int] | None) -> dict[str, int | None]:
+        wanted = ("tokens",) if self.form == CHAT else ("inputs", "targets")
+        given = dict(sequence_length or {})
+        if unknown := sorted(given.keys() - {*wanted, "loss_mask", "span_id"}):
+            raise ValueError(f"sequence_length has {unknown}, but the tokens of {self.name!r} are {list(wanted)}")
+        for key, length in given.items():
+            if length is not None and not is_integer(length, at_least=1):
+                raise ValueError(f"sequence_length has {length!r} for {key!r}, expected an integer of at least 1, or None")
+        return {key: None if given.get(key) is None else int(given[key]) for key in wanted}
+
+    def _check_not_empty(self, reader: Reader, host: int, hosts: int, lengths: Mapping[str, int | None], split: str) -> None:
+        """Raises a ValueError where a pass would give no example, and passes that are repeated would never end."""
+        counts: collections.Counter[str] = collections.Counter()
+        for first in range(host, reader.count, hosts * _CONVERSATIONS_AT_A_TIME):
+            found = self.examples(reader, np.arange(first, reader.count, hosts)[:_CONVERSATIONS_AT_A_TIME], lengths)
+            counts += found.counts
+            if len(found.conversations):
+                return
+        share = f", of host {host} of {hosts}" if hosts > 1 else ""
+        why = ", ".join(f"{number} {cause}" for cause, number in counts.items()) or "there is none"
+        raise ValueError(f"{self.name!r} makes no example of its conversations in split {split!r}{share}: {why}")
+
+    def _report(self, counts: Mapping[str, int]) -> None:
+        for cause, number in counts.items():
+            for _ in range(number):
+                total, is_logged = count(_left_out, f"{self.name}: {cause}")
+                if is_logged:
+                    logging.warning("%s: %d examples until now are %s", self.name, total, cause)
+
+    def _fingerprint(
+        self,
+        reader: Reader,
+        split: str,
+        use_cached: bool,
+        shuffle: bool,
+        seed: int | None,
+        lengths: Mapping[str, int | None],
+        host: int,
+        hosts: int,
+    ) -> dict[str, object]:
+        return {
+            "chat_version": CHAT_VERSION,
+            "task": self.name,
+            "form": self.form,
+            "supervision": dataclasses.asdict(self.supervision),
+            "mode": list(self.configuration.mode),
+            "renderer": self.corpus.renderer.identity,
+            "sequence_length": dict(lengths),
+            "split": split,
+            "corpus": self.source.cached().cache_identity(split) if use_cached else f"{reader.count} conversations",
+            "shuffle": bool(shuffle),
+            "seed": seed_of(seed),
+            "shard": [host, hosts],
+        }
+
+
+def register_chat(
+    name: str = "chat",
+    source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+    renderer: Renderer | str = "harmony:default",
+    *,
+    messages_key: str = "messages",
+    id_key: str | None = None,
+    validation: float | None = None,
+    on_error: str = "raise",
+    spans: Mapping[str, int] | str = "harmony_tools",
+    supervise: str = "whole",
+    turns: str | None = None,
+    too_long: str = "raise",
+    mode: Mode | None = None,
+    form: str = CHAT,
+) -> str:
+    """Registers `NAME_corpus`, and of its conversations `NAME_chat`, for a decoder, and `NAME_reply`, for an encoder and a decoder.
+
+    Called again with the same arguments it changes nothing. `ul2 cache` caches the rendered conversations; what is learned, and
+    from which turns, is decided when they are read. `mix` mixes `NAME_reply` with denoisers of one vocabulary.
+
+    Args:
+        name: the beginning of all names.
+        source: where conversations come from, see `open_source`; "embedded" is a small corpus that comes with this package. A
+            `seqio.DataSource` gives each conversation as a text of JSON.
+        renderer: what makes tokens of messages, see `open_renderer`.
+        messages_key: the field or column with the messages: a list of them, or JSON of a list or of an object with `messages`.
+        id_key, validation: see `open_source`.
+        on_error: what becomes of a conversation that cannot be rendered: "raise", or "skip", which counts it.
+        spans, supervise, turns, too_long: see `Supervision`. By default all turns are learned of in `NAME_chat`, and each turn is
+            a reply of its own in `NAME_reply`, with its history as at inference.
+        mode: of `NAME_reply`, what stands before the inputs: the name of a piece, such as "[S]", an id, or ids.
+        form: which name is returned, "chat" or "reply".
+
+    Returns:
+        "NAME_chat" or "NAME_reply".
+
+    Raises:
+        ValueError: an argument is none of its kind; the name is taken, by another task or by other arguments, which are named.
+
+    >>> import ul2_tasks
+    >>> ul2_tasks.register_chat("docs")
+    'docs_chat'
+    """
+    if form not in FORMS:
+        raise ValueError(f"form is {form!r}, expected one of {list(FORMS)}")
+    opened = open_renderer(renderer)
+    if isinstance(source, seqio.DataSource):
+        text_key = getattr(source, "text_key", "text")
+    elif source == "embedded":
+        source, text_key = embedded_chat(), "text"
+    else:
+        text_key = messages_key
+        source = open_source(source, text_key=text_key, id_key=id_key, validation=validation, as_json=True)
+    learned: dict[str, Any] = {"spans": spans, "supervise": supervise, "too_long": too_long}
+    configuration = ChatConfiguration(
+        source=source,
+        renderer=renderer if isinstance(renderer, str) else opened.identity,
+        text_key=text_key,
+        on_error=on_error,
+        supervision=Supervision(**learned, turns=turns or "all"),
+        reply_supervision=Supervision(**learned, turns=turns or "each"),
+        mode=() if mode is None else _mode_ids(opened.vocabulary, mode),
+    )
+    if not opened.keeps_history and turns == "each":
+        raise ValueError(
+            "turns is 'each', but this renderer leaves out of a history what its template leaves out, so that the history of an"
+            " earlier turn cannot be told; give turns='last', or a conversation for each turn"
+        )
+    wanted = f"{name}_{form}"
+    if is_registered(seqio.TaskRegistry, wanted, configuration):
+        return wanted
+    check_names_are_free(name, ["corpus", *FORMS])
+    corpus = ChatCorpusTask(f"{name}_corpus", source, configuration=CorpusConfiguration(text_key, on_error), renderer=opened)
+    for task in (corpus, *(ChatTask(f"{name}_{each}", corpus, each, configuration) for each in FORMS)):
+        seqio.TaskRegistry.add_provider(task.name, task)
+    return wanted
+
+
+def chat_tasks(name: str) -> list[ChatTask]:
+    """The chat tasks of a task or mixture, in its order."""
+    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, ChatTask)]
+
+
+def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
+    modes = None if isinstance(mode, str) else {"the mode": mode}
+    return special_tokens(vocabulary, mode if isinstance(mode, str) else "the mode", modes=modes).mode
+
+
+@no_autograph
+def _passes(batch, own: int, shuffle: bool, seed: int | None, num_epochs: int | None) -> tf.data.Dataset:
+    """Batches of conversations, `own` of them in each pass, in a permutation of their own for each pass."""
+
+    def one_pass(key: tf.Tensor) -> tf.data.Dataset:
+        firsts = tf.data.Dataset.range(0, own, _CONVERSATIONS_AT_A_TIME)
+        return firsts.map(lambda first: batch(key, first), num_parallel_calls=tf.data.AUTOTUNE)
+
+    if not shuffle:
+        return one_pass(tf.constant(0, tf.int64)).repeat(num_epochs)
+    keys = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True).take(1)
+    return keys.flat_map(one_pass).repeat(num_epochs)
+
+
+@no_autograph
+def _examples_of(batches: tf.data.Dataset, kept: Collection[str], names: list[str]) -> tf.data.Dataset:
+    """The examples one by one, of batches of the values and the lengths of each feature."""
+
+    def examples(*parts: tf.Tensor) -> tf.data.Dataset:
+        flat = {name: tf.ensure_shape(parts[2 * names.index(name)], [None]) for name in kept}
+        ends = {name: tf.cumsum(tf.ensure_shape(parts[2 * names.index(name) + 1], [None])) for name in kept}
+        starts = {name: tf.concat([[0], ends[name][:-1]], axis=0) for name in kept}
+        number = tf.size(ends[kept[0]], tf.int64)  # type: ignore[index]  # a list
+
+        def example(place: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {name: flat[name][starts[name][place] : ends[name][place]] for name in kept}
+
+        return tf.data.Dataset.range(number).map(example)
+
+    return batches.flat_map(examples)

@@ -1,0 +1,52 @@
+"""The names of tasks and mixtures: whether they are taken, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import seqio
+
+from ul2_tasks.corpus.identity import cannot_tell, source_identity
+
+
+def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, configuration: object) -> bool:
+    """Whether a provider is registered with this configuration, a dataclass, which it has as an attribute of that name.
+
+    Raises:
+        ValueError: the name is taken, by another provider or with another configuration; says what differs.
+    """
+    if name not in registry.names():
+        return False
+    registered = getattr(registry.get(name), "configuration", None)
+    if registered is None:
+        raise ValueError(f"{name!r} is already registered, and not by ul2_tasks.register; give another name")
+    present, wanted = vars(registered), vars(configuration)
+    different = [key for key in {**present, **wanted} if not _same(present.get(key), wanted.get(key))]
+    if different:
+        changes = "; ".join(f"{key} is {_shown(present.get(key))}, got {_shown(wanted.get(key))}" for key in different)
+        sources = [source for source in (present.get("source"), wanted.get("source")) if "source" in different]
+        silent = next((f". {cannot_tell(source)}" for source in sources if source and source_identity(source) is None), "")
+        raise ValueError(f"{name!r} is already registered with other arguments: {changes}; give another name{silent}")
+    return True
+
+
+def _same(a: object, b: object) -> bool:
+    if a is b or not (isinstance(a, seqio.DataSource) and isinstance(b, seqio.DataSource)):
+        return a is b or a == b
+    identity = source_identity(a)
+    return identity is not None and identity == source_identity(b)
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, seqio.DataSource):
+        return repr(value)
+    identity = source_identity(value)
+    return repr(value) if identity in (None, repr(value)) else f"{value!r}, that is {identity}"
+
+
+def check_names_are_free(name: str, suffixes: Sequence[str]) -> None:
+    """Raises a ValueError where one of the names NAME_SUFFIX is taken, or two are the same."""
+    wanted = [f"{name}_{suffix}" for suffix in suffixes]
+    taken = sorted({*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} & set(wanted))
+    if taken or len(set(wanted)) < len(wanted):
+        raise ValueError(f"cannot register {name!r}: the names {taken or wanted} are taken; give another name")
