@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ul2_tasks.chat.segments import COLUMNS, Conversations
+from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
 from ul2_tasks.store.read import Store
 
 
@@ -45,7 +45,7 @@ class ConversationsInMemory:
     """Conversations in memory; those without a message are left out, as a cache has none of these either."""
 
     def __init__(self, batches: Iterable[Conversations]):
-        found = list(batches)
+        found = [as_arrays([], eod=0), *batches]
         columns = (np.concatenate([batch[field] for batch in found]) for field in range(len(Conversations._fields)))
         all_of_them = Conversations(*columns)
         kept = all_of_them.counts > 0

@@ -86,6 +86,11 @@ class ChatTask(seqio.Task):
     def supervision(self) -> Supervision:
         return self.configuration.supervision if self.form == CHAT else self.configuration.reply_supervision
 
+    @property
+    def learns_all_targets(self) -> bool:
+        """Whether the targets of replies are learned as a whole, except messages that say that they are not."""
+        return self.supervision.supervise != "content" and all(self.supervision.spans.values())  # type: ignore[union-attr]
+
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations, with the ids of the task's vocabulary.
 

@@ -17,6 +17,7 @@ from ul2_tasks.denoising.preprocessors import DenoisingConfiguration
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
+from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import open_for_modes
@@ -214,6 +215,11 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}")
     if not any(isinstance(task, DenoisingTask) for task in tasks.values()):
         raise ValueError(f"none of {sorted(tasks)} is a denoising task; mix them with seqio.MixtureRegistry.add")
+    if parts := [name for name, task in tasks.items() if isinstance(task, ChatTask) and not task.learns_all_targets]:
+        raise ValueError(
+            f"{parts[0]!r} does not learn all of its targets, and mixtures have no masks: give spans in which all of the"
+            " assistant's messages are learned, and supervise='whole' or 'sampled'"
+        )
     mixture = f"{name}_mix"
     configuration = MixConfiguration(weights)
     if not is_registered(seqio.MixtureRegistry, mixture, configuration):

@@ -1,0 +1,283 @@
+"""`register_chat`: from files of conversations to examples, cached and not."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import seqio
+import tensorflow as tf
+from chat_support import GOLDEN
+from rich.console import Console
+from support import saved_and_resumed
+
+import ul2_tasks
+from ul2_tasks.chat.supervision import HARMONY, Supervision
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.tasks.chat import ChatTask
+
+CONVERSATIONS = [
+    [
+        {"role": "system", "content": f"Conversation {number}."},
+        *(
+            message
+            for turn in range(1 + number % 3)
+            for message in (
+                {"role": "user", "content": f"{number} plus {turn}?"},
+                {"role": "assistant", "channel": "analysis", "content": f"I add {number} and {turn}."},
+                {"role": "assistant", "channel": "final", "content": f"{number + turn}."},
+            )
+        ),
+    ]
+    for number in range(150)
+]
+
+
+def write_jsonl(path, conversations=CONVERSATIONS):
+    lines = [json.dumps({"id": f"id {n}", "messages": messages}) for n, messages in enumerate(conversations)]
+    path.write_text("".join(line + "\n" for line in lines))
+    return str(path)
+
+
+def write_parquet(path, conversations=CONVERSATIONS):
+    """The contract's columns: JSON of an object, and the id."""
+    rows = [json.dumps({"messages": messages, "conversation": n}) for n, messages in enumerate(conversations)]
+    ids = [f"id {n}" for n in range(len(rows))]
+    pq.write_table(pa.table({"synth_id": ids, "messages_json": rows}), path, row_group_size=64)
+    return str(path)
+
+
+def write_nested(path, conversations=CONVERSATIONS):
+    """Lists of structs: a message without a channel has a null there."""
+    pq.write_table(pa.table({"messages": conversations}), path)
+    return str(path)
+
+
+def examples(name, split="train", count=None, **settings) -> list[dict]:
+    dataset = seqio.get_mixture_or_task(name).get_dataset(None, split, **{"seed": 0, "shuffle": False, **settings})
+    return [{key: value.tolist() for key, value in one.items()} for one in itertools.islice(dataset.as_numpy_iterator(), count)]
+
+
+S = ul2_tasks.SequentialDenoiser(name="s", noise_density=0.75, mode="[S]")
+
+
+def quiet() -> Console:
+    return Console(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("chat")
+
+
+@pytest.fixture(scope="module")
+def jsonl(folder):
+    return ul2_tasks.register_chat("rc_jsonl", write_jsonl(folder / "a.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def cached(jsonl, folder):
+    """The cached corpus, beside SeqIO's other cache directories."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(folder / "cache")])
+        build("rc_jsonl_corpus", str(folder / "cache"), console=quiet())
+        yield jsonl
+
+
+def shuffled(name, **settings):
+    return examples(name, shuffle=True, **settings)
+
+
+def test_every_kind_of_file_gives_the_same_examples(jsonl, folder):
+    wanted = examples(jsonl)
+    assert len(wanted) == len(CONVERSATIONS)
+    parquet = ul2_tasks.register_chat("rc_parquet", write_parquet(folder / "b.parquet"), messages_key="messages_json")
+    nested = ul2_tasks.register_chat("rc_nested", write_nested(folder / "c.parquet"))
+    memory = ul2_tasks.MemoryDataSource(lambda: [json.dumps(messages) for messages in CONVERSATIONS], validation=0)
+    in_memory = ul2_tasks.register_chat("rc_memory", memory)
+    for other in (parquet, nested):
+        assert examples(other) == wanted
+    assert sorted(map(str, examples(in_memory))) == sorted(map(str, wanted))
+
+
+@pytest.mark.parametrize("form", ["chat", "reply"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_cache_gives_the_examples_of_the_text(cached, form, shuffle):
+    name = f"rc_jsonl_{form}"
+    assert examples(name, use_cached=True, shuffle=shuffle) == examples(name, shuffle=shuffle)
+    assert len(examples(name)) == (150 if form == "chat" else sum(1 + number % 3 for number in range(150)))
+
+
+def test_the_cache_has_the_messages_beside_the_tokens_and_is_verified(cached, folder):
+    corpus = seqio.TaskRegistry.get("rc_jsonl_corpus")
+    manifest = cache.read_manifest(corpus.cache_dir)
+    shards = manifest["splits"]["train"]["shards"]
+    shard = shards[0]
+    names = [file["file"] for file in shard["files"]]
+    assert [name.split(".", 1)[1] for name in names] == ["bin", "idx", "messages.bin", "messages.idx"]
+    assert sum(shard["messages"] for shard in shards) == 5 * sum(1 + 3 * (1 + number % 3) for number in range(150))
+    assert list(cache.verify(corpus.cache_dir)) == []
+    path = folder / "cache" / "rc_jsonl_corpus" / names[2]
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    try:
+        assert [names[2] in sentence for sentence in cache.verify(corpus.cache_dir)] == [True]
+    finally:
+        path.write_bytes(content)
+
+
+def test_what_is_learned_is_decided_when_the_cache_is_read(cached):
+    task = seqio.get_mixture_or_task(cached)
+    reader = task.corpus.conversations("train", use_cached=True)
+    for settings in (
+        {"supervise": "content"},
+        {"turns": "last"},
+        {"turns": "each"},
+        {"spans": {**HARMONY, "assistant/analysis": 0}},
+    ):
+        configuration = dataclasses.replace(task.configuration, supervision=Supervision(**settings))
+        other = ChatTask("rc_other", task.corpus, "chat", configuration)
+        found, before = other.examples(reader, np.arange(3), {}), task.examples(reader, np.arange(3), {})
+        assert (found.values["span_id"].tolist(), len(found.conversations)) != (before.values["span_id"].tolist(), 3)
+
+
+def test_hosts_share_the_conversations_and_each_epoch_has_another_order(jsonl):
+    task = seqio.get_mixture_or_task(jsonl)
+    whole = sorted(map(str, examples(jsonl)))
+    shares = [examples(jsonl, shuffle=True, shard_info=seqio.ShardInfo(host, 3)) for host in range(3)]
+    assert sorted(str(example) for share in shares for example in share) == whole
+    two = list(task.get_dataset(None, "train", seed=0, num_epochs=2).as_numpy_iterator())
+    first, second = ([str(one["tokens"].tolist()) for one in two[start : start + 150]] for start in (0, 150))
+    assert first != second
+    assert sorted(first) == sorted(second)
+    assert shuffled(jsonl) == shuffled(jsonl)
+    assert shuffled(jsonl) != shuffled(jsonl, seed=1)
+
+
+@pytest.mark.parametrize("name", ["rc_jsonl_chat", "rc_jsonl_reply"])
+def test_an_iterator_goes_on_where_it_was_saved(cached, tmp_path, name):
+    def dataset():
+        task = seqio.get_mixture_or_task(name)
+        return task.get_dataset(None, "train", use_cached=True, seed=3, num_epochs=None)
+
+    saved, resumed = saved_and_resumed(dataset, 100, tmp_path)
+    for _ in range(200):
+        assert str(next(resumed)) == str(next(saved))
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 200_000
+
+
+def test_an_iterator_of_other_settings_is_refused(jsonl, tmp_path):
+    def dataset(seed):
+        return seqio.get_mixture_or_task(jsonl).get_dataset(None, "train", seed=seed, num_epochs=None)
+
+    saved = iter(dataset(0))
+    next(saved)
+    path = tf.train.Checkpoint(saved).write(str(tmp_path / "c"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
+        tf.train.Checkpoint(iter(dataset(1))).read(path)
+
+
+def test_replies_mix_with_denoisers_of_the_same_vocabulary(jsonl):
+    vocabulary = seqio.get_mixture_or_task(jsonl).output_features["tokens"].vocabulary
+    ul2_tasks.register("rc_text", vocabulary=vocabulary, denoisers=S)
+    ul2_tasks.register_chat("rc_reply", "embedded", mode="[S]")
+    name = ul2_tasks.mix("rc_both", {"rc_text_mix": 1, "rc_reply_reply": 1})
+    lengths = {"inputs": 256, "targets": 256}
+    dataset = seqio.get_mixture_or_task(name).get_dataset(lengths, "train", seed=0, passthrough_features=["task"])
+    read = list(dataset.take(60).as_numpy_iterator())
+    replies = [one for one in read if one["task"] == b"rc_reply_reply"]
+    assert 15 <= len(replies) <= 45
+    mode = vocabulary.piece_id("[S]") if hasattr(vocabulary, "piece_id") else None
+    assert {one["inputs"][0] for one in read} == ({mode} if mode else {read[0]["inputs"][0]})
+    assert read[0].keys() == {"inputs", "targets", "task"}
+
+
+def test_a_mixture_with_replies_of_which_parts_are_not_learned_is_refused(jsonl):
+    spans = {"assistant/analysis": 0, "assistant/final": 2}
+    ul2_tasks.register_chat("rc_parts", "embedded", spans={**spans, "assistant/commentary": 0, "assistant/commentary>tool": 0})
+    vocabulary = seqio.get_mixture_or_task("rc_parts_reply").output_features["targets"].vocabulary
+    ul2_tasks.register("rc_text2", vocabulary=vocabulary, denoisers=S)
+    with pytest.raises(ValueError, match="'rc_parts_reply' does not learn all of its targets, and mixtures have no masks"):
+        ul2_tasks.mix("rc_wrong", {"rc_text2_mix": 1, "rc_parts_reply": 1})
+
+
+def test_a_bad_conversation_is_named_by_file_and_row_or_skipped_and_counted(folder):
+    bad = [GOLDEN, [{"role": "critic", "content": "x"}], [], GOLDEN]
+    path = write_jsonl(folder / "bad.jsonl", bad)
+    name = ul2_tasks.register_chat("rc_bad", path)
+    with pytest.raises(ValueError, match=r"bad\.jsonl, line 2: message 1 of 1 has the role 'critic', expected one of .*on_error"):
+        examples(name)
+    skipping = ul2_tasks.register_chat("rc_skip", path, on_error="skip")
+    assert len(examples(skipping)) == 2
+    manifest = build("rc_skip_corpus", str(folder / "skip"), console=quiet())
+    assert (manifest["totals"]["documents"], manifest["totals"]["skipped"]) == (2, 2)
+    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1 has the role"):
+        build("rc_bad_corpus", str(folder / "raise"), console=quiet())
+
+
+def test_the_split_is_by_the_hash_of_the_id(folder):
+    path = write_parquet(folder / "ids.parquet")
+    settings = {"messages_key": "messages_json", "id_key": "synth_id", "validation": 0.2}
+    name = ul2_tasks.register_chat("rc_split", path, **settings)
+    train, validation = examples(name, "train"), examples(name, "validation")
+    assert len(train) + len(validation) == 150
+    assert 15 <= len(validation) <= 45
+    text = ul2_tasks.open_source(path, text_key="messages_json", id_key="synth_id", validation=0.2)
+    assert len(list(text.get_dataset("validation", shuffle=False))) == len(validation)
+
+
+def test_lengths_are_kept_or_told(jsonl):
+    task = seqio.get_mixture_or_task(jsonl)
+    longest = max(len(example["tokens"]) for example in examples(jsonl))
+    assert len(list(task.get_dataset({"tokens": longest}, "train", shuffle=False))) == 150
+    dataset = task.get_dataset({"tokens": longest - 1}, "train", shuffle=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"conversation \d+ has \d+ tokens, more than"):
+        list(dataset)
+    with pytest.raises(ValueError, match=r"sequence_length has \['targets'\], but the tokens of 'rc_jsonl_chat' are \['tokens'\]"):
+        task.get_dataset({"targets": 5}, "train")
+    with pytest.raises(ValueError, match="sequence_length has 0 for 'tokens', expected an integer of at least 1"):
+        task.get_dataset({"tokens": 0}, "train")
+
+
+def test_a_corpus_that_makes_no_example_is_an_error_and_no_endless_loop(folder):
+    path = write_jsonl(folder / "long.jsonl", CONVERSATIONS[:3])
+    name = ul2_tasks.register_chat("rc_long", path, too_long="drop")
+    with pytest.raises(ValueError, match="makes no example of its conversations in split 'train': 3 too long"):
+        seqio.get_mixture_or_task(name).get_dataset({"tokens": 5}, "train", num_epochs=None)
+    nobody = write_jsonl(folder / "nobody.jsonl", [[{"role": "user", "content": "Anyone?"}]])
+    with pytest.raises(ValueError, match="1 without a learned token"):
+        examples(ul2_tasks.register_chat("rc_nobody", nobody), num_epochs=None)
+    with pytest.raises(ValueError, match="has no conversation in split 'train'"):
+        examples(ul2_tasks.register_chat("rc_none", ul2_tasks.MemoryDataSource(list, validation=0)))
+
+
+def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, folder):
+    assert ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), form="reply") == "rc_jsonl_reply"
+    with pytest.raises(ValueError, match="'rc_jsonl_chat' is already registered with other arguments: supervision is .*'whole'"):
+        ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), supervise="sampled")
+    with pytest.raises(ValueError, match="form is 'replies', expected one of"):
+        ul2_tasks.register_chat("rc_x", form="replies")
+    with pytest.raises(ValueError, match="the renderer is 'chatml', expected 'harmony'"):
+        ul2_tasks.register_chat("rc_x", renderer="chatml")
+    with pytest.raises(ValueError, match="on_error is 'ignore'"):
+        ul2_tasks.register_chat("rc_x", on_error="ignore")
+
+
+def test_the_corpus_is_read_by_its_tasks_alone(jsonl):
+    corpus = seqio.TaskRegistry.get("rc_jsonl_corpus")
+    with pytest.raises(ValueError, match="read the task of their examples, rc_jsonl_chat or rc_jsonl_reply"):
+        corpus.get_dataset(None, "train")
+    with pytest.raises(ValueError, match="caches, and seqio_cache_tasks not"):
+        corpus.preprocess_precache(tf.data.Dataset.from_tensors({"text": ""}))
+
+
+def test_the_embedded_conversations_have_all_kinds():
+    name = ul2_tasks.register_chat("rc_embedded")
+    assert isinstance(seqio.get_mixture_or_task(name), ChatTask)
+    found = examples(name)
+    assert examples(name, "validation")
+    assert set(itertools.chain.from_iterable(one["span_id"] for one in found)) == {0, 1, 2, 3}
