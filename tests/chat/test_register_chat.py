@@ -257,7 +257,7 @@ def test_a_corpus_that_makes_no_example_is_an_error_and_no_endless_loop(folder):
 
 def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, folder):
     assert ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), form="reply") == "rc_jsonl_reply"
-    with pytest.raises(ValueError, match="'rc_jsonl_chat' is already registered with other arguments: supervision is .*'whole'"):
+    with pytest.raises(ValueError, match=r"'rc_jsonl_chat' is already registered with other arguments: supervision is .*'whole'"):
         ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), supervise="sampled")
     with pytest.raises(ValueError, match="form is 'replies', expected one of"):
         ul2_tasks.register_chat("rc_x", form="replies")
