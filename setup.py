@@ -25,6 +25,8 @@ REPORT = ["jinja2>=3", "matplotlib>=3.8"]  # `ul2 report`
 CACHE = ["apache-beam[tfrecord]>=2.77"]  # seqio_cache_tasks, `ul2 cache`
 DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
 
+CHAT = ["tiktoken>=0.9", "openai-harmony>=0.0.8"]  # conversations in o200k_harmony's tokens
+
 DEV = ["mypy>=2", "ruff>=0.9"]
 
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29", *DEV]  # `mkdocs build --strict`
@@ -61,6 +63,7 @@ setuptools.setup(
     entry_points={"console_scripts": ["ul2 = ul2_command:main"]},
     extras_require={
         "cache": CACHE,
+        "chat": CHAT,
         "dask": DASK,
         "huggingface": HUGGING_FACE,
         "report": REPORT,
@@ -71,6 +74,7 @@ setuptools.setup(
         "test": [
             *T5,
             *CACHE,
+            *CHAT,
             *DASK,
             *HUGGING_FACE,
             *REPORT,
@@ -83,7 +87,6 @@ setuptools.setup(
             "scipy>=1.11",
             # Peers of the tokenizers' tests; the first brings real ranks and models.
             "mistral-common>=1.8",
-            "tiktoken",
             "transformers",
         ],
         "benchmarks": [*T5, *CACHE, *REPORT],

@@ -51,10 +51,23 @@ def host(value: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def spans(value: str) -> str | dict[str, int]:
+    """Parses "assistant/final=2,assistant/analysis=1" as a dictionary; leaves the name of a preset as it is."""
+    if "=" not in value:
+        return value
+    if not re.fullmatch(r"[\w/>]+=\d+(,[\w/>]+=\d+)*", value):
+        raise click.BadParameter(f"got {value!r}, expected a preset, or spans by kind, such as assistant/final=2")
+    return {kind: int(span) for kind, span in (pair.split("=") for pair in value.split(","))}
+
+
 def lengths(value: str) -> dict[str, int]:
-    """Parses "512,512" as {"inputs": 512, "targets": 512}."""
+    """Parses "512,512" as {"inputs": 512, "targets": 512}, and "4096" as {"tokens": 4096}."""
+    if value.isdecimal():
+        return {"tokens": int(value)}
     if not re.fullmatch(r"\d+,\d+", value):
-        raise click.BadParameter(f"got {value!r}, expected the tokens of inputs and of targets, such as 512,512")
+        raise click.BadParameter(
+            f"got {value!r}, expected the tokens of inputs and of targets, such as 512,512, or of conversations, such as 4096"
+        )
     return dict(zip(("inputs", "targets"), map(int, value.split(","))))
 
 
@@ -102,6 +115,17 @@ _REGISTER = [
     ),
     click.option("--separate_documents", is_flag=True, default=None, help="Put an EOS after each document."),
 ]
+_CHAT = [
+    click.option(
+        "--renderer", shell_complete=files, help="NAME is conversations: harmony, harmony:PATH (its file, or any --vocabulary)."
+    ),
+    click.option("--messages_key", help="The field or column of the messages.  [default: messages]"),
+    click.option("--spans", type=spans, metavar="PRESET|KIND=N,..", help="What is learned.  [default: harmony_tools]"),
+    click.option("--supervise", type=click.Choice(["whole", "sampled", "content"]), help="What of a message.  [default: whole]"),
+    click.option("--turns", type=click.Choice(["all", "last", "each"]), help="Which turns make an example.  [default: all]"),
+    click.option("--too_long", type=click.Choice(["raise", "drop", "oldest"]), help="What becomes of one.  [default: raise]"),
+    click.option("--mode", help="The piece before the inputs of NAME_reply, such as '[S]'."),
+]
 _RUN = [
     click.option(
         "--batch_size", type=click.IntRange(1), help="The examples of a step, or with --packed the rows, on all hosts together."
@@ -115,6 +139,7 @@ _RUN = [
         help="The folder of a run: its ul2_run.json has NAME, lengths, split, seed, batch size and whether rows are packed.",
     ),
 ]
+_OF_CHAT = ("renderer", "messages_key", "spans", "supervise", "turns", "too_long", "mode")
 _OPTIONS = {"spec": "corpus", "format": "corpus_format"}  # where the option is named differently from the argument
 _JOB = [
     click.option("--workers", type=click.IntRange(1), help="How many processes Beam's local runner uses."),
@@ -145,6 +170,7 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
 
         sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
         arguments = _given(options, "vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
+        arguments |= _conversations(_given(options, *_OF_CHAT), arguments)
         name = name or ("own" if source or arguments else "ul2")
         if module and (source or arguments):
             beside = ", ".join(f"--{_OPTIONS.get(key, key)}" for key in (source | arguments))
@@ -154,7 +180,16 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
         command(registration=Registration(name, module, source, arguments), **options)
 
     module = click.option("--module", multiple=True, help="Module that registers NAME, instead of all these options.")
-    return _with([click.argument("name", required=False), module, *_REGISTER], of_a_corpus(wrapped))
+    return _with([click.argument("name", required=False), module, *_REGISTER, *_CHAT], of_a_corpus(wrapped))
+
+
+def _conversations(of_chat: dict[str, object], others: dict[str, object]) -> dict[str, object]:
+    """The options of conversations. Raises a UsageError where they are without --renderer, or beside an option of denoisers."""
+    if of_chat and "renderer" not in of_chat:
+        raise click.UsageError(f"--{next(iter(of_chat))} goes with conversations; give --renderer, too")
+    if of_chat and (wrong := [key for key in others if key != "on_error"]):
+        raise click.UsageError(f"--{wrong[0]} does not go with --renderer, which makes NAME conversations; leave one out")
+    return of_chat
 
 
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:

@@ -227,7 +227,7 @@ def manifest_of(
         "schema_version": SCHEMA_VERSION,
         "corpus": corpus.name,
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
-        "git_revision": _git_revision(),
+        "git_revision": git_revision(),
         **format,
         "settings": None if settings is None else dict(settings),
         "modes": _plain(configuration.special_tokens.modes),
@@ -312,7 +312,7 @@ def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | Non
     return {name: mode if isinstance(mode, str) else np.atleast_1d(mode).tolist() for name, mode in modes.items()}
 
 
-def _git_revision() -> str | None:
+def git_revision() -> str | None:
     """The last revision of this package in its git checkout; None without one."""
     folder = pathlib.Path(__file__).parents[1]
     command = ["git", "-C", str(folder), "log", "-1", "--format=%H", "--", str(folder)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +17,7 @@ from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.token_batches import tokenize_records
+from ul2_tasks.corpus.token_batches import TokenBatch, tokenize_records
 from ul2_tasks.corpus.tokenization import check_texts
 from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
 from ul2_tasks.sources.records import Record
@@ -99,20 +100,50 @@ class ChatCorpusTask(CorpusTask):
 
     def _rendered(self, split: str) -> Iterator[Conversations]:
         """Renders a split in batches."""
-        splits = next(group for group in split_groups(self.source) if split in group)
-        num_shards = len(self.source.list_shards(split))
         tokens = 0
-        for shard in range(num_shards):
-            records = shard_records(self.source, splits, shard, num_shards, self.configuration.text_key)
-            for batch in tokenize_records(self, ((name, record) for name, record in records if name == split)):
-                values, sizes = batch.of(split, MESSAGES)
-                yield Conversations(*batch.of(split), values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))
+        for shard in range(len(self.source.list_shards(split))):
+            for batch in self._rendered_shard(split, shard):
+                yield _conversations(batch, split)
                 tokens += len(batch.tokens)
                 if tokens > MOST_TOKENS_IN_MEMORY:
                     raise ValueError(
                         f"{self.name!r} has more than {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r}, too many to render into"
                         " memory; write its cache first, with `ul2 cache`, and read it with use_cached=True"
                     )
+
+    def _rendered_shard(self, split: str, shard: int) -> Iterator[TokenBatch]:
+        splits = next(group for group in split_groups(self.source) if split in group)
+        num_shards = len(self.source.list_shards(split))
+        records = shard_records(self.source, splits, shard, num_shards, self.configuration.text_key)
+        return tokenize_records(self, ((name, record) for name, record in records if name == split))
+
+    def parts(
+        self, split: str, shards: Sequence[int], use_cached: bool, refused: collections.Counter[str]
+    ) -> Iterator[tuple[Reader, np.ndarray]]:
+        """The conversations of some shards of the source, in its order and never all in memory.
+
+        Args:
+            split: of the corpus.
+            shards: their numbers.
+            use_cached: whether the cache is read.
+            refused: is told how many records are skipped, as "refused", if they are rendered.
+
+        Returns:
+            Pairs of what reads conversations, and the numbers of those that are meant, [n] int64.
+        """
+        if use_cached:
+            reader = self._cached_conversations(split)
+            held = [shard["documents"] for shard in cache.read_manifest(self.cache_dir)["splits"][split]["shards"]]
+            ends = np.cumsum(held)
+            for shard in shards:
+                yield reader, np.arange(ends[shard] - held[shard], ends[shard])
+            return
+        for shard in shards:
+            for batch in self._rendered_shard(split, shard):
+                if skipped := int((~batch.are_whole).sum()):
+                    refused["refused"] += skipped
+                found = ConversationsInMemory([_conversations(batch, split)])
+                yield found, np.arange(found.count)
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """Raises a ValueError: conversations become examples in other tasks."""
@@ -128,3 +159,8 @@ class ChatCorpusTask(CorpusTask):
     def _examples_task(self) -> str:
         name = self.name.removesuffix("_corpus")
         return f"{name}_chat or {name}_reply"
+
+
+def _conversations(batch: TokenBatch, split: str) -> Conversations:
+    values, sizes = batch.of(split, MESSAGES)
+    return Conversations(*batch.of(split), values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))

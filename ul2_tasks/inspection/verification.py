@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from ul2_tasks.corpus import cache
+from ul2_tasks.export import conversations_folder
 from ul2_tasks.export import folder as export_folder
 from ul2_tasks.jobs.manifest import names_in, place
 from ul2_tasks.jobs.shards import unfinished
@@ -38,13 +39,17 @@ def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
 
 def _holds(folder: str) -> bool:
     """Whether a folder has a cache or an export, finished or not."""
-    if cache.is_cache(folder) or export_folder.is_export(folder) or unfinished(folder):
+    if cache.is_cache(folder) or _is_export(folder) or unfinished(folder):
         return True
     return any(map(cache.is_data, names_in(folder)))  # a cache that a job has not finished
 
 
+def _is_export(folder: str) -> bool:
+    return export_folder.is_export(folder) or conversations_folder.is_export(folder)
+
+
 def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
-    written = export_folder if export_folder.is_export(folder) else cache
+    written = next((kind for kind in (conversations_folder, export_folder) if kind.is_export(folder)), cache)
     try:
         wrong = list(written.verify(folder))
     except ValueError as error:

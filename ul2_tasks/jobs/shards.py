@@ -76,17 +76,21 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
     Returns:
         The record of each such shard, by its name: "files", with "file" and "bytes" of each, or for a shard of one file these two.
     """
-    folder = shards[0].folder
-    present, recorded = names_in(folder), names_in(shards[0].records)
+    present = {folder: names_in(folder) for folder in {shard.folder for shard in shards}}
+    folders = {shard.name: shard.folder for shard in shards}
+    recorded = names_in(shards[0].records)
     with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
     read = parallel_map(lambda shard: load(shard.record), with_record)
     records = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
 
-    def is_whole(file: Mapping) -> bool:
-        return file["file"] in present and size(place(folder, file["file"])) == file["bytes"]
+    def is_whole(folder: str, file: Mapping) -> bool:
+        return file["file"] in present[folder] and size(place(folder, file["file"])) == file["bytes"]
+
+    def all_whole(name: str) -> bool:
+        return all(is_whole(folders[name], file) for file in records[name].get("files", [records[name]]))
 
     known = [shard.name for shard in shards if shard.name in records]
-    whole = parallel_map(lambda name: all(map(is_whole, records[name].get("files", [records[name]]))), known)
+    whole = parallel_map(all_whole, known)
     return {name: records[name] for name, is_finished in zip(known, whole) if is_finished}
 
 
@@ -118,13 +122,17 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
     Raises:
         ValueError: another job is writing into the folder.
     """
-    folder, records = shards[0].folder, shards[0].records
+    records = shards[0].records
     _check_alone(records)
     waiting = [shard for shard in shards if shard.name not in finished]
     tf.io.gfile.makedirs(records)
     write_atomically(place(records, BEGUN), json.dumps(begun))
-    unfinished = {name for shard in waiting for name in shard.files}
-    for where, wrong in ((folder, unfinished), (records, {f"{shard.name}.json" for shard in waiting})):
+    unfinished = {folder: set[str]() for folder in (*(shard.folder for shard in shards), records)}
+    for shard in waiting:
+        unfinished[shard.folder] |= set(shard.files)
+        unfinished[records].add(f"{shard.name}.json")
+    for where, wrong in unfinished.items():
+        tf.io.gfile.makedirs(where)
         for name in names_in(where):
             if name in wrong or name.endswith(".tmp"):
                 tf.io.gfile.remove(place(where, name))

@@ -11,6 +11,7 @@ import seqio
 
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import texts_in_memory
+from ul2_tasks.tasks.chat import CHAT, FORMS, ChatTask, register_chat
 from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.tasks.registry import RegisterConfiguration, register
 
@@ -24,7 +25,8 @@ class Registration:
         modules: they are imported first.
         source: arguments of `open_source`; by default those of the embedded corpus.
         arguments: of `register`; `preset` instead of `denoisers` is the name of a preset. Without a source and without
-            arguments, one of the modules or this package has registered the mixture.
+            arguments, one of the modules or this package has registered the mixture. With `renderer` among them, they are of
+            `register_chat`.
     """
 
     name: str
@@ -33,16 +35,18 @@ class Registration:
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def apply(self) -> str:
-        """Registers the mixture, unless it is registered, and returns its name.
+        """Registers the mixture, or the task of conversations, unless it is registered, and returns its name.
 
         Raises:
             ValueError: see `open_source` and `register`; there is no such mixture; the name is that of a task.
         """
         for module in self.modules:
             importlib.import_module(module)
-        if not self.source and not self.arguments:
-            return _registered(self.name)
         arguments = dict(self.arguments)
+        if "renderer" in arguments:
+            return _register_chat(self.name, dict(self.source), arguments)
+        if not self.source and not arguments:
+            return _registered(self.name)
         if "preset" in arguments:
             arguments["denoisers"] = arguments.pop("preset")
         return register(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **self.source}), **arguments)
@@ -68,11 +72,27 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
     return register(f"{mixture.removesuffix('_mix')}_text", **{**vars(configuration), **own})
 
 
+def _register_chat(name: str, source: dict[str, Any], arguments: dict[str, Any]) -> str:
+    for form in FORMS:
+        if name.endswith(f"_{form}"):
+            name, arguments["form"] = name.removesuffix(f"_{form}"), form
+    if source:
+        messages_key = arguments.pop("messages_key", "messages")
+        arguments["source"] = open_source(**{"text_key": messages_key, **source}, as_json=True)
+    return register_chat(name, **arguments)
+
+
 def _registered(name: str) -> str:
     names = sorted(seqio.MixtureRegistry.names())
     for mixture in (f"{name}_mix", name):
         if mixture in names:
             return mixture
+    chats = {task for task in seqio.TaskRegistry.names() if isinstance(seqio.TaskRegistry.get(task), ChatTask)}
+    for task in (f"{name}_{CHAT}", name):
+        if task in chats:
+            return task
+    if name in ("chat", "chat_chat", "chat_reply"):  # the conversations that come with this package
+        return register_chat(form=name.rpartition("_")[2])
     if name in seqio.TaskRegistry.names():
         task = seqio.TaskRegistry.get(name)
         holding = [mixture for mixture in names if task in seqio.MixtureRegistry.get(mixture).tasks]

@@ -1,0 +1,220 @@
+"""Conversations for Megatron-LM: the files of the contract, resumed, verified, and as Megatron itself writes and reads them."""
+
+import itertools
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import seqio
+from chat_support import GOLDEN, o200k_file
+from rich.console import Console
+from test_register_chat import CONVERSATIONS, write_jsonl, write_parquet
+
+import ul2_tasks
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.export import conversations
+from ul2_tasks.export.conversations import write_conversations
+from ul2_tasks.export.conversations_folder import read_manifest, read_shard, verify
+
+QUIET = Console(quiet=True)
+SETTINGS = {"messages_key": "messages_json", "id_key": "synth_id", "validation": 0.1}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Four files, one of them of several segments, and the input's manifest."""
+    folder = tmp_path_factory.mktemp("source")
+    for number in range(4):
+        write_parquet(
+            folder / f"part_{number}.parquet", CONVERSATIONS[number * 35 : (number + 1) * 35 + (40 if number == 3 else 0)]
+        )
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def name(source):
+    return ul2_tasks.register_chat("ec", str(source / "*.parquet"), **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def written(name, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written") / "out"
+    return folder, write_conversations(name, str(folder), require_input_manifest=True, console=QUIET)
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
+
+
+def test_the_files_of_the_contract(written, name):
+    folder, manifest = written
+    shards = manifest["splits"]["train"]["shards"]
+    assert [shard["shard"] for shard in shards] == ["shard_00", "shard_01", "shard_02", "shard_03"]
+    expected = {
+        f"train/shard_{n:02d}_{column}.{suffix}"
+        for n in range(4)
+        for column in ("tokens", "lossmask", "span")
+        for suffix in ("bin", "idx")
+    }
+    assert {path for path in contents(folder) if path.startswith("train/")} == expected
+    assert list(verify(str(folder))) == []
+    task = seqio.get_mixture_or_task(name)
+    for split, entry in manifest["splits"].items():
+        examples = list(task.get_dataset(None, split, shuffle=False).as_numpy_iterator())
+        assert entry["sequences"] == len(examples)
+        read = [read_shard(str(folder / entry["folder"]), shard["shard"]) for shard in entry["shards"] if shard["sequences"]]
+        for column, feature, shift in (("tokens", "tokens", 0), ("lossmask", "loss_mask", 0), ("span", "span_id", 0)):
+            flat = np.concatenate([values[column] for values, _ in read])
+            assert flat.tolist() == np.concatenate([example[feature] - shift for example in examples]).tolist()
+        assert np.concatenate([lengths for _, lengths in read]).tolist() == [len(example["tokens"]) for example in examples]
+
+
+def test_the_manifest_says_all_that_made_it(written, source):
+    _, manifest = written
+    assert manifest["input_manifest"]["path"] == str(source / "manifest.json")
+    assert len(manifest["input_manifest"]["sha256"]) == len(manifest["configuration_sha256"]) == 64
+    assert (
+        manifest["split_rule"] == "validation: the first 64 bits of the SHA-256 of the id (synth_id), as a fraction, are below 0.1"
+    )
+    assert manifest["totals"]["learned"] == sum(manifest["totals"]["spans"].values())
+    assert manifest["alignment"].startswith("token: ")
+    assert {"git_revision", "eod", "padded_vocabulary", "tokenizer", "arguments"} <= manifest.keys()
+    assert sum(shard["conversations"] for split in manifest["splits"].values() for shard in split["shards"]) == len(CONVERSATIONS)
+
+
+def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, name, tmp_path, monkeypatch):
+    folder, _ = written
+    files = {path: content for path, content in contents(folder).items() if not path.endswith(".json")}
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "cache")])
+    build("ec_corpus", str(tmp_path / "cache"), console=QUIET)
+    write_conversations(name, str(tmp_path / "cached"), use_cached=True, console=QUIET)
+    assert {path: content for path, content in contents(tmp_path / "cached").items() if not path.endswith(".json")} == files
+
+    real, calls = conversations._write_files, itertools.count()
+
+    def stops(shard, advance):
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return real(shard, advance)
+
+    monkeypatch.setattr(conversations, "_write_files", stops)
+    with pytest.raises(KeyboardInterrupt):
+        write_conversations(name, str(tmp_path / "again"), console=QUIET)
+    assert "unfinished export, 2 of 8 shards" in next(iter(_sentences(tmp_path / "again")))
+    write_conversations(name, str(tmp_path / "again"), console=QUIET)
+    assert next(calls) == 3 + 6, "two shards were not written again"
+    assert {path: content for path, content in contents(tmp_path / "again").items() if not path.endswith(".json")} == files
+
+
+def _sentences(folder):
+    from ul2_tasks.inspection.verification import examine
+
+    for _, wrong, _ in examine(str(folder)):
+        yield from wrong
+
+
+def flip(path: pathlib.Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_what_is_wrong_is_named(name, tmp_path):
+    folder = tmp_path / "out"
+    write_conversations(name, str(folder), console=QUIET)
+    train = folder / "train"
+    flip(train / "shard_00_tokens.bin", 40)
+    (train / "shard_01_span.bin").unlink()
+    (train / "shard_02_lossmask.idx").write_bytes((train / "shard_03_lossmask.idx").read_bytes())
+    (train / "shard_99_tokens.bin").write_bytes(b"")
+    found = "; ".join(_sentences(folder))
+    for sentence in (
+        "shard_00_tokens.bin is altered",
+        "shard_01_span.bin is missing",
+        "shard_02_lossmask.idx is",
+        "shard_99_tokens.bin is not in",
+    ):
+        assert f"train/{sentence}" in found
+
+
+def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_wrong(name, tmp_path):
+    folder = tmp_path / "out"
+    write_conversations(name, str(folder), console=QUIET)
+    train, path = folder / "train", folder / "manifest.json"
+    content = bytearray((train / "shard_00_lossmask.bin").read_bytes())
+    (train / "shard_00_lossmask.bin").write_bytes(bytes([0, *content[:-1]]))  # shifted by one
+    for suffix in ("bin", "idx"):
+        (train / f"shard_01_span.{suffix}").write_bytes((train / f"shard_02_span.{suffix}").read_bytes())
+    manifest = json.loads(path.read_text())
+    from ul2_tasks.jobs.manifest import sha256
+
+    for shard in manifest["splits"]["train"]["shards"]:
+        for file in shard["files"]:
+            file |= {"sha256": sha256(str(train / file["file"])), "bytes": os.path.getsize(train / file["file"])}
+    path.write_text(json.dumps(manifest))
+    found = list(verify(str(folder)))
+    assert "train/shard_00 has tokens that are learned and of no span, or of a span and not learned" in found
+    assert any("train/shard_01_span.idx has other lengths than shard_01_tokens.idx" in sentence for sentence in found)
+
+
+def test_a_smoke_build_is_of_the_same_code_and_an_empty_split_has_no_files(source, tmp_path):
+    name = ul2_tasks.register_chat("ec_small", str(source / "*.parquet"), **SETTINGS | {"validation": 0.0001})
+    manifest = write_conversations(name, str(tmp_path / "smoke"), max_conversations=10, console=QUIET)
+    assert manifest["splits"]["train"]["sequences"] == 10
+    assert manifest["splits"]["validation"]["sequences"] == 0
+    assert not list((tmp_path / "smoke").glob("valid/*"))
+    assert list(verify(str(tmp_path / "smoke"))) == []
+    with pytest.raises(ValueError, match=r"has an export with other arguments: arguments.max_conversations is 10 there, and None"):
+        write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
+
+
+def test_what_cannot_be_exported_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=r"there is no chat task 'ec_corpus', only \["):
+        write_conversations("ec_corpus", str(tmp_path / "x"), console=QUIET)
+    with pytest.raises(ValueError, match="'ec_reply' has inputs and targets, and this format has one text; export 'ec_chat'"):
+        write_conversations("ec_reply", str(tmp_path / "x"), console=QUIET)
+    bare = ul2_tasks.register_chat("ec_bare", write_jsonl(tmp_path / "a.jsonl"))
+    with pytest.raises(ValueError, match=r"the input's manifest is required, and .*manifest.json is not there"):
+        write_conversations(bare, str(tmp_path / "x"), require_input_manifest=True, console=QUIET)
+    nothing = ul2_tasks.register_chat("ec_nothing", write_jsonl(tmp_path / "b.jsonl", [GOLDEN[:1]]))
+    with pytest.raises(ValueError, match=r"makes no example .*: \{'without a learned token': 1\}"):
+        write_conversations(nothing, str(tmp_path / "x"), console=QUIET)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"has files that are no export's, such as 'mine.txt'"):
+        write_conversations(bare, str(tmp_path / "other"), console=QUIET)
+
+
+def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
+    indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    torch = pytest.importorskip("torch")
+    file = o200k_file(tmp_path)
+    name = ul2_tasks.register_chat("ec_golden", write_jsonl(tmp_path / "golden.jsonl", [GOLDEN, GOLDEN]), f"harmony:{file}")
+    manifest = write_conversations(name, str(tmp_path / "out"), console=QUIET)
+    assert (manifest["padded_vocabulary"], manifest["eod"], manifest["tokenizer"]["path"]) == (201_088, 199_999, str(file))
+    ids = [200006, 1428, 200008, 4827, 382, 220, 17, 10, 17, 30, 200007, 200006, 173781, 200005, 35644, 200008, 41154, 13, 200007]
+    ids += [200006, 173781, 200005, 17196, 200008, 19, 13, 200002, 199999]
+    rows = {"tokens": ids, "span": [0] * 11 + [1] * 8 + [2] * 8 + [0], "lossmask": [0] * 11 + [1] * 16 + [0]}
+    for column, values in rows.items():
+        path = tmp_path / "out" / "train" / f"shard_00_{column}"
+        dtype = np.int32 if column == "tokens" else np.uint8
+        builder = indexed_dataset.IndexedDatasetBuilder(str(tmp_path / f"{column}.bin"), dtype=dtype)
+        for _ in range(2):
+            builder.add_document(torch.tensor(values), [len(values)])
+        builder.finalize(str(tmp_path / f"{column}.idx"))
+        for suffix in ("bin", "idx"):
+            assert (tmp_path / f"{column}.{suffix}").read_bytes() == path.with_suffix(f".{suffix}").read_bytes()
+        read = indexed_dataset.IndexedDataset(str(path))
+        assert [row.tolist() for row in read] == [values, values]
+
+
+def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
+    path = write_jsonl(tmp_path / "bad.jsonl", [GOLDEN, [{"role": "critic", "content": "x"}]])
+    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1 has the role 'critic'"):
+        write_conversations(ul2_tasks.register_chat("ec_bad", path), str(tmp_path / "bad"), console=QUIET)
+    manifest = write_conversations(ul2_tasks.register_chat("ec_skip", path, on_error="skip"), str(tmp_path / "skip"), console=QUIET)
+    assert read_manifest(str(tmp_path / "skip")) == json.loads(json.dumps(manifest))
+    assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"refused": 1}

@@ -1,0 +1,360 @@
+"""Writes conversations for Megatron-LM: tokens, what is learned of them, and which span they belong to, in files that go together.
+
+One shard for each file of the source, and each split. `conversations_folder` describes the folder, and checks it. An export that
+was killed goes on where it stopped, see `jobs.shards`. The same arguments give the same bytes. The manifest is written last.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ul2_tasks.chat.examples import Examples
+from ul2_tasks.corpus.cache import git_revision
+from ul2_tasks.corpus.view import corpus_settings
+from ul2_tasks.export.conversations_folder import COLUMNS, KIND, MANIFEST, SCHEMA_VERSION, folder_of, is_export, read_manifest
+from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, sha256, total, write_manifest
+from ul2_tasks.jobs.shards import (
+    BEGUN,
+    JobShard,
+    all_shards,
+    begin,
+    finished_shards,
+    import_beam,
+    remove_records,
+    run,
+    temporary_files,
+    write_shard,
+)
+from ul2_tasks.sources.file_source import FileSource
+from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.store.write import PairWriter
+from ul2_tasks.tasks.chat import CHAT, ChatTask
+from ul2_tasks.version import __version__
+from ul2_tasks.vocabulary.o200k import PADDED_SIZE, SHA256, O200kVocabulary
+from ul2_tasks.vocabulary.special_ids import id_shift, vocabulary_identity
+
+_RECORDS = "_parts"
+_INPUT_MANIFEST = "manifest.json"
+_COUNTED = ("sequences", "tokens", "learned", "bytes")
+_FEATURES = dict(zip(COLUMNS, ("tokens", "loss_mask", "span_id")))
+_IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversationShard(JobShard):
+    """A file of the source, and the files that one of its splits becomes.
+
+    Attributes:
+        task: the name of the task.
+        split: of the corpus.
+        source: the file's path, or what the source calls its shard.
+        segments: the numbers of the source's shards that are parts of the file.
+        max_conversations: how many are taken at most; None for all.
+        cache_dirs: SeqIO's cache directories, if the cache is read.
+    """
+
+    task: str
+    split: str
+    source: str
+    segments: tuple[int, ...]
+    max_conversations: int | None
+    cache_dirs: tuple[str, ...] | None
+
+
+def write_conversations(
+    name: str,
+    output: str,
+    *,
+    use_cached: bool = False,
+    max_conversations: int | None = None,
+    require_input_manifest: bool = False,
+    prepare: Callable[[], object] = _IMPORT,
+    pipeline_options: Sequence[str] | None = None,
+    console: Console | None = None,
+) -> dict:
+    """Writes the examples of a chat task, or goes on where an interrupted export stopped.
+
+    Args:
+        name: of the task, "NAME_chat", which says what is learned.
+        output: a folder that is new or empty, or has an unfinished export with the same arguments.
+        use_cached: whether the corpus's cache is read, in SeqIO's cache directories, instead of the text.
+        max_conversations: the most of each split, for a smoke build, which belongs into a folder of its own.
+        require_input_manifest: whether the folder of the source's files must have a `manifest.json`. If it has one, its SHA-256 is
+            recorded in any case.
+        prepare: what each worker calls first, to register the task.
+        pipeline_options: of Beam; None to write one shard after the other in this process.
+        console: where progress and the summary go.
+
+    Returns:
+        The manifest: what was asked for ("arguments", and the SHA-256 of these), the versions and the git revision of this package
+        (null where it is not in a checkout), the tokenizer, the input's manifest, how splits are drawn, and of each split its
+        shards, with their files, bytes, SHA-256, sequences, tokens, learned tokens, tokens of each span, and what was left out.
+
+    Raises:
+        ValueError: there is no such task; the folder has other files, or an export with other arguments, which are named; the
+            input's manifest is required, and there is none; no split has an example.
+        RuntimeError: a conversation cannot be rendered, or a file not be read or written; says which, and why.
+    """
+    console = console or Console(stderr=True)
+    if pipeline_options is not None:
+        import_beam()
+    task = _task(name)
+    folder = absolute(output)
+    records = place(folder, _RECORDS)
+    shards = list(_shards(task, folder, records, max_conversations, use_cached))
+    begun = {
+        "schema_version": SCHEMA_VERSION,
+        "arguments": _arguments(task, max_conversations, use_cached) | {"shards": len(shards)},
+        "input_manifest": _input_manifest(task, require_input_manifest),
+    }
+    if is_export(folder):
+        return _existing(folder, begun, console)
+    _check_folder(folder, records, begun)
+    finished = finished_shards(shards)
+    waiting = begin(shards, finished, begun)
+    run(name, shards, waiting, functools.partial(_write_shard, prepare=prepare), pipeline_options, console, of="conversations")
+    manifest = _manifest(task, begun, shards)
+    if not manifest["totals"]["sequences"]:
+        remove_records(records)
+        raise ValueError(f"{name!r} makes no example of its conversations, so there is nothing to export: {_left_out(manifest)}")
+    write_manifest(place(folder, MANIFEST), manifest)
+    remove_records(records)
+    _summarize(manifest, folder, console)
+    return manifest
+
+
+def _task(name: str) -> ChatTask:
+    chats = [each for each in seqio.TaskRegistry.names() if isinstance(seqio.TaskRegistry.get(each), ChatTask)]
+    if name not in chats:
+        raise ValueError(f"there is no chat task {name!r}, only {sorted(chats)}; register it first")
+    task = seqio.TaskRegistry.get(name)
+    if task.form != CHAT:
+        chat = f"{task.corpus.name.removesuffix('_corpus')}_{CHAT}"
+        raise ValueError(f"{name!r} has inputs and targets, and this format has one text; export {chat!r}")
+    return task
+
+
+def _shards(
+    task: ChatTask, folder: str, records: str, max_conversations: int | None, use_cached: bool
+) -> Iterator[ConversationShard]:
+    for split in task.splits:
+        groups = _files(task.corpus.source, split)
+        digits = max(2, len(str(len(groups) - 1)))
+        for number, (source, segments) in enumerate(groups):
+            stem = f"shard_{number:0{digits}d}"
+            share = None
+            if max_conversations is not None:
+                share = max_conversations // len(groups) + (number < max_conversations % len(groups))
+            yield ConversationShard(
+                name=f"{folder_of(split)}-{stem}",
+                files=tuple(f"{stem}_{column}.{suffix}" for column in COLUMNS for suffix in ("bin", "idx")),
+                folder=place(folder, folder_of(split)),
+                records=records,
+                task=task.name,
+                split=split,
+                source=source,
+                segments=segments,
+                max_conversations=share,
+                cache_dirs=tuple(seqio.get_global_cache_dirs()) if use_cached else None,
+            )
+
+
+def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The files of a split with the numbers of their segments; of a source without files its shards."""
+    if isinstance(source, HashSplit):
+        return _files(source.source, "train")
+    if isinstance(source, FileSource):
+        paths = [segment.path for segment in source.segments(split)]
+    else:
+        paths = list(source.list_shards(split))
+    return [
+        (path, tuple(number for number, _ in numbers))
+        for path, numbers in itertools.groupby(enumerate(paths), key=lambda item: item[1])
+    ]
+
+
+def _write_shard(
+    shard: ConversationShard, prepare: Callable[[], object], advance: Callable[[int], None] = lambda conversations: None
+) -> None:
+    """Writes a shard, see `shards.write_shard`. Runs on a worker."""
+
+    def write() -> dict:
+        seqio.add_global_cache_dirs(list(shard.cache_dirs or ()))
+        try:
+            return _write_files(shard, advance)
+        except ValueError as error:
+            raise RuntimeError(f"{shard.task}, split {shard.split}, {shard.source}: {error}") from error
+
+    write_shard(shard, prepare, write, where=lambda: f"{shard.task}, split {shard.split}, {shard.source}")
+
+
+def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> dict:
+    task = seqio.TaskRegistry.get(shard.task)
+    shift = np.int32(id_shift(task.corpus.renderer.vocabulary))
+    spans: collections.Counter[str] = collections.Counter()
+    left_out: collections.Counter[str] = collections.Counter()
+    conversations = 0
+    with temporary_files(shard) as paths:
+        with contextlib.ExitStack() as pairs:
+            writers = {
+                column: pairs.enter_context(PairWriter(*files, dtype))
+                for (column, dtype), *files in zip(COLUMNS.items(), paths[::2], paths[1::2])
+            }
+            for count, found in _examples(task, shard, left_out):
+                conversations += count
+                advance(count)
+                found.values["tokens"] -= shift
+                for column, writer in writers.items():
+                    writer.add(found.values[_FEATURES[column]], found.lengths["tokens"])
+                values, counts = np.unique(found.values["span_id"], return_counts=True)
+                spans.update({str(span): int(number) for span, number in zip(values, counts) if span})
+                left_out.update(found.counts)
+        files = [
+            {"file": file, **entry}
+            for writer, *names in zip(writers.values(), shard.files[::2], shard.files[1::2])
+            for file, entry in zip(names, writer.entries)
+        ]
+    tokens = writers["tokens"]
+    return {
+        "source": shard.source,
+        "conversations": conversations,
+        "sequences": tokens.documents,
+        "tokens": tokens.tokens,
+        "learned": spans.total(),
+        "spans": dict(sorted(spans.items())),
+        "left_out": dict(sorted(left_out.items())),
+        "bytes": sum(file["bytes"] for file in files),
+        "files": files,
+    }
+
+
+def _examples(task: ChatTask, shard: ConversationShard, skipped: collections.Counter[str]) -> Iterator[tuple[int, Examples]]:
+    """The examples of a shard, and of how many conversations they are."""
+    left = shard.max_conversations
+    for reader, numbers in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, skipped):
+        numbers = numbers if left is None else numbers[:left]
+        if left is not None:
+            left -= len(numbers)
+        for first in range(0, len(numbers), 256):
+            some = numbers[first : first + 256]
+            yield len(some), task.examples(reader, some, {})
+        if left == 0:
+            return
+
+
+def _arguments(task: ChatTask, max_conversations: int | None, use_cached: bool) -> dict[str, object]:
+    corpus = task.corpus
+    return {
+        "task": task.name,
+        "corpus": corpus_settings(corpus),
+        "supervision": dataclasses.asdict(task.supervision),
+        "read": "the cache" if use_cached else "the text",
+        "max_conversations": max_conversations,
+    }
+
+
+def _input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
+    """The path and the SHA-256 of the manifest in the folder of the source's files, if it has one."""
+    source = task.corpus.source
+    while isinstance(source, HashSplit):
+        source = source.source
+    files = [path for split in source.splits for path in source.files(split)] if isinstance(source, FileSource) else []
+    folders = {os.path.dirname(path) for path in files}
+    path = place(folders.pop() or ".", _INPUT_MANIFEST) if len(folders) == 1 else ""
+    if path and tf.io.gfile.exists(path):
+        return {"path": path, "sha256": sha256(path)}
+    if required:
+        missing = f"{path} is not there" if path else f"{source!r} is not one folder of files"
+        raise ValueError(f"the input's manifest is required, and {missing}")
+    return None
+
+
+def _check_folder(folder: str, records: str, begun: Mapping) -> None:
+    path = place(records, BEGUN)
+    if tf.io.gfile.exists(path):
+        if changes := "; ".join(differences(load(path), json.loads(json.dumps(begun)))):
+            raise ValueError(f"{folder} was begun with other arguments: {changes}; delete it, or name another folder")
+    elif others := sorted(names_in(folder) - {_RECORDS}):
+        raise ValueError(f"{folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
+
+
+def _existing(folder: str, begun: Mapping, console: Console) -> dict:
+    manifest = read_manifest(folder)
+    if changes := "; ".join(differences({key: manifest[key] for key in begun}, json.loads(json.dumps(begun)))):
+        raise ValueError(f"{folder} has an export with other arguments: {changes}; delete it, or name another folder")
+    remove_records(place(folder, _RECORDS))
+    console.print(f"{folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
+    return manifest
+
+
+def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard]) -> dict:
+    corpus = task.corpus
+    vocabulary = corpus.renderer.vocabulary
+    splits: dict[str, list[dict]] = {split: [] for split in task.splits}
+    for shard, record in zip(shards, all_shards(shards)):
+        splits[shard.split].append({"shard": shard.name.partition("-")[2], **record})
+    is_o200k = isinstance(vocabulary, O200kVocabulary)
+    return {
+        **begun,
+        "kind": KIND,
+        "configuration_sha256": hashlib.sha256(json.dumps(begun["arguments"], sort_keys=True).encode()).hexdigest(),
+        "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
+        "git_revision": git_revision(),
+        "tokenizer": {"path": vocabulary.path, "sha256": SHA256} if is_o200k else {"identity": vocabulary_identity(vocabulary)},
+        "padded_vocabulary": PADDED_SIZE if is_o200k else vocabulary.vocab_size - id_shift(vocabulary),
+        "eod": corpus.renderer.eod,
+        "alignment": "token: lossmask and span are those of the token at the same place; where labels are tokens[1:], take [1:]",
+        "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
+        "splits": {
+            split: {**total(found, _COUNTED), "spans": _spans(found), "folder": folder_of(split), "shards": found}
+            for split, found in splits.items()
+        },
+        "totals": total(itertools.chain(*splits.values()), _COUNTED) | {"spans": _spans(list(itertools.chain(*splits.values())))},
+    }
+
+
+def _spans(shards: Sequence[Mapping]) -> dict[str, int]:
+    spans: collections.Counter[str] = collections.Counter()
+    for shard in shards:
+        spans.update(shard["spans"])
+    return dict(sorted(spans.items()))
+
+
+def _left_out(manifest: Mapping) -> dict[str, int]:
+    left_out: collections.Counter[str] = collections.Counter()
+    for split in manifest["splits"].values():
+        for shard in split["shards"]:
+            left_out.update(shard["left_out"])
+    return dict(left_out)
+
+
+def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
+    table = Table(title=Text(f"{folder}: tokens of conversations, for Megatron-LM"))
+    spans = list(manifest["totals"]["spans"])
+    for column in ("split", "shards", *_COUNTED[:-1], *(f"span {span}" for span in spans), "bytes"):
+        table.add_column(column, justify="left" if column == "split" else "right")
+    for name, split in manifest["splits"].items():
+        numbers = (len(split["shards"]), *(split[key] for key in _COUNTED[:-1]), *(split["spans"].get(span, 0) for span in spans))
+        table.add_row(name, *(f"{number:,}" for number in (*numbers, split["bytes"])))
+    console.print(table)
+    all_shards_of = ((split["folder"], shard) for split in manifest["splits"].values() for shard in split["shards"])
+    if empty := [f"{where}/{shard['shard']}" for where, shard in all_shards_of if not shard["sequences"]]:
+        console.print(f"no files were written of {', '.join(empty)}, which have no example", markup=False, highlight=False)
+    for cause, number in sorted(_left_out(manifest).items()):
+        console.print(f"{number:,} {cause}", markup=False, highlight=False)
