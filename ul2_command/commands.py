@@ -332,12 +332,16 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
     A job that was interrupted goes on where it stopped when it is started again.
     """
     from ul2_tasks.corpus.build_cache import build
+    from ul2_tasks.tasks.chat import chat_tasks
     from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 
     mixture = registration.apply()
-    if others := [task.name for task in other_tasks(mixture)]:
+    of_chat = chat_tasks(mixture)
+    if others := [task.name for task in other_tasks(mixture) if task not in of_chat]:
         click.echo(f"left out, as they are no denoising tasks: {', '.join(others)}; `seqio_cache_tasks` caches them", err=True)
-    corpora = list(dict.fromkeys(task.source.corpus for task in denoising_tasks(mixture)))
+    # A task of conversations is no mixture, and has no denoiser.
+    denoising = [] if of_chat and mixture == of_chat[0].name else denoising_tasks(mixture)
+    corpora = list(dict.fromkeys(task.source.corpus for task in (*denoising, *of_chat)))
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
     if texts and len(texts) < len(corpora):
         tokens = ", ".join(corpus.name for corpus in corpora if corpus.is_tokens)
@@ -361,7 +365,7 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
     "written_as",
     type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord", "megatron"]),
     required=True,
-    help="The format of the files. megatron is the tokens of the corpus instead of examples.",
+    help="The format of the files. megatron is the tokens of the corpus instead of examples, and alone is for conversations.",
 )
 @click.option("--output", required=True, shell_complete=files, help="A new folder for the files, local or remote (gs://..).")
 @click.option(
@@ -375,6 +379,8 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
     "--shards", type=click.IntRange(1), default=1, show_default=True, help="How many files; each has its own share of the corpus."
 )
 @click.option("--cache", "cache_dir", shell_complete=files, help="The --output of `ul2 cache`, from which to read the corpus.")
+@click.option("--max_documents", type=click.IntRange(1), help="Of conversations, only so many of each split, to try it out.")
+@click.option("--input_manifest", is_flag=True, help="Of conversations, refuse a folder of files without a manifest.json.")
 @of_a_job
 def export(registration, written_as: str, output: str, cache_dir: str | None, **options) -> None:
     """Writes corrupted examples to files, for other trainers.
@@ -388,13 +394,22 @@ def export(registration, written_as: str, output: str, cache_dir: str | None, **
     ul2 export mine --module my_corpora --cache cache --format tfrecord --shards 64 --workers 8 --output examples
 
     With --format megatron it writes the tokens of each corpus, an EOS after each document, as one pair of files that Megatron-LM
-    opens; only --cache, --split and --output go with it.
+    opens; only --cache, --split and --output go with it. Of conversations it writes tokens, masks of the loss and spans, of all
+    splits, a shard for each file of the corpus.
     """
+    from ul2_tasks.tasks.chat import chat_tasks
+
     mixture = registration.apply()
     if cache_dir:
         import seqio
 
         seqio.add_global_cache_dirs([cache_dir])
+    of_chat = {name: options.pop(name) for name in ("max_documents", "input_manifest")}
+    if [task.name for task in chat_tasks(mixture)] == [mixture]:
+        _export_conversations(mixture, written_as, output, registration, bool(cache_dir), options["pipeline_options"], **of_chat)
+        return
+    if given := list(given_of(*of_chat)):
+        raise click.UsageError(f"--{given[0]} goes with conversations; leave it out")
     if written_as == "megatron":
         _export_tokens(mixture, output, options["split"], use_cached=bool(cache_dir))
         return
@@ -457,6 +472,27 @@ def _export_tokens(mixture: str, output: str, split: str, use_cached: bool) -> N
         click.echo(
             f"{written['prefix']}: {written['documents']:,} documents, {written['tokens']:,} tokens, an EOS after each document"
         )
+
+
+def _export_conversations(
+    name: str, written_as: str, output: str, registration, use_cached: bool, pipeline_options, max_documents, input_manifest
+) -> None:
+    from ul2_tasks.export.conversations import write_conversations
+
+    if written_as != "megatron":
+        raise click.UsageError(f"--format: got {written_as!r}, and conversations are written as megatron")
+    if given := list(given_of("sequence_length", "seed", "epochs", "shards", "split")):
+        option = given[0].replace("sequence_length", "lengths")
+        raise click.UsageError(f"--{option} goes with corrupted examples, and {name} is conversations; leave it out")
+    write_conversations(
+        name,
+        output,
+        use_cached=use_cached,
+        max_conversations=max_documents,
+        require_input_manifest=input_manifest,
+        prepare=registration.apply,
+        pipeline_options=pipeline_options,
+    )
 
 
 def _exit_if_broken(statistics) -> None:

@@ -118,7 +118,7 @@ def test_a_message_of_weight_0_is_context(renderer):
 
 def test_kinds_without_a_row_are_refused(renderer):
     with pytest.raises(ValueError, match=r"of the kinds \['assistant/commentary>tool'\], of which spans, .*, does not say"):
-        read(renderer, [[user("u"), CALL]])
+        read(renderer, [[user("u"), CALL]], spans="harmony")
     read(renderer, [[user("u"), CALL, final("f")]], spans={**HARMONY_TOOLS, "assistant/commentary>tool": 0})
     with pytest.raises(ValueError, match=r"kinds \['assistant'\]"):
         read(renderer, [[user("u"), {"role": "assistant", "content": "x"}]])

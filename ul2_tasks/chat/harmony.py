@@ -75,8 +75,9 @@ class HarmonyRenderer:
         self._text = text_vocabulary(vocabulary, [id for id in ids.values() if id is not None])
         self.eod = vocabulary.eos_id - self._shift
         self.final_stop = self._own[RETURN]
-        self._header_ids = functools.lru_cache(4096)(self._encode)
-        self._encode_content = vocabulary.own_ids if isinstance(vocabulary, O200kVocabulary) else self._encode
+        self._stops = {name: np.array([self._own[name]], np.int32) for name in (END, CALL, RETURN)}
+        self._header = functools.lru_cache(4096)(self._render_header)
+        self._encode_content = vocabulary.own_encoder() if isinstance(vocabulary, O200kVocabulary) else self._encode
 
     @property
     def identity(self) -> str:
@@ -102,45 +103,46 @@ class HarmonyRenderer:
     def _segment(self, message: Message, follows: bool, is_last: bool, has_functions: bool) -> Segment:
         check_fields(message, _FIELDS)
         role, channel, recipient = message["role"], message.get("channel") or None, message.get("recipient") or None
+        header, start = self._header(role, channel, recipient, message.get("name"), message.get("content_type"))
+        is_assistant = role == "assistant"
+        stop = RETURN if is_assistant and is_last and channel == "final" else CALL if is_assistant and recipient else END
+        contents = (
+            self._encode_content(part) if isinstance(part, str) else self._typed(part, role, has_functions)
+            for part in parts_of(message)
+        )
+        ids = np.concatenate([header, *contents, self._stops[stop]])
+        prompt = len(ids) if not is_assistant else 0 if follows else start
+        return Segment(role, channel, recipient not in (None, "all"), weight_of(message), ids, prompt, len(header))
+
+    def _render_header(
+        self, role: str, channel: str | None, recipient: str | None, name: str | None, content_type: str | None
+    ) -> tuple[np.ndarray, int]:
+        """The ids before the content, and how many of them the prompt of inference ends with: `<|start|>ROLE`."""
         if channel not in CHANNELS:
             raise ValueError(f"has the channel {channel!r}, expected one of {list(CHANNELS)}")
-        name = _in_header(message, "name")
+        for field, value in {"name": name, "recipient": recipient, "content_type": content_type}.items():
+            _check_header(field, value)
         if role == "tool" and not name:
             raise ValueError("is a tool's, and has no name")
-        own = self._own
-        # The prompt of inference ends with these.
-        start = [own[START], *self._header_ids(name if role == "tool" else role)]
-        ids = list(start)
+        ids = [self._own[START], *self._encode(name if role == "tool" and name else role)]
+        start = len(ids)
         if name and role != "tool":
-            ids += self._header_ids(f":{name}")
-        if recipient := _in_header(message, "recipient"):
-            ids += self._header_ids(f" to={recipient}") if recipient != "all" else ()
+            ids.extend(self._encode(f":{name}"))
+        if recipient and recipient != "all":
+            ids.extend(self._encode(f" to={recipient}"))
         if channel:
-            ids += [own[CHANNEL], *self._header_ids(channel)]
-        if content_type := _in_header(message, "content_type"):
-            ids += self._content_type(content_type)
-        ids.append(own[MESSAGE])
-        header = len(ids)
-        for part in parts_of(message):
-            ids += self._encode_content(part) if isinstance(part, str) else self._typed(part, role, has_functions)
-        if role == "assistant" and is_last and channel == "final":
-            ids.append(own[RETURN])
-        else:
-            ids.append(own[CALL if role == "assistant" and recipient else END])
-        prompt = len(ids) if role != "assistant" else 0 if follows else len(start)
-        return Segment(role, channel, bool(recipient) and recipient != "all", weight_of(message), ids, prompt, header)
+            ids.extend([self._own[CHANNEL], *self._encode(channel)])
+        if content_type and content_type.startswith(CONSTRAIN):
+            rest = content_type.removeprefix(CONSTRAIN)
+            ids.extend([*self._encode(" "), self._own[CONSTRAIN], *(self._encode(rest) if rest else ())])
+        elif content_type:
+            ids.extend(self._encode(f" {content_type}"))
+        return np.array([*ids, self._own[MESSAGE]], np.int32), start
 
-    def _content_type(self, content_type: str) -> list[int]:
-        if not content_type.startswith(CONSTRAIN):
-            return list(self._header_ids(f" {content_type}"))
-        rest = content_type.removeprefix(CONSTRAIN)
-        return [*self._header_ids(" "), self._own[CONSTRAIN], *(self._header_ids(rest) if rest else ())]
+    def _encode(self, text: str) -> np.ndarray:
+        return encode_batch(self._text, [text.encode()])[0] - np.int32(self._shift)
 
-    def _encode(self, text: str) -> list[int]:
-        tokens, _ = encode_batch(self._text, [text.encode()])
-        return (tokens - np.int32(self._shift)).tolist()
-
-    def _typed(self, part: Message, role: str, has_functions: bool) -> list[int]:
+    def _typed(self, part: Message, role: str, has_functions: bool) -> np.ndarray:
         """A content that `openai_harmony` itself renders: what the model is told of channels, effort and tools."""
         kind = part.get("type")
         if _ROLES_OF_TYPES.get(str(kind)) != role or not isinstance(self.vocabulary, O200kVocabulary):
@@ -149,7 +151,7 @@ class HarmonyRenderer:
                 " 'system_content' and of a developer message 'developer_content'"
             )
         ids = _harmony(self.vocabulary.path)(json.dumps({"role": role, "content": [part]}), has_functions)
-        return ids[ids.index(self._own[MESSAGE]) + 1 : -1]
+        return np.array(ids[ids.index(self._own[MESSAGE]) + 1 : -1], np.int32)
 
 
 def _has_functions(message: Message) -> bool:
@@ -159,13 +161,11 @@ def _has_functions(message: Message) -> bool:
     return any(isinstance(part, Mapping) and part.get("type") == "developer_content" and part.get("tools") for part in parts)
 
 
-def _in_header(message: Message, field: str) -> str:
-    """A text of a message's header, or an empty one."""
-    value = message.get(field) or ""
-    text = text_of(value, field)
+def _check_header(field: str, value: object) -> None:
+    """Raises a ValueError where a field of a header is no text, or spells a marker."""
+    text = text_of(value or "", field)
     if "<|" in (text.removeprefix(CONSTRAIN) if field == "content_type" else text):
         raise ValueError(f"has the {field} {text!r}, which spells a marker")
-    return text
 
 
 @functools.lru_cache(maxsize=1)

@@ -29,6 +29,11 @@ def parse(text: str | bytes) -> list[Message]:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the messages are not JSON, {error}; they begin with {text[:40]!r}") from error
+    return messages_in(value)
+
+
+def messages_in(value: object) -> list[Message]:
+    """See `parse`; of what JSON or Arrow has."""
     if isinstance(value, Mapping):
         if "messages" not in value:
             raise ValueError(f"the conversation has the fields {sorted(value)}, expected 'messages'")
@@ -47,8 +52,8 @@ def parse(text: str | bytes) -> list[Message]:
 
 def check_fields(message: Message, known: Collection[str]) -> None:
     """Raises a ValueError where a message has a field that would be left out, or no known role. Empty fields may be there."""
-    others = sorted(key for key, value in message.items() if key not in known and value not in (None, "", [], {}))
-    if others:
+    others = message.keys() - known
+    if others := sorted(key for key in others if message[key] not in (None, "", [], {})):
         raise ValueError(f"has the fields {others}, which would be left out; it may have {sorted(known)}")
     if message.get("role") not in ROLES:
         raise ValueError(f"has the role {message.get('role')!r}, expected one of {list(ROLES)}")

@@ -35,7 +35,7 @@ class Segment(NamedTuple):
         channel: one of `CHANNELS`.
         to_tool: whether it has a recipient.
         weight: 1; or 0, where the message itself says that it is not to be learned.
-        ids: the tokenizer's own ids, of the markers, the content, and what ends it.
+        ids: [tokens] int32, the tokenizer's own, of the markers, the content, and what ends it.
         prompt: how many of `ids`, at their beginning, are given at inference, and so never sampled.
         header: how many of `ids`, at their beginning, are markers; at least `prompt` where the role is the assistant's.
     """
@@ -44,7 +44,7 @@ class Segment(NamedTuple):
     channel: str | None
     to_tool: bool
     weight: int
-    ids: list[int]
+    ids: np.ndarray
     prompt: int
     header: int
 
@@ -85,19 +85,19 @@ KINDS = {kind_name(kind): kind for kind in range(8 * len(ROLES))}
 
 def as_arrays(conversations: Sequence[Sequence[Segment]], eod: int) -> Conversations:
     """The arrays of rendered conversations; one without segments has no tokens, not even an EOD."""
-    tokens: list[int] = []
+    end = np.array([eod], np.int32)
+    tokens = [end[:0]]
     lengths, messages = [], []
     for segments in conversations:
-        before = len(tokens)
         for segment in segments:
-            tokens.extend(segment.ids)
+            tokens.append(segment.ids)
             kind = kind_of(segment.role, segment.channel, segment.to_tool)
             messages.append((len(segment.ids), segment.prompt, segment.header, kind, segment.weight))
         if segments:
-            tokens.append(eod)
-        lengths.append(len(tokens) - before)
+            tokens.append(end)
+        lengths.append(sum(len(segment.ids) for segment in segments) + bool(segments))
     return Conversations(
-        np.array(tokens, np.int32),
+        np.concatenate(tokens),
         np.array(lengths, np.int64),
         np.array(messages, np.int32).reshape(-1, len(COLUMNS)),
         np.array([len(segments) for segments in conversations], np.int64),

@@ -135,7 +135,7 @@ def build(
     write = functools.partial(_write_shard, prepare=prepare)
     run(corpus, shards, waiting, write, pipeline_options, console, of="documents")
     manifest = _finish(cache_dir, task, begun, shards)
-    _summarize(manifest, cache_dir, output_dir, time.monotonic() - started, console)
+    _summarize(manifest, task, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
 
 
@@ -319,7 +319,7 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
     return manifest
 
 
-def _summarize(manifest: dict, cache_dir: str, output_dir: str, seconds: float, console: Console) -> None:
+def _summarize(manifest: dict, corpus: CorpusTask, cache_dir: str, output_dir: str, seconds: float, console: Console) -> None:
     of_a_token = manifest["totals"]["bytes"] / manifest["totals"]["tokens"]
     table = Table(title=Text(f"{cache_dir}, {seconds:.1f} s, {of_a_token:.2f} bytes a token"))
     for column in ("split", "documents", "tokens", "tokens a document", "empty", "skipped", "bytes", "files"):
@@ -333,11 +333,11 @@ def _summarize(manifest: dict, cache_dir: str, output_dir: str, seconds: float, 
     console.print(table)
     if without := [name for name, split in manifest["splits"].items() if not split["documents"]]:
         console.print(f"no file was written of {', '.join(without)}, which has no document", markup=False, highlight=False)
-    mixture = f"{manifest['corpus'].removesuffix('_corpus')}_mix"
+    provider, lengths = corpus.read_as
     for line in (
-        f"To use it, in Python, where {mixture} is registered:",
+        f"To use it, in Python, where {provider} is registered:",
         f"    import seqio, ul2_tasks; seqio.add_global_cache_dirs([{output_dir!r}])",
-        f"    dataset = seqio.get_mixture_or_task({mixture!r}).get_dataset({{'inputs': 512, 'targets': 512}}, use_cached=True)",
+        f"    dataset = seqio.get_mixture_or_task({provider!r}).get_dataset({lengths}, use_cached=True)",
         "With t5x:",
         f"    {shlex.quote(f'--seqio_additional_cache_dirs={output_dir}')} --gin.USE_CACHED_TASKS=True",
     ):

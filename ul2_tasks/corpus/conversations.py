@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.chat.by_name import Renderer
-from ul2_tasks.chat.messages import parse
+from ul2_tasks.chat.messages import messages_in, parse
 from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversations
 from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
 from ul2_tasks.corpus import cache
@@ -54,7 +53,7 @@ class ChatCorpusTask(CorpusTask):
             segments, problem = [], record.problem
             if not problem:
                 try:
-                    segments = self.renderer.render(parse(record.text))
+                    segments = self.renderer.render(parse(record.text) if record.value is None else messages_in(record.value))
                 except ValueError as error:
                     problem = f"{str(record.where) or 'a conversation'}: {error}"
             rendered.append(segments)
@@ -147,7 +146,8 @@ class ChatCorpusTask(CorpusTask):
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """Raises a ValueError: conversations become examples in other tasks."""
-        raise ValueError(f"{self.name!r} has conversations; read the task of their examples, {self._examples_task}")
+        name = self.name.removesuffix("_corpus")
+        raise ValueError(f"{self.name!r} has conversations; read the task of their examples, {name}_chat or {name}_reply")
 
     def preprocess_precache(self, dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
         """Raises a ValueError: the stock cache job would not keep the messages."""
@@ -155,10 +155,9 @@ class ChatCorpusTask(CorpusTask):
             f"{self.name!r} has conversations, which `ul2 cache --corpus {self.name}` caches, and seqio_cache_tasks not"
         )
 
-    @functools.cached_property
-    def _examples_task(self) -> str:
-        name = self.name.removesuffix("_corpus")
-        return f"{name}_chat or {name}_reply"
+    @property
+    def read_as(self) -> tuple[str, dict[str, int]]:
+        return f"{self.name.removesuffix('_corpus')}_chat", {"tokens": 4096}
 
 
 def _conversations(batch: TokenBatch, split: str) -> Conversations:

@@ -96,6 +96,11 @@ class CorpusTask(seqio.Task):
         return settings(self.output_features["targets"].vocabulary, source, self.configuration)
 
     @property
+    def read_as(self) -> tuple[str, dict[str, int]]:
+        """The mixture or task that reads the corpus, and lengths for an example of use."""
+        return f"{self.name.removesuffix('_corpus')}_mix", {"inputs": 512, "targets": 512}
+
+    @property
     def is_tokens(self) -> bool:
         """Whether the source has tokens, so that nothing is tokenized, and nothing is cached."""
         return isinstance(self.source, MegatronSource)

@@ -28,12 +28,26 @@ Item = TypeVar("Item")
 
 
 class Record(NamedTuple):
-    """A document; or, where `problem` is not empty, what is wrong at the place of one. `str(where)` is the place, if known."""
+    """A document; or, where `problem` is not empty, what is wrong at the place of one.
+
+    Attributes:
+        text: the document; where it has a value, bytes of about its size.
+        id: of the document, where one is wanted.
+        problem: what is wrong, with the place of it.
+        where: its `str` is the place of the document, if it is known.
+        value: what JSON or Arrow has in place of a text, see `Layout.as_json`.
+    """
 
     text: bytes = b""
     id: bytes = b""
     problem: str = ""
     where: object = ""
+    value: object = None
+
+    @property
+    def as_text(self) -> bytes:
+        """The document as a text: where it has a value, that as JSON."""
+        return self.text if self.value is None else json.dumps(self.value).encode()
 
 
 def read(segment: Segment, layout: Layout) -> Iterator[Record]:
@@ -70,14 +84,14 @@ def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callab
         yield waiting
 
 
-def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Record:
-    """The document in a row of fields. `str(where)` says in error messages which row it is."""
+def document_of(row: Mapping[str, object], where: object, layout: Layout, line: bytes = b"") -> Record:
+    """The document in a row of fields. `str(where)` says in error messages which row it is; `line` is what it was parsed from."""
     for key in filter(None, (layout.text_key, layout.id_key)):
         if key not in row:
             return Record(problem=f"{where}: has no field {key!r}, it has {sorted(row)}")
     text = row[layout.text_key]
     if layout.as_json and isinstance(text, list | Mapping):
-        text = json.dumps(text, ensure_ascii=False)
+        return _with_id(Record(line, where=where, value=text), layout.id_key and row[layout.id_key], where, layout)
     if not isinstance(text, str):
         return Record(problem=f"{where}: {layout.text_key!r} is of type {type(text).__name__}, expected a text")
     try:
@@ -249,7 +263,7 @@ def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
         return Record(problem=f"{where}: is not JSON, {value}; it begins with {line[:40].decode(errors='replace')!r}")
     if not isinstance(value, dict):
         return Record(problem=f"{where}: is of type {type(value).__name__}, expected an object with the field {layout.text_key!r}")
-    return document_of(value, where, layout)
+    return document_of(value, where, layout, line)
 
 
 def _parsed(line: bytes) -> object:
@@ -282,14 +296,12 @@ def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
 
 def _rows(batch: pa.RecordBatch, where: str, first: int, layout: Layout) -> Iterator[Record]:
     column = batch.column(layout.text_key)
-    if layout.as_json and pa.types.is_nested(column.type):
-        texts = [None if value is None else json.dumps(value, ensure_ascii=False).encode() for value in column.to_pylist()]
-    else:
-        texts = column.cast(pa.large_binary()).to_pylist()
+    is_value = layout.as_json and pa.types.is_nested(column.type)
+    texts = (column if is_value else column.cast(pa.large_binary())).to_pylist()
     ids = batch.column(layout.id_key).to_pylist() if layout.id_key else itertools.repeat(None)
     for row, (text, id) in enumerate(zip(texts, ids), first):
         at = f"{where}, row {row}"
         if text is None:
             yield Record(problem=f"{at}: {layout.text_key!r} is null, expected a text")
         else:
-            yield _with_id(_document(text, at), id, at, layout)
+            yield _with_id(Record(where=at, value=text) if is_value else _document(text, at), id, at, layout)

@@ -73,7 +73,7 @@ class HashSplit(seqio.DataSource):
 
     def assign(self, record: Record) -> tuple[str, Record]:
         """The split of a record, and the record, which is a problem where it lacks the id that is wanted."""
-        key = record.id if self.id_key else record.text
+        key = record.id if self.id_key else record.as_text
         if self.id_key and not record.id and not record.problem:
             record = record._replace(problem=_no_id(self.id_key))
         return "validation" if hash_fraction(key) < self._validation else "train", record

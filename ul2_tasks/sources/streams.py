@@ -149,7 +149,8 @@ def _read_block(source: RecordSource, split: str, stream: int, segment: int, num
     if block is None:
         return (np.array(0), *[np.array([], object)] * 3)
     opened.place = (*place[:-1], place[-1] + 1)
-    return (_put(opened), *(np.array([record[column] for record in block], object) for column in range(3)))
+    columns = zip(*((record.as_text, record.id, record.problem) for record in block))
+    return (_put(opened), *(np.array(column, object) for column in columns))
 
 
 def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:

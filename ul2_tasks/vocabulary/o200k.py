@@ -7,7 +7,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -96,13 +96,17 @@ class O200kVocabulary(PythonVocabulary):
         return self
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
-        encode = _encoding(self.path).encode_ordinary
+        encode = self.own_encoder()
         texts = (text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts)
-        return [np.array(encode(text), np.int32) + np.int32(1) for text in texts]
+        return [encode(text) + np.int32(1) for text in texts]
 
-    def own_ids(self, text: str) -> list[int]:
-        """The tokenizer's own ids of a text, one lower than those of `encode`."""
-        return _encoding(self.path).encode_ordinary(text)
+    def own_encoder(self) -> Callable[[str], np.ndarray]:
+        """A function that gives the tokenizer's own ids of a text, [tokens] int32, one lower than those of `encode`.
+
+        It costs what tiktoken's own encoding costs. No lists are made.
+        """
+        encode = _encoding(self.path).encode_to_numpy
+        return lambda text: encode(text, disallowed_special=()).view(np.int32)
 
     def _decode(self, ids: Iterable[int]) -> str:
         names = _names(self.path)

@@ -1,0 +1,134 @@
+"""Conversations: what it costs to bring them from JSON to a store, and to read packed rows of them.
+
+    python benchmarks/chat.py
+
+It makes conversations of the embedded corpus's prose, and compares, in CPU time a token:
+
+    tiktoken        `encode_ordinary` of the contents alone, which are in memory
+    ours            `ul2 cache`: JSON Lines are read, parsed, checked, rendered, tokenized, written and hashed
+    openai-harmony  its own rendering of the same conversations, from JSON, nothing is written
+    rows            packed rows of 4096 from the store, as a model is fed them
+
+and an unbroken run of 100,000 letters. It needs the tokenizer file, see `open_renderer`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import seqio
+from rich.console import Console
+from rich.table import Table
+
+import ul2_tasks
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.vocabulary.o200k import O200kVocabulary, find_file
+
+ROW = 4096
+
+
+def conversations(megabytes: float) -> list[list[dict[str, str]]]:
+    """Conversations of two turns, of prose, until they have so many megabytes."""
+    texts, found, size = itertools.cycle(ul2_tasks.embedded_documents()), [], 0
+    while size < megabytes * 1e6:
+        messages = []
+        for channel in (None, "analysis", "final", None, "analysis", "final"):
+            text = "\n".join(itertools.islice(texts, 3))
+            messages.append(
+                {"role": "assistant", "channel": channel, "content": text} if channel else {"role": "user", "content": text}
+            )
+            size += len(text)
+        found.append(messages)
+    return found
+
+
+def cpu_seconds(function: Callable[[], object]) -> float:
+    before = time.process_time()
+    function()
+    return time.process_time() - before
+
+
+def write(folder: str, found: list) -> str:
+    path = pathlib.Path(folder) / "conversations.jsonl"
+    path.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in found))
+    return str(path)
+
+
+def harmony(path: str, file: str) -> None:
+    import openai_harmony
+
+    os.environ["TIKTOKEN_ENCODINGS_BASE"] = os.path.dirname(file)
+    encoding = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+    keep = openai_harmony.RenderConversationConfig(auto_drop_analysis=False)
+    with open(path) as lines:
+        for line in lines:
+            encoding.render_conversation_for_training(openai_harmony.Conversation.from_json(line), config=keep)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, default=10)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    file = find_file()
+    encode = O200kVocabulary(file).own_encoder()
+    found = conversations(arguments.megabytes)
+    contents = [message["content"] for messages in found for message in messages]
+    quiet = Console(quiet=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(folder, found)
+        name = ul2_tasks.register_chat("benchmark", path, f"harmony:{file}")
+        corpus = seqio.TaskRegistry.get("benchmark_corpus")
+        ul2_tasks.register_chat("start", write(tempfile.mkdtemp(dir=folder), found[:1]), f"harmony:{file}")
+        times: dict[str, list[float]] = {}
+        for repeat in range(arguments.repeats):
+            times.setdefault("tiktoken", []).append(cpu_seconds(lambda: [encode(text) for text in contents]))
+            start = cpu_seconds(lambda repeat=repeat: build("start_corpus", f"{folder}/start{repeat}", console=quiet))
+            whole = cpu_seconds(lambda repeat=repeat: build("benchmark_corpus", f"{folder}/cache{repeat}", console=quiet))
+            times.setdefault("ours", []).append(whole - start)
+            try:
+                times.setdefault("openai-harmony", []).append(cpu_seconds(lambda: harmony(path, file)))
+            except ImportError:
+                del times["openai-harmony"]
+        seqio.add_global_cache_dirs([f"{folder}/cache0"])
+        tokens = corpus.conversations("train", use_cached=True).tokens.tokens
+
+        def rows() -> None:
+            converter = ul2_tasks.ChatFeatureConverter(pack=True)
+            dataset = seqio.get_dataset(
+                name,
+                {"tokens": ROW},
+                dataset_split="train",
+                shuffle=True,
+                num_epochs=1,
+                feature_converter=converter,
+                use_cached=True,
+                seed=0,
+            )
+            for _ in dataset.batch(8):
+                pass
+
+        for _ in range(arguments.repeats):
+            times.setdefault("rows", []).append(cpu_seconds(rows))
+    table = Table(title=f"{len(found):,} conversations, {tokens:,} tokens: CPU time, median of {arguments.repeats}")
+    for column in ("side", "ns a token", "to tiktoken"):
+        table.add_column(column, justify="left" if column == "side" else "right")
+    bare = statistics.median(times["tiktoken"])
+    for side, seconds in times.items():
+        median = statistics.median(seconds)
+        table.add_row(side, f"{median / tokens * 1e9:.0f}", f"{median / bare:.2f}")
+    run = "a" * 100_000
+    table.add_row("a run of 100,000 letters", f"{cpu_seconds(lambda: encode(run)):.3f} s in all", "")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
