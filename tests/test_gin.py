@@ -46,7 +46,7 @@ def arguments_of(name, imported) -> set[str] | None:
         (found,) = (node for node in tree.body if getattr(node, "name", None) == attribute)
         if isinstance(found, ast.ClassDef):
             found = next((node for node in found.body if getattr(node, "name", None) == "__init__"), None)
-        if found is None or found.args.kwarg:  # those of a class of t5x, too
+        if found is None:  # a model of t5x, made of another one
             return None
         return {argument.arg for argument in found.args.args + found.args.kwonlyargs}
     if module not in MODULES:

@@ -73,9 +73,9 @@ def trainer(model, batch, num_microbatches=None, **weights) -> SpanTrainer:
     shapes, types = ({key: getattr(value, name) for key, value in batch.items()} for name in ("shape", "dtype"))
     initializer = utils.TrainStateInitializer(model.optimizer_def, model.get_initial_variables, shapes, partitioner, types)
     return SpanTrainer(
-        model,
-        initializer.from_scratch(jax.random.PRNGKey(0)),
-        partitioner,
+        model=model,
+        train_state=initializer.from_scratch(jax.random.PRNGKey(0)),
+        partitioner=partitioner,
         eval_names=["eval"],
         summary_dir=None,
         train_state_axes=initializer.train_state_axes,
@@ -183,11 +183,11 @@ def test_z_loss_and_smoothing_are_t5xs_own():
     assert metrics.keys() >= stock_metrics.keys()
 
 
-def test_a_model_that_tells_no_spans_or_divides_once_more_is_refused():
+def test_a_model_that_tells_no_spans_or_would_divide_once_more_is_refused():
     with pytest.raises(ValueError, match=r"the model is a DecoderOnlyModel, expected a SpanDecoderOnlyModel or"):
         trainer(decoder_only(models.DecoderOnlyModel), batch_with((1,)))
     with pytest.raises(ValueError, match=r"loss_normalizing_factor is NUM_REAL_TARGET_TOKENS, expected None"):
-        trainer(decoder_only(loss_normalizing_factor="NUM_REAL_TARGET_TOKENS"), batch_with((1,)))
+        decoder_only(loss_normalizing_factor="NUM_REAL_TARGET_TOKENS")
     assert issubclass(SpanTrainer, t5x_trainer.Trainer)
 
 

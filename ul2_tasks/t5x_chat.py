@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import seqio
 from clu import metrics as clu_metrics
-from t5x import losses, models, trainer
+from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
 
 Batch = Mapping[str, jax.Array]
@@ -84,6 +84,19 @@ class SpanLoss(clu_metrics.Metric):
 class _SpanLosses(models.BaseTransformerModel):
     """What makes a model of t5x tell the spans apart."""
 
+    def __init__(self, *arguments: Any, label_smoothing: float = 0.0, z_loss: float = 0.0, **keywords: Any):
+        """
+        Args:
+            arguments, label_smoothing, z_loss, keywords: see the model of t5x.
+
+        Raises:
+            ValueError: there is a `loss_normalizing_factor`.
+        """
+        if (factor := keywords.get("loss_normalizing_factor")) is not None:
+            raise ValueError(f"loss_normalizing_factor is {factor}, expected None: the loss of each span is a mean already")
+        super().__init__(*arguments, label_smoothing=label_smoothing, z_loss=z_loss, **keywords)
+        self._token_loss = functools.partial(losses.compute_weighted_cross_entropy, label_smoothing=label_smoothing, z_loss=z_loss)
+
     def loss_fn(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[jax.Array, dict[str, Any]]:
         """The loss, weighted as `decoder_loss_weights` says, and its metrics.
 
@@ -93,14 +106,13 @@ class _SpanLosses(models.BaseTransformerModel):
         """
         logits = self._compute_logits(params, batch, dropout_rng)
         targets, weights, is_in = batch["decoder_target_tokens"], batch["decoder_loss_weights"], in_spans(batch["decoder_span_ids"])
-        one = functools.partial(losses.compute_weighted_cross_entropy, label_smoothing=self._label_smoothing, z_loss=self._z_loss)
-        token_losses, token_z_losses, _ = jax.vmap(jax.vmap(one))(logits, targets)
+        token_losses, token_z_losses, _ = jax.vmap(jax.vmap(self._token_loss))(logits, targets)
         loss, z_loss = jnp.sum(token_losses * weights), jnp.sum(token_z_losses * weights)
 
         mask = jnp.any(is_in, axis=0)
         packed = {key.removesuffix("_segment_ids"): ids for key, ids in batch.items() if key.endswith("_segment_ids")}
         padded = {key: ids != 0 for key, ids in batch.items() if key in ("encoder_input_tokens", "decoder_target_tokens")}
-        metrics = self._compute_metrics(
+        metrics = models.compute_base_metrics(
             logits=logits,
             targets=targets,
             mask=mask,
@@ -131,62 +143,79 @@ class SpanEncoderDecoderModel(_SpanLosses, models.EncoderDecoderModel):
 class SpanTrainer(trainer.Trainer):
     """`t5x.trainer.Trainer` with the loss L of this module, for any number of microbatches, devices and processes."""
 
-    def __init__(self, *arguments: Any, reasoning: float = 1.0, answer: float = 1.0, other: float = 1.0, **keywords: Any):
+    def __init__(
+        self,
+        *,
+        model: models.BaseTransformerModel,
+        partitioner: partitioning.BasePartitioner,
+        train_state_axes: Any,
+        rng: jax.Array,
+        learning_rate_fn: trainer.LearningRateCallable,
+        num_microbatches: int | None,
+        weight_metrics_computer: trainer.WeightMetricsComputer | None = None,
+        reasoning: float = 1.0,
+        answer: float = 1.0,
+        other: float = 1.0,
+        **keywords: Any,
+    ):
         """
         Args:
             reasoning, answer, other: the weights of the spans in L.
-            arguments, keywords: see `t5x.trainer.Trainer`.
+            model: one of this module.
+            partitioner, train_state_axes, rng, learning_rate_fn, num_microbatches, weight_metrics_computer, keywords: see
+                `t5x.trainer.Trainer`.
 
         Raises:
-            ValueError: the model is none of this module, or divides its loss once more.
+            ValueError: the model is none of this module.
         """
-        super().__init__(*arguments, **keywords)
-        if not isinstance(self._model, _SpanLosses):
+        if not isinstance(model, _SpanLosses):
             raise ValueError(
-                f"the model is a {type(self._model).__name__}, expected a SpanDecoderOnlyModel or SpanEncoderDecoderModel of"
+                f"the model is a {type(model).__name__}, expected a SpanDecoderOnlyModel or SpanEncoderDecoderModel of"
                 " ul2_tasks.t5x_chat: others do not tell spans apart; bind train.model as gin/chat_reply.gin does"
             )
-        if self._model._loss_normalizing_factor is not None:
-            raise ValueError(
-                f"loss_normalizing_factor is {self._model._loss_normalizing_factor}, expected None: the loss of each span is a mean"
-                " already"
-            )
-        self._weights = jnp.array([reasoning, answer, other], jnp.float32)
+        super().__init__(
+            model=model,
+            partitioner=partitioner,
+            train_state_axes=train_state_axes,
+            rng=rng,
+            learning_rate_fn=learning_rate_fn,
+            num_microbatches=num_microbatches,
+            weight_metrics_computer=weight_metrics_computer,
+            **keywords,
+        )
+        weights = jnp.array([reasoning, answer, other], jnp.float32)
 
-    def _weighted(self, batch: Batch) -> Batch:
-        return {**batch, "decoder_loss_weights": span_weights(batch["decoder_span_ids"], self._weights)}
+        def weighted(batch: Batch) -> Batch:
+            return {**batch, "decoder_loss_weights": span_weights(batch["decoder_span_ids"], weights)}
 
-    @functools.cached_property
-    def _partitioned_train_step(self) -> trainer.PartitionedTrainCallable:
         def train_step(train_state: Any, batch: Batch) -> tuple[Any, Any]:
             return trainer.train_with_lr(
                 train_state,
-                self._weighted(batch),
-                learning_rate=self._learning_rate_fn(train_state.step),
-                dropout_rng=self._get_step_rng(train_state.step),
-                model=self._model,
-                num_microbatches=self._num_microbatches,
-                weight_metrics_computer=self._weight_metrics_computer,
-                data_partition_spec=self._partitioner.data_partition_spec,
+                weighted(batch),
+                learning_rate=learning_rate_fn(train_state.step),
+                dropout_rng=jax.random.fold_in(rng, train_state.step),
+                model=model,
+                num_microbatches=num_microbatches,
+                weight_metrics_computer=weight_metrics_computer,
+                data_partition_spec=partitioner.data_partition_spec,
             )
 
-        return self._partitioner.partition(
-            train_step,
-            in_axis_resources=(self._train_state_axes, self._partitioner.data_partition_spec),
-            out_axis_resources=(self._train_state_axes, None),
-            donate_argnums=(0,),
-        )
-
-    @functools.cached_property
-    def _partitioned_eval_step(self) -> trainer.PartitionedEvalCallable:
         def eval_step(train_state: Any, batch: Batch) -> Any:
-            metrics = trainer.eval_step(self._model, train_state, self._weighted(batch))
+            metrics = trainer.eval_step(model, train_state, weighted(batch))
             means = [metrics[f"{span}/loss"] for span in SPANS]
             totals, counts = (jnp.stack([getattr(mean, key) for mean in means]) for key in ("total", "count"))
-            return {**metrics, "loss": SpanLoss(self._weights, totals, counts)}
+            return {**metrics, "loss": SpanLoss(weights, totals, counts)}
 
-        return self._partitioner.partition(
-            eval_step,
-            in_axis_resources=(self._train_state_axes, self._partitioner.data_partition_spec),
-            out_axis_resources=None,
+        inputs = train_state_axes, partitioner.data_partition_spec
+        self._span_train_step = partitioner.partition(
+            train_step, in_axis_resources=inputs, out_axis_resources=(train_state_axes, None), donate_argnums=(0,)
         )
+        self._span_eval_step = partitioner.partition(eval_step, in_axis_resources=inputs, out_axis_resources=None)
+
+    @property
+    def _partitioned_train_step(self) -> trainer.PartitionedTrainCallable:
+        return self._span_train_step
+
+    @property
+    def _partitioned_eval_step(self) -> trainer.PartitionedEvalCallable:
+        return self._span_eval_step
