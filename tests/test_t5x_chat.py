@@ -259,12 +259,15 @@ def test_a_decoder_only_model_learns_conversations(tmp_path):
 
 
 def test_a_ul2_model_learns_replies_and_two_processes_as_one(tmp_path):
-    """Unpacked and in order, so that a step has the same conversations; the first process has none that is answered."""
+    """Unpacked and in order, so that a step has the same conversations; the first process has none that is answered.
+
+    The model has more rows in its embedding than the checkpoint.
+    """
     train(tmp_path / "ul2", "--gin.train.eval_steps=1", steps(BEFORE))
     own = chat_file(tmp_path, "reply", "{'inputs': 16, 'targets': 32}")
     files = ("gin/chat_reply.gin", "gin/models/tiny.gin", own)
     arguments = [f"--gin.{name}/utils.DatasetConfig.pack=False" for name in ("train", "train_eval")]
-    arguments += ["--gin.train/utils.DatasetConfig.shuffle=False", begin_at(tmp_path / "ul2")]
+    arguments += ["--gin.train/utils.DatasetConfig.shuffle=False", "--gin.EMBEDDING_ROWS=4224", begin_at(tmp_path / "ul2")]
     train(tmp_path / "one", *arguments, steps(AFTER), files=files)
     one = scalars(tmp_path / "one")
     assert_learned(one)
