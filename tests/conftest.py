@@ -51,6 +51,7 @@ def release(patch: pytest.MonkeyPatch) -> None:
 # The files that take longest, the longest first. Files are handed out one by one, so that the last ones should be short.
 LONG = [
     "t5x",
+    "t5x_chat",
     "torch_dataset",
     "cache",
     "torch_training",

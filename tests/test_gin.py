@@ -39,13 +39,15 @@ def parse(path):
 
 
 def arguments_of(name, imported) -> set[str] | None:
-    """The arguments of a name of ours or of SeqIO, by the file's imports; None for a name of another package."""
+    """The arguments of a name of ours or of SeqIO, by the file's imports; None for a name whose arguments are another package's."""
     module, attribute = name.split(".", 1)
     if module in imported:  # read, not imported: one of these modules needs t5x
         tree = ast.parse((PACKAGE / f"{module}.py").read_text())
         (found,) = (node for node in tree.body if getattr(node, "name", None) == attribute)
         if isinstance(found, ast.ClassDef):
-            (found,) = (node for node in found.body if getattr(node, "name", None) == "__init__")
+            found = next((node for node in found.body if getattr(node, "name", None) == "__init__"), None)
+        if found is None:  # a model of t5x, made of another one
+            return None
         return {argument.arg for argument in found.args.args + found.args.kwonlyargs}
     if module not in MODULES:
         return None

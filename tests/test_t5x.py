@@ -512,11 +512,12 @@ def test_a_decoder_only_model_trains(tmp_path):
 
 
 OWN_FILES = {"gin/own_corpus.gin", "gin/t5_vocabulary.gin"}
-PARTS = re.compile(r"gin/models/(network|t5_1_1)")
+PARTS = re.compile(r"gin/models/(network|t5_1_1)|gin/chat\.gin")
 RUNS = {
     "gin/ul2.gin": ["gin/models/base.gin"],
     "gin/ul2_continue.gin": ["gin/models/base.gin"],
     "gin/ul2_finetune.gin": ["gin/models/base.gin"],
+    "gin/chat_reply.gin": ["gin/models/base.gin"],
     "gin/ul2_infer.gin": ["gin/models/base.gin"],
     "gin/elastic.gin": ["gin/ul2.gin", "gin/models/base.gin", "gin/elastic.gin"],
     "gin/own_corpus.gin": ["gin/ul2.gin", "gin/models/base.gin", "gin/own_corpus.gin"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ul2_tasks.chat.by_name import open_renderer
+from ul2_tasks.converters.chat import ChatFeatureConverter, ReplyFeatureConverter
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
@@ -35,12 +36,14 @@ __all__ = [
     "UL2",
     "UL2R",
     "CausalDenoiser",
+    "ChatFeatureConverter",
     "Denoiser",
     "EncDecFeatureConverter",
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
     "MemoryDataSource",
     "Registration",
+    "ReplyFeatureConverter",
     "SequentialDenoiser",
     "SpanDenoiser",
     "UL2DataCollator",

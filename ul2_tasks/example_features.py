@@ -4,8 +4,14 @@
     inputs     int32    inputs                         0
     targets    int32    targets                        0
 
-Whatever holds, batches, packs, writes or counts examples reads it here. `inputs` and `targets` are tokens themselves. A feature
-that says something of each token, such as a mask of the loss over `targets`, has the length of these and moves with them.
+A conversation has more. As one sequence, and as a prompt and what is to be said next:
+
+    tokens     int32    tokens                         0            inputs, targets    as above
+    loss_mask  uint8    tokens                         0            loss_mask          the same, of targets
+    span_id    uint8    tokens                         0            span_id            the same, of targets
+
+Whatever holds, batches, packs, writes or counts examples reads it here. `inputs`, `targets` and `tokens` are tokens themselves. A
+feature that says something of each token, such as a mask of the loss, has the length of these and moves with them.
 """
 
 from __future__ import annotations
@@ -13,7 +19,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-NO_TOKEN = -1  # pads the examples of a batch until they are in rows: no id is negative, but 0 can be a token of others' tasks
+# They pad the examples of a batch until they are in rows. No id is negative, but 0 can be a token of others' tasks; 0 in a mask
+# is a value like any other.
+NO_TOKEN = -1
+NO_MARK = 255
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +39,25 @@ class Feature:
     per_token_of: str
     padding: int
 
+    @property
+    def absent(self) -> int:
+        """What pads the examples of a batch until they are in rows: a value that no token has.
+
+        >>> CHAT["tokens"].absent, CHAT["loss_mask"].absent
+        (-1, 255)
+        """
+        return NO_MARK if self.dtype == "uint8" else NO_TOKEN
+
 
 EXAMPLE: Mapping[str, Feature] = {key: Feature("int32", per_token_of=key, padding=0) for key in ("inputs", "targets")}
+
+
+def _marks(key: str) -> dict[str, Feature]:
+    return {mark: Feature("uint8", per_token_of=key, padding=0) for mark in ("loss_mask", "span_id")}
+
+
+CHAT: Mapping[str, Feature] = {"tokens": Feature("int32", per_token_of="tokens", padding=0), **_marks("tokens")}
+REPLY: Mapping[str, Feature] = {**EXAMPLE, **_marks("targets")}
 
 
 def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:

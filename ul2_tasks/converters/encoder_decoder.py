@@ -192,25 +192,38 @@ def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.T
     Returns:
         [R, length] int32 for each feature. The decoder's inputs are the targets shifted right by one place, after `bos_id`.
     """
-    targets = rows["targets"]
-    shifted = tf.pad(targets[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)
     features = {
         "encoder_input_tokens": rows["inputs"],
-        "decoder_target_tokens": targets,
-        "decoder_input_tokens": shifted,
-        "decoder_loss_weights": tf.cast(targets != EXAMPLE["targets"].padding, tf.int32),
+        **decoder_features(rows, "targets", bos_id),
+        "decoder_loss_weights": tf.cast(rows["targets"] != EXAMPLE["targets"].padding, tf.int32),
     }
-    if "targets_segment_ids" not in rows:
+    if "inputs_segment_ids" not in rows:
         return features
-    segments = rows["targets_segment_ids"]
+    return {**features, "encoder_segment_ids": rows["inputs_segment_ids"], "encoder_positions": rows["inputs_positions"]}
+
+
+def decoder_features(rows: Mapping[str, tf.Tensor], key: str, bos_id: int) -> dict[str, tf.Tensor]:
+    """What a decoder reads and what it is to say, without the weights of the loss.
+
+    Args:
+        rows: what `pad_rows` or `pack_rows` returns.
+        key: the feature that the decoder is to say.
+        bos_id: see `model_features`.
+
+    Returns:
+        [R, length] int32 for each feature.
+    """
+    targets = rows[key]
+    shifted = tf.pad(targets[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)
+    if f"{key}_segment_ids" not in rows:
+        return {"decoder_target_tokens": targets, "decoder_input_tokens": shifted}
+    segments = rows[f"{key}_segment_ids"]
     is_first = segments != tf.pad(segments[:, :-1], [[0, 0], [1, 0]])
     return {
-        **features,
+        "decoder_target_tokens": targets,
         "decoder_input_tokens": tf.where(is_first, bos_id, shifted),
-        "encoder_segment_ids": rows["inputs_segment_ids"],
         "decoder_segment_ids": segments,
-        "encoder_positions": rows["inputs_positions"],
-        "decoder_positions": rows["targets_positions"],
+        "decoder_positions": rows[f"{key}_positions"],
     }
 
 

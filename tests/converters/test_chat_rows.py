@@ -1,0 +1,227 @@
+"""Rows of conversations: every token keeps its mask and span, each conversation comes out whole and once, nothing is trimmed."""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from support import saved_and_resumed
+
+from ul2_tasks import ChatFeatureConverter, ReplyFeatureConverter
+from ul2_tasks.example_features import CHAT, REPLY
+
+ROW = 24
+FORMS = {
+    "chat": (ChatFeatureConverter, CHAT, {"tokens": ROW}),
+    "reply": (ReplyFeatureConverter, REPLY, {"inputs": 16, "targets": ROW}),
+}
+
+
+def dataset(examples, spec) -> tf.data.Dataset:
+    """Reads the list `examples` anew in each pass."""
+    signature = {key: tf.TensorSpec([None], feature.dtype) for key, feature in spec.items()}
+
+    def arrays():
+        for example in examples:
+            yield {key: np.array(example[key], feature.dtype) for key, feature in spec.items()}
+
+    return tf.data.Dataset.from_generator(arrays, output_signature=signature)
+
+
+@functools.cache
+def built(form, pack, lengths):
+    """A list to fill with examples, and the dataset of their rows, whose graph takes seconds to build."""
+    converter, spec, _ = FORMS[form]
+    examples = []
+    return examples, converter(pack=pack)(dataset(examples, spec), dict(lengths))
+
+
+def rows_of(form, examples, pack=True, lengths=None):
+    given, rows = built(form, pack, tuple((lengths or FORMS[form][2]).items()))
+    given[:] = examples
+    return list(rows.as_numpy_iterator())
+
+
+def random_examples(form, count, seed):
+    """Examples of any lengths; spans of any number, learned where it is not 0."""
+    _, spec, lengths = FORMS[form]
+    random = np.random.RandomState(seed)
+    examples = []
+    for _ in range(count):
+        sizes = {key: random.randint(1, length + 1) for key, length in lengths.items()}
+        example = {key: random.randint(1, 300_000, size).tolist() for key, size in sizes.items()}
+        example["span_id"] = random.randint(0, 5, sizes[spec["span_id"].per_token_of]).tolist()
+        example["loss_mask"] = [int(span > 0) for span in example["span_id"]]
+        examples.append(example)
+    return examples
+
+
+def examples_in(form, row) -> list[dict[str, list[int]]]:
+    """The examples of a packed row, with the features of each of its segments checked against the definition."""
+    _, spec, lengths = FORMS[form]
+    assert all(values.dtype == np.int32 for values in row.values())
+    sides = {key: "decoder" if key == spec["loss_mask"].per_token_of else "encoder" for key in lengths}
+    names = {"loss_mask": "decoder_loss_weights", "span_id": "decoder_span_ids"}
+    names |= {key: "decoder_target_tokens" if side == "decoder" else "encoder_input_tokens" for key, side in sides.items()}
+    count = row["decoder_segment_ids"].max()
+    found = []
+    for segment in range(1, count + 1):
+        places = {key: np.flatnonzero(row[f"{side}_segment_ids"] == segment) for key, side in sides.items()}
+        for key, place in places.items():
+            assert place.tolist() == list(range(place[0], place[0] + len(place))), "in one piece"
+            assert row[f"{sides[key]}_positions"][place].tolist() == list(range(len(place)))
+        example = {key: row[names[key]][places[feature.per_token_of]].tolist() for key, feature in spec.items()}
+        said = example[spec["loss_mask"].per_token_of]
+        assert row["decoder_input_tokens"][places[spec["loss_mask"].per_token_of]].tolist() == [0, *said[:-1]]
+        found.append(example)
+    for key, feature in spec.items():
+        padding = row[f"{sides[feature.per_token_of]}_segment_ids"] == 0
+        assert (row[names[key]][padding] == 0).all(), key
+        first = np.argmax(padding) if padding.any() else len(padding)
+        assert padding[first:].all(), "at the end"
+    return found
+
+
+def counted(examples) -> collections.Counter:
+    return collections.Counter(str(sorted(example.items())) for example in examples)
+
+
+@given(st.sampled_from(list(FORMS)), st.integers(0, 40), st.integers(0, 2**32 - 1))
+def test_every_conversation_comes_out_of_the_packed_rows_whole_and_once(form, count, seed):
+    examples = random_examples(form, count, seed)
+    rows = rows_of(form, examples)
+    assert counted(example for row in rows for example in examples_in(form, row)) == counted(examples)
+
+
+@given(st.sampled_from(list(FORMS)), st.integers(0, 10), st.integers(0, 2**32 - 1))
+def test_unpacked_each_has_a_row_of_its_own(form, count, seed):
+    examples = random_examples(form, count, seed)
+    rows = rows_of(form, examples, pack=False)
+    _, spec, lengths = FORMS[form]
+    said = spec["loss_mask"].per_token_of
+    for example, row in zip(examples, rows, strict=True):
+        wanted = {"decoder_target_tokens": said, "decoder_loss_weights": "loss_mask", "decoder_span_ids": "span_id"}
+        wanted |= {"encoder_input_tokens": "inputs"} if form == "reply" else {}
+        assert row.keys() == {*wanted, "decoder_input_tokens"}
+        for name, key in wanted.items():
+            values = example[key]
+            assert row[name].tolist() == values + [0] * (lengths[spec[key].per_token_of] - len(values)), name
+        size = len(example[said])
+        assert row["decoder_input_tokens"][:size].tolist() == [0, *example[said][:-1]]
+
+
+def test_golden_rows_that_a_reader_sees():
+    """Three conversations of 5, 7 and 4 tokens in rows of 10: the first and the third share one. Masks begin and end in 0."""
+    conversations = [
+        {"tokens": [5, 6, 7, 8, 9], "loss_mask": [0, 0, 1, 1, 0], "span_id": [0, 0, 1, 2, 0]},
+        {"tokens": [5, 1, 1, 1, 2, 2, 9], "loss_mask": [0, 0, 0, 1, 1, 1, 0], "span_id": [0, 0, 0, 2, 2, 2, 0]},
+        {"tokens": [5, 3, 2, 9], "loss_mask": [0, 1, 0, 0], "span_id": [0, 3, 0, 0]},
+    ]
+    first, second = rows_of("chat", conversations, lengths={"tokens": 10})
+    assert {key: values.tolist() for key, values in first.items()} == {
+        "decoder_target_tokens": [5, 6, 7, 8, 9, 5, 3, 2, 9, 0],
+        "decoder_input_tokens": [0, 5, 6, 7, 8, 0, 5, 3, 2, 0],
+        "decoder_loss_weights": [0, 0, 1, 1, 0, 0, 1, 0, 0, 0],
+        "decoder_span_ids": [0, 0, 1, 2, 0, 0, 3, 0, 0, 0],
+        "decoder_segment_ids": [1, 1, 1, 1, 1, 2, 2, 2, 2, 0],
+        "decoder_positions": [0, 1, 2, 3, 4, 0, 1, 2, 3, 0],
+    }
+    assert second["decoder_loss_weights"].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 0]
+
+
+def test_a_golden_row_of_replies():
+    """The prompt of one is long, the reply of the other."""
+    replies = [
+        {"inputs": [5, 6, 7], "targets": [8, 9], "loss_mask": [1, 0], "span_id": [1, 0]},
+        {"inputs": [4], "targets": [3, 2, 9], "loss_mask": [0, 1, 1], "span_id": [0, 2, 2]},
+    ]
+    (row,) = rows_of("reply", replies, lengths={"inputs": 5, "targets": 6})
+    assert {key: values.tolist() for key, values in row.items()} == {
+        "encoder_input_tokens": [5, 6, 7, 4, 0],
+        "encoder_segment_ids": [1, 1, 1, 2, 0],
+        "encoder_positions": [0, 1, 2, 0, 0],
+        "decoder_target_tokens": [8, 9, 3, 2, 9, 0],
+        "decoder_input_tokens": [0, 8, 0, 3, 2, 0],
+        "decoder_loss_weights": [1, 0, 0, 1, 1, 0],
+        "decoder_span_ids": [1, 0, 0, 2, 2, 0],
+        "decoder_segment_ids": [1, 1, 2, 2, 2, 0],
+        "decoder_positions": [0, 1, 0, 1, 2, 0],
+    }
+
+
+LONG = {"tokens": [7] * 25, "loss_mask": [1] * 25, "span_id": [1] * 25}
+
+
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (LONG, r"tokens are 25 tokens, longer than a row of 24, and nothing is cut here: raise .* too_long of drop or oldest"),
+        ({**LONG, "tokens": [7] * 24}, r"25 values of loss_mask and 24 tokens, expected as many; .* trim_output_features=False"),
+        ({"tokens": [7], "loss_mask": [1], "span_id": []}, r"0 values of span_id and 1 tokens"),
+        ({"tokens": [], "loss_mask": [], "span_id": []}, r"tokens are empty"),
+    ],
+)
+def test_what_no_row_can_hold_is_an_error_with_its_lengths(pack, example, message):
+    good = {"tokens": [1, 2], "loss_mask": [0, 1], "span_id": [0, 1]}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        rows_of("chat", [good, example, good], pack=pack)
+
+
+def registered(name, examples, spec) -> str:
+    """A task of SeqIO's own, which trims."""
+    seqio.TaskRegistry.remove(name)
+    vocabulary = seqio.PassThroughVocabulary(300_000)
+    lists = {key: tf.ragged.constant([example[key] for example in examples], feature.dtype) for key, feature in spec.items()}
+    return seqio.TaskRegistry.add(
+        name,
+        seqio.FunctionDataSource(
+            lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(lists), splits=["train"]
+        ),
+        output_features={
+            key: seqio.Feature(vocabulary, add_eos=False, dtype=tf.as_dtype(feature.dtype)) for key, feature in spec.items()
+        },
+    ).name
+
+
+def test_what_seqio_trims_in_silence_is_told():
+    name = registered("chat_rows_long", [LONG], CHAT)
+    rows = seqio.get_dataset(name, {"tokens": ROW}, ChatFeatureConverter(), shuffle=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="25 values of loss_mask and 24 tokens"):
+        list(rows)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("pack", [True, False])
+def test_an_iterator_resumes_in_the_middle_of_a_batch(form, pack, tmp_path):
+    converter, spec, lengths = FORMS[form]
+    name = registered("chat_rows_resumed", random_examples(form, 300, seed=1), spec)
+
+    def batches():
+        return seqio.get_dataset(name, lengths, converter(pack=pack), shuffle=True, seed=3, num_epochs=None, batch_size=7)
+
+    first, resumed = saved_and_resumed(batches, 25, tmp_path)
+    for _ in range(20):
+        wanted, got = next(first), next(resumed)
+        for key in wanted:
+            np.testing.assert_array_equal(got[key], wanted[key], err_msg=key)
+
+
+def test_as_many_rows_as_examples_are_announced():
+    known = tf.data.Dataset.from_tensors({key: tf.ones([3], feature.dtype) for key, feature in CHAT.items()}).repeat(300)
+    assert ChatFeatureConverter(pack=False)(known, {"tokens": ROW}).cardinality() == 300
+
+
+@pytest.mark.parametrize("lengths", [{"tokens": 24, "loss_mask": 24, "span_id": 24}, {"targets": 24}, {}])
+def test_lengths_are_of_tokens_alone(lengths):
+    with pytest.raises(ValueError, match=r"expected those of \['tokens'\]: masks have the length of their tokens"):
+        ChatFeatureConverter()(dataset([], CHAT), lengths)
+
+
+def test_custom_packing_ops_are_refused():
+    with pytest.raises(ValueError, match=r"use_custom_packing_ops is True.* set it to False"):
+        ReplyFeatureConverter(use_custom_packing_ops=True)

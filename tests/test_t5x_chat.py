@@ -1,0 +1,280 @@
+"""t5x learns from conversations: each span's loss is a mean over the whole batch, however the batch is divided."""
+
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+pytest.importorskip(
+    "t5x",
+    reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (docs/guides/train_with_t5x.md)",
+    exc_type=ImportError,
+)
+import jax
+import jax.numpy as jnp
+import seqio
+from t5x import models, optimizers, partitioning, utils
+from t5x import trainer as t5x_trainer
+from t5x.examples.decoder_only import network as decoder_network
+from t5x.examples.t5 import network
+from test_t5x import SMALL_DECODER, steps, train, train_together
+
+from ul2_tasks.t5x_chat import SPANS, SpanDecoderOnlyModel, SpanEncoderDecoderModel, SpanTrainer
+
+pytestmark = pytest.mark.t5x
+
+ROWS, LENGTH, IDS = 8, 12, 40
+WEIGHTS = {"reasoning": 0.5, "answer": 2.0, "other": 1.0}
+SIZE = {"vocab_size": IDS, "emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32, "dropout_rate": 0.0, "dtype": jnp.float32}
+METRICS = {"loss", "accuracy", "loss_per_nonpadding_target_token"} | {
+    f"{span}/{name}" for span in SPANS for name in ("loss", "accuracy", "tokens", "weight")
+}
+GRADIENT_KEPT = optimizers.sgd(learning_rate=0.0, momentum=0.0)  # its state is the last gradient
+
+
+def batch_with(spans: tuple[int, ...], is_decoder_only=True) -> dict[str, np.ndarray]:
+    """Rows in which spans are spread unevenly: the first have much of the first span, the last much of the last."""
+    random = np.random.RandomState(len(spans))
+    span_ids = np.zeros([ROWS, LENGTH], np.int32)
+    for row in range(ROWS):
+        span_ids[row, 2:-1] = random.choice([0, *spans], LENGTH - 3, p=None if row % 3 else [1, *[0] * len(spans)])
+        if spans:
+            span_ids[row, 2 : 3 + row] = spans[0] if row < ROWS // 2 else spans[-1]
+    targets = random.randint(1, IDS, [ROWS, LENGTH])
+    batch = {
+        "decoder_target_tokens": targets,
+        "decoder_input_tokens": np.pad(targets[:, :-1], [[0, 0], [1, 0]]),
+        "decoder_loss_weights": (span_ids > 0).astype(np.int32),
+        "decoder_span_ids": span_ids,
+    }
+    if not is_decoder_only:
+        batch["encoder_input_tokens"] = random.randint(1, IDS, [ROWS, LENGTH])
+    return {key: value.astype(np.int32) for key, value in batch.items()}
+
+
+def decoder_only(model=SpanDecoderOnlyModel, optimizer=GRADIENT_KEPT, **settings):
+    config = decoder_network.TransformerConfig(**SIZE, num_layers=1, mlp_activations=("gelu", "linear"), logits_via_embedding=True)
+    vocabulary = seqio.PassThroughVocabulary(IDS)
+    return model(decoder_network.DecoderWrapper(config), vocabulary, optimizer_def=optimizer, **settings)
+
+
+def encoder_decoder():
+    config = network.T5Config(**SIZE, num_encoder_layers=1, num_decoder_layers=1, mlp_activations=("gelu", "linear"))
+    vocabulary = seqio.PassThroughVocabulary(IDS)
+    return SpanEncoderDecoderModel(network.Transformer(config), vocabulary, vocabulary, optimizer_def=GRADIENT_KEPT)
+
+
+def trainer(model, batch, num_microbatches=None, **weights) -> SpanTrainer:
+    rules = partitioning.standard_logical_axis_rules()
+    partitioner = partitioning.PjitPartitioner(num_partitions=1, logical_axis_rules=rules)
+    shapes, types = ({key: getattr(value, name) for key, value in batch.items()} for name in ("shape", "dtype"))
+    initializer = utils.TrainStateInitializer(model.optimizer_def, model.get_initial_variables, shapes, partitioner, types)
+    return SpanTrainer(
+        model=model,
+        train_state=initializer.from_scratch(jax.random.PRNGKey(0)),
+        partitioner=partitioner,
+        eval_names=["eval"],
+        summary_dir=None,
+        train_state_axes=initializer.train_state_axes,
+        rng=jax.random.PRNGKey(1),
+        learning_rate_fn=lambda step: 0.0,
+        num_microbatches=num_microbatches,
+        **weights,
+    )
+
+
+def expected(model, params, batch, weights=WEIGHTS) -> tuple[float, dict[str, float], Any]:
+    """L, its means and its gradient by their definition, of the undivided batch; a mean over nothing is 0."""
+    kinds = np.minimum(batch["decoder_span_ids"], 3)
+
+    def total(params):
+        scores = jax.nn.log_softmax(model._compute_logits(params, batch))
+        losses = -jnp.take_along_axis(scores, batch["decoder_target_tokens"][..., None], axis=-1)[..., 0]
+        means = {span: jnp.sum(losses * (kinds == kind)) / max((kinds == kind).sum(), 1) for kind, span in enumerate(SPANS, 1)}
+        return sum(weights[span] * mean for span, mean in means.items()), means
+
+    (loss, means), gradient = jax.device_get(jax.jit(jax.value_and_grad(total, has_aux=True))(params))
+    return float(loss), {span: float(mean) for span, mean in means.items()}, gradient
+
+
+def assert_close(found, wanted) -> None:
+    """To a millionth of the largest number."""
+    scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(wanted))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * max(scale, 1e-6))
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 2, 4])
+@pytest.mark.parametrize("form", ["decoder-only", "encoder-decoder"])
+def test_the_gradient_is_that_of_the_undivided_batch(form, num_microbatches):
+    """Also where the batch has no token of a span, or none at all."""
+    is_decoder_only = form == "decoder-only"
+    model = decoder_only() if is_decoder_only else encoder_decoder()
+    batches = [batch_with(spans, is_decoder_only) for spans in [(1, 2, 3, 4), (1, 2), (1,), (2,), ()]]
+    with trainer(model, batches[0], num_microbatches, **WEIGHTS) as running:
+        params = jax.device_get(running.train_state.params)
+        for batch in batches:
+            loss, means, gradient = expected(model, params, batch)
+            metrics = {key: float(value.value) for key, value in running.train(iter([batch]), 1).result().items() if key in METRICS}
+            assert_close(running.train_state.param_states, gradient)
+            assert metrics["loss"] == pytest.approx(loss, rel=1e-6)
+            assert_metrics(metrics, batch, means)
+
+
+def assert_metrics(metrics, batch, means) -> None:
+    kinds = np.minimum(batch["decoder_span_ids"], 3)
+    counts = {span: np.count_nonzero(kinds == kind) for kind, span in enumerate(SPANS, 1)}
+    for span, count in counts.items():
+        assert metrics[f"{span}/loss"] == pytest.approx(means[span], rel=1e-6)
+        assert metrics[f"{span}/tokens"] == count
+        assert metrics[f"{span}/weight"] == pytest.approx(WEIGHTS[span] if count else 0)
+        assert 0 <= metrics[f"{span}/accuracy"] <= 1
+    if learned := sum(counts.values()):
+        mean = sum(means[span] * count for span, count in counts.items()) / learned
+        assert metrics["loss_per_nonpadding_target_token"] == pytest.approx(mean, rel=1e-6)
+        right = sum(metrics[f"{span}/accuracy"] * count for span, count in counts.items())
+        assert metrics["accuracy"] == pytest.approx(right / learned)
+
+
+def test_means_within_each_microbatch_would_be_another_gradient():
+    """What the test above could not see if spans were spread evenly."""
+    model, batch = decoder_only(), batch_with((1, 2))
+    with trainer(model, batch) as running:
+        params = jax.device_get(running.train_state.params)
+    halves = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 4), slice(4, 8))]
+    whole, first, second = (jax.tree.leaves(expected(model, params, part)[2]) for part in (batch, *halves))
+    scale = max(np.abs(leaf).max() for leaf in whole)
+    assert max(np.abs((a + b) / 2 - w).max() for a, b, w in zip(first, second, whole)) > 0.05 * scale
+
+
+def test_an_evaluation_is_that_of_one_large_batch():
+    model, batch = decoder_only(), batch_with((1, 2, 5))
+    parts = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 4), slice(4, 8))]
+    with trainer(model, parts[0], **WEIGHTS) as running:
+        loss, means, _ = expected(model, jax.device_get(running.train_state.params), batch)
+        metrics = running.eval({"eval": iter(parts)})["eval"]
+    assert metrics["loss"].value == pytest.approx(loss, rel=1e-6)
+    for span in SPANS:
+        assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-6)
+
+
+def test_z_loss_and_smoothing_are_t5xs_own():
+    """With one span, of the weight of its number of tokens, L is the sum that t5x's own model and trainer have."""
+    settings = {"z_loss": 0.01, "label_smoothing": 0.1}
+    batch = batch_with((1,))
+    count = np.count_nonzero(batch["decoder_loss_weights"])
+    stock = decoder_only(models.DecoderOnlyModel, **settings)
+    with trainer(decoder_only(**settings), batch, reasoning=float(count)) as running:
+        state = jax.device_get(running.train_state)
+        _, stock_metrics = stock.loss_fn(state.params, batch, None)
+        metrics = running.train(iter([batch]), 1).result()
+    for name in (
+        "loss",
+        "z_loss",
+        "cross_ent_loss",
+        "accuracy",
+        "loss_per_nonpadding_target_token",
+        "z_loss_per_all_target_tokens",
+    ):
+        assert metrics[name].value == pytest.approx(float(stock_metrics[name].compute()), rel=1e-5), name
+    assert metrics.keys() >= stock_metrics.keys()
+
+
+def test_a_model_that_tells_no_spans_or_would_divide_once_more_is_refused():
+    with pytest.raises(ValueError, match=r"the model is a DecoderOnlyModel, expected a SpanDecoderOnlyModel or"):
+        trainer(decoder_only(models.DecoderOnlyModel), batch_with((1,)))
+    with pytest.raises(ValueError, match=r"loss_normalizing_factor is NUM_REAL_TARGET_TOKENS, expected None"):
+        decoder_only(loss_normalizing_factor="NUM_REAL_TARGET_TOKENS")
+    assert issubclass(SpanTrainer, t5x_trainer.Trainer)
+
+
+def scalars(model_dir) -> dict[tuple[str, str, int], float]:
+    """All that TensorBoard would show, by collection, name and step."""
+    return {
+        (str(path.parent.relative_to(model_dir)), value.tag, event.step): float(tf.make_ndarray(value.tensor))
+        for path in pathlib.Path(model_dir).rglob("events.out.tfevents.*")
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tensor.dtype == tf.float32.as_datatype_enum and not value.tensor.tensor_shape.dim
+    }
+
+
+CHAT = """
+from __gin__ import dynamic_registration
+import __main__ as train_script
+import chat_tasks
+from t5x import utils
+MIXTURE_OR_TASK_NAME = @chat_tasks.conversations()
+chat_tasks.conversations.form = '{form}'
+TASK_FEATURE_LENGTHS = {lengths}
+BATCH_SIZE = 8
+DROPOUT_RATE = 0.0
+utils.SaveCheckpointConfig.period = 10
+train_script.train.eval_period = 10
+train_script.train.eval_steps = 2
+"""
+BEFORE, AFTER = 10, 40  # the steps of the checkpoint, and with those of the chat
+TINY = ["--gin.BATCH_SIZE=8", "--gin.utils.SaveCheckpointConfig.period=10", "--gin.train.eval_period=10"]
+
+
+@pytest.fixture(autouse=True)
+def tests_on_the_path(monkeypatch):
+    """`chat_tasks` for the processes of t5x."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+
+
+def begin_at(run) -> str:
+    return f'--gin.INITIAL_CHECKPOINT_PATH="{run}/checkpoint_{BEFORE}"'
+
+
+def chat_file(folder, form, lengths) -> str:
+    path = folder / f"{form}.gin"
+    path.write_text(CHAT.format(form=form, lengths=lengths))
+    return str(path)
+
+
+def assert_learned(found) -> None:
+    for collection in ("train", *{collection for collection, _, _ in found if collection.startswith("training_eval/")}):
+        for name in ("loss", "reasoning/loss", "answer/loss", "other/loss"):
+            assert found[collection, name, AFTER] < found[collection, name, BEFORE + 10] - 0.1, (collection, name)
+        for span in SPANS:
+            assert found[collection, f"{span}/weight", AFTER] == pytest.approx(1)
+            assert found[collection, f"{span}/tokens", AFTER] > 2
+            assert 0 <= found[collection, f"{span}/accuracy", AFTER] <= 1
+
+
+def test_a_decoder_only_model_learns_conversations(tmp_path):
+    """Packed, in two microbatches, from a checkpoint of UL2."""
+    (tmp_path / "small.gin").write_text(SMALL_DECODER)
+    size = str(tmp_path / "small.gin")
+    lengths = "--gin.TASK_FEATURE_LENGTHS={'inputs': 64, 'targets': 64}"
+    train(tmp_path / "ul2", *TINY, lengths, steps(BEFORE), files=("gin/ul2_decoder_only.gin", size))
+    own = chat_file(tmp_path, "chat", "{'tokens': 64}")
+    arguments = [begin_at(tmp_path / "ul2"), "--gin.t5x_chat.SpanTrainer.num_microbatches=2"]
+    train(tmp_path / "chat", *arguments, steps(AFTER), files=("gin/chat_decoder_only.gin", size, own))
+    assert_learned(scalars(tmp_path / "chat"))
+
+
+def test_a_ul2_model_learns_replies_and_two_processes_as_one(tmp_path):
+    """Unpacked and in order, so that a step has the same conversations; the first process has none that is answered.
+
+    The model has more rows in its embedding than the checkpoint.
+    """
+    train(tmp_path / "ul2", "--gin.train.eval_steps=1", steps(BEFORE))
+    own = chat_file(tmp_path, "reply", "{'inputs': 16, 'targets': 32}")
+    files = ("gin/chat_reply.gin", "gin/models/tiny.gin", own)
+    arguments = [f"--gin.{name}/utils.DatasetConfig.pack=False" for name in ("train", "train_eval")]
+    arguments += ["--gin.train/utils.DatasetConfig.shuffle=False", "--gin.EMBEDDING_ROWS=4224", begin_at(tmp_path / "ul2")]
+    train(tmp_path / "one", *arguments, steps(AFTER), files=files)
+    one = scalars(tmp_path / "one")
+    assert_learned(one)
+    train_together(tmp_path / "two", *arguments, steps(BEFORE + 10), files=files)
+    two = scalars(tmp_path / "two")
+    names = [f"{span}/{name}" for span in SPANS for name in ("loss", "tokens", "weight")]
+    compared = [
+        (collection, name, BEFORE + 10) for collection in ("train", "training_eval/test_reply") for name in ("loss", *names)
+    ]
+    assert {key: two[key] for key in compared} == pytest.approx({key: one[key] for key in compared}, rel=1e-5)

@@ -1,0 +1,211 @@
+"""Turns conversations into the features of a model, many at a time: padded or packed, shifted, with what is learned of them.
+
+Each token brings its mask of the loss and its span, which stay with it: rows are made by lengths, since in a mask 0 is a value and
+no padding. What t5x's models read, of two conversations in a row of 10:
+
+    tokens                   5 6 7 8 9    5 3 2 9        of a conversation
+    loss_mask                0 0 1 1 0    0 1 1 0
+
+    decoder_target_tokens    5 6 7 8 9    5 3 2 9    0
+    decoder_input_tokens     0 5 6 7 8    0 5 3 2    0
+    decoder_loss_weights     0 0 1 1 0    0 1 1 0    0        of the token that is to be said in this place
+    decoder_segment_ids      1 1 1 1 1    2 2 2 2    0
+    decoder_positions        0 1 2 3 4    0 1 2 3    0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.converters.encoder_decoder import (
+    EXAMPLES_PER_BATCH,
+    as_long_as,
+    decoder_features,
+    model_features,
+    pack_rows,
+    pad_rows,
+    pool_size,
+    with_features_alone,
+)
+from ul2_tasks.example_features import CHAT, REPLY, Feature, token_features
+from ul2_tasks.graphs import no_autograph
+
+BOS_ID = 0  # what a decoder reads before its first token, in t5x
+
+
+def _specs(spec: Mapping[str, Feature]) -> dict[str, seqio.FeatureConverter.FeatureSpec]:
+    return {key: seqio.FeatureConverter.FeatureSpec(tf.as_dtype(feature.dtype)) for key, feature in spec.items()}
+
+
+class _MarkedFeatureConverter(seqio.FeatureConverter):
+    """What the two converters have in common. `SPEC` is what an example has, `SIDES` where each of its token features goes."""
+
+    SPEC: Mapping[str, Feature]
+    SIDES: Mapping[str, str]
+
+    def __init_subclass__(cls):
+        names = [f"{side}_input_tokens" for side in cls.SIDES.values()]
+        names += ["decoder_target_tokens", "decoder_loss_weights", "decoder_span_ids"]
+        cls.TASK_FEATURES = _specs(cls.SPEC)
+        cls.MODEL_FEATURES = dict.fromkeys(names, seqio.FeatureConverter.FeatureSpec(tf.int32))
+        packing = [f"{side}_{what}" for side in cls.SIDES.values() for what in ("segment_ids", "positions")]
+        cls.PACKING_FEATURE_DTYPES = dict.fromkeys(packing, tf.int32)
+
+    def __init__(self, pack: bool = True, use_custom_packing_ops: bool = False):
+        """
+        Args:
+            pack: whether several conversations share a row. None is cut, and none sees another.
+            use_custom_packing_ops: must be False. It is here because t5x passes it.
+
+        Raises:
+            ValueError: `use_custom_packing_ops` is True.
+        """
+        if use_custom_packing_ops:
+            raise ValueError("use_custom_packing_ops is True: they are SeqIO's, and lose masks; set it to False")
+        super().__init__(pack=pack, apply_length_check=False, bos_id=BOS_ID)  # `_checked` checks a batch at once
+
+    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        """The model's features.
+
+        Args:
+            ds: conversations.
+            task_feature_lengths: of the rows, in tokens; of features that are tokens alone, since masks have their length.
+
+        Returns:
+            A dataset of rows.
+
+        Raises:
+            ValueError: lengths of other features are given, or some are not; the dataset has not the features of conversations.
+        """
+        if task_feature_lengths.keys() != self.SIDES.keys():
+            raise ValueError(
+                f"task_feature_lengths are {dict(task_feature_lengths)}, expected those of {list(self.SIDES)}: masks have the"
+                " length of their tokens"
+            )
+        return super().__call__(ds, {key: task_feature_lengths[feature.per_token_of] for key, feature in self.SPEC.items()})
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+        """The length of each of the model's features."""
+        side_lengths = {side: task_feature_lengths[key] for key, side in self.SIDES.items()}
+        names = [*self.MODEL_FEATURES, *(self.PACKING_FEATURE_DTYPES if self.pack else ())]
+        return {name: side_lengths[name.split("_")[0]] for name in names}
+
+    @no_autograph
+    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        ds = with_features_alone(ds, self.SPEC)
+
+        def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            examples = _checked(examples, task_feature_lengths, self.SPEC)
+            if self.pack:
+                rows = pack_rows(examples, task_feature_lengths, self.SPEC)
+            else:
+                rows = pad_rows(_padded(examples, self.SPEC), task_feature_lengths, self.SPEC)
+            return {
+                **self._tokens(rows),
+                "decoder_loss_weights": tf.cast(rows["loss_mask"], tf.int32),
+                "decoder_span_ids": tf.cast(rows["span_id"], tf.int32),
+            }
+
+        examples_at_a_time = pool_size({key: task_feature_lengths[key] for key in self.SIDES}) if self.pack else EXAMPLES_PER_BATCH
+        batches = ds.padded_batch(examples_at_a_time, padding_values={key: _absent(feature) for key, feature in self.SPEC.items()})
+        rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        return rows if self.pack else as_long_as(ds, rows)
+
+    def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        raise NotImplementedError
+
+
+class ChatFeatureConverter(_MarkedFeatureConverter):
+    """Conversations for a decoder-only model of t5x: tokens, what is learned of them, and which span it is.
+
+        seqio.get_dataset("chat", {"tokens": 4096}, ChatFeatureConverter(), num_epochs=None, seed=0)
+
+    A conversation has `tokens` int32, and for each token `loss_mask` and `span_id` uint8. Rows have `decoder_target_tokens`, the
+    tokens; `decoder_input_tokens`, shifted right by one place within each conversation; `decoder_loss_weights`, 0 or 1;
+    `decoder_span_ids`; and with `pack=True` `decoder_segment_ids` and `decoder_positions`. All are int32.
+
+    A conversation that is longer than the row is an error, not cut. So is a mask that has another length than its tokens.
+    """
+
+    SPEC = CHAT
+    SIDES: Mapping[str, str] = {"tokens": "decoder"}
+
+    def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return decoder_features(rows, "tokens", BOS_ID)
+
+
+class ReplyFeatureConverter(_MarkedFeatureConverter):
+    """Prompts and replies for an encoder-decoder model of t5x.
+
+        seqio.get_dataset("chat_reply", {"inputs": 2048, "targets": 2048}, ReplyFeatureConverter(), num_epochs=None, seed=0)
+
+    An example has `inputs` and `targets` int32, and for each of the targets `loss_mask` and `span_id` uint8. Rows have the features
+    of `EncDecFeatureConverter`, with the mask as `decoder_loss_weights`, and `decoder_span_ids`.
+
+    An example that is longer than the row is an error, not cut. So is a mask that has another length than the targets.
+    """
+
+    SPEC = REPLY
+    SIDES: Mapping[str, str] = {"inputs": "encoder", "targets": "decoder"}
+
+    def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return model_features(rows, BOS_ID)
+
+
+def _absent(feature: Feature) -> tf.Tensor:
+    return tf.constant(feature.absent, feature.dtype)
+
+
+def _padded(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
+    """The examples of a batch, padded as `spec` says."""
+    return {
+        key: tf.where(examples[key] == _absent(feature), tf.constant(feature.padding, feature.dtype), examples[key])
+        for key, feature in spec.items()
+    }
+
+
+def _checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
+    """The examples of a batch, or an error that says which lengths no row can have.
+
+    Args:
+        examples: [N, tokens] for each feature, padded with `Feature.absent`.
+        lengths: of the rows, in tokens.
+        spec: the features of an example.
+    """
+    sizes = {key: tf.math.count_nonzero(examples[key] != _absent(feature), axis=1) for key, feature in spec.items()}
+    checks = []
+    for key, feature in spec.items():
+        size, tokens = sizes[key], sizes[feature.per_token_of]
+        checks.append(
+            _refuse(
+                size != tokens,
+                f"an example has {{}} values of {key} and {{}} {feature.per_token_of}, expected as many; if SeqIO has trimmed the"
+                f" {feature.per_token_of}, give trim_output_features=False",
+                (size, tokens),
+            )
+        )
+    for key in token_features(spec):
+        checks.append(_refuse(sizes[key] == 0, f"an example's {key} are empty; leave it out", ()))
+        checks.append(
+            _refuse(
+                sizes[key] > lengths[key],
+                f"an example's {key} are {{}} tokens, longer than a row of {lengths[key]}, and nothing is cut here: raise"
+                " task_feature_lengths, or register the chat with a too_long of drop or oldest",
+                (sizes[key],),
+            )
+        )
+    with tf.control_dependencies(checks):
+        return {key: tf.identity(values) for key, values in examples.items()}
+
+
+def _refuse(wrong: tf.Tensor, message: str, numbers: tuple[tf.Tensor, ...]) -> tf.Operation:
+    """An error if one of the examples, [N] bool, is wrong, with the numbers of the first such one, [N] each, for each {}."""
+
+    def fail() -> tf.Operation:
+        first = tf.argmax(wrong)
+        return tf.debugging.Assert(False, [tf.strings.format(message, [number[first] for number in numbers])])
+
+    return tf.cond(tf.reduce_any(wrong), fail, tf.no_op)

@@ -1,0 +1,221 @@
+"""t5x on conversations: each span of what is learned has its own mean loss. Imports t5x, so that only gin files that need it
+import this module.
+
+    L = reasoning * mean(loss over the reasoning) + answer * mean(loss over the answer) + other * mean(loss over all else)
+
+The means are over the whole batch, of all devices and processes. t5x sums the losses of microbatches, so a mean within one would
+weigh tokens by the company they have. Here the trainer weighs each token once, before the batch is divided, by its span's weight
+over the number of the span's tokens. Then sums are right, however they are divided.
+
+A span without a token in the batch has no loss, and no part in L.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import seqio
+from clu import metrics as clu_metrics
+from t5x import losses, models, partitioning, trainer
+from t5x import metrics as t5x_metrics
+
+Batch = Mapping[str, jax.Array]
+SPANS = ("reasoning", "answer", "other")  # 1, 2, and from 3 on in `decoder_span_ids`; 0 is not learned
+
+
+def vocabulary_of(task: str) -> seqio.Vocabulary:
+    """The vocabulary of a task's or mixture's tokens, so that gin files have one binding for data, model and embedding.
+
+    Args:
+        task: its name.
+    """
+    features = seqio.get_mixture_or_task(task).output_features
+    return features["tokens" if "tokens" in features else "targets"].vocabulary
+
+
+def in_spans(span_ids: jax.Array) -> jax.Array:
+    """Which of `SPANS` each token is in, [3, B, L] bool."""
+    return jnp.stack([span_ids == 1, span_ids == 2, span_ids >= 3])
+
+
+def span_weights(span_ids: jax.Array, weights: jax.Array) -> jax.Array:
+    """The weight of each token's loss in L.
+
+    Args:
+        span_ids: [B, L], of the whole batch.
+        weights: [3], of `SPANS`.
+
+    Returns:
+        [B, L] float32, the weight of the token's span over the number of the span's tokens; 0 where nothing is learned.
+    """
+    is_in = in_spans(span_ids)
+    each = weights / jnp.maximum(jnp.sum(is_in, axis=(1, 2)), 1)
+    return jnp.einsum("s,sbl->bl", each, is_in)
+
+
+@flax.struct.dataclass
+class Mean(clu_metrics.Average):
+    """A mean, which is 0 of nothing."""
+
+    def compute(self) -> jax.Array:
+        return self.total / jnp.maximum(self.count, 1)
+
+
+@flax.struct.dataclass
+class SpanLoss(clu_metrics.Metric):
+    """L over all batches of an evaluation, as over one large batch."""
+
+    weights: jax.Array
+    totals: jax.Array
+    counts: jax.Array
+
+    def merge(self, other: SpanLoss) -> SpanLoss:
+        return SpanLoss(self.weights, self.totals + other.totals, self.counts + other.counts)
+
+    def compute(self) -> jax.Array:
+        return jnp.sum(self.weights * self.totals / jnp.maximum(self.counts, 1))
+
+
+class _SpanLosses(models.BaseTransformerModel):
+    """What makes a model of t5x tell the spans apart."""
+
+    def __init__(self, *arguments: Any, label_smoothing: float = 0.0, z_loss: float = 0.0, **keywords: Any):
+        """
+        Args:
+            arguments, label_smoothing, z_loss, keywords: see the model of t5x.
+
+        Raises:
+            ValueError: there is a `loss_normalizing_factor`.
+        """
+        if (factor := keywords.get("loss_normalizing_factor")) is not None:
+            raise ValueError(f"loss_normalizing_factor is {factor}, expected None: the loss of each span is a mean already")
+        super().__init__(*arguments, label_smoothing=label_smoothing, z_loss=z_loss, **keywords)
+        self._token_loss = functools.partial(losses.compute_weighted_cross_entropy, label_smoothing=label_smoothing, z_loss=z_loss)
+
+    def loss_fn(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[jax.Array, dict[str, Any]]:
+        """The loss, weighted as `decoder_loss_weights` says, and its metrics.
+
+        For each span there are `reasoning/loss`, `reasoning/accuracy`, `reasoning/tokens` a step, and `reasoning/weight`, its
+        weight in L, which is 0 in a step without such tokens. The metrics of t5x are of all learned tokens alike, but for
+        `loss`, `z_loss` and `cross_ent_loss`, which are of L.
+        """
+        logits = self._compute_logits(params, batch, dropout_rng)
+        targets, weights, is_in = batch["decoder_target_tokens"], batch["decoder_loss_weights"], in_spans(batch["decoder_span_ids"])
+        token_losses, token_z_losses, _ = jax.vmap(jax.vmap(self._token_loss))(logits, targets)
+        loss, z_loss = jnp.sum(token_losses * weights), jnp.sum(token_z_losses * weights)
+
+        mask = jnp.any(is_in, axis=0)
+        packed = {key.removesuffix("_segment_ids"): ids for key, ids in batch.items() if key.endswith("_segment_ids")}
+        padded = {key: ids != 0 for key, ids in batch.items() if key in ("encoder_input_tokens", "decoder_target_tokens")}
+        metrics = models.compute_base_metrics(
+            logits=logits,
+            targets=targets,
+            mask=mask,
+            loss=jnp.sum(token_losses * mask),
+            z_loss=jnp.sum(token_z_losses * mask),
+            segment_ids=packed or padded,
+        )
+        for name, value in {"loss": loss, "z_loss": z_loss, "cross_ent_loss": loss - z_loss}.items():
+            metrics[name] = t5x_metrics.AveragePerStep(total=value)
+        is_right = jnp.argmax(logits, axis=-1) == targets
+        for span, mask in zip(SPANS, is_in):
+            tokens = jnp.sum(mask)
+            metrics[f"{span}/loss"] = Mean(total=jnp.sum(token_losses * mask), count=tokens)
+            metrics[f"{span}/accuracy"] = Mean(total=jnp.sum(is_right * mask), count=tokens)
+            metrics[f"{span}/tokens"] = t5x_metrics.AveragePerStep(total=tokens)
+            metrics[f"{span}/weight"] = t5x_metrics.AveragePerStep(total=jnp.sum(weights * mask))
+        return loss, metrics
+
+
+class SpanDecoderOnlyModel(_SpanLosses, models.DecoderOnlyModel):
+    """`t5x.models.DecoderOnlyModel` with the metrics of each span. Takes the rows of `ChatFeatureConverter`."""
+
+
+class SpanEncoderDecoderModel(_SpanLosses, models.EncoderDecoderModel):
+    """`t5x.models.EncoderDecoderModel` with the metrics of each span. Takes the rows of `ReplyFeatureConverter`."""
+
+
+class SpanTrainer(trainer.Trainer):
+    """`t5x.trainer.Trainer` with the loss L of this module, for any number of microbatches, devices and processes."""
+
+    def __init__(
+        self,
+        *,
+        model: models.BaseTransformerModel,
+        partitioner: partitioning.BasePartitioner,
+        train_state_axes: Any,
+        rng: jax.Array,
+        learning_rate_fn: trainer.LearningRateCallable,
+        num_microbatches: int | None,
+        weight_metrics_computer: trainer.WeightMetricsComputer | None = None,
+        reasoning: float = 1.0,
+        answer: float = 1.0,
+        other: float = 1.0,
+        **keywords: Any,
+    ):
+        """
+        Args:
+            reasoning, answer, other: the weights of the spans in L.
+            model: one of this module.
+            partitioner, train_state_axes, rng, learning_rate_fn, num_microbatches, weight_metrics_computer, keywords: see
+                `t5x.trainer.Trainer`.
+
+        Raises:
+            ValueError: the model is none of this module.
+        """
+        if not isinstance(model, _SpanLosses):
+            raise ValueError(
+                f"the model is a {type(model).__name__}, expected a SpanDecoderOnlyModel or SpanEncoderDecoderModel of"
+                " ul2_tasks.t5x_chat: others do not tell spans apart; bind train.model as gin/chat_reply.gin does"
+            )
+        super().__init__(
+            model=model,
+            partitioner=partitioner,
+            train_state_axes=train_state_axes,
+            rng=rng,
+            learning_rate_fn=learning_rate_fn,
+            num_microbatches=num_microbatches,
+            weight_metrics_computer=weight_metrics_computer,
+            **keywords,
+        )
+        weights = jnp.array([reasoning, answer, other], jnp.float32)
+
+        def weighted(batch: Batch) -> Batch:
+            return {**batch, "decoder_loss_weights": span_weights(batch["decoder_span_ids"], weights)}
+
+        def train_step(train_state: Any, batch: Batch) -> tuple[Any, Any]:
+            return trainer.train_with_lr(
+                train_state,
+                weighted(batch),
+                learning_rate=learning_rate_fn(train_state.step),
+                dropout_rng=jax.random.fold_in(rng, train_state.step),
+                model=model,
+                num_microbatches=num_microbatches,
+                weight_metrics_computer=weight_metrics_computer,
+                data_partition_spec=partitioner.data_partition_spec,
+            )
+
+        def eval_step(train_state: Any, batch: Batch) -> Any:
+            metrics = trainer.eval_step(model, train_state, weighted(batch))
+            means = [metrics[f"{span}/loss"] for span in SPANS]
+            totals, counts = (jnp.stack([getattr(mean, key) for mean in means]) for key in ("total", "count"))
+            return {**metrics, "loss": SpanLoss(weights, totals, counts)}
+
+        inputs = train_state_axes, partitioner.data_partition_spec
+        self._span_train_step = partitioner.partition(
+            train_step, in_axis_resources=inputs, out_axis_resources=(train_state_axes, None), donate_argnums=(0,)
+        )
+        self._span_eval_step = partitioner.partition(eval_step, in_axis_resources=inputs, out_axis_resources=None)
+
+    @property
+    def _partitioned_train_step(self) -> trainer.PartitionedTrainCallable:
+        return self._span_train_step
+
+    @property
+    def _partitioned_eval_step(self) -> trainer.PartitionedEvalCallable:
+        return self._span_eval_step
