@@ -1,0 +1,1 @@
+"""Conversations: from messages to tokens, and what of them is learned."""
