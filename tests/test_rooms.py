@@ -16,6 +16,7 @@ ROOMS = {
     "store": {"order"},
     "vocabulary": set(),
     "sources": {"store", "vocabulary"},
+    "chat": {"vocabulary"},
     "jobs": {"sources"},
     "denoising": {"vocabulary"},
     "converters": {"vocabulary"},

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.chat.segments import ROLES
-from ul2_tasks.scalars import is_integer
 
 Message = Mapping[str, Any]
 
@@ -47,7 +46,7 @@ def parse(text: str | bytes) -> list[Message]:
 
 
 def check_fields(message: Message, known: Collection[str]) -> None:
-    """Raises a ValueError where a message has a field that would be left out, or no role that is known. Empty fields may be there."""
+    """Raises a ValueError where a message has a field that would be left out, or no known role. Empty fields may be there."""
     others = sorted(key for key, value in message.items() if key not in known and value not in (None, "", [], {}))
     if others:
         raise ValueError(f"has the fields {others}, which would be left out; it may have {sorted(known)}")
@@ -64,7 +63,7 @@ def weight_of(message: Message) -> int:
     weight = message.get("weight")
     if weight is None:
         return 1
-    if not (is_integer(weight) or isinstance(weight, float)) or weight not in (0, 1):
+    if isinstance(weight, bool) or weight not in (0, 1):
         raise ValueError(f"has the weight {weight!r}, expected 0 or 1")
     return int(weight)
 
