@@ -16,7 +16,7 @@ T5 = ["t5==0.9.4"]
 # on PYTHONPATH. t5x's own setup.py asks for tensorflow-cpu, which would write into the folder of tensorflow.
 T5X = ["cached_property", "chex", "fiddle>=0.2.5", "grain", "jaxtyping", "tensorboard"]
 
-HUGGING_FACE = ["datasets>=3.2", "tokenizers>=0.21"]  # hf: corpora, tokenizer.json
+HUGGING_FACE = ["datasets>=3.2", "tokenizers>=0.21", "jinja2>=3.1.6"]  # hf: corpora, tokenizer.json, its chat template
 
 TORCH = ["torch>=2.2", "transformers>=4.50", "accelerate"]  # PyTorch datasets, Transformers' models and Trainer
 

@@ -117,7 +117,9 @@ _REGISTER = [
 ]
 _CHAT = [
     click.option(
-        "--renderer", shell_complete=files, help="NAME is conversations: harmony, harmony:PATH (its file, or any --vocabulary)."
+        "--renderer",
+        shell_complete=files,
+        help="NAME is conversations: harmony, harmony:PATH (its file, or any --vocabulary), or template:FOLDER.",
     ),
     click.option("--messages_key", help="The field or column of the messages.  [default: messages]"),
     click.option("--spans", type=spans, metavar="PRESET|KIND=N,..", help="What is learned.  [default: harmony_tools]"),

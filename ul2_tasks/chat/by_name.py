@@ -11,6 +11,7 @@ import seqio
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.chat.messages import Message
 from ul2_tasks.chat.segments import Segment
+from ul2_tasks.chat.templates import TemplateRenderer
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
 from ul2_tasks.vocabulary.pieces import PRESET_MODES
@@ -39,6 +40,7 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
             "harmony:PATH": the same, where PATH is `o200k_base.tiktoken` or a folder that has it; otherwise Harmony's form with
                 any other vocabulary, by what `open_vocabulary` takes, such as "harmony:default". Its markers are added after the
                 vocabulary's last id, after its sentinels and modes.
+            "template:FOLDER": the chat template of a Hugging Face tokenizer, see `TemplateRenderer`, which has more arguments.
             any object with the attributes and the method of `Renderer`.
 
     Raises:
@@ -52,8 +54,12 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
             raise ValueError(f"the renderer is {spec!r}, which has no {missing}; expected 'harmony', 'harmony:PATH', or a renderer")
         return spec
     kind, _, path = os.fspath(spec).partition(":")
+    if kind == "template" and path:
+        return TemplateRenderer(path)
     if kind != "harmony":
-        raise ValueError(f"the renderer is {spec!r}, expected 'harmony', 'harmony:PATH', or an object that renders")
+        raise ValueError(
+            f"the renderer is {spec!r}, expected 'harmony', 'harmony:PATH', 'template:FOLDER', or an object that renders"
+        )
     if not path or path.endswith(".tiktoken") or os.path.exists(os.path.join(path, FILE)):
         return HarmonyRenderer(O200kVocabulary(path or None))
     return HarmonyRenderer(open_vocabulary(path, modes=(*PRESET_MODES, *MARKERS)))

@@ -15,6 +15,8 @@ text must never do that. So two tokenizers are made of the file:
     encoder   text to ids   knows all names but those of never-encoded ids: special tokens, sentinels, modes
     decoder   ids to text   knows all names
 
+A conversation is text with special tokens in it, so `load_marked` makes a third one, which knows special tokens by private names.
+
 The encoder forgets a name by editing the description: the name is left out of `added_tokens`, of the model's `vocab`, and with
 it the merges that need it. In a Unigram model, where that would move the ids after it, the token gets a random name, which
 no text spells.
@@ -28,14 +30,14 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from ul2_tasks.vocabulary.pieces import free_name
 
 TOKENIZER = "tokenizer.json"
-_COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS
+COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +126,55 @@ def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded:
     )
 
 
+class Marked(NamedTuple):
+    """A tokenizer for text that markers stand in.
+
+    Attributes:
+        tokenizer: a `tokenizers.Tokenizer`.
+        ids: the tokenizer's own ids of the markers, by their names. A marker is an added token that is special, or whose name
+            has more than letters, digits and spaces in it.
+        private: the private names of the markers, which no text spells, by their names. The tokenizer knows only these.
+    """
+
+    tokenizer: Any
+    ids: dict[str, int]
+    private: dict[str, str]
+
+
+@functools.lru_cache(maxsize=2)
+def load_marked(path: str) -> Marked:
+    """Reads a tokenizer that does all that the file's does, except that its markers have other names.
+
+    Args:
+        path: the file, or the folder that has it.
+
+    Raises:
+        ValueError: there is no such file, or it is no tokenizer.
+        ImportError: there is no package `tokenizers`.
+    """
+    content, description = _read(_tokenizer_file(path))
+    own = _tokenizers().Tokenizer.from_str(content.decode()).get_vocab(with_added_tokens=True)
+    model, added = description["model"], description["added_tokens"]
+    private = {token["content"]: secrets.token_hex(16) for token in added if token["special"] or not _is_word(token["content"])}
+    ids = {name: own[name] for name in private}
+    if isinstance(model["vocab"], Mapping):
+        model = _edited_mapping(model, {}, frozenset(ids.values()))
+    renamed = [{**token, "content": private.get(token["content"], token["content"])} for token in added]
+    names = {own[token["content"]]: new["content"] for token, new in zip(added, renamed)}
+    tokenizer = _without({**description, "model": model, "added_tokens": renamed}, names, frozenset())
+    unknown = _unknown(description["model"], own)  # which text becomes, too
+    return Marked(tokenizer, {name: id for name, id in ids.items() if id != unknown}, private)
+
+
+def _is_word(name: str) -> bool:
+    """Whether an added token is there for text: a word or, in some tokenizers, a run of spaces.
+
+    >>> _is_word("New York"), _is_word("\\n\\n"), _is_word("▁▁"), _is_word("<think>")
+    (True, True, True, False)
+    """
+    return all(letter.isalnum() or letter.isspace() or letter == "▁" for letter in name)
+
+
 def _shifted(ids: Iterable[int], shift: int) -> frozenset[int]:
     return frozenset(id + shift for id in ids)
 
@@ -157,7 +208,7 @@ def _read(file: str) -> tuple[bytes, Mapping[str, Any]]:
 
 def _companion_token(file: str, key: str) -> str | None:
     """The special token that a file beside the tokenizer names: under the key there is its name, or a dictionary with it."""
-    for companion in _COMPANIONS:
+    for companion in COMPANIONS:
         path = file.rpartition("/")[0] + "/" + companion if "/" in file else companion
         if tf.io.gfile.exists(path):
             with tf.io.gfile.GFile(path) as opened:
@@ -172,7 +223,7 @@ def _eos_name(file: str, given: str | None, is_special: Mapping[str, bool]) -> s
     eos = given or _companion_token(file, "eos_token")
     if eos is not None and eos in is_special:
         return eos
-    wrong = f"{eos!r} is to be EOS, but is none of its added tokens" if eos else f"no {' or '.join(_COMPANIONS)} there names an EOS"
+    wrong = f"{eos!r} is to be EOS, but is none of its added tokens" if eos else f"no {' or '.join(COMPANIONS)} there names an EOS"
     candidates = [name for name, special in is_special.items() if special]
     shown = f"{', '.join(map(repr, candidates[:20]))}{' ..' if len(candidates) > 20 else ''}"
     raise ValueError(f"{file}: {wrong}; give eos, the one of its special tokens that ends an example: {shown or 'it has none'}")

@@ -1,0 +1,379 @@
+"""Chat templates: each token belongs to the message that its characters are of, or the conversation is refused."""
+
+import importlib.util
+import itertools
+import json
+import pathlib
+import pickle
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigram
+from tokenizers import AddedToken
+from transformers import PreTrainedTokenizerFast
+
+from ul2_tasks import open_vocabulary
+from ul2_tasks.chat.segments import Segment
+from ul2_tasks.chat.templates import TemplateRenderer
+
+EOD = "<|endoftext|>"
+# As Qwen3's, in short: reasoning is there in the last turn alone.
+CHATML = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' and m.reasoning_content and loop.last %}
+{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}
+{%- endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+TAGGED = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' %}{% generation %}{{ m.content + '<|im_end|>\\n' }}{% endgeneration %}
+{%- else %}{{ m.content + '<|im_end|>\\n' }}{% endif %}
+{%- endfor %}"""
+CONTENTS = "{% for m in messages %}{{ m.content }}{% endfor %}"
+REASONING = "{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}"
+TURNS = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "reasoning_content": "Easy.", "content": "4."},
+    {"role": "user", "content": "3+3?"},
+    {"role": "assistant", "thinking": "Easier.", "content": "6."},
+]
+PAIR = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+
+
+def write(folder: pathlib.Path, template=CHATML, tokenizer=None, **configuration) -> str:
+    """A folder as models come with, by default with a tokenizer of bytes and of the markers of `CHATML`."""
+    if tokenizer is None:
+        tokenizer = exclamation_first()
+        tokenizer.add_special_tokens(["<|im_start|>"])
+        tokenizer.add_tokens(["</think>"])
+    folder.mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": EOD, "bos_token": None, "chat_template": template, **configuration}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return str(folder)
+
+
+def oracle(folder, eos=EOD) -> PreTrainedTokenizerFast:
+    """What `transformers` makes of the same folder."""
+    configuration = json.loads(pathlib.Path(folder, "tokenizer_config.json").read_text())
+    names = {key: configuration[key] for key in ("eos_token", "bos_token") if configuration[key]}
+    template = configuration["chat_template"]
+    return PreTrainedTokenizerFast(tokenizer_file=f"{folder}/tokenizer.json", chat_template=template, **names)
+
+
+def templated(folder, messages, **settings) -> list[int]:
+    return oracle(folder).apply_chat_template(messages, tokenize=True, return_dict=True, **settings)["input_ids"]
+
+
+def joined(segments: list[Segment]) -> list[int]:
+    return [id for segment in segments for id in segment.ids]
+
+
+def rendered(renderer, messages):
+    """The segments with lists of ids, which can be compared."""
+    return [segment._replace(ids=segment.ids.tolist()) for segment in renderer.render(messages)]
+
+
+def shown(folder, messages):
+    """Of each segment the role, the channel, and the texts of its prompt, of the rest of its header, and of its body."""
+    decode = oracle(folder).decode
+    cuts = [(s, [0, s.prompt, max(s.prompt, s.header), len(s.ids)]) for s in TemplateRenderer(folder).render(messages)]
+    return [(s.role, s.channel, *(decode(s.ids[a:b]) for a, b in itertools.pairwise(cut))) for s, cut in cuts]
+
+
+@pytest.fixture(scope="module")
+def chatml(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("chatml"))
+
+
+@pytest.fixture(scope="module")
+def renderer(chatml):
+    return TemplateRenderer(chatml)
+
+
+def test_a_conversation_is_cut_at_the_markers(chatml):
+    assert shown(chatml, [*TURNS[1:2], TURNS[4]]) == [
+        ("user", None, "<|im_start|>user\n2+2?<|im_end|>\n", "", ""),
+        ("assistant", "analysis", "<|im_start|>assistant\n", "<think>\n", "Easier.\n</think>"),
+        ("assistant", "final", "", "\n\n", "6.<|im_end|>"),
+        ("system", None, "\n", "", ""),
+    ]
+
+
+def test_all_of_what_others_say_is_prompt_and_their_wrapper_is_header(renderer, chatml):
+    (user, *_) = renderer.render(PAIR)
+    assert user.prompt == len(user.ids)
+    assert oracle(chatml).decode(user.ids[: user.header]) == "<|im_start|>user\n"
+
+
+def test_reasoning_that_the_template_leaves_out_of_the_history_is_named(renderer, chatml):
+    segments = renderer.render(TURNS)
+    channels = [(segment.role, segment.channel) for segment in segments]
+    assistant = [("assistant", "final"), ("user", None), ("assistant", "analysis"), ("assistant", "final")]
+    assert channels == [("system", None), ("user", None), *assistant, ("system", None)]
+    assert renderer.left_out(TURNS) == (2,)
+    assert renderer.left_out(TURNS[:3]) == ()
+    assert joined(segments) == templated(chatml, TURNS)
+
+
+def test_what_the_tags_enclose_is_the_end_of_a_message(tmp_path):
+    folder = write(tmp_path, TAGGED)
+    assert [each[4] for each in shown(folder, [*PAIR, *PAIR])] == ["", "Hello<|im_end|>\n"] * 2
+
+
+def test_a_weight_is_handed_on(renderer):
+    weights = [segment.weight for segment in renderer.render([PAIR[0], {**TURNS[4], "weight": 0}])]
+    assert weights == [1, 0, 0, 1]
+
+
+def test_empty_fields_are_as_if_they_were_not_there(renderer):
+    """As rows of a table have them."""
+    empty = {"tool_calls": [], "name": None, "reasoning_content": None, "weight": None}
+    assert rendered(renderer, [{**message, **empty} for message in PAIR]) == rendered(renderer, PAIR)
+
+
+def test_a_prompt_is_what_generation_begins_with(tmp_path, chatml):
+    """As far as the conversation goes on like that."""
+    thinking = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
+    folder = write(tmp_path, thinking)
+    with_prompt = TemplateRenderer(folder)
+    reasoned = [PAIR[0], TURNS[4]]
+    _, analysis, *_ = with_prompt.render(reasoned)
+    assert analysis.prompt == analysis.header
+    prompt = templated(folder, reasoned[:1], add_generation_prompt=True)
+    assert joined(with_prompt.render(reasoned))[: len(prompt)] == prompt
+    assert with_prompt.is_prefix_stable(reasoned)
+    _, final, _ = with_prompt.render(PAIR)
+    assert oracle(folder).decode(final.ids[: final.prompt]) == "<|im_start|>assistant\n"
+    assert not with_prompt.is_prefix_stable(PAIR)
+    assert TemplateRenderer(chatml).is_prefix_stable(TURNS)
+
+
+def test_a_token_of_the_prompt_and_the_content_is_the_contents(tmp_path):
+    tokenizer = exclamation_first()
+    folder = write(tmp_path, "{% for m in messages %}{{ m.role + ' a' + m.content + '<|im_end|>' }}{% endfor %}", tokenizer)
+    user, final = shown(folder, [PAIR[0], {"role": "assistant", "content": "nd so"}])
+    assert user[2:] == ("user aHi<|im_end|>", "", "")
+    assert final[2:] == ("", "assistant", " and so<|im_end|>")
+
+
+TEXTS = st.text().filter(lambda text: not re.search("[<>]", text))
+CONVERSATIONS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3).map(
+    lambda turns: [{"role": role, "content": text} for texts in turns for role, text in zip(("user", "assistant"), texts)]
+)
+SWALLOWING = "{% for m in messages %}{{ '<swallows> ' + m.role + ' <swallows> ' + m.content + '<|im_end|>' }}{% endfor %}"
+
+
+@pytest.mark.parametrize("template", [CHATML, SWALLOWING], ids=["chatml", "swallowing"])
+@pytest.mark.parametrize("make", [exclamation_first, byte_fallback, unigram])
+def test_ids_are_those_of_transformers(make, template, tmp_path_factory):
+    """For all kinds of tokenizers, with added tokens that are text, and such that take the white space beside them."""
+    tokenizer = make()
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    tokenizer.add_tokens(["<think>", "</think>", "\n\n", "and so", AddedToken("<swallows>", rstrip=True, lstrip=True)])
+    eos = EOD if make is exclamation_first else "</s>"
+    folder = write(tmp_path_factory.mktemp("model"), template, tokenizer, eos_token=eos)
+    renderer, hugging_face = TemplateRenderer(folder), oracle(folder)
+
+    @given(CONVERSATIONS)
+    def check(messages):
+        expected = hugging_face.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]
+        assert joined(renderer.render(messages)) == expected
+
+    check()
+
+
+FRAGMENTS = [
+    "<|im_end|>",
+    "<|im_start|>",
+    "<|",
+    "|>",
+    "im_end",
+    "<think>",
+    "</think>",
+    EOD,
+    "assistant",
+    "\n",
+    " ",
+    "é",
+    "\U000f0000",
+]
+
+
+@given(st.lists(st.lists(st.sampled_from(FRAGMENTS)).map("".join), min_size=3, max_size=3))
+def test_no_text_becomes_a_marker(renderer, texts):
+    """The markers are those that the template writes, and each segment's body is its content."""
+    contents = dict(zip(("user", "analysis", "final"), texts))
+    messages = [{"role": "user", "content": texts[0]}, {"role": "assistant", "reasoning_content": texts[1], "content": texts[2]}]
+    if not texts[1]:
+        messages[1].pop("reasoning_content")
+    own = {name: renderer.vocabulary.piece_id(name) - renderer.vocabulary.id_shift for name in (*FRAGMENTS[:2], *FRAGMENTS[5:8])}
+    written = ["<|im_start|>", "<|im_end|>", "<|im_start|>", *(["<think>", "</think>"] if texts[1] else []), "<|im_end|>"]
+    segments = renderer.render(messages)
+    assert [id for id in joined(segments) if id in own.values()] == [own[name] for name in written]
+    for segment in segments[:-1]:
+        ids = [id for id in segment.ids[segment.header :] if id not in own.values()]
+        body = renderer.vocabulary.decode([id + renderer.vocabulary.id_shift for id in ids])
+        end = "\n" if segment.channel != "final" else ""
+        assert body == contents[segment.channel or segment.role] + end
+
+
+def trl() -> list[pathlib.Path]:
+    """The templates that come with TRL, which is not imported."""
+    found = importlib.util.find_spec("trl")
+    return sorted(pathlib.Path(found.origin).parent.glob("chat_templates/*.jinja")) if found else []
+
+
+def names_in(template: str) -> list[str]:
+    """What looks like a marker there."""
+    return sorted({*re.findall(r"<[|｜]?[\w▁/|｜]{2,40}>|\[/?[A-Z_]{2,30}\]|\[gMASK\]", template)})
+
+
+def tokens_of(template: str):
+    tokenizer = exclamation_first()
+    tokenizer.add_special_tokens(["<bos>"])
+    tokenizer.add_tokens(names_in(template))
+    return tokenizer
+
+
+REFUSED = {
+    "has the fields ['name', 'tool_calls']": (CHATML, [{**PAIR[0], "tool_calls": [{}], "name": "x"}]),
+    "message 2 of 2 has the role 'bot'": (CHATML, [PAIR[0], {"role": "bot", "content": "a"}]),
+    "has parts that are no text": (CHATML, [{"role": "user", "content": [{"type": "image", "url": "x"}]}]),
+    "has reasoning, though its role is 'user'": (CHATML, [{**PAIR[0], "thinking": "a"}]),
+    "has reasoning_content and thinking that differ": (CHATML, [{**PAIR[1], "thinking": "a", "reasoning_content": "b"}]),
+    "has the weight 2": (CHATML, [{**PAIR[1], "weight": 2}]),
+    "its reasoning is 5, expected a text": (CHATML, [{**PAIR[1], "thinking": 5}]),
+    "content is not Unicode": (CHATML, [{"role": "user", "content": "\ud800"}]),
+    "message 2 of 2: the chat template alters it, because it begins or ends with white space; strip": (
+        CHATML.replace("m.content", "m.content | trim"),
+        [PAIR[0], {"role": "assistant", "content": "Hello\n"}],
+    ),
+    "message 1 of 2: the chat template alters it, it writes 'HI": (
+        CONTENTS.replace("m.content", "m.content | upper"),
+        PAIR,
+    ),
+    "the chat template alters the messages, but none of them alone": (
+        "{% if messages[0].content == messages[1].content %}same{% endif %}" + CONTENTS,
+        [PAIR[0], {**PAIR[0], "role": "assistant"}],
+    ),
+    "message 1 of 2: the chat template writes its content more than once": (CONTENTS + CONTENTS, PAIR),
+    "message 1 of 2: the chat template writes its content not at all; give its content as a list of texts": (
+        "{% for m in messages %}{{ m.content[0].text }}{% endfor %}",
+        PAIR,
+    ),
+    "message 1 of 1: the chat template writes its content not at all; give its content as a text": (
+        CONTENTS,
+        [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
+    ),
+    "message 2 of 2: the chat template writes its reasoning not at all, not even where it is the last one": (
+        CONTENTS,
+        [PAIR[0], TURNS[4]],
+    ),
+    "message 2 of 2: the chat template writes its reasoning more than once": (REASONING + REASONING, [PAIR[0], TURNS[4]]),
+    "the chat template fails: no system": ("{{ raise_exception('no system') }}", PAIR),
+    "the chat template fails: 'dict object' has no attribute": ("{{ messages[0].none.none }}", PAIR),
+    "it writes today's date": ("{{ strftime_now('%d') }}" + CONTENTS, PAIR),
+    "two contents share a token": (CONTENTS, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "nd"}]),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_attributed_is_refused(message, tmp_path):
+    template, messages = REFUSED[message]
+    renderer = TemplateRenderer(write(tmp_path, template))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        renderer.render(messages)
+
+
+def test_a_date_is_pinned(tmp_path):
+    template = "{{ strftime_now('%d %b %Y') }}" + CHATML
+    folder = write(tmp_path, template)
+    assert (
+        oracle(folder)
+        .decode(joined(TemplateRenderer(folder, date="2026-01-31").render(PAIR)))
+        .startswith("31 Jan 2026<|im_start|>")
+    )
+
+
+def test_settings_reach_the_template(tmp_path):
+    folder = write(tmp_path, CHATML + "{% if tools %}{{ tools | tojson }}{% endif %}")
+    tools = [{"name": "größe"}]
+    ids = joined(TemplateRenderer(folder, settings={"tools": tools}).render(PAIR))
+    assert ids == templated(folder, PAIR, tools=tools)
+
+
+def test_special_tokens_reach_the_template(tmp_path):
+    """Under the names and in the two forms that files have for them."""
+    folder = write(tmp_path, "{{ bos_token }}" + CHATML + "{{ eos_token }}", bos_token={"content": "<|im_start|>"})
+    pathlib.Path(folder, "special_tokens_map.json").write_text(json.dumps({"bos_token": "<|im_end|>", "unk_token": None}))
+    decoded = oracle(write(tmp_path / "other")).decode(joined(TemplateRenderer(folder).render(PAIR)))
+    assert decoded.startswith("<|im_start|><|im_start|>user")
+    assert decoded.endswith(EOD)
+
+
+def test_where_a_template_is_found(tmp_path):
+    """In a file of its own; else in the configuration, where it may be one of several."""
+    several = [{"name": "rag", "template": "no"}, {"name": "default", "template": CHATML}]
+    one, other = write(tmp_path / "one", several), write(tmp_path / "other", "no")
+    pathlib.Path(other, "chat_template.jinja").write_text(CHATML)
+    assert rendered(TemplateRenderer(one), PAIR) == rendered(TemplateRenderer(other), PAIR)
+
+
+def test_a_folder_without_a_template_is_refused(tmp_path):
+    for template in (None, [{"name": "rag", "template": "no"}]):
+        with pytest.raises(ValueError, match=r"has no chat template: put one there, as chat_template.jinja"):
+            TemplateRenderer(write(tmp_path, template))
+
+
+def test_wrong_arguments_are_refused(tmp_path, chatml):
+    with pytest.raises(ValueError, match="eod is '</s>', which is no token of"):
+        TemplateRenderer(chatml, eod="</s>")
+    with pytest.raises(ValueError, match="Invalid isoformat"):
+        TemplateRenderer(chatml, date="today")
+    with pytest.raises(ValueError, match="the chat template cannot be read: "):
+        TemplateRenderer(write(tmp_path, "{% for %}"))
+
+
+def test_without_jinja_it_says_how_to_install_it(chatml, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.delitem(sys.modules, "ul2_tasks.chat.template_engine", raising=False)
+    with pytest.raises(ImportError, match=r"pip install 'ul2_tasks\[huggingface\]'"):
+        TemplateRenderer(chatml)
+
+
+def test_a_template_changes_nothing_outside(renderer, tmp_path):
+    """It runs in a sandbox."""
+    for attempt in ("messages.append(1)", "messages[0].update(role='x')", "''.__class__.__mro__"):
+        with pytest.raises(ValueError, match="the chat template fails: "):
+            TemplateRenderer(write(tmp_path, f"{{{{ {attempt} }}}}" + CONTENTS)).render(PAIR)
+
+
+def test_equal_results_have_equal_identities(chatml, tmp_path):
+    renderer = TemplateRenderer(chatml)
+    assert renderer.identity == TemplateRenderer(write(tmp_path / "same")).identity
+    others = [
+        TemplateRenderer(chatml, date="2026-01-31"),
+        TemplateRenderer(chatml, eod="<|im_end|>"),
+        TemplateRenderer(chatml, settings={"enable_thinking": False}),
+        TemplateRenderer(write(tmp_path / "template", TAGGED)),
+        TemplateRenderer(write(tmp_path / "tokenizer", tokenizer=tokens_of("<one>"))),
+        TemplateRenderer(write(tmp_path / "tokens", bos_token="<|im_end|>")),
+    ]
+    assert len({renderer.identity, *(other.identity for other in others)}) == 1 + len(others)
+
+
+def test_it_is_pickled(chatml):
+    renderer = TemplateRenderer(chatml, eod="<|im_end|>", date="2026-01-31", settings={"a": 1})
+    copied = pickle.loads(pickle.dumps(renderer))
+    assert (copied.identity, copied.eod, repr(copied)) == (renderer.identity, renderer.eod, repr(renderer))
+    assert rendered(copied, TURNS) == rendered(renderer, TURNS)
+
+
+def test_the_vocabulary_is_that_of_the_folder(renderer, chatml):
+    assert renderer.vocabulary == open_vocabulary(chatml)
+    assert renderer.eod == renderer.vocabulary.eos_id - 1 == oracle(chatml).convert_tokens_to_ids(EOD)

@@ -1,0 +1,265 @@
+"""What a chat template writes around the contents of messages, and to which message each part of it belongs.
+
+A template is a program, so the way to know what it writes is to run it. It is run with stand-ins: characters of Unicode's
+private use, one for each content and each reasoning. What it writes then is, with `<|im_start|>` and `<|im_end|>` as one
+character each, and with A and B as the stand-ins:
+
+    <|im_start|> u s e r \\n A <|im_end|> \\n <|im_start|> a s s i s t a n t \\n B <|im_end|> \\n
+    [ user                                 ] [ assistant                                   ] [ ]
+                                             [ prompt                     ] [ content, stop ]
+
+* A message of the assistant ends with what follows its content up to and with the first marker. Where tags `{% generation %}`
+  end between its content and the next one, it ends with the last of them.
+* Its prompt is what the template writes as a generation prompt after the earlier messages, as far as it is the same here.
+* A message of any other role ends where the template writes the same whether another message follows or not.
+* What is left at the end belongs to no message; it is a segment of the role "system".
+
+The contents are put in later, and the text is compared with what the template itself makes of them. So it does not matter how
+the template does it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+# Takes messages, and whether to write a generation prompt after them.
+Render = Callable[[Sequence[Mapping[str, Any]], bool], str]
+
+_HOLES = 0xF0000  # stand-ins: planes 15 and 16 are for private use
+_MARKERS = 0x100000
+MARKS = ("\U000ffff0", "\U000ffff1")  # of the beginning and the end of a tag `{% generation %}`
+PROMPT, HEADER, BODY = range(3)  # the regions of a segment
+
+
+class MessageShape(NamedTuple):
+    """All that a skeleton depends on.
+
+    Attributes:
+        role: the message's.
+        parts: how many texts its content is a list of; None if it is a text.
+        reasoning: whether it has reasoning that is not empty; None if it has none at all.
+    """
+
+    role: str
+    parts: int | None
+    reasoning: bool | None
+
+
+class Hole(NamedTuple):
+    """The place of a content, or of a part of it: the number of its message, and its channel."""
+
+    message: int
+    channel: str | None
+
+
+class Piece(NamedTuple):
+    """A piece of what a template writes.
+
+    Attributes:
+        text: what it writes; nothing where a content goes.
+        hole: the number of the content that goes here; None elsewhere.
+        is_marker: whether `text` is the name of a marker.
+        segment: the number of its segment.
+        region: `PROMPT`, `HEADER` or `BODY`, of that segment.
+    """
+
+    text: str
+    hole: int | None
+    is_marker: bool
+    segment: int
+    region: int
+
+
+class Skeleton(NamedTuple):
+    """What a template writes for conversations of one shape.
+
+    Attributes:
+        pieces: in their order.
+        owners: the message and channel of each segment; None for what belongs to no message.
+        holes: the place of each content.
+        left_out: the numbers of the messages whose reasoning it leaves out.
+        is_prefix_stable: whether each generation prompt after earlier messages is what the conversation goes on from.
+    """
+
+    pieces: tuple[Piece, ...]
+    owners: tuple[Hole | None, ...]
+    holes: tuple[Hole, ...]
+    left_out: tuple[int, ...]
+    is_prefix_stable: bool
+
+
+class _Segment(NamedTuple):
+    owner: Hole | None
+    start: int
+    prompt: int  # where the prompt ends
+    header: int
+    stop: int
+
+
+def stand_in(hole: int) -> str:
+    """The character that stands for a content."""
+    return chr(_HOLES + hole)
+
+
+def holes_of(shapes: Sequence[MessageShape]) -> list[Hole]:
+    """The places of all contents and reasoning of a conversation.
+
+    >>> holes_of([MessageShape("user", None, None), MessageShape("assistant", None, True)])[1:]
+    [Hole(message=1, channel='analysis'), Hole(message=1, channel='final')]
+    """
+    holes = []
+    for number, shape in enumerate(shapes):
+        holes += [Hole(number, "analysis")] * bool(shape.reasoning)
+        holes += [Hole(number, "final" if shape.role == "assistant" else None)] * (1 if shape.parts is None else shape.parts)
+    return holes
+
+
+def filled(shapes: Sequence[MessageShape], texts: Iterable[str]) -> list[dict[str, Any]]:
+    """Messages of these shapes, as templates take them, with these texts in the order of `holes_of`.
+
+    Reasoning is there under both names that templates know.
+    """
+    texts, messages = iter(texts), []
+    for shape in shapes:
+        message: dict[str, Any] = {"role": shape.role}
+        if shape.reasoning is not None:
+            message["reasoning_content"] = message["thinking"] = next(texts) if shape.reasoning else ""
+        if shape.parts is None:
+            message["content"] = next(texts)
+        else:
+            message["content"] = [{"type": "text", "text": next(texts)} for _ in range(shape.parts)]
+        messages.append(message)
+    return messages
+
+
+def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Sequence[str]) -> Skeleton:
+    """Runs a template with stand-ins.
+
+    Args:
+        shapes: the conversation's.
+        render: the template, with `MARKS`.
+        markers: the names of all tokens that are markers.
+
+    Raises:
+        ValueError: the template fails, or does not write each content once.
+    """
+    holes = holes_of(shapes)
+    messages = filled(shapes, map(stand_in, range(len(holes))))
+    condense = _condenser(markers)
+    whole, tag_ends = _without_tags(condense(render(messages, False)))
+    left_out = _left_out(whole, holes, messages, render)
+
+    @functools.cache
+    def earlier(number: int, prompt: bool) -> str:
+        """What the template writes for the messages before one; nothing if it refuses them."""
+        try:
+            return _without_tags(condense(render(messages[:number], prompt)))[0]
+        except ValueError:
+            return ""
+
+    segments = list(_segments(whole, _groups(whole, holes), shapes, tag_ends, earlier))
+    prompts = {segment.owner.message for segment in segments if segment.owner and shapes[segment.owner.message].role == "assistant"}
+    return Skeleton(
+        tuple(piece for number, segment in enumerate(segments) for piece in _pieces(whole, number, segment, markers)),
+        tuple(segment.owner for segment in segments),
+        tuple(holes),
+        left_out,
+        all((prompt := earlier(number, True)) and whole.startswith(prompt) for number in prompts),
+    )
+
+
+def _condenser(markers: Sequence[str]) -> Callable[[str], str]:
+    """Makes one character of each marker. Where two could begin, it takes the longer one, as tokenizers do."""
+    numbers = {name: number for number, name in enumerate(markers)}
+    names = re.compile("|".join(map(re.escape, sorted(markers, key=len, reverse=True))) or "(?!)")
+    return lambda text: names.sub(lambda found: chr(_MARKERS + numbers[found[0]]), text)
+
+
+def _without_tags(text: str) -> tuple[str, list[int]]:
+    """The text without `MARKS`, and where in it tags end."""
+    begun, ended = MARKS
+    parts = text.replace(begun, "").split(ended)
+    return "".join(parts), [*itertools.accumulate(map(len, parts[:-1]))]
+
+
+def _left_out(whole: str, holes: Sequence[Hole], messages: Sequence[Mapping[str, Any]], render: Render) -> tuple[int, ...]:
+    """The messages whose reasoning is not written, though it would be if they were the last ones."""
+    left_out = []
+    for hole, (number, channel) in enumerate(holes):
+        times = whole.count(stand_in(hole))
+        is_reasoning = channel == "analysis"
+        if times == 0 and is_reasoning and stand_in(hole) in render(messages[: number + 1], False):
+            left_out.append(number)
+        elif times != 1:
+            what = "reasoning" if is_reasoning else "content"
+            how = "more than once" if times else "not at all, not even where it is the last one" if is_reasoning else "not at all"
+            other = "a list of texts" if isinstance(messages[number]["content"], str) else "a text"
+            advice = f"; give its content as {other}, if the template takes that" if not times and not is_reasoning else ""
+            raise ValueError(f"message {number + 1} of {len(messages)}: the chat template writes its {what} {how}{advice}")
+    return tuple(left_out)
+
+
+def _groups(whole: str, holes: Sequence[Hole]) -> list[tuple[Hole, int, int]]:
+    """The contents in the order in which they are written: whose, where the first part begins, where the last one ends."""
+    places = sorted((whole.index(stand_in(hole)), owner) for hole, owner in enumerate(holes) if stand_in(hole) in whole)
+    groups = []
+    for owner, parts in itertools.groupby(places, key=lambda place: place[1]):
+        positions = [position for position, _ in parts]
+        groups.append((owner, positions[0], positions[-1] + 1))
+    return groups
+
+
+def _segments(
+    whole: str,
+    groups: Sequence[tuple[Hole, int, int]],
+    shapes: Sequence[MessageShape],
+    tag_ends: Sequence[int],
+    earlier: Callable[[int, bool], str],
+) -> Iterable[_Segment]:
+    """Where each segment and its regions begin and end."""
+    start, previous = 0, None
+    for (owner, begin, end), following in itertools.zip_longest(groups, groups[1:]):
+        next_owner, next_begin = following[:2] if following else (None, len(whole))
+        is_assistant = shapes[owner.message].role == "assistant"
+        prompt = start
+        if is_assistant and owner.message != previous:
+            prompt = _clip(common(whole, earlier(owner.message, True)), start, begin)
+        stops = [place for place in tag_ends if end <= place <= next_begin][-1:]
+        stops += [place + 1 for place in range(end, next_begin) if ord(whole[place]) >= _MARKERS][:1]
+        if is_assistant and stops:
+            stop = stops[0]
+        elif next_owner is None or next_owner.message == owner.message:
+            stop = next_begin
+        else:
+            stop = _clip(common(whole, earlier(next_owner.message, False)), end, next_begin)
+        yield _Segment(owner, start, prompt, begin, stop)
+        start, previous = stop, owner.message
+    if start < len(whole):
+        yield _Segment(None, start, start, len(whole), len(whole))
+
+
+def common(one: str, other: str) -> int:
+    """How many characters two texts begin with in common.
+
+    >>> common("abc", "abd")
+    2
+    """
+    return next((place for place, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+
+
+def _clip(place: int, low: int, high: int) -> int:
+    return max(low, min(place, high))
+
+
+def _pieces(whole: str, number: int, segment: _Segment, markers: Sequence[str]) -> Iterable[Piece]:
+    borders = (segment.start, segment.prompt, segment.header, segment.stop)
+    for region, (begin, end) in enumerate(itertools.pairwise(borders)):
+        for text in re.findall(f"[{chr(_HOLES)}-\U0010ffff]|[^{chr(_HOLES)}-\U0010ffff]+", whole[begin:end]):
+            code = ord(text[0])
+            is_marker, is_hole = code >= _MARKERS, _HOLES <= code < _MARKERS
+            written = markers[code - _MARKERS] if is_marker else "" if is_hole else text
+            yield Piece(written, code - _HOLES if is_hole else None, is_marker, number, region)

@@ -1,0 +1,95 @@
+"""Runs the chat templates of Hugging Face tokenizers: Jinja in a sandbox, with what `transformers` adds to it.
+
+A template is a program of someone else's. In the sandbox it can neither change what it is given nor reach anything else.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+import jinja2.sandbox
+
+
+class _Generation(jinja2.ext.Extension):
+    """The tag `{% generation %}`, by which a template says what the model writes. Assignments in it end with it."""
+
+    tags = frozenset({"generation"})  # type: ignore[assignment]
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        begin, end = (jinja2.nodes.Output([jinja2.nodes.TemplateData(mark)]) for mark in _marks(self.environment))
+        return jinja2.nodes.Scope([begin, *body, end]).set_lineno(line)
+
+
+class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    marks = ("", "")
+
+
+def _marks(environment: jinja2.Environment) -> tuple[str, str]:
+    return environment.marks if isinstance(environment, _Environment) else ("", "")
+
+
+def compile_template(
+    text: str, variables: Mapping[str, Any], date: datetime.date | None, marks: tuple[str, str] = ("", "")
+) -> Callable[[Sequence[Mapping[str, Any]], bool], str]:
+    """A function that renders messages with a template.
+
+    Args:
+        text: the template.
+        variables: what it is told beside the messages.
+        date: the day that it takes for today.
+        marks: what is written before and after all that is in a tag `{% generation %}`.
+
+    Returns:
+        Takes the messages, and whether to write a generation prompt after them. Raises a ValueError where the template fails.
+
+    Raises:
+        ValueError: it is no template.
+
+    >>> text = "{% for m in messages %}{% generation %}{{ m.content }}{{ end }}{% endgeneration %}{% endfor %}"
+    >>> compile_template(text, {"end": "</s>"}, date=None, marks=("(", ")"))([{"role": "user", "content": "Hi"}], False)
+    '(Hi</s>)'
+    """
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
+    environment.marks = marks
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda format: _today(date).strftime(format)
+    try:
+        template = environment.from_string(text)
+    except jinja2.TemplateError as error:
+        raise ValueError(f"the chat template cannot be read: {error}") from error
+
+    def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
+        given = {"tools": None, "documents": None, **variables}
+        try:
+            return template.render(given, messages=messages, add_generation_prompt=add_generation_prompt)
+        except Exception as error:  # whatever a program may raise
+            raise ValueError(f"the chat template fails: {error}") from error
+
+    return render
+
+
+def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
+    """Jinja's own filter escapes what HTML does not allow."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _today(date: datetime.date | None) -> datetime.date:
+    if date is None:
+        raise ValueError(
+            "it writes today's date, so that tomorrow the same conversation would have other tokens; give the date that it is to"
+            " write, as date='2026-01-31'"
+        )
+    return date

@@ -1,0 +1,297 @@
+"""`TemplateRenderer`: conversations in the form of a Hugging Face tokenizer's chat template.
+
+Each token is attributed to its message exactly, or the conversation is refused:
+
+    messages                     user "Hi", assistant "Hello"
+    skeleton, see skeletons.py   <|im_start|> user\\n A <|im_end|> \\n <|im_start|> assistant\\n B <|im_end|> \\n
+    contents put in              "<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\nHello<|im_end|>\\n"
+    the template itself          the same, character for character; otherwise the conversation is refused
+    tokens                       the tokenizer's own, each with the characters that it stands for
+
+The text that is tokenized has private names in place of the markers that the template writes. So a content that spells a marker
+becomes ordinary tokens. Where no content does, the ids are those of `transformers`' `apply_chat_template`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.chat.messages import Message, check_fields, parts_of, text_of, weight_of
+from ul2_tasks.chat.segments import Segment
+from ul2_tasks.chat.skeletons import (
+    BODY,
+    MARKS,
+    PROMPT,
+    MessageShape,
+    Render,
+    Skeleton,
+    common,
+    filled,
+    make_skeleton,
+    stand_in,
+)
+from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
+from ul2_tasks.vocabulary.tokenizer_json import COMPANIONS, load_marked
+
+_REASONING = ("reasoning_content", "thinking")
+_FIELDS = {"role", "content", "weight", *_REASONING}
+_FILE = "chat_template.jinja"
+_SHAPES = 1024  # whose skeletons are kept
+
+
+class TemplateRenderer:
+    """Renders messages as the top of this file says.
+
+    A message is `{"role": .., "content": ..}`, with `reasoning_content` or `thinking` if it has reasoning, and `weight` 0 if it
+    is not to be learned. Its content is a text, or a list of `{"type": "text", "text": ..}`, whichever the template takes.
+
+    Args:
+        folder: has a tokenizer.json and a chat template: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
+        date: the day that a template takes for today, "2026-01-31". One that writes the date is refused without it.
+        eod: the token that ends a conversation; by default the tokenizer's EOS.
+        settings: what the template is told beside the messages, such as `{"enable_thinking": False}` or `{"tools": [..]}`.
+
+    Attributes:
+        vocabulary: the tokenizer, as `open_vocabulary(folder)` opens it.
+        eod: the tokenizer's own id that ends a conversation.
+        identity: equal for renderers of equal results.
+        keeps_history: False: a template decides itself which reasoning of earlier turns it writes.
+        final_stop: None: the last message ends as all others do.
+
+    Raises:
+        ValueError: the folder has no tokenizer or no template; the template cannot be read; `eod` is no token, `date` no date.
+        ImportError: a package of the extra `huggingface` is not there.
+    """
+
+    keeps_history = False
+    final_stop = None
+
+    def __init__(self, folder: str, *, date: str | None = None, eod: str | None = None, settings: Mapping[str, Any] | None = None):
+        self._arguments = folder, date, eod, dict(settings or {})
+        self.vocabulary = HuggingFaceVocabulary(folder)
+        self.eod = self._own_id(eod)
+        configuration = _configuration(folder)
+        template = _template(folder, configuration)
+        variables = {**_special_tokens(configuration), **(settings or {})}
+        self._render, self._render_marked = (_compile(template, variables, date, marks) for marks in (("", ""), MARKS))
+        self._marked = load_marked(folder)
+        self._is_marker = np.zeros(self.vocabulary.vocab_size, bool)
+        self._is_marker[[*self._marked.ids.values()]] = True
+        self._skeleton = functools.lru_cache(_SHAPES)(
+            lambda shapes: make_skeleton(shapes, self._render_marked, tuple(self._marked.ids))
+        )
+        described = json.dumps([template, variables, date, self.eod], sort_keys=True, default=repr)
+        self.identity = f"template sha256 {hashlib.sha256(described.encode()).hexdigest()}, {self.vocabulary.identity}"
+
+    def __reduce__(self):
+        folder, date, eod, settings = self._arguments
+        return functools.partial(TemplateRenderer, folder, date=date, eod=eod, settings=settings), ()
+
+    def __repr__(self) -> str:
+        folder, date, eod, settings = self._arguments
+        return f"TemplateRenderer({folder!r}, date={date!r}, eod={eod!r}, settings={settings!r})"
+
+    def render(self, messages: Sequence[Message]) -> list[Segment]:
+        """The segments of a conversation, in the order in which the template writes them.
+
+        A message of the assistant is a segment of the channel "final". One with reasoning is two, "analysis" before it, unless
+        the template leaves the reasoning out, see `left_out`. What the template writes after the last message is a segment of
+        the role "system".
+
+        Args:
+            messages: the conversation's, see the class.
+
+        Raises:
+            ValueError: a message has a role, field or content that is not known, or that the template leaves out or alters; the
+                template fails. Says which message.
+        """
+        shapes, texts = _read(messages)
+        skeleton = self._skeleton(shapes)
+        if "".join(_put(skeleton, texts)) != self._render(filled(shapes, texts), False):
+            raise ValueError(self._altered(skeleton, shapes, texts))
+        pieces = self._tokens(skeleton, texts)
+        segments = []
+        for owner, (ids, regions) in zip(skeleton.owners, pieces):
+            role = shapes[owner.message].role if owner else "system"
+            prompt = int(np.sum(regions == PROMPT)) if role == "assistant" else len(ids)
+            weight = weight_of(messages[owner.message]) if owner else 1
+            channel = owner.channel if owner else None
+            segments.append(Segment(role, channel, False, weight, ids, prompt, int(np.sum(regions < BODY))))
+        return segments
+
+    def left_out(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The numbers, from 0, of the messages whose reasoning the template leaves out, because it is of an earlier turn.
+
+        Raises:
+            ValueError: see `render`.
+        """
+        return self._skeleton(_read(messages)[0]).left_out
+
+    def is_prefix_stable(self, messages: Sequence[Message]) -> bool:
+        """Whether the conversation goes on from the generation prompt wherever the assistant's turn is.
+
+        Where it does not, as with a template that leaves an empty `<think>` out of earlier turns, a segment's `prompt` is what
+        the two have in common.
+
+        Raises:
+            ValueError: see `render`.
+        """
+        return self._skeleton(_read(messages)[0]).is_prefix_stable
+
+    def _own_id(self, eod: str | None) -> int:
+        id = self.vocabulary.eos_id if eod is None else self.vocabulary.piece_id(eod)
+        if id is None:
+            raise ValueError(f"eod is {eod!r}, which is no token of {self.vocabulary!r}")
+        return id - self.vocabulary.id_shift
+
+    def _tokens(self, skeleton: Skeleton, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each segment the ids, and the region that each is in."""
+        put = _put(skeleton, texts, self._marked.private)
+        encoded = self._marked.tokenizer.encode("".join(put), add_special_tokens=False)
+        ids = np.array(encoded.ids, np.int32)
+        places = np.array(encoded.offsets, np.int64).reshape(-1, 2)
+        is_marker = self._is_marker[ids]
+        pieces = _pieces_of(places, [*map(len, put)], skeleton)
+        # A marker may take white space beside it, also of a content, which is why it does not go by its place.
+        pieces[is_marker] = [number for number, piece in enumerate(skeleton.pieces) if piece.is_marker]
+        segments = np.array([piece.segment for piece in skeleton.pieces])[pieces]
+        regions = np.array([piece.region for piece in skeleton.pieces])[pieces]
+        borders = np.searchsorted(segments, range(len(skeleton.owners) + 1))
+        return [(ids[begin:end], regions[begin:end]) for begin, end in itertools.pairwise(borders)]
+
+    def _altered(self, skeleton: Skeleton, shapes: Sequence[MessageShape], texts: Sequence[str]) -> str:
+        """Which message the template alters: the first whose texts it writes otherwise, with stand-ins in all others."""
+        for number in range(len(shapes)):
+            mixed = [text if hole.message == number else stand_in(h) for h, (hole, text) in enumerate(zip(skeleton.holes, texts))]
+            expected, written = "".join(_put(skeleton, mixed)), self._render(filled(shapes, mixed), False)
+            if expected != written:
+                own = [text for hole, text in zip(skeleton.holes, texts) if hole.message == number]
+                how = _how(expected, written, own)
+                return f"message {number + 1} of {len(shapes)}: the chat template alters it, {how}"
+        return "the chat template alters the messages, but none of them alone"
+
+
+def _read(messages: Sequence[Message]) -> tuple[tuple[MessageShape, ...], list[str]]:
+    """The shape of each message, and all texts in the order of the holes."""
+    shapes, texts = [], []
+    for number, message in enumerate(messages):
+        try:
+            shape, own = _read_message(message)
+        except ValueError as error:
+            raise ValueError(f"message {number + 1} of {len(messages)} {error}") from error
+        shapes.append(shape)
+        texts += own
+    return tuple(shapes), texts
+
+
+def _read_message(message: Message) -> tuple[MessageShape, list[str]]:
+    check_fields(message, _FIELDS)
+    weight_of(message)
+    given = [message[key] for key in _REASONING if message.get(key) is not None]
+    reasoning = [text_of(text, "its reasoning") for text in given]
+    if reasoning and message["role"] != "assistant":
+        raise ValueError(f"has reasoning, though its role is {message['role']!r}")
+    if len({*reasoning}) > 1:
+        raise ValueError(f"has {' and '.join(_REASONING)} that differ; leave one out")
+    parts = parts_of(message)
+    contents = [part for part in parts if isinstance(part, str)]
+    if len(contents) < len(parts):
+        raise ValueError("has parts that are no text, which cannot be rendered")
+    is_list = isinstance(message["content"], list)
+    shape = MessageShape(message["role"], len(parts) if is_list else None, bool(reasoning[0]) if reasoning else None)
+    return shape, [*filter(None, reasoning[:1]), *contents]
+
+
+def _put(skeleton: Skeleton, texts: Sequence[str], names: Mapping[str, str] | None = None) -> list[str]:
+    """The pieces of a skeleton with the texts in them, and with other names for the markers."""
+    return [
+        texts[piece.hole] if piece.hole is not None else names[piece.text] if names and piece.is_marker else piece.text
+        for piece in skeleton.pieces
+    ]
+
+
+def _pieces_of(places: np.ndarray, lengths: Sequence[int], skeleton: Skeleton) -> np.ndarray:
+    """The number of the piece that each token belongs to.
+
+    A token in several pieces belongs to the content among them; where there is none, to the last.
+
+    Args:
+        places: [tokens, 2], where the characters of each token begin and end.
+        lengths: how many characters each piece has.
+        skeleton: whose pieces they are.
+
+    Raises:
+        ValueError: a token has characters of two messages.
+    """
+    first, last = np.searchsorted(np.cumsum(lengths), places.T - [[0], [1]], side="right")
+    pieces = np.minimum(np.maximum(first, last), len(lengths) - 1)
+    for token in np.flatnonzero(first < last):
+        touched = range(first[token], last[token] + 1)
+        inside = [number for number in touched if skeleton.pieces[number].hole is not None and lengths[number]]
+        if len({skeleton.pieces[number].segment for number in inside}) > 1:
+            raise ValueError("two contents share a token, because the chat template writes nothing between them")
+        if inside:
+            pieces[token] = inside[0]
+    return pieces
+
+
+def _how(expected: str, written: str, texts: Sequence[str]) -> str:
+    """How a template alters texts, and what to do."""
+    if any(text != text.strip() for text in texts):
+        return "because it begins or ends with white space; strip its content and reasoning"
+    place = common(expected, written)
+    show = slice(max(place - 20, 0), place + 20)
+    return f"it writes {written[show]!r} and not {expected[show]!r}"
+
+
+def _compile(template: str, variables: Mapping[str, Any], date: str | None, marks: tuple[str, str]) -> Render:
+    try:
+        from ul2_tasks.chat.template_engine import compile_template
+    except ImportError as error:
+        raise ImportError(
+            "a chat template needs the package jinja2, which is not there: pip install 'ul2_tasks[huggingface]'"
+        ) from error
+    return compile_template(template, variables, None if date is None else datetime.date.fromisoformat(date), marks)
+
+
+def _content_of(file: str) -> str | None:
+    if not tf.io.gfile.exists(file):
+        return None
+    with tf.io.gfile.GFile(file) as opened:
+        return opened.read()
+
+
+def _configuration(folder: str) -> dict[str, Any]:
+    """What the files beside the tokenizer say."""
+    found = (_content_of(f"{folder.rstrip('/')}/{name}") for name in reversed(COMPANIONS))
+    return {key: value for text in found if text for key, value in json.loads(text).items() if value is not None}
+
+
+def _special_tokens(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """The names of special tokens, `bos_token` and others, as templates know them."""
+    tokens = {key: value for key, value in configuration.items() if key.endswith("_token")}
+    names = {key: value["content"] if isinstance(value, Mapping) else value for key, value in tokens.items()}
+    return {key: name for key, name in names.items() if isinstance(name, str)}
+
+
+def _template(folder: str, configuration: Mapping[str, Any]) -> str:
+    """The chat template: that of its own file, if there is one; of several the default one."""
+    template = _content_of(f"{folder.rstrip('/')}/{_FILE}")
+    if template is None:
+        template = configuration.get("chat_template")
+    if isinstance(template, list):
+        template = {each["name"]: each["template"] for each in template}.get("default")
+    if not isinstance(template, str):
+        raise ValueError(
+            f"{folder} has no chat template, neither {_FILE} nor chat_template in tokenizer_config.json; put one there"
+        )
+    return template
