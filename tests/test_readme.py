@@ -21,7 +21,7 @@ import ul2_tasks
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.export.megatron import write_megatron
-from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks.sources.memory import embedded_conversations, embedded_documents
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 README = "README.md"
@@ -58,6 +58,9 @@ import seqio
 assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
 """,
     "docs/guides/resume.md": "",
+    "docs/guides/chat.md": """
+assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
+""",
     "docs/guides/pytorch_and_transformers.md": """
 assert list(row) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
 assert all(len(values) == 8 for values in row.values())
@@ -124,6 +127,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
     """A folder with the corpus and the vocabulary that the pages speak of."""
     path, documents = tmp_path_factory.mktemp("pages"), embedded_documents()
     (path / "corpus").mkdir()
+    (path / "talk").mkdir()
+    (path / "talk" / "one.jsonl").write_text("\n".join(embedded_conversations()))
     (path / "corpus" / "one.txt").write_text("\n\n".join(documents))
     write_megatron(seqio.TaskRegistry.get("ul2_corpus"), str(path / "megatron"))
     sentencepiece.SentencePieceTrainer.train(
