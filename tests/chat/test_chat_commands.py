@@ -1,0 +1,114 @@
+"""The commands with conversations."""
+
+import json
+
+import pytest
+import seqio
+from test_command_line import ul2
+from test_register_chat import CONVERSATIONS, examples, write_jsonl
+
+import ul2_tasks
+from ul2_tasks.tasks.registration import Registration
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("talk")
+    for number in range(2):
+        write_jsonl(folder / f"{number}.jsonl", CONVERSATIONS[number * 40 : number * 40 + 40])
+    return folder
+
+
+def options(corpus):
+    return ["--corpus", corpus / "*.jsonl", "--renderer", "harmony:default", "--id_key", "id", "--validation", 0.1]
+
+
+@pytest.fixture(scope="module")
+def cached(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("commands")
+    done = ul2("cache", "talked", *options(corpus), "--output", folder / "cache")
+    assert done.exit_code == 0, done.output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
+        yield folder
+
+
+def test_a_cache_says_how_to_use_it_and_is_verified(cached, corpus):
+    again = ul2("cache", "talked", *options(corpus), "--output", cached / "cache")
+    assert "is complete already" in again.stderr
+    done = ul2("verify", cached / "cache" / "talked_corpus")
+    assert (done.exit_code, "is as it was written: 80 documents" in done.stdout) == (0, True)
+    fresh = ul2("cache", "talked", *options(corpus), "--output", cached / "other")
+    assert "seqio.get_mixture_or_task('talked_chat').get_dataset({'tokens': 4096}, use_cached=True)" in fresh.stderr
+
+
+def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):
+    done = ul2(
+        "export", "talked", *options(corpus), "--cache", cached / "cache", "--format", "megatron", "--output", cached / "out"
+    )
+    assert done.exit_code == 0, done.output
+    manifest = json.loads((cached / "out" / "manifest.json").read_text())
+    for split in ("train", "validation"):
+        assert manifest["splits"][split]["sequences"] == len(examples("talked_chat", split))
+    assert len(manifest["splits"]["train"]["shards"]) == 2
+    done = ul2("verify", cached / "out")
+    assert (done.exit_code, "is as it was written: 80 sequences" in done.stdout) == (0, True)
+
+
+def test_workers_register_the_conversations_themselves(cached, corpus):
+    done = ul2("cache", "talked", *options(corpus), "--output", cached / "beam", "--workers", 2)
+    assert done.exit_code == 0, done.output
+    names = sorted(path.name for path in (cached / "cache" / "talked_corpus").glob("*.bin"))
+    for name in names:
+        assert (cached / "beam" / "talked_corpus" / name).read_bytes() == (cached / "cache" / "talked_corpus" / name).read_bytes()
+
+
+def test_the_conversations_that_come_with_the_package_need_no_option():
+    assert Registration("chat").apply() == "chat_chat"
+    assert Registration("chat_reply").apply() == "chat_reply"
+
+
+def test_spans_and_turns_are_options(corpus):
+    arguments = {"renderer": "harmony:default", "spans": {"assistant/final": 2, "assistant/analysis": 0}, "turns": "last"}
+    name = Registration("talked_answers_reply", source={"spec": str(corpus / "*.jsonl")}, arguments=arguments).apply()
+    assert name == "talked_answers_reply"
+    assert {span for example in examples(name, count=20) for span in example["span_id"]} == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--spans", "harmony"], "--spans goes with conversations; give --renderer, too"),
+        (
+            ["--renderer", "harmony:default", "--preset", "UL2"],
+            "--preset does not go with --renderer, which makes NAME conversations",
+        ),
+        (["--renderer", "harmony:default", "--spans", "final"], "spans is 'final', expected one of ['harmony'"),
+        (["--renderer", "harmony:default", "--spans", "user=1"], "spans has the kind 'user'"),
+        (["--renderer", "harmony:nowhere.txt"], "the vocabulary is 'nowhere.txt', expected"),
+        (["--renderer", "chatml"], "the renderer is 'chatml', expected 'harmony'"),
+    ],
+)
+def test_wrong_options_are_one_sentence(arguments, sentence, tmp_path):
+    done = ul2("cache", "talked_wrong", *arguments, "--output", tmp_path)
+    assert done.exit_code != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
+    named = ["export", "talked", *options(corpus), "--output", tmp_path / "x"]
+    assert "got 'parquet', and conversations are written as megatron" in ul2(*named, "--format", "parquet").stderr
+    assert "--shards goes with corrupted examples" in ul2(*named, "--format", "megatron", "--shards", 2).stderr
+    assert (
+        "--max_documents goes with conversations"
+        in ul2("export", "--format", "jsonl", "--max_documents", 2, "--output", tmp_path / "y").stderr
+    )
+    missing = ul2(*named, "--format", "megatron", "--input_manifest")
+    assert "the input's manifest is required" in missing.stderr
+    assert ul2_tasks.register_chat("talked", **_arguments(corpus)) == "talked_chat"
+
+
+def _arguments(corpus):
+    source = ul2_tasks.open_source(str(corpus / "*.jsonl"), text_key="messages", id_key="id", validation=0.1, as_json=True)
+    return {"source": source, "renderer": "harmony:default"}
