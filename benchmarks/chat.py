@@ -31,13 +31,13 @@ from rich.table import Table
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.vocabulary.o200k import O200kVocabulary, find_file
+from ul2_tasks.vocabulary.o200k import find_file
 
 ROW = 4096
 MORE = 5  # epochs of rows, beside one that also pays for the start
 
 
-def bare(file: str) -> Callable[[str], list[int]]:
+def bare_encoding(file: str) -> Callable[[str], list[int]]:
     """tiktoken's own encoding of a text."""
     with tempfile.TemporaryDirectory() as folder:
         # tiktoken looks for the file under this name in its cache.
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     file = find_file()
-    encode = bare(file)
+    encode = bare_encoding(file)
     found = conversations(arguments.megabytes)
     contents = [message["content"] for messages in found for message in messages]
     quiet = Console(quiet=True)
