@@ -212,6 +212,7 @@ chat_tasks.conversations.form = '{form}'
 TASK_FEATURE_LENGTHS = {lengths}
 BATCH_SIZE = 8
 DROPOUT_RATE = 0.0
+utils.create_learning_rate_scheduler.base_learning_rate = 0.03  # so that few steps tell
 utils.SaveCheckpointConfig.period = 10
 train_script.train.eval_period = 10
 train_script.train.eval_steps = 2
