@@ -17,7 +17,11 @@ hypothesis.settings.load_profile("ul2")
 
 # A pipeline of the package fills its blocks and shuffle buffers before its first example: for a mixture of five denoisers ten
 # seconds, and many passes over the embedded corpus. Nearly all tests read little, and hold for any sizes.
-SMALL = {"ul2_tasks.denoising.preprocessors.TOKENS_PER_BLOCK": 1 << 13, "ul2_tasks.tasks.providers.SHUFFLED_TOKENS": 1 << 15}
+SMALL = {
+    "ul2_tasks.denoising.preprocessors.TOKENS_PER_BLOCK": 1 << 13,
+    "ul2_tasks.tasks.providers.SHUFFLED_TOKENS": 1 << 15,
+    "ul2_tasks.addresses.dataset._TOKENS_AT_A_TIME": 1 << 14,
+}
 
 
 @functools.cache
