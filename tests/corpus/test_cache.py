@@ -87,7 +87,7 @@ def stock(registered, tmp_path_factory):
         "--module_import=registers",
         "--tasks=cache_small_.*",
         f"--output_cache_dir={folder}",
-        "--min_shards=8",
+        "--min_shards=16",
         "--pipeline_options=--runner=FnApiRunner",
     ]
     done = run("-m", "seqio.scripts.cache_tasks_main", *arguments, folder=module)
@@ -334,7 +334,7 @@ def test_a_stock_cache_with_files_of_an_interrupted_job_is_refused(stock, cache_
     shutil.copytree(stock / "cache_small_corpus", tmp_path / "cache_small_corpus", ignore=shutil.ignore_patterns("manifest.json"))
     (tmp_path / "cache_small_corpus" / "train.tfrecord-00000-of-00032").write_bytes(b"")
     cache_dirs(tmp_path)
-    with pytest.raises(ValueError, match=r"should have 8 files of split 'train': train.tfrecord-00000-of-00032 is none of it"):
+    with pytest.raises(ValueError, match=r"should have 16 files of split 'train': train.tfrecord-00000-of-00032 is none of it"):
         documents()
 
 
