@@ -16,8 +16,13 @@ hypothesis.settings.register_profile("ul2", derandomize=True, deadline=None, max
 hypothesis.settings.load_profile("ul2")
 
 # A pipeline of the package fills its blocks and shuffle buffers before its first example: for a mixture of five denoisers ten
-# seconds, and many passes over the embedded corpus. Nearly all tests read little, and hold for any sizes.
-SMALL = {"ul2_tasks.denoising.preprocessors.TOKENS_PER_BLOCK": 1 << 13, "ul2_tasks.tasks.providers.SHUFFLED_TOKENS": 1 << 15}
+# seconds, and many passes over a small corpus, each of which takes a new iterator. Nearly all tests read little, and hold for
+# any sizes.
+SMALL = {
+    "ul2_tasks.denoising.preprocessors.TOKENS_PER_BLOCK": 1 << 11,
+    "ul2_tasks.tasks.providers.SHUFFLED_TOKENS": 1 << 13,
+    "ul2_tasks.addresses.dataset._TOKENS_AT_A_TIME": 1 << 14,
+}
 
 
 @functools.cache
@@ -41,6 +46,13 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(name, value)
 
 
+@pytest.fixture
+def quick_advice(monkeypatch):
+    """Advice is measured with fewer examples, which takes seconds otherwise: for tests that do not ask how good it is."""
+    monkeypatch.setattr("ul2_tasks.tasks.advice.POOL", 128)
+    monkeypatch.setattr("ul2_tasks.tasks.advice.POOLS", 1)
+
+
 def release(patch: pytest.MonkeyPatch) -> None:
     """The package's own sizes, also in the processes of `new_process`."""
     patch.setattr(new_process, "ATTRIBUTES", {})
@@ -53,22 +65,22 @@ LONG = [
     "t5x",
     "t5x_chat",
     "torch_dataset",
-    "cache",
     "torch_training",
-    "torch_numbers",
-    "dataset",
     "command_line",
+    "cache",
     "tutorial",
-    "providers",
+    "readme",
     "preprocessors",
+    "collator",
     "export",
     "statistics",
-    "readme",
-    "own_corpora",
     "mixture",
-    "samples",
+    "providers",
+    "dataset",
+    "torch_numbers",
+    "own_corpora",
     "hugging_face_features",
-    "collator",
+    "samples",
     "sources",
     "megatron",
     "causal",
@@ -79,8 +91,12 @@ LONG = [
 
 
 def pytest_configure():
-    """Tests interrupt programs with SIGINT, which the shell has told those that it runs in the background to ignore."""
+    """Tests interrupt programs with SIGINT, which the shell has told those that it runs in the background to ignore.
+
+    The garbage collector need not look at each 700 new objects: a pipeline has some 100,000, TensorFlow most of a million.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.set_threshold(50_000)
 
 
 def pytest_collection_modifyitems(items):
@@ -89,9 +105,5 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """TensorFlow's objects, most of a million, are there for good: the garbage collector need not look at them again and again.
-
-    Nor need it look at each 700 new objects: a pipeline has some 100,000.
-    """
+    """TensorFlow's objects are there for good: the garbage collector need not look at them again and again."""
     gc.freeze()
-    gc.set_threshold(50_000)

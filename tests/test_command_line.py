@@ -24,16 +24,11 @@ from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.addresses.dataset import RUN_RECORD
 from ul2_tasks.inspection.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
-from ul2_tasks.tasks import advice
 
 LENGTHS = ["--lengths", "128,128"]
 
 
-@pytest.fixture(autouse=True)
-def few_drawn_examples(monkeypatch):
-    """Advice is measured with fewer of them: it takes seconds otherwise, and no test here asks how good it is."""
-    monkeypatch.setattr(advice, "POOL", 128)
-    monkeypatch.setattr(advice, "POOLS", 1)
+pytestmark = pytest.mark.usefixtures("quick_advice")
 
 
 @pytest.fixture(scope="module")
@@ -391,9 +386,9 @@ def test_a_traceback_is_shown_on_request_only(tmp_path, monkeypatch):
 def test_ones_own_text_is_shown_whole(tmp_path):
     text = "The quick brown fox jumps over the lazy dog."
     (tmp_path / "my.txt").write_text(text)
-    ways = [(["--text", text], None), (["--file", tmp_path / "my.txt"], None), (["--file", "-"], text)]
+    ways = [(["--file", tmp_path / "my.txt"], None), (["--file", "-"], text)]
     shown = [ul2("show", "--denoiser", "r1", "--count", 1, "--json", *way, stdin=stdin).stdout for way, stdin in ways]
-    assert shown[0] == shown[1] == shown[2]
+    assert shown[0] == shown[1]
     sample = json.loads(shown[0])
     spans = {segment["span"]: segment["text"] for segment in sample["targets"] if segment["kind"] == "text"}
     parts = [segment["text"] if segment["kind"] == "text" else spans.get(segment["span"], "") for segment in sample["inputs"]]
@@ -401,6 +396,7 @@ def test_ones_own_text_is_shown_whole(tmp_path):
     plain = ul2("show", "--denoiser", "r1", "--count", 1, "--text", text).stdout
     assert "\x1b" not in plain
     assert "<extra_id_0>" in plain
+    assert all(part["text"].strip() in plain for part in (*sample["inputs"], *sample["targets"])), "it is the same example"
 
 
 def test_shown_examples_are_chosen():
@@ -574,7 +570,7 @@ def test_every_option_can_be_written_with_dashes(command):
 
 def test_a_denoiser_is_found_in_any_case():
     asked = ["show", "--count", 1, "--json", "--lengths", "64,64", "--denoiser"]
-    assert ul2(*asked, "R1").stdout == ul2(*asked, "r1").stdout != ""
+    assert json.loads(ul2(*asked, "R1").stdout)["denoiser"] == "r1"
 
 
 @pytest.mark.parametrize("name", ["ul2", "ul2_mix"])

@@ -172,8 +172,9 @@ def test_a_pool_is_bounded_in_examples_and_in_tokens(budget, examples_per_pool):
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_it_resumes_in_the_middle_of_a_batch(tmp_path, pack):
+def test_it_resumes_in_the_middle_of_a_batch(tmp_path, monkeypatch, pack):
     """UL2R draws its splits: its examples are of many lengths."""
+    monkeypatch.setattr("ul2_tasks.converters.encoder_decoder.EXAMPLES_PER_POOL", (50, 50))
     name = register("converters_ul2r", MemoryDataSource(long_documents, validation=0), denoisers=UL2R[-2:])
 
     def batches():

@@ -87,6 +87,7 @@ def stock(registered, tmp_path_factory):
         "--module_import=registers",
         "--tasks=cache_small_.*",
         f"--output_cache_dir={folder}",
+        "--min_shards=16",
         "--pipeline_options=--runner=FnApiRunner",
     ]
     done = run("-m", "seqio.scripts.cache_tasks_main", *arguments, folder=module)
@@ -213,9 +214,9 @@ def test_denoisers_read_in_orders_of_their_own(built, cache_dirs):
     assert same < 0.05 * len(orders["r1"])
 
 
-@pytest.mark.parametrize("hosts", [1, 3, 8, 70])
+@pytest.mark.parametrize("hosts", [3, 20])
 def test_the_hosts_share_out_every_document_once(built, cache_dirs, hosts):
-    """70 are more than there are files."""
+    """20 are more than there are files."""
     cache_dirs(built)
     shares = [documents(shuffle=True, seed=1, shard_info=seqio.ShardInfo(index, hosts)) for index in range(hosts)]
     assert sorted(document for share in shares for document in share) == uncached()
@@ -333,7 +334,7 @@ def test_a_stock_cache_with_files_of_an_interrupted_job_is_refused(stock, cache_
     shutil.copytree(stock / "cache_small_corpus", tmp_path / "cache_small_corpus", ignore=shutil.ignore_patterns("manifest.json"))
     (tmp_path / "cache_small_corpus" / "train.tfrecord-00000-of-00032").write_bytes(b"")
     cache_dirs(tmp_path)
-    with pytest.raises(ValueError, match=r"should have 64 files of split 'train': train.tfrecord-00000-of-00032 is none of it"):
+    with pytest.raises(ValueError, match=r"should have 16 files of split 'train': train.tfrecord-00000-of-00032 is none of it"):
         documents()
 
 

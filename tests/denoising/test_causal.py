@@ -65,7 +65,7 @@ def test_documents_apart_have_windows_of_their_own():
     assert apart(stride=3, keep_partial=False) == [one[0:5], one[3:8]]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 60), max_size=8),
     length=st.integers(2, 40),
@@ -207,7 +207,7 @@ def test_the_collator_asks_for_all_of_an_example():
     np.testing.assert_array_equal(collate([STREAM[1]])["labels"], [[-100, -100, *STREAM[1]]])
 
 
-def test_it_is_measured_reported_and_advised_as_all_others(tmp_path):
+def test_it_is_measured_reported_and_advised_as_all_others(tmp_path, quick_advice):
     denoisers = [T5GEMMA2[0], CausalDenoiser(weight=5), CausalDenoiser(name="lm_20", stride=20, weight=5)]
     name = ul2_tasks.register("causal_measured", denoisers=denoisers)
     lengths = {"inputs": 48, "targets": 48}

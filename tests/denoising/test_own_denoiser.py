@@ -127,7 +127,7 @@ def test_its_chunks_may_overlap():
     assert chunks == [stream[start : start + length] for start in range(0, len(stream) - length + 10, 10)]
 
 
-def test_it_is_measured_reported_and_advised(tmp_path):
+def test_it_is_measured_reported_and_advised(tmp_path, quick_advice):
     denoiser = GapsDenoiser()
     name = register("gaps_measured", denoisers=[denoiser])
     statistics = measure(name, LENGTHS, examples=300)

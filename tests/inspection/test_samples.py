@@ -6,29 +6,27 @@ import json
 
 import pytest
 import seqio
-from support import restore
+from support import KINDS, restore
 
-from ul2_tasks import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, chunk_length, mix, register
+from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.inspection.samples import draw
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.providers import denoising_tasks
 
 LENGTHS = {"inputs": 64, "targets": 64}
-PRESETS = {"T5GEMMA2": T5GEMMA2, "UL2": UL2, "UL2R": UL2R}
 
 
 def in_memory(*texts) -> MemoryDataSource:
     return MemoryDataSource(lambda: texts, validation=0)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_each_task_gives_its_examples_and_their_own_numbers(preset):
-    mixture = register(f"samples_{preset.lower()}", denoisers=PRESETS[preset], vocabulary="bytes")
+def test_each_task_gives_its_examples_and_their_own_numbers():
+    mixture = register("samples_kinds", denoisers=KINDS, vocabulary="bytes")
     tasks = {task.name: task for task in seqio.get_mixture_or_task(mixture).tasks}
     samples = list(draw(mixture, LENGTHS, 3))
     assert [(sample.task, sample.number) for sample in samples] == [(name, number) for name in tasks for number in range(3)]
-    assert len(tasks) == len(PRESETS[preset])
+    assert len(tasks) == len(KINDS)
     for sample in samples:
         denoiser, special = tasks[sample.task].denoiser, tasks[sample.task].special_tokens()
         assert (sample.denoiser, sample.mode) == (denoiser.name, denoiser.mode)
@@ -100,17 +98,17 @@ BORDERED = (
 )
 LETTERS = [letter.upper() + letter * (3 * number + 1) for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")]
 BORDERS = {
-    "joined": (LETTERS, {}),
-    "separated": (LETTERS, {"separate_documents": True}),
-    "apart": (LETTERS, {"merge_examples": False}),
-    "in_memory": (["Ab"], {}),
+    "joined": (LETTERS, BORDERED, {}),
+    "separated": (LETTERS, BORDERED[::3], {"separate_documents": True}),
+    "apart": (LETTERS, BORDERED[::3], {"merge_examples": False}),
+    "in_memory": (["Ab"], BORDERED[::3], {}),
 }
 
 
 @pytest.mark.parametrize("kind", BORDERS)
 def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
-    texts, settings = BORDERS[kind]
-    mixture = register(f"samples_borders_{kind}", in_memory(*texts), "bytes", BORDERED, **settings)
+    texts, denoisers, settings = BORDERS[kind]
+    mixture = register(f"samples_borders_{kind}", in_memory(*texts), "bytes", denoisers, **settings)
     tasks = {task.name: task for task in denoising_tasks(mixture)}
     borders = 0
     for sample in draw(mixture, LENGTHS, 4):
@@ -143,10 +141,11 @@ def test_a_text_of_a_few_words_gives_as_many_examples():
 @pytest.mark.parametrize("merge_examples", [True, False])
 def test_a_text_that_is_read_again_gets_other_noise(merge_examples):
     words = " ".join(f"word {n} of many" for n in range(12))
-    mixture = register(f"samples_again_{merge_examples}".lower(), in_memory(words), merge_examples=merge_examples)
-    samples = list(draw(mixture, LENGTHS, 5, denoisers=["r1", "r2"]))
-    assert len(samples) == 10
-    assert len({tuple(sample.ids["targets"]) for sample in samples}) >= 8, "r1 has 246 ways to place its two spans"
+    name = f"samples_again_{merge_examples}".lower()
+    mixture = register(name, in_memory(words), denoisers=T5GEMMA2[:1], merge_examples=merge_examples)
+    samples = list(draw(mixture, LENGTHS, 5))
+    assert len(samples) == 5
+    assert len({tuple(sample.ids["targets"]) for sample in samples}) >= 4, "r1 has 246 ways to place its two spans"
 
 
 def test_a_split_that_differs_from_example_to_example_is_told_as_it_is():

@@ -65,7 +65,7 @@ def test_an_example_that_no_row_can_hold_is_refused(size):
 
 @pytest.mark.parametrize("lengths", [(512, 512), (1024, 1024), (2048, 512), (16384, 16384)])
 @pytest.mark.parametrize(("denoisers", "are_advised"), [(T5GEMMA2, False), (T5GEMMA2, True), (UL2, False)])
-def test_rows_are_at_least_as_full_as_those_of_the_packer_of_streams(lengths, denoisers, are_advised):
+def test_rows_are_at_least_as_full_as_those_of_the_packer_of_streams(quick_advice, lengths, denoisers, are_advised):
     """Of the same examples, some thousand, as its pools are."""
     budgets = dict(zip(("inputs", "targets"), lengths))
     caps = best_chunk_tokens(denoisers, budgets) if are_advised else {}

@@ -144,7 +144,7 @@ def test_strings_that_a_converter_hands_on_are_strings():
     assert next(iter(dataset("spoken", feature_converter=seqio.PassThroughFeatureConverter()))) == {"text": "häh?"}
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [3])
 def test_processes_share_the_documents_out(world_size):
     shares = [documents_of(plain(an_epoch(rank=rank, world_size=world_size))) for rank in range(world_size)]
     assert sorted(itertools.chain(*shares)) == sorted(short_documents())
@@ -449,31 +449,30 @@ def test_a_spawned_worker_registers_what_it_reads(tmp_path, monkeypatch):
     assert take(5, loader(some, num_workers=1, multiprocessing_context="spawn")) == take(5, dataset())
 
 
-def saves_and_loads(num_workers, to) -> None:
-    """Two loaders: one reads on, the other is loaded with its state."""
+def saves_and_loads(to) -> None:
+    """Two loaders: one reads on, the other is loaded with its state; without workers TensorFlow runs here, so that is last."""
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    def new():
-        converter = HuggingFaceFeatureConverter("longest", batch_size=2)
-        return StatefulDataLoader(dataset(feature_converter=converter), batch_size=None, num_workers=int(num_workers))
+    def resumed_and_wanted(num_workers):
+        def new():
+            converter = HuggingFaceFeatureConverter("longest", batch_size=2)
+            return StatefulDataLoader(dataset(feature_converter=converter), batch_size=None, num_workers=num_workers)
 
-    original = new()
-    iterator = iter(original)
-    take(7, iterator)
-    state = original.state_dict()
-    loaded = new()
-    loaded.load_state_dict(state)
-    resumed = take(10, loaded)
-    write(to, [resumed, take(10, iterator)])
+        original, loaded = new(), new()
+        iterator = iter(original)
+        take(7, iterator)
+        loaded.load_state_dict(original.state_dict())
+        return take(10, loaded), take(10, iterator)
+
+    write(to, [resumed_and_wanted(num_workers) for num_workers in (2, 0)])
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_stateful_data_loader_resumes_all_of_its_workers(tmp_path, num_workers):
+def test_a_stateful_data_loader_resumes_all_of_its_workers(tmp_path):
     pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
-    run("saves_and_loads", num_workers, tmp_path / "both")
-    resumed, wanted = read(tmp_path / "both")
-    assert resumed == wanted
-    assert len({json.dumps(batch) for batch in wanted}) == 10
+    run("saves_and_loads", tmp_path / "all")
+    for resumed, wanted in read(tmp_path / "all"):
+        assert resumed == wanted
+        assert len({json.dumps(batch) for batch in wanted}) == 10
 
 
 def reads_beside_another_process(how, to) -> None:

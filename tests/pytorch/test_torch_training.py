@@ -7,6 +7,8 @@ import pathlib
 import new_process
 import numpy as np
 import pytest
+import seqio
+import tensorflow as tf
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
@@ -87,11 +89,21 @@ def train(model, data, steps, learning_rate=3e-3) -> list[float]:
     return losses
 
 
-def held_out(converter) -> dict[str, dict]:
-    """For each mode a fixed batch of documents that are not trained on."""
+@pytest.fixture(scope="module")
+def held_out() -> dict[str, list]:
+    """For each mode 32 examples of documents that are not trained on."""
+    tasks = {denoiser.mode: seqio.TaskRegistry.get(f"trained_{denoiser.name}") for denoiser in DENOISERS}
     return {
-        denoiser.mode: next(iter(batches(f"trained_{denoiser.name}", 32, "validation", 1, **converter))) for denoiser in DENOISERS
+        mode: list(task.get_dataset(LENGTHS, "validation", seed=1).take(32).as_numpy_iterator()) for mode, task in tasks.items()
     }
+
+
+def as_batch(examples, **converter) -> dict[str, torch.Tensor]:
+    """All examples as one batch of a model."""
+    spec = {key: tf.TensorSpec([None], tf.int32) for key in LENGTHS}
+    dataset = tf.data.Dataset.from_generator(lambda: examples, output_signature=spec)
+    (batch,) = HuggingFaceFeatureConverter("longest", len(examples), **converter)(dataset, LENGTHS).as_numpy_iterator()
+    return {key: torch.tensor(rows).long() for key, rows in batch.items()}
 
 
 @torch.no_grad()
@@ -101,9 +113,9 @@ def loss_of(model, batch) -> float:
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_the_loss_falls_over_60_steps_and_with_every_mode(make):
+def test_the_loss_falls_over_60_steps_and_with_every_mode(make, held_out):
     model, converter = make()
-    evaluation = held_out(converter)
+    evaluation = {mode: as_batch(examples, **converter) for mode, examples in held_out.items()}
     before = {mode: loss_of(model, batch) for mode, batch in evaluation.items()}
     losses = train(model, batches(**converter), STEPS)
     after = {mode: loss_of(model, batch) for mode, batch in evaluation.items()}
@@ -164,16 +176,20 @@ def test_after_training_on_one_text_the_model_fills_its_spans():
             assert default_vocabulary().decode(dissect(example, denoiser, special).chunk.tolist()) == TEXT
 
 
-def trains_with_trainer(num_workers, folder) -> None:
-    """8 steps; and again the last 4 of them, from the checkpoint after the first 4. Writes the losses of both."""
+def train_with_trainer(folder) -> None:
+    """8 steps; and again the last 4 of them, from the checkpoint after the first 4. Writes the losses of both, by workers."""
     torch.set_num_threads(1)
+    of_all = {workers: losses_of(workers, f"{folder}/{workers}") for workers in (2, 0)}  # without workers TensorFlow runs here
+    (pathlib.Path(folder) / "losses").write_text(json.dumps(of_all))
 
+
+def losses_of(num_workers, folder) -> list[dict[int, float]]:
     def trainer(name):
         torch.manual_seed(0)
         model, converter = t5()
         examples = HuggingFaceFeatureConverter("max_length", **converter)
         data = UL2IterableDataset(
-            register("two", denoisers=[T5GEMMA2[0], T5GEMMA2[4]]), LENGTHS, seed=1, rank=0, world_size=1, feature_converter=examples
+            register("one", denoisers=T5GEMMA2[:1]), LENGTHS, seed=1, rank=0, world_size=1, feature_converter=examples
         )
         arguments = transformers.TrainingArguments(
             f"{folder}/{name}",
@@ -181,7 +197,7 @@ def trains_with_trainer(num_workers, folder) -> None:
             save_steps=4,
             logging_steps=1,
             per_device_train_batch_size=4,
-            dataloader_num_workers=int(num_workers),
+            dataloader_num_workers=num_workers,
             learning_rate=1e-3,
             use_cpu=True,
             report_to=[],
@@ -192,8 +208,7 @@ def trains_with_trainer(num_workers, folder) -> None:
     whole, resumed = trainer("whole"), trainer("resumed")
     whole.train()
     resumed.train(resume_from_checkpoint=f"{folder}/whole/checkpoint-4")
-    losses = [{entry["step"]: entry["loss"] for entry in each.state.log_history if "loss" in entry} for each in (whole, resumed)]
-    (pathlib.Path(folder) / "losses").write_text(json.dumps(losses))
+    return [{entry["step"]: entry["loss"] for entry in each.state.log_history if "loss" in entry} for each in (whole, resumed)]
 
 
 def trained_with_trainer(folder, converter, **settings) -> transformers.Trainer:
@@ -222,15 +237,12 @@ def test_trainer_knows_none_of_the_features_of_t5x(tmp_path):
         trained_with_trainer(tmp_path, EncDecFeatureConverter(pack=True))
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_trainer_resumes_with_the_losses_of_an_uninterrupted_run(tmp_path, num_workers):
+def test_trainer_resumes_with_the_losses_of_an_uninterrupted_run(tmp_path):
     """In a new process, in which TensorFlow has not run before its workers are forked."""
     pytest.importorskip("accelerate", reason="the extra torch is not installed")
-    code = (
-        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_training as t; t.trains_with_trainer(*sys.argv[1:])"
-    )
-    new_process.run("-c", code, num_workers, tmp_path, check=True, timeout=240)
-    whole, resumed = json.loads((tmp_path / "losses").read_text())
-    assert list(whole) == [str(step) for step in range(1, 9)]
-    assert resumed == whole
-    assert len(set(whole.values())) > 4
+    code = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_training as t; t.train_with_trainer(sys.argv[1])"
+    new_process.run("-c", code, tmp_path, check=True, timeout=240)
+    for whole, resumed in json.loads((tmp_path / "losses").read_text()).values():
+        assert list(whole) == [str(step) for step in range(1, 9)]
+        assert resumed == whole
+        assert len(set(whole.values())) > 4

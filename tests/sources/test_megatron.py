@@ -58,7 +58,7 @@ def test_prefixes_are_given_as_files_are(tmp_path, spec):
 
 
 def test_examples_are_lossless_with_the_cache_and_without(tmp_path):
-    mixture = register("megatron_all", write(tmp_path), BYTES, modes=MODES, merge_examples=False)
+    mixture = register("megatron_all", write(tmp_path), BYTES, T5GEMMA2[::4], modes=MODES, merge_examples=False)
     special = {task.denoiser.name: special_for(task.denoiser, BYTES, MODES) for task in seqio.get_mixture_or_task(mixture).tasks}
     for use_cached in (False, True):
         for task in seqio.get_mixture_or_task(mixture).tasks:
@@ -174,7 +174,7 @@ def test_it_is_mixed_described_and_has_nothing_to_cache(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["doctor", "lengths", "stats", "show", "export"])
-def test_the_commands_take_it(tmp_path, command):
+def test_the_commands_take_it(tmp_path, quick_advice, command):
     """Of bytes, whose ids the vocabulary `bytes` has too."""
     prefix = write(tmp_path, [text * 20 for text in TEXTS])
     options = {

@@ -47,7 +47,7 @@ def tiny() -> MemoryDataSource:
 
 MIXTURES = {
     "ul2_mix": lambda: register(),
-    "stats_ul2_mix": lambda: register("stats_ul2", denoisers=UL2),
+    "stats_ul2_mix": lambda: register("stats_ul2", denoisers=UL2[1:4]),
     "stats_apart_mix": lambda: register("stats_apart", "embedded", BYTES, (*PAIR, UL2[2]), modes=BYTE_MODES, merge_examples=False),
     "stats_separated_mix": lambda: register(
         "stats_separated", "embedded", BYTES, PAIR, modes=BYTE_MODES, separate_documents=True, chunk_tokens=20

@@ -93,6 +93,7 @@ class Reading:
                 example[key] = example[key][: example.pop(f"{key}_length")]
             return {key: value for key, value in example.items() if key in self.features}
 
+        @no_autograph
         def make(first: int) -> tf.data.Dataset:
             examples = self._elements(self.numbering, lay_out, {"features": "examples"}, first)
             return examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE)
