@@ -1,5 +1,6 @@
 """Chat templates: each token belongs to the message that its characters are of, or the conversation is refused."""
 
+import datetime
 import importlib.util
 import itertools
 import json
@@ -33,7 +34,6 @@ TAGGED = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}
 {%- else %}{{ m.content + '<|im_end|>\\n' }}{% endif %}
 {%- endfor %}"""
 CONTENTS = "{% for m in messages %}{{ m.content }}{% endfor %}"
-REASONING = "{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}"
 TURNS = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "2+2?"},
@@ -81,7 +81,7 @@ def rendered(renderer, messages):
 def shown(folder, messages):
     """Of each segment the role, the channel, and the texts of its prompt, of the rest of its header, and of its body."""
     decode = oracle(folder).decode
-    cuts = [(s, [0, s.prompt, max(s.prompt, s.header), len(s.ids)]) for s in TemplateRenderer(folder).render(messages)]
+    cuts = [(s, [0, min(s.prompt, s.header), s.header, len(s.ids)]) for s in TemplateRenderer(folder).render(messages)]
     return [(s.role, s.channel, *(decode(s.ids[a:b]) for a, b in itertools.pairwise(cut))) for s, cut in cuts]
 
 
@@ -97,7 +97,7 @@ def renderer(chatml):
 
 def test_a_conversation_is_cut_at_the_markers(chatml):
     assert shown(chatml, [*TURNS[1:2], TURNS[4]]) == [
-        ("user", None, "<|im_start|>user\n2+2?<|im_end|>\n", "", ""),
+        ("user", None, "<|im_start|>user\n", "", "2+2?<|im_end|>\n"),
         ("assistant", "analysis", "<|im_start|>assistant\n", "<think>\n", "Easier.\n</think>"),
         ("assistant", "final", "", "\n\n", "6.<|im_end|>"),
         ("system", None, "\n", "", ""),
@@ -122,7 +122,7 @@ def test_reasoning_that_the_template_leaves_out_of_the_history_is_named(renderer
 
 def test_what_the_tags_enclose_is_the_end_of_a_message(tmp_path):
     folder = write(tmp_path, TAGGED)
-    assert [each[4] for each in shown(folder, [*PAIR, *PAIR])] == ["", "Hello<|im_end|>\n"] * 2
+    assert [each[4] for each in shown(folder, [*PAIR, *PAIR])] == ["Hi<|im_end|>\n", "Hello<|im_end|>\n"] * 2
 
 
 def test_a_weight_is_handed_on(renderer):
@@ -157,7 +157,7 @@ def test_a_token_of_the_prompt_and_the_content_is_the_contents(tmp_path):
     tokenizer = exclamation_first()
     folder = write(tmp_path, "{% for m in messages %}{{ m.role + ' a' + m.content + '<|im_end|>' }}{% endfor %}", tokenizer)
     user, final = shown(folder, [PAIR[0], {"role": "assistant", "content": "nd so"}])
-    assert user[2:] == ("user aHi<|im_end|>", "", "")
+    assert user[2:] == ("user a", "", "Hi<|im_end|>")
     assert final[2:] == ("", "assistant", " and so<|im_end|>")
 
 
@@ -228,16 +228,53 @@ def trl() -> list[pathlib.Path]:
     return sorted(pathlib.Path(found.origin).parent.glob("chat_templates/*.jinja")) if found else []
 
 
-def names_in(template: str) -> list[str]:
-    """What looks like a marker there."""
-    return sorted({*re.findall(r"<[|｜]?[\w▁/|｜]{2,40}>|\[/?[A-Z_]{2,30}\]|\[gMASK\]", template)})
+# Of TRL's templates, those that write reasoning, and those whose contents are lists.
+REASONS = re.compile(r"diffusion_gemma|gemma4_v5|glm4moe|gptoss|lfm2_2_5|muse_glimmer|nemotron|qwen3(_\d|_training|$)")
+LISTS = re.compile("idefics3|llava_next|smolvlm")
+MARKER = re.compile(r"<[|｜]?[\w▁/|｜]{2,40}>|\[/?[A-Z_]{2,30}\]|\[gMASK\]")
 
 
-def tokens_of(template: str):
+class ThatDay(datetime.datetime):
+    @classmethod
+    def now(cls):
+        return cls(2026, 1, 31)
+
+
+@pytest.mark.skipif(not trl(), reason="TRL's wheel is not installed")
+@pytest.mark.parametrize("path", trl(), ids=lambda path: path.stem)
+def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
+    """The ids are those of `transformers`; what its tags enclose, if it has any, is the assistant's, and all of its contents."""
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
+    template = path.read_text()
     tokenizer = exclamation_first()
     tokenizer.add_special_tokens(["<bos>"])
-    tokenizer.add_tokens(names_in(template))
-    return tokenizer
+    tokenizer.add_tokens(sorted({*MARKER.findall(template)}))
+    folder = write(tmp_path, template, tokenizer, bos_token="<bos>")
+    renderer, hugging_face = TemplateRenderer(folder, date="2026-01-31"), oracle(folder)
+    messages = TURNS[1:]
+    if LISTS.match(path.stem):
+        messages = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
+    if not REASONS.match(path.stem):
+        with pytest.raises(ValueError, match="writes its reasoning not at all, not even where it is the last one"):
+            renderer.render(messages)
+        messages = [{key: message[key] for key in ("role", "content")} for message in messages]
+    segments = renderer.render(messages)
+
+    has_tags = "generation %}" in template
+    expected = hugging_face.apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=has_tags)
+    assert joined(segments) == expected["input_ids"]
+    bodies = {"analysis": [], "final": []}
+    for segment in segments:
+        if segment.role == "assistant":
+            bodies[segment.channel].append(hugging_face.decode(segment.ids[segment.header :]))
+    assert [body[:2] for body in bodies["final"]] == ["4.", "6."]
+    assert all(body.startswith(text) for body, text in zip(reversed(bodies["analysis"]), ("Easier.", "Easy.")))
+    assert bool(bodies["analysis"]) == bool(REASONS.match(path.stem))
+    if has_tags:
+        mask = iter(expected["assistant_masks"])
+        for segment in segments:
+            tagged = [*itertools.islice(mask, len(segment.ids))]
+            assert all(tagged[segment.header :]) if segment.role == "assistant" else not any(tagged)
 
 
 REFUSED = {
@@ -274,7 +311,10 @@ REFUSED = {
         CONTENTS,
         [PAIR[0], TURNS[4]],
     ),
-    "message 2 of 2: the chat template writes its reasoning more than once": (REASONING + REASONING, [PAIR[0], TURNS[4]]),
+    "message 2 of 2: the chat template writes its reasoning more than once": (
+        CONTENTS.replace("}}{%", "}}{{ m.thinking }}{{ m.reasoning_content }}{%"),
+        [PAIR[0], TURNS[4]],
+    ),
     "the chat template fails: no system": ("{{ raise_exception('no system') }}", PAIR),
     "the chat template fails: 'dict object' has no attribute": ("{{ messages[0].none.none }}", PAIR),
     "it writes today's date": ("{{ strftime_now('%d') }}" + CONTENTS, PAIR),
@@ -361,7 +401,7 @@ def test_equal_results_have_equal_identities(chatml, tmp_path):
         TemplateRenderer(chatml, eod="<|im_end|>"),
         TemplateRenderer(chatml, settings={"enable_thinking": False}),
         TemplateRenderer(write(tmp_path / "template", TAGGED)),
-        TemplateRenderer(write(tmp_path / "tokenizer", tokenizer=tokens_of("<one>"))),
+        TemplateRenderer(write(tmp_path / "tokenizer", tokenizer=unigram(), eos_token="</s>")),
         TemplateRenderer(write(tmp_path / "tokens", bos_token="<|im_end|>")),
     ]
     assert len({renderer.identity, *(other.identity for other in others)}) == 1 + len(others)

@@ -291,7 +291,5 @@ def _template(folder: str, configuration: Mapping[str, Any]) -> str:
     if isinstance(template, list):
         template = {each["name"]: each["template"] for each in template}.get("default")
     if not isinstance(template, str):
-        raise ValueError(
-            f"{folder} has no chat template, neither {_FILE} nor chat_template in tokenizer_config.json; put one there"
-        )
+        raise ValueError(f"{folder} has no chat template: put one there, as {_FILE} or as chat_template in tokenizer_config.json")
     return template
