@@ -1,4 +1,4 @@
-"""Conversations in Megatron's own loader and schedule: masks that stay with labels, its samples and caches, and the loss."""
+"""Conversations in Megatron's own loader: masks that stay with labels, its samples and caches, and the loss."""
 
 import os
 import pathlib
@@ -10,12 +10,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs megatron-core and torch")
 pytest.importorskip("megatron.core.datasets.gpt_dataset", reason="needs megatron-core and torch")
 
+from megatron.core import ModelParallelConfig  # noqa: E402
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder  # noqa: E402
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig  # noqa: E402
 from megatron.core.datasets.utils import Split  # noqa: E402
+from megatron.core.pipeline_parallel.schedules import forward_step_calc_loss  # noqa: E402
 from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer  # noqa: E402
 
-from ul2_tasks.megatron import AlignedGPTDataset  # noqa: E402
+from ul2_tasks.megatron import AlignedGPTDataset, SpanWeights, span_counts, span_loss, span_sums  # noqa: E402
 from ul2_tasks.store.write import PairWriter  # noqa: E402
 
 LENGTH, EOD = 16, 1000
@@ -193,3 +195,63 @@ def test_documents_of_several_sequences_must_be_the_same(tmp_path):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"chat_span has 1 in document_indices\[2\], and .*chat_tokens 2"):
         opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))
+
+
+WEIGHTS = SpanWeights(reasoning=1.0, answer=0.5, other=2.0)
+
+
+class Tiny(torch.nn.Module):
+    """A decoder that reads one token, in Megatron's form: it returns the loss of each label."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head = torch.nn.Embedding(EOD + 1, 8), torch.nn.Linear(8, EOD + 1)
+
+    def forward(self, tokens, labels):
+        logits = self.head(self.embedding(tokens))
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+
+    def gradient(self) -> torch.Tensor:
+        return torch.cat([parameter.grad.flatten() for parameter in self.parameters()])
+
+
+def undivided(batch) -> tuple[torch.Tensor, list[float]]:
+    model = Tiny()
+    losses = model(batch["tokens"], batch["labels"])
+    means = [losses[of_span].mean() for of_span in (batch["span_id"] == 1, batch["span_id"] == 2, batch["span_id"] > 2)]
+    sum(weight * mean for weight, mean in zip(WEIGHTS, means)).backward()
+    return model.gradient(), [mean.item() for mean in means]
+
+
+@pytest.mark.parametrize("microbatches", [1, 2, 4])
+def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_path, microbatches):
+    """Each loss goes through the function of Megatron's schedules that scales it; the rest of these needs a GPU."""
+    prefix = write_triple(tmp_path / "chat", sizes_of(60))
+    dataset = opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None), create_attention_mask=False))
+    batch = torch.utils.data.default_collate([dataset[number] for number in range(8)])
+    counts, model, told = span_counts(batch["span_id"]), Tiny(), []
+    for parts in zip(*(value.chunk(microbatches) for value in batch.values())):
+        part = dict(zip(batch, parts))
+
+        def loss_function(losses, span_id=part["span_id"]):
+            pairs = torch.stack([span_sums(losses.detach(), span_id).sum(0), span_counts(span_id)])
+            return span_loss(losses, span_id, counts, WEIGHTS) * microbatches, pairs
+
+        scaled, _ = forward_step_calc_loss(
+            model,
+            model(part["tokens"], part["labels"]),
+            loss_function,
+            ModelParallelConfig(),
+            vp_stage=None,
+            collect_non_loss_data=False,
+            num_microbatches=microbatches,
+            forward_data_store=told,
+            cp_group_size=1,
+            is_last_stage=True,
+        )
+        scaled.backward()
+    wanted, means = undivided(batch)
+    assert (model.gradient() - wanted).abs().max() <= 1e-6 * wanted.abs().max()
+    sums, tokens = sum(told)
+    assert (sums / tokens).tolist() == pytest.approx(means, rel=1e-5)

@@ -254,6 +254,14 @@ def test_in_a_packed_row_a_model_reads_each_conversation_alone(talks, attention)
         torch.testing.assert_close(packed[chat], apart[chat], rtol=1e-4, atol=1e-5)
 
 
+def test_without_a_converter_a_conversation_comes_as_it_is(talks):
+    found = [
+        [row[name].tolist() for name in ("input_ids", "loss_mask", "span_id")]
+        for row in UL2IterableDataset(talks, {"tokens": 8}, num_epochs=1)
+    ]
+    assert sorted(found) == sorted([tokens, [int(span > 0) for span in spans], spans] for tokens, spans in TALKS)
+
+
 def test_a_tiny_model_learns_both_spans(talks, tmp_path):
     dataset = UL2IterableDataset(talks, {"tokens": 32}, seed=1, rank=0, world_size=1, feature_converter=HuggingFaceChatConverter())
     arguments = transformers.TrainingArguments(

@@ -76,7 +76,7 @@ class SpanTrainer(transformers.Trainer):
         for batch in batches:
             counts += span_counts(_labels_and_spans(batch)[1]).to(counts.device)
         counts = self.accelerator.reduce(counts, "sum")
-        self._steps += 1
+        self._steps += bool(batches)
         self._steps_with += counts > 0
         self._tokens += counts
         return batches, counts
