@@ -19,7 +19,8 @@ from test_packing import ADVICE
 
 import ul2_tasks
 from ul2_command import main
-from ul2_tasks import T5GEMMA2, chunk_length
+from ul2_tasks import T5GEMMA2, chunk_length, register_chat
+from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.sources.memory import embedded_conversations, embedded_documents
 
@@ -65,6 +66,20 @@ assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_id
 assert list(row) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
 assert all(len(values) == 8 for values in row.values())
 assert len(batch["labels"]) == 32 and loss.isfinite()
+""",
+    "docs/guides/chat_pytorch.md": """
+assert len(row["labels"]) == 1024 and (row["labels"] != -100).any()
+logged = trainer.state.log_history[0]
+assert {"loss", "reasoning_loss", "reasoning_tokens", "answer_weight"} <= logged.keys()
+assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+""",
+    "docs/guides/chat_megatron.md": """
+assert len(train) == 16 and sample["span_id"].any()
+losses = torch.ones(len(train), 128, requires_grad=True)
+spans = torch.stack([train[number]["span_id"] for number in range(len(train))])
+loss, told = loss_function(spans, losses)
+loss.backward()
+assert loss.isfinite() and told["reasoning"][1] == (spans == 1).sum() and ((losses.grad > 0) == (spans > 0)).all()
 """,
 }
 
@@ -131,6 +146,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     (path / "talk" / "one.jsonl").write_text("\n".join(embedded_conversations()))
     (path / "corpus" / "one.txt").write_text("\n\n".join(documents))
     write_megatron(seqio.TaskRegistry.get("ul2_corpus"), str(path / "megatron"))
+    write_conversations(register_chat("talks"), str(path / "build"))
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(documents[:100]),
         model_prefix=str(path / "my"),
@@ -150,6 +166,8 @@ def test_the_python_of_a_page_runs(page, folder):
     if any("torch" in block for block in blocks(page, "python")):
         for package in ("torch", "transformers", "accelerate"):
             pytest.importorskip(package, reason="the extra torch is not installed")
+    if any("megatron.core" in block for block in blocks(page, "python")):
+        pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     told = [re.findall(r"^print\(.*\n((?:# .*\n)+)", block, re.MULTILINE) for block in blocks(page, "python")]
     shown = [block if "Chunk(" in block else block.replace("512", "128") for block in blocks(page, "python")]
     script = folder / f"{pathlib.Path(page).stem}.py"
@@ -202,6 +220,8 @@ def test_each_name_of_the_package_that_is_written_out_is_there():
     text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in WRITTEN.values())
     for name in sorted(set(re.findall(r"\bul2_tasks(?:\.\w+)+", text))):
         module, _, attribute = name.rpartition(".")
+        if module == "ul2_tasks.megatron" and importlib.util.find_spec("megatron") is None:
+            continue  # it needs what is not installed
         assert hasattr(importlib.import_module(module), attribute) or importlib.util.find_spec(name), name
 
 

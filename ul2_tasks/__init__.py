@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from ul2_tasks.chat.by_name import open_renderer
 from ul2_tasks.converters.chat import ChatFeatureConverter, ReplyFeatureConverter
+from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
@@ -29,7 +31,9 @@ from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
 from ul2_tasks.vocabulary.special_ids import embedding_rows, id_shift, what_is_lost
 
 if TYPE_CHECKING:
+    from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
+    from ul2_tasks.pytorch.span_loss import SpanWeights as SpanWeights
 
 __all__ = [
     "T5GEMMA2",
@@ -39,6 +43,7 @@ __all__ = [
     "ChatFeatureConverter",
     "Denoiser",
     "EncDecFeatureConverter",
+    "HuggingFaceChatConverter",
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
     "MemoryDataSource",
@@ -69,13 +74,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """`UL2IterableDataset`, when it is asked for: it needs torch, which not everyone has."""
-    if name != "UL2IterableDataset":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ul2_tasks.pytorch.dataset import UL2IterableDataset
+# They need torch, which not everyone has.
+_OF_TORCH = {
+    "SpanTrainer": "ul2_tasks.pytorch.chat_trainer",
+    "SpanWeights": "ul2_tasks.pytorch.span_loss",
+    "UL2IterableDataset": "ul2_tasks.pytorch.dataset",
+}
 
-    return UL2IterableDataset
+
+def __getattr__(name: str) -> object:
+    """A name of `_OF_TORCH`, when it is asked for."""
+    if name not in _OF_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_OF_TORCH[name]), name)
 
 
 register()

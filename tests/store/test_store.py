@@ -38,13 +38,13 @@ def test_golden_bytes(tmp_path):
     assert [entry["bytes"] for entry in entries] == [12, len(index)]
 
 
-@pytest.mark.parametrize("dtype", ["uint16", "int32"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32"])
 def test_megatrons_builder_writes_the_same_bytes_and_its_reader_the_same_documents(tmp_path, dtype):
     indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="needs megatron-core and torch")
     import torch
 
     rng = np.random.default_rng(0)
-    documents = [rng.integers(0, 60000, rng.integers(1, 300)).tolist() for _ in range(200)]
+    documents = [rng.integers(0, min(60000, np.iinfo(dtype).max + 1), rng.integers(1, 300)).tolist() for _ in range(200)]
     write(tmp_path / "ours", documents, dtype)
     builder = indexed_dataset.IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=np.dtype(dtype).type)
     for document in documents:

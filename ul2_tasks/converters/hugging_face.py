@@ -214,7 +214,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
 
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        shift = self._id_shift(ds)
+        shift = shift_of_ids(ds, self._vocabulary)
         ds = with_features_alone(ds, EXAMPLE)
         batch_size = self._batch_size or EXAMPLES_PER_BATCH
 
@@ -230,16 +230,26 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
             return rows
         return as_long_as(ds, rows.unbatch())
 
-    def _id_shift(self, ds: tf.data.Dataset) -> int:
-        stated = stated_id_shift(ds)
-        if self._vocabulary is None:
-            return stated
-        if stated and not id_shift(self._vocabulary):
-            raise ValueError(
-                f"the tasks' ids are {stated} higher than their tokenizer's, but those of vocabulary, {self._vocabulary}, are not"
-                " shifted; leave vocabulary out"
-            )
-        return id_shift(self._vocabulary)
+
+def shift_of_ids(ds: tf.data.Dataset, vocabulary: seqio.Vocabulary | None) -> int:
+    """How much higher the ids of a dataset are than their tokenizer's.
+
+    Args:
+        ds: of a task or mixture.
+        vocabulary: that the user gave for tasks that do not say it, or None.
+
+    Raises:
+        ValueError: the tasks' ids are shifted and those of `vocabulary` are not.
+    """
+    stated = stated_id_shift(ds)
+    if vocabulary is None:
+        return stated
+    if stated and not id_shift(vocabulary):
+        raise ValueError(
+            f"the tasks' ids are {stated} higher than their tokenizer's, but those of vocabulary, {vocabulary}, are not"
+            " shifted; leave vocabulary out"
+        )
+    return id_shift(vocabulary)
 
 
 def _checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.RaggedTensor:

@@ -29,7 +29,7 @@ STATE_VERSION = 1
 # A new snapshot is written only when this many times as long has passed since the last one as that one took to write.
 SECONDS_PER_SECOND_OF_WRITING = 20.0
 
-_SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels"}
+_SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels", "tokens": "input_ids"}
 _CHECKPOINT = "iterator"
 _ADVICE = "each DataLoader worker of each process reads a shard of its own; use fewer workers, or more documents"
 
@@ -44,9 +44,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             loss = model(**batch).loss
 
     Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
-    Both end with EOS and have the tokenizer's own ids. Give the DataLoader a batch size and a function that pads, such as
-    `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` it gives what the converter makes, whole batches or padded
-    examples. Integers become int64, strings become str or lists of str, and all else keeps its type.
+    Both end with EOS and have the tokenizer's own ids. Of conversations it gives `input_ids`, `loss_mask` and `span_id`. Give the
+    DataLoader a batch size and a function that pads, such as `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` it
+    gives what the converter makes, whole batches or padded examples. Integers become int64, strings become str or lists of str,
+    and all else keeps its type.
 
     **By number.** Where examples have numbers, as with a cache of `ul2 cache` (`use_cached=True`), batch n is the same set of
     examples on any number of processes and workers, and a state is a number: that of the first example that is still to come. It

@@ -1,0 +1,158 @@
+"""The converter of conversations for Hugging Face's models: golden rows, each conversation once, masks that stay with tokens."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from support import saved_and_resumed
+from test_hugging_face_vocabulary import exclamation_first
+
+from ul2_tasks import open_vocabulary
+from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
+from ul2_tasks.converters.hugging_face import IGNORED
+from ul2_tasks.vocabulary.special_ids import with_id_shift
+
+DTYPES = {"tokens": tf.int32, "loss_mask": tf.uint8, "span_id": tf.uint8}
+# Tokens and spans: a prompt, reasoning, an answer, the end.
+CHATS = [([5, 6, 7, 8, 9], [0, 0, 1, 2, 0]), ([4, 2, 3], [0, 2, 0])]
+
+
+def chat_dataset(chats) -> tf.data.Dataset:
+    def examples():
+        for tokens, spans in chats:
+            spans = np.array(spans, np.uint8)
+            yield {"tokens": np.array(tokens, np.int32), "loss_mask": (spans > 0).astype(np.uint8), "span_id": spans}
+
+    return tf.data.Dataset.from_generator(
+        examples, output_signature={key: tf.TensorSpec([None], dtype) for key, dtype in DTYPES.items()}
+    )
+
+
+def rows_of(chats, length, **settings):
+    converted = HuggingFaceChatConverter(**settings)(chat_dataset(chats), {"tokens": length})
+    return [{key: row[key].tolist() for key in row} for row in converted.as_numpy_iterator()]
+
+
+def test_golden_packed_row():
+    """As the top of the module has it. There is no attention mask, with which models would not see where conversations begin."""
+    no = IGNORED
+    assert rows_of(CHATS, 10) == [
+        {
+            "input_ids": [5, 6, 7, 8, 9, 4, 2, 3, 0, 0],
+            "labels": [no, no, 7, 8, no, no, 2, no, no, no],
+            "span_id": [0, 0, 1, 2, 0, 0, 2, 0, 0, 0],
+            "position_ids": [0, 1, 2, 3, 4, 0, 1, 2, 0, 1],
+        }
+    ]
+
+
+def test_golden_padded_rows():
+    first, second = rows_of(CHATS, 6, pack=False, pad_token_id=11)
+    assert first == {
+        "input_ids": [5, 6, 7, 8, 9, 11],
+        "labels": [IGNORED, IGNORED, 7, 8, IGNORED, IGNORED],
+        "span_id": [0, 0, 1, 2, 0, 0],
+        "position_ids": [0, 1, 2, 3, 4, 5],
+        "attention_mask": [1, 1, 1, 1, 1, 0],
+    }
+    assert second["input_ids"] == [4, 2, 3, 11, 11, 11]
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_the_first_token_of_a_conversation_has_no_label(pack):
+    """No model of Transformers predicts it; packed, the one before it is of another conversation."""
+    for row in rows_of([([5, 6], [2, 2]), ([7, 8], [1, 1])], 4, pack=pack):
+        for place, position in enumerate(row["position_ids"]):
+            if position == 0:
+                assert (row["labels"][place], row["span_id"][place]) == (IGNORED, 0)
+        assert any(row["span_id"])
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_each_conversation_is_there_once_with_its_spans(pack):
+    """Also where ids are 0, and masks begin or end with 0, by which SeqIO's packer would take them for padding."""
+    draw = random.Random(0)
+    sizes = [draw.randint(1, 7) for _ in range(300)]
+    chats = [([draw.randint(0, 9) for _ in range(size)], [draw.randint(0, 4) for _ in range(size)]) for size in sizes]
+    found = []
+    for row in rows_of(chats, 8, pack=pack, pad_token_id=99):
+        columns = list(zip(row["input_ids"], row["labels"], row["span_id"]))
+        starts = [place for place, position in enumerate(row["position_ids"]) if position == 0]
+        found += [columns[start:stop] for start, stop in itertools.pairwise([*starts, len(columns)])]
+        assert pack or [id != 99 for id in row["input_ids"]] == list(map(bool, row["attention_mask"]))
+    found = [[column for column in part if column != (99, IGNORED, 0)] for part in found]
+    expected = [
+        [(token, token if span and place else IGNORED, span if place else 0) for place, (token, span) in enumerate(zip(*chat))]
+        for chat in chats
+    ]
+    assert sorted(part for part in found if part) == sorted(expected)
+
+
+@pytest.fixture(scope="module")
+def shifted(tmp_path_factory) -> seqio.Vocabulary:
+    """A vocabulary whose tokenizer has an id 0."""
+    folder = tmp_path_factory.mktemp("shifted")
+    exclamation_first().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    return open_vocabulary(str(folder))
+
+
+@pytest.mark.parametrize("given_by", ["the task", "the user"])
+def test_ids_are_the_tokenizers_own(shifted, given_by):
+    dataset = chat_dataset([([1, 3, 2], [0, 1, 2])])
+    if given_by == "the task":
+        converter, dataset = HuggingFaceChatConverter(), with_id_shift(dataset, shifted)
+    else:
+        converter = HuggingFaceChatConverter(vocabulary=shifted)
+    (row,) = converter(dataset, {"tokens": 3}).as_numpy_iterator()
+    assert row["input_ids"].tolist() == [0, 2, 1]
+    assert row["labels"].tolist() == [IGNORED, 2, 1]
+
+
+def test_a_shift_that_the_vocabulary_does_not_have_is_refused(shifted):
+    dataset = with_id_shift(chat_dataset(CHATS), shifted)
+    with pytest.raises(ValueError, match=r"1 higher than their tokenizer's, but those of vocabulary, .* are not shifted"):
+        HuggingFaceChatConverter(vocabulary=seqio.ByteVocabulary())(dataset, {"tokens": 8})
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_a_conversation_that_is_too_long_is_refused_with_its_number(pack):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"conversation 1 of the dataset, .* has 5 tokens .* 1 to 4: .*too_long"
+    ):
+        rows_of(CHATS[::-1], 4, pack=pack)
+
+
+def test_tokens_that_were_trimmed_are_refused():
+    """As SeqIO trims them, in silence and without their masks."""
+    dataset = chat_dataset(CHATS).map(lambda chat: {**chat, "tokens": chat["tokens"][:4]})
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"conversation 0 .* has 4 tokens and a loss mask of 5, expected as many"
+    ):
+        list(HuggingFaceChatConverter()(dataset, {"tokens": 4}))
+
+
+def test_a_pad_id_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="pad_token_id is -1, expected an id, 0 or more"):
+        HuggingFaceChatConverter(pad_token_id=-1)
+
+
+def test_other_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"task_feature_lengths is \{'targets': 4\}, expected \{\"tokens\": the length of a row\}"):
+        HuggingFaceChatConverter()(chat_dataset(CHATS), {"targets": 4})
+
+
+def test_an_iterator_that_was_saved_goes_on(tmp_path):
+    chats = tf.data.Dataset.range(1, 6).map(
+        lambda size: {
+            "tokens": tf.range(tf.cast(size, tf.int32)),
+            **dict.fromkeys(("loss_mask", "span_id"), tf.ones([size], tf.uint8)),
+        }
+    )
+    saved, resumed = saved_and_resumed(lambda: HuggingFaceChatConverter()(chats.repeat(), {"tokens": 8}), 3, tmp_path)
+    for _ in range(3):
+        before, after = next(saved), next(resumed)
+        assert all((before[key].numpy() == after[key].numpy()).all() for key in before)

@@ -1,0 +1,286 @@
+"""`SpanTrainer`: the gradient of the undivided batch however it is divided, packed rows as if they were apart, what is told."""
+
+import json
+import pathlib
+import socket
+
+import new_process
+import numpy as np
+import pytest
+import seqio
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
+pytest.importorskip("accelerate", reason="the extra torch is not installed")
+
+from test_chat_hugging_face import DTYPES, chat_dataset  # noqa: E402
+
+from ul2_tasks import HuggingFaceChatConverter, SpanTrainer, SpanWeights, UL2IterableDataset  # noqa: E402
+from ul2_tasks.pytorch.span_loss import span_counts, span_loss  # noqa: E402
+
+ROWS, LENGTH, IDS = 8, 12, 64
+WEIGHTS = SpanWeights(reasoning=1.0, answer=0.5, other=2.0)
+SECONDS = 240
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def llama():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=IDS, pad_token_id=0, **sizes))
+
+
+def chats(count=ROWS, spans=(0, 1, 2, 3)) -> list[dict]:
+    """Rows whose spans are of many sizes, so that means of parts are not the mean of the whole."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(count):
+        chance = np.array([1 + (number * (1 + span)) % 5 for span in spans], float)
+        ids, span = rng.integers(1, IDS, LENGTH), rng.choice(spans, LENGTH, p=chance / chance.sum())
+        rows.append({"input_ids": ids, "labels": np.where(span > 0, ids, -100), "span_id": span})
+    return [{key: torch.from_numpy(np.array(value)) for key, value in row.items()} for row in rows]
+
+
+def trainer(rows, folder, *, model=None, of=SpanTrainer, **settings):
+    arguments = transformers.TrainingArguments(
+        str(folder),
+        **{"max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": ROWS, "learning_rate": 1.0, **settings},
+        optim="sgd",
+        lr_scheduler_type="constant",
+        max_grad_norm=0,
+        save_strategy="no",
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    return of(model or llama(), arguments, train_dataset=rows, span_weights=WEIGHTS)
+
+
+class InOrder(SpanTrainer):
+    """Rows in the order in which they are given."""
+
+    def _get_train_sampler(self, *_):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+def step(rows, folder, **settings) -> tuple[torch.Tensor, dict]:
+    """What a step of SGD at the rate 1 takes from the weights, which is the gradient, and what is logged."""
+    model = llama()
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    run = trainer(rows, folder, model=model, **settings)
+    run.train()
+    return before - torch.nn.utils.parameters_to_vector(model.parameters()).detach(), run.state.log_history[0]
+
+
+def undivided(rows) -> tuple[torch.Tensor, dict]:
+    """The gradient of the loss, and the mean of each span, as they are written down, of all rows at once."""
+    model = llama()
+    batch = {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+    logits = model(batch["input_ids"]).logits[:, :-1]
+    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["input_ids"][:, 1:].flatten(), reduction="none")
+    span_id = batch["span_id"][:, 1:].flatten()
+    means = {name: losses[span_id == span].mean() for span, name in enumerate(SpanWeights._fields, 1) if (span_id == span).any()}
+    loss = sum(getattr(WEIGHTS, name) * mean for name, mean in means.items())
+    loss.backward()
+    told = {"loss": loss.item()} | {f"{name}_loss": mean.item() for name, mean in means.items()}
+    told |= {f"{name}_tokens": int((span_id == span).sum()) for span, name in enumerate(SpanWeights._fields, 1) if name in means}
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]), told
+
+
+def assert_near(gradient, wanted):
+    """Within 1e-6 of the largest, and some rounding of the weights that were subtracted."""
+    assert (gradient - wanted).abs().max() <= 1e-6 * wanted.abs().max() + 2e-7
+
+
+def assert_told(logged, wanted):
+    assert {key: logged[key] for key in wanted} == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_the_gradient_is_that_of_the_undivided_batch(tmp_path, parts):
+    rows = chats()
+    wanted, told = undivided(rows)
+    settings = {"per_device_train_batch_size": ROWS // parts, "gradient_accumulation_steps": parts}
+    gradient, logged = step(rows, tmp_path, **settings)
+    assert_near(gradient, wanted)
+    assert_told(logged, told)
+
+
+def steps_beside_another_process(folder) -> None:
+    torch.set_num_threads(1)
+    settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "ddp_backend": "gloo"}
+    rows = chats()
+    gradient, logged = step(rows, folder, **settings)
+    metrics = trainer(rows, folder, per_device_eval_batch_size=2, ddp_backend="gloo").evaluate(rows[:7])
+    if torch.distributed.get_rank() == 0:
+        (pathlib.Path(folder) / "found").write_text(json.dumps([gradient.tolist(), logged, metrics]))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_have_the_gradient_of_the_undivided_batch(tmp_path):
+    """And an evaluation of 7 rows counts none twice, though the last batch of 2 x 2 is filled up."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    search = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_chat_training as t; "
+    processes = [
+        new_process.Program(
+            ["-c", f"{search}t.steps_beside_another_process(sys.argv[1])", tmp_path],
+            env={**new_process.os.environ, **environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        assert process.wait(SECONDS) == 0, process.stderr[-3000:]
+    gradient, logged, metrics = json.loads((tmp_path / "found").read_text())
+    wanted, told = undivided(chats())
+    assert_near(torch.tensor(gradient), wanted)
+    assert_told(logged, told)
+    assert_told(metrics, {f"eval_{key}": value for key, value in undivided(chats()[:7])[1].items()})
+
+
+@pytest.mark.parametrize("missing", ["reasoning", "answer", "both"])
+def test_a_step_without_a_span_is_the_others_alone(tmp_path, missing):
+    spans = {"reasoning": (0, 2), "answer": (0, 1), "both": (0,)}[missing]
+    rows = chats(spans=spans)
+    gradient, logged = step(rows, tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    assert gradient.isfinite().all()
+    for name in ("reasoning", "answer"):
+        is_there = missing not in (name, "both")
+        assert (f"{name}_loss" in logged) == (logged[f"{name}_tokens"] > 0) == is_there
+        assert logged[f"{name}_weight"] == (getattr(WEIGHTS, name) if is_there else 0)
+    assert "other_tokens" not in logged
+    if missing == "both":
+        assert not gradient.any()
+    else:
+        assert_near(gradient, undivided(rows)[0])
+
+
+def test_what_is_told_adds_up_to_the_loss(tmp_path):
+    """Over steps of which some have no answer."""
+    rows = [*chats(4, spans=(0, 1)), *chats(4)]
+    run = trainer(rows, tmp_path, of=InOrder, max_steps=2, per_device_train_batch_size=4, logging_steps=2, learning_rate=1e-3)
+    run.train()
+    logged = run.state.log_history[0]
+    assert logged["answer_weight"] == WEIGHTS.answer / 2
+    spans = [name for name in SpanWeights._fields if f"{name}_loss" in logged]
+    assert logged["loss"] == pytest.approx(sum(logged[f"{name}_weight"] * logged[f"{name}_loss"] for name in spans), rel=1e-5)
+    assert logged["reasoning_tokens"] == sum(int((row["span_id"][1:] == 1).sum()) for row in rows)
+
+
+@pytest.mark.parametrize("batch", [3, 8])
+def test_evaluation_has_the_means_over_all_of_the_data(tmp_path, batch):
+    rows = chats()
+    metrics = trainer(rows, tmp_path, per_device_eval_batch_size=batch).evaluate(rows)
+    assert_told(metrics, {f"eval_{key}": value for key, value in undivided(rows)[1].items()})
+    assert metrics["eval_other_weight"] == WEIGHTS.other
+
+
+def test_other_losses_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="compute_loss_func is given, but the loss of a SpanTrainer is its own"):
+        SpanTrainer(llama(), transformers.TrainingArguments(str(tmp_path), use_cpu=True), compute_loss_func=print)
+    model = llama()
+    model.config.output_router_logits = True
+    with pytest.raises(ValueError, match="output_router_logits"):
+        SpanTrainer(model, transformers.TrainingArguments(str(tmp_path), use_cpu=True))
+
+
+def test_the_loss_of_parts_adds_up_to_that_of_the_whole():
+    losses, span_id = torch.rand(4, 9), torch.randint(0, 5, (4, 9))
+    counts = span_counts(span_id)
+    parts = [span_loss(losses[part], span_id[part], counts, WEIGHTS) for part in (0, slice(1, 4))]
+    means = [losses[span].mean() for span in (span_id == 1, span_id == 2, span_id > 2)]
+    assert sum(parts).item() == pytest.approx(sum(weight * mean.item() for weight, mean in zip(WEIGHTS, means)), rel=1e-6)
+
+
+def test_losses_that_are_not_learned_are_not_looked_at():
+    losses = torch.tensor([float("nan"), 1.0, float("inf")], requires_grad=True)
+    loss = span_loss(losses, torch.tensor([0, 2, 0]), torch.tensor([0.0, 4.0, 0.0]))
+    loss.backward()
+    assert (loss.item(), losses.grad.tolist()) == (0.25, [0, 0.25, 0])
+
+
+TALKS = [([7 + number % 5, 1, 20 + number % 9, 21, 2, 30 + number % 7, 3], [0, 1, 1, 1, 2, 2, 2]) for number in range(64)]
+TALKS += [([9, 8, 40, 3], [0, 0, 2, 2])] * 8
+
+
+@pytest.fixture(scope="module")
+def talks() -> str:
+    """A task as of a chat corpus."""
+    vocabulary = seqio.PassThroughVocabulary(IDS)
+    seqio.TaskRegistry.add(
+        "torch_chat",
+        seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: chat_dataset(TALKS), splits=["train"]),
+        preprocessors=[],
+        output_features={key: seqio.Feature(vocabulary, add_eos=False, dtype=dtype) for key, dtype in DTYPES.items()},
+    )
+    return "torch_chat"
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_in_a_packed_row_a_model_reads_each_conversation_alone(talks, attention):
+    model = llama().eval()
+    model.config.use_cache = False  # as Trainer has it
+    model.set_attn_implementation(attention)
+
+    def logits(length, pack) -> dict[tuple, torch.Tensor]:
+        """Of each conversation, by its ids."""
+        dataset = UL2IterableDataset(talks, {"tokens": length}, num_epochs=1, feature_converter=HuggingFaceChatConverter(pack))
+        found = {}
+        for row in dataset:
+            ids, positions = row["input_ids"], row["position_ids"]
+            given = {name: value[None] for name, value in row.items() if name in ("input_ids", "position_ids", "attention_mask")}
+            starts = (positions == 0).nonzero().flatten().tolist()
+            with torch.no_grad():
+                parts = model(**given).logits[0].tensor_split(starts[1:])
+            for start, part in zip(starts, parts):
+                size = next((n for n, id in enumerate(ids[start : start + len(part)]) if id == 0), len(part))
+                if size:
+                    found[tuple(ids[start : start + size].tolist())] = part[:size]
+        return found
+
+    packed, apart = logits(32, True), logits(8, False)
+    assert packed.keys() == apart.keys() == {tuple(tokens) for tokens, _ in TALKS}
+    for chat in apart:
+        torch.testing.assert_close(packed[chat], apart[chat], rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_converter_a_conversation_comes_as_it_is(talks):
+    found = [
+        [row[name].tolist() for name in ("input_ids", "loss_mask", "span_id")]
+        for row in UL2IterableDataset(talks, {"tokens": 8}, num_epochs=1)
+    ]
+    assert sorted(found) == sorted([tokens, [int(span > 0) for span in spans], spans] for tokens, spans in TALKS)
+
+
+def test_a_tiny_model_learns_both_spans(talks, tmp_path):
+    dataset = UL2IterableDataset(talks, {"tokens": 32}, seed=1, rank=0, world_size=1, feature_converter=HuggingFaceChatConverter())
+    arguments = transformers.TrainingArguments(
+        str(tmp_path),
+        max_steps=40,
+        logging_steps=10,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        learning_rate=1e-2,
+        save_strategy="no",
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    run = SpanTrainer(llama(), arguments, train_dataset=dataset)
+    run.train()
+    logged = [entry for entry in run.state.log_history if "loss" in entry]
+    print(
+        [{key: value for key, value in entry.items() if key.split("_")[0] in ("loss", "reasoning", "answer")} for entry in logged]
+    )
+    for key in ("loss", "reasoning_loss", "answer_loss"):
+        assert logged[-1][key] < 0.7 * logged[0][key]

@@ -1,0 +1,180 @@
+"""Turns conversations into the inputs of decoder-only models of Hugging Face: `HuggingFaceChatConverter`.
+
+tokens             5    6 7 8 9       4    2 3       two conversations, of which 7 8 and 2 are learned
+loss_mask          0    0 1 1 0       0    1 0
+span_id            0    0 1 2 0       0    2 0
+
+packed, in a row of 10                                   padded
+input_ids          5    6 7 8    9    4    2    3    0 0     5    6 7 8    9 0 ..
+labels          -100 -100 7 8 -100 -100    2 -100 -100 ..  -100 -100 7 8 -100 ..
+span_id            0    0 1 2    0    0    2    0    0 0     0    0 1 2    0 0 ..
+position_ids       0    1 2 3    4    0    1    2    0 1     0    1 2 3    4 5 ..
+attention_mask  (none)                                       1    1 1 1    1 0 ..
+
+Everything stands at the place of its token; a model shifts the labels itself. It predicts no first token of a conversation, so
+that has no label. The ids are the tokenizer's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
+from ul2_tasks.converters.hugging_face import IGNORED, shift_of_ids
+from ul2_tasks.example_features import NO_TOKEN, Feature
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.scalars import is_integer
+
+TOKENS, LOSS_MASK, SPAN_ID = "tokens", "loss_mask", "span_id"
+CHAT: Mapping[str, Feature] = {
+    TOKENS: Feature("int32", per_token_of=TOKENS, padding=0),
+    LOSS_MASK: Feature("uint8", per_token_of=TOKENS, padding=0),
+    SPAN_ID: Feature("uint8", per_token_of=TOKENS, padding=0),
+}
+# A mask is 0 or 1, so that this tells where it ends.
+_PADDING = {TOKENS: NO_TOKEN, LOSS_MASK: 255, SPAN_ID: 0}
+
+
+class HuggingFaceChatConverter(seqio.FeatureConverter):
+    """A SeqIO converter of conversations for decoder-only models of `transformers`.
+
+        dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
+        SpanTrainer(model, arguments, train_dataset=dataset).train()
+
+    An element is a row of `task_feature_lengths["tokens"]` tokens, [length] int32 for each of:
+
+    * `input_ids`: the tokenizer's own ids.
+    * `labels`: the same ids where they are learned, -100 elsewhere.
+    * `span_id`: of what is learned, 1 for reasoning, 2 for the answer, 3 and more for others; 0 elsewhere. For `SpanTrainer`.
+    * `position_ids`: they begin at 0 with each conversation of a packed row.
+    * `attention_mask`, not with `pack`: 1 for tokens, 0 for padding.
+
+    **Packed rows have no attention mask.** Models of Transformers (4.53 and later) see by the positions where conversations
+    begin, but only where they get no mask and keep no cache: otherwise each conversation would read the one before it. So
+    `model.config.use_cache` must be False, as Trainer of Transformers 5 sets it. The padding of a row is a last conversation, of
+    which nothing is learned. Flash attention sees the positions only in batches of one row.
+
+    No conversation is cut. One that is longer than a row is an error that says its number in the dataset.
+
+    **Ids.** Tasks of this package let the converter know whether their ids are shifted for SeqIO. For other tasks whose
+    vocabulary has a `special_ids.id_shift` of 1, give `vocabulary`.
+    """
+
+    TASK_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = {
+        key: seqio.FeatureConverter.FeatureSpec(dtype=tf.as_dtype(feature.dtype)) for key, feature in CHAT.items()
+    }
+    PACKING_FEATURE_DTYPES: Mapping[str, tf.DType] = {}
+
+    def __init__(self, pack: bool = True, pad_token_id: int = 0, vocabulary: seqio.Vocabulary | None = None):
+        """
+        Args:
+            pack: whether several conversations share a row.
+            pad_token_id: the id that pads `input_ids`.
+            vocabulary: of the tasks, for tasks of other kinds whose ids are shifted.
+
+        Raises:
+            ValueError: an argument has another value than these; or, when it converts, the tasks' ids are shifted and those of
+                `vocabulary` are not.
+        """
+        if not is_integer(pad_token_id, at_least=0):
+            raise ValueError(f"pad_token_id is {pad_token_id!r}, expected an id, 0 or more")
+        self._pad_token_id = int(pad_token_id)
+        self._vocabulary = vocabulary
+        names = ("input_ids", "labels", "span_id", "position_ids", *(() if pack else ("attention_mask",)))
+        self.MODEL_FEATURES = dict.fromkeys(names, seqio.FeatureConverter.FeatureSpec(dtype=tf.int32))
+        super().__init__(pack=pack, apply_length_check=False)  # `_checked` checks a batch at once
+
+    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        """
+        Args:
+            ds: conversations, with `tokens` int32, and for each token `loss_mask` and `span_id` uint8.
+            task_feature_lengths: {"tokens": int}, the length of a row.
+
+        Returns:
+            A dataset of rows.
+
+        Raises:
+            ValueError: other lengths are given; the dataset lacks a feature; or the vocabulary is not the tasks', see above.
+        """
+        if task_feature_lengths.keys() != {TOKENS}:
+            raise ValueError(f'task_feature_lengths is {dict(task_feature_lengths)}, expected {{"tokens": the length of a row}}')
+        return super().__call__(ds, dict.fromkeys(CHAT, task_feature_lengths[TOKENS]))
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+        """The length of each model input."""
+        return dict.fromkeys(self.MODEL_FEATURES, task_feature_lengths[TOKENS])
+
+    @no_autograph
+    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        shift = shift_of_ids(ds, self._vocabulary)
+        length = task_feature_lengths[TOKENS]
+        at_a_time = pool_size({TOKENS: length}) if self.pack else EXAMPLES_PER_BATCH
+
+        def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            examples = _checked(examples, length, number * at_a_time)
+            rows = pack_rows(examples, task_feature_lengths, CHAT) if self.pack else _own_rows(examples, length)
+            return _model_inputs(rows, shift, self._pad_token_id, self.MODEL_FEATURES)
+
+        batches = with_features_alone(ds, CHAT).padded_batch(
+            at_a_time, padding_values={key: tf.constant(_PADDING[key], feature.dtype) for key, feature in CHAT.items()}
+        )
+        rows = batches.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        return rows if self.pack else as_long_as(ds, rows)
+
+
+def _checked(examples: Mapping[str, tf.Tensor], length: int, first: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The same batch, or an error that says which conversation is too long, or has a mask of another length.
+
+    Args:
+        examples: [B, tokens] for each feature of `CHAT`, padded with `_PADDING`.
+        length: of a row, in tokens.
+        first: the number of the batch's first conversation in the dataset.
+    """
+    sizes = tf.math.count_nonzero(examples[TOKENS] >= 0, axis=1)
+    masks = tf.math.count_nonzero(examples[LOSS_MASK] != _PADDING[LOSS_MASK], axis=1)
+    wrong = (sizes < 1) | (sizes > length) | (sizes != masks)
+
+    def refuse() -> tf.Operation:
+        row = tf.argmax(wrong)
+        message = tf.strings.format(
+            "conversation {} of the dataset, counted from 0, has {} tokens and a loss mask of {}, expected as many of both, 1 to"
+            f" {length}: task_feature_lengths says what a row holds, and none is cut here; raise it, or leave long"
+            " conversations out with too_long",
+            [first + row, sizes[row], masks[row]],
+        )
+        return tf.debugging.Assert(False, [message])
+
+    with tf.control_dependencies([tf.cond(tf.reduce_any(wrong), refuse, tf.no_op)]):
+        return {key: tf.identity(feature) for key, feature in examples.items()}
+
+
+def _own_rows(examples: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
+    """A row for each conversation, of the features that `pack_rows` gives."""
+    tokens = examples[TOKENS]
+    width = [[0, 0], [0, length - tf.shape(tokens)[1]]]
+    rows = {key: tf.pad(feature, width, constant_values=_PADDING[key]) for key, feature in examples.items()}
+    is_token = tf.cast(rows[TOKENS] >= 0, tf.int32)
+    return {**rows, "tokens_segment_ids": is_token, "tokens_positions": is_token * tf.range(length)}
+
+
+def _model_inputs(
+    rows: Mapping[str, tf.Tensor], shift: int, pad_token_id: int, names: Mapping[str, object]
+) -> dict[str, tf.Tensor]:
+    """[R, length] int32 for each of the model inputs that are named, see `HuggingFaceChatConverter`."""
+    is_token, positions = rows["tokens_segment_ids"] > 0, rows["tokens_positions"]
+    is_learned = is_token & (rows[LOSS_MASK] == 1) & (positions > 0)
+    length = tf.shape(positions)[1]
+    sizes = tf.math.count_nonzero(is_token, axis=1, keepdims=True, dtype=tf.int32)
+    padding_starts = 0 if "attention_mask" in names else sizes
+    ids = rows[TOKENS] - shift
+    inputs = {
+        "input_ids": tf.where(is_token, ids, pad_token_id),
+        "labels": tf.where(is_learned, ids, IGNORED),
+        "span_id": tf.where(is_learned, tf.cast(rows[SPAN_ID], tf.int32), 0),
+        "position_ids": tf.where(is_token, positions, tf.range(length) - padding_starts),
+        "attention_mask": tf.cast(is_token, tf.int32),
+    }
+    return {name: tf.ensure_shape(inputs[name], [None, rows[TOKENS].shape[1]]) for name in names}
