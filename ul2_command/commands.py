@@ -341,7 +341,7 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
         click.echo(f"left out, as they are no denoising tasks: {', '.join(others)}; `seqio_cache_tasks` caches them", err=True)
     # A task of conversations is no mixture, and has no denoiser.
     denoising = [] if of_chat and mixture == of_chat[0].name else denoising_tasks(mixture)
-    corpora = list(dict.fromkeys(task.source.corpus for task in (*denoising, *of_chat)))
+    corpora = list(dict.fromkeys([*(task.source.corpus for task in denoising), *(task.corpus for task in of_chat)]))
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
     if texts and len(texts) < len(corpora):
         tokens = ", ".join(corpus.name for corpus in corpora if corpus.is_tokens)

@@ -20,10 +20,17 @@ from ul2_tasks.vocabulary.pieces import PRESET_MODES
 class Renderer(Protocol):
     """What a renderer has; see `HarmonyRenderer` for the attributes."""
 
-    vocabulary: seqio.Vocabulary
-    eod: int
-    keeps_history: bool
-    final_stop: int | None
+    @property
+    def vocabulary(self) -> seqio.Vocabulary: ...
+
+    @property
+    def eod(self) -> int: ...
+
+    @property
+    def keeps_history(self) -> bool: ...
+
+    @property
+    def final_stop(self) -> int | None: ...
 
     @property
     def identity(self) -> str: ...

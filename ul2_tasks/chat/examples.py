@@ -258,8 +258,8 @@ class _Reader:
             "loss_mask": (span_id > 0).astype(np.uint8),
             "span_id": span_id,
         }
-        lengths = of | {"loss_mask": of["targets"], "span_id": of["targets"]}
-        return Examples(values, lengths, np.array([number for number, _, _ in chosen], np.int64), counts)
+        of_each = of | {"loss_mask": of["targets"], "span_id": of["targets"]}
+        return Examples(values, of_each, np.array([number for number, _, _ in chosen], np.int64), counts)
 
     def _span_ids(self, spans: np.ndarray, learned_from: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """[tokens] uint8, of messages [messages] with these spans, learned from these tokens of theirs on."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +21,8 @@ class Reader(Protocol):
         """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
 
 
-class StoredConversations(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class StoredConversations:
     """Conversations in a cache.
 
     Attributes:

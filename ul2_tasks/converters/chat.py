@@ -65,7 +65,7 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
         """
         if use_custom_packing_ops:
             raise ValueError("use_custom_packing_ops is True: they are SeqIO's, and lose masks; set it to False")
-        super().__init__(pack=pack, apply_length_check=False, bos_id=BOS_ID)  # `_checked` checks a batch at once
+        super().__init__(pack=pack, apply_length_check=False, bos_id=BOS_ID)  # `checked` checks a batch at once
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         """The model's features.
@@ -98,7 +98,7 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
         ds = with_features_alone(ds, self.SPEC)
 
         def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            examples = _checked(examples, task_feature_lengths, self.SPEC)
+            examples = checked(examples, task_feature_lengths, self.SPEC)
             if self.pack:
                 rows = pack_rows(examples, task_feature_lengths, self.SPEC)
             else:
@@ -167,7 +167,7 @@ def _padded(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -> d
     }
 
 
-def _checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
+def checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
     """The examples of a batch, or an error that says which lengths no row can have.
 
     Args:

@@ -22,20 +22,14 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.converters.chat import checked
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
 from ul2_tasks.converters.hugging_face import IGNORED, shift_of_ids
-from ul2_tasks.example_features import NO_TOKEN, Feature
+from ul2_tasks.example_features import CHAT
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import is_integer
 
 TOKENS, LOSS_MASK, SPAN_ID = "tokens", "loss_mask", "span_id"
-CHAT: Mapping[str, Feature] = {
-    TOKENS: Feature("int32", per_token_of=TOKENS, padding=0),
-    LOSS_MASK: Feature("uint8", per_token_of=TOKENS, padding=0),
-    SPAN_ID: Feature("uint8", per_token_of=TOKENS, padding=0),
-}
-# A mask is 0 or 1, so that this tells where it ends.
-_PADDING = {TOKENS: NO_TOKEN, LOSS_MASK: 255, SPAN_ID: 0}
 
 
 class HuggingFaceChatConverter(seqio.FeatureConverter):
@@ -57,7 +51,7 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
     `model.config.use_cache` must be False, as Trainer of Transformers 5 sets it. The padding of a row is a last conversation, of
     which nothing is learned. Flash attention sees the positions only in batches of one row.
 
-    No conversation is cut. One that is longer than a row is an error that says its number in the dataset.
+    No conversation is cut. One that is longer than a row is an error.
 
     **Ids.** Tasks of this package let the converter know whether their ids are shifted for SeqIO. For other tasks whose
     vocabulary has a `special_ids.id_shift` of 1, give `vocabulary`.
@@ -85,7 +79,7 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
         self._vocabulary = vocabulary
         names = ("input_ids", "labels", "span_id", "position_ids", *(() if pack else ("attention_mask",)))
         self.MODEL_FEATURES = dict.fromkeys(names, seqio.FeatureConverter.FeatureSpec(dtype=tf.int32))
-        super().__init__(pack=pack, apply_length_check=False)  # `_checked` checks a batch at once
+        super().__init__(pack=pack, apply_length_check=False)  # `checked` checks a batch at once
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         """
@@ -113,49 +107,23 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
         length = task_feature_lengths[TOKENS]
         at_a_time = pool_size({TOKENS: length}) if self.pack else EXAMPLES_PER_BATCH
 
-        def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            examples = _checked(examples, length, number * at_a_time)
+        def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            examples = checked(examples, task_feature_lengths, CHAT)
             rows = pack_rows(examples, task_feature_lengths, CHAT) if self.pack else _own_rows(examples, length)
             return _model_inputs(rows, shift, self._pad_token_id, self.MODEL_FEATURES)
 
         batches = with_features_alone(ds, CHAT).padded_batch(
-            at_a_time, padding_values={key: tf.constant(_PADDING[key], feature.dtype) for key, feature in CHAT.items()}
+            at_a_time, padding_values={key: tf.constant(feature.absent, feature.dtype) for key, feature in CHAT.items()}
         )
-        rows = batches.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         return rows if self.pack else as_long_as(ds, rows)
-
-
-def _checked(examples: Mapping[str, tf.Tensor], length: int, first: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The same batch, or an error that says which conversation is too long, or has a mask of another length.
-
-    Args:
-        examples: [B, tokens] for each feature of `CHAT`, padded with `_PADDING`.
-        length: of a row, in tokens.
-        first: the number of the batch's first conversation in the dataset.
-    """
-    sizes = tf.math.count_nonzero(examples[TOKENS] >= 0, axis=1)
-    masks = tf.math.count_nonzero(examples[LOSS_MASK] != _PADDING[LOSS_MASK], axis=1)
-    wrong = (sizes < 1) | (sizes > length) | (sizes != masks)
-
-    def refuse() -> tf.Operation:
-        row = tf.argmax(wrong)
-        message = tf.strings.format(
-            "conversation {} of the dataset, counted from 0, has {} tokens and a loss mask of {}, expected as many of both, 1 to"
-            f" {length}: task_feature_lengths says what a row holds, and none is cut here; raise it, or leave long"
-            " conversations out with too_long",
-            [first + row, sizes[row], masks[row]],
-        )
-        return tf.debugging.Assert(False, [message])
-
-    with tf.control_dependencies([tf.cond(tf.reduce_any(wrong), refuse, tf.no_op)]):
-        return {key: tf.identity(feature) for key, feature in examples.items()}
 
 
 def _own_rows(examples: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
     """A row for each conversation, of the features that `pack_rows` gives."""
     tokens = examples[TOKENS]
     width = [[0, 0], [0, length - tf.shape(tokens)[1]]]
-    rows = {key: tf.pad(feature, width, constant_values=_PADDING[key]) for key, feature in examples.items()}
+    rows = {key: tf.pad(feature, width, constant_values=CHAT[key].absent) for key, feature in examples.items()}
     is_token = tf.cast(rows[TOKENS] >= 0, tf.int32)
     return {**rows, "tokens_segment_ids": is_token, "tokens_positions": is_token * tf.range(length)}
 

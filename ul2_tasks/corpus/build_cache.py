@@ -164,8 +164,8 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     with temporary_files(shard) as paths:
         with contextlib.ExitStack() as pairs:
             writers = {
-                (split, column): pairs.enter_context(PairWriter(*files, np.dtype(np.int32) if column else stored_dtype(corpus)))
-                for (split, column), *files in zip(shard.pairs(), paths[::2], paths[1::2])
+                of: pairs.enter_context(PairWriter(bin_path, idx_path, np.dtype(np.int32) if of[1] else stored_dtype(corpus)))
+                for of, bin_path, idx_path in zip(shard.pairs(), paths[::2], paths[1::2])
             }
             for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
                 for (split, column), writer in writers.items():

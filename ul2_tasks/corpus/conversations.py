@@ -132,7 +132,8 @@ class ChatCorpusTask(CorpusTask):
         """
         if use_cached:
             reader = self._cached_conversations(split)
-            held = [shard["documents"] for shard in cache.read_manifest(self.cache_dir)["splits"][split]["shards"]]
+            manifest = cache.check(self.cache_dir, self, corpus_settings(self))
+            held = [shard["documents"] for shard in manifest["splits"][split]["shards"]]
             ends = np.cumsum(held)
             for shard in shards:
                 yield reader, np.arange(ends[shard] - held[shard], ends[shard])

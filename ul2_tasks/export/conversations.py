@@ -213,8 +213,8 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
     with temporary_files(shard) as paths:
         with contextlib.ExitStack() as pairs:
             writers = {
-                column: pairs.enter_context(PairWriter(*files, dtype))
-                for (column, dtype), *files in zip(COLUMNS.items(), paths[::2], paths[1::2])
+                column: pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
+                for (column, dtype), bin_path, idx_path in zip(COLUMNS.items(), paths[::2], paths[1::2])
             }
             for count, found in _examples(task, shard, left_out):
                 conversations += count

@@ -23,7 +23,7 @@ from ul2_tasks.store.read import Store, open_pair
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 KIND = "conversations"
-COLUMNS = {"tokens": np.dtype(np.int32), "lossmask": np.dtype(np.uint8), "span": np.dtype(np.uint8)}
+COLUMNS: dict[str, np.dtype] = {"tokens": np.dtype(np.int32), "lossmask": np.dtype(np.uint8), "span": np.dtype(np.uint8)}
 FOLDERS = {"validation": "valid"}  # of splits whose folder has another name
 
 

@@ -27,7 +27,7 @@ from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.memory import embedded_chat
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
-from ul2_tasks.vocabulary.special_ids import Mode, id_shift, special_tokens
+from ul2_tasks.vocabulary.special_ids import Mode, id_shift, special_tokens, with_id_shift
 
 CHAT, REPLY = FORMS = ("chat", "reply")
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -168,7 +168,8 @@ class ChatTask(seqio.Task):
         batches = _passes(lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, seed, num_epochs)
         fingerprint = self._fingerprint(reader, split, use_cached, shuffle, seed, lengths, host, hosts)
         batches = resume_only_in(as_text(fingerprint), batches, has_seed=seed is not None)
-        return _examples_of(batches, [name for name in names if features is None or name in features], names)
+        examples = _examples_of(batches, [name for name in names if features is None or name in features], names)
+        return with_id_shift(examples, self.corpus.renderer.vocabulary)
 
     def _lengths(self, sequence_length: Mapping[str, int] | None) -> dict[str, int | None]:
         wanted = ("tokens",) if self.form == CHAT else ("inputs", "targets")
@@ -300,7 +301,8 @@ def register_chat(
         return wanted
     check_names_are_free(name, ["corpus", *FORMS])
     corpus = ChatCorpusTask(f"{name}_corpus", source, configuration=CorpusConfiguration(text_key, on_error), renderer=opened)
-    for task in (corpus, *(ChatTask(f"{name}_{each}", corpus, each, configuration) for each in FORMS)):
+    tasks: list[seqio.Task] = [corpus, *(ChatTask(f"{name}_{each}", corpus, each, configuration) for each in FORMS)]
+    for task in tasks:
         seqio.TaskRegistry.add_provider(task.name, task)
     return wanted
 

@@ -97,8 +97,8 @@ class O200kVocabulary(PythonVocabulary):
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         encode = self.own_encoder()
-        texts = (text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts)
-        return [encode(text) + np.int32(1) for text in texts]
+        strings = (text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts)
+        return [encode(text) + np.int32(1) for text in strings]
 
     def own_encoder(self) -> Callable[[str], np.ndarray]:
         """A function that gives the tokenizer's own ids of a text, [tokens] int32, one lower than those of `encode`.
