@@ -305,7 +305,7 @@ def test_documents_of_one_static_length_and_of_int64_pass():
 
 
 def test_noise_is_new_for_each_seed_denoiser_and_content_and_the_same_otherwise():
-    documents = random_documents(5000)
+    documents = random_documents(1900)  # a block of chunks, whose tokens decide its noise
     denoiser, twin = (SpanDenoiser(name=name, mean_span_length=3, noise_density=0.15, mode="[R]") for name in ("a", "b"))
 
     def positions(documents, denoiser, seed):
