@@ -165,6 +165,14 @@ def in_rows(
 
     Returns:
         See `pack_rows`.
+
+    >>> spec = {"inputs": EXAMPLE["inputs"]}
+    >>> examples = {"inputs": tf.ragged.constant([[5, 6], [7], [8]], dtype=tf.int32)}
+    >>> for key, rows in in_rows(examples, tf.constant([2, 0, 1]), tf.constant([0, 0, 1]), {"inputs": 4}, spec).items():
+    ...     print(key, rows.numpy().tolist())
+    inputs [[8, 5, 6, 0], [7, 0, 0, 0]]
+    inputs_segment_ids [[1, 2, 2, 0], [1, 0, 0, 0]]
+    inputs_positions [[0, 0, 1, 0], [0, 0, 0, 0]]
     """
     packed = {}
     for key, feature in spec.items():
