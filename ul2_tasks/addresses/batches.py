@@ -3,7 +3,7 @@
 numbers   -> Numbering.slots    corpus, epoch and slot of each example
           -> Order.chunks       denoiser and tokens
           -> read_batch         for each denoiser [rows, tokens], their lengths, and a key of the noise of each
-          -> corrupting         inputs and targets, back in the order of the elements
+          -> corrupting         inputs and targets, task by task, and which of them is of which element
 """
 
 from __future__ import annotations
@@ -82,11 +82,13 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     return Batch(found.places, members, chunks)
 
 
-def corrupting(members: Sequence[Member]) -> Callable[[tf.Tensor, list[Chunks]], dict[str, tf.RaggedTensor]]:
+def corrupting(members: Sequence[Member]) -> Callable[[tf.Tensor, list[Chunks]], tuple[dict[str, tf.RaggedTensor], tf.Tensor]]:
     """The function that makes the examples of a batch, which is traced once for equal tasks.
 
-    It takes the members of a `Batch`, [m] integers, and its chunks, and returns {"inputs": RaggedTensor [m, tokens] int32,
-    "targets": RaggedTensor [m, tokens] int32}, in the order of the members.
+    It takes the members of a `Batch`, [m] integers, and its chunks, and returns
+
+        {"inputs": RaggedTensor [m, tokens] int32, "targets": RaggedTensor [m, tokens] int32}, task by task;
+        [m] int32, the place that each member's example has among these.
     """
     solutions = (member.solution for member in members)
     settings = tuple(
@@ -96,14 +98,16 @@ def corrupting(members: Sequence[Member]) -> Callable[[tf.Tensor, list[Chunks]],
 
 
 @no_autograph
-def _corrupt(members: tf.Tensor, chunks: list[Chunks], *, settings: Sequence[tuple]) -> dict[str, tf.RaggedTensor]:
+def _corrupt(
+    members: tf.Tensor, chunks: list[Chunks], *, settings: Sequence[tuple]
+) -> tuple[dict[str, tf.RaggedTensor], tf.Tensor]:
     made = []
     for (tokens, lengths, keys), (denoiser, special, length, add_eos) in zip(chunks, settings):
         make = traced_once(corrupt_chunks, denoiser=denoiser, special=special, max_length=length, add_eos=add_eos)
         made.append(make(tf.ensure_shape(tokens, [None, length]), *(tf.ensure_shape(each, [None]) for each in (lengths, keys))))
     by_member = tf.argsort(members, stable=True)
     order = tf.scatter_nd(by_member[:, tf.newaxis], tf.range(tf.size(members)), tf.shape(members))
-    return {key: tf.gather(tf.concat([features[key] for features in made], axis=0), order) for key in EXAMPLE}
+    return {key: tf.concat([features[key] for features in made], axis=0) for key in EXAMPLE}, order
 
 
 def _in_rows(tokens: np.ndarray, lengths: np.ndarray, length: int) -> np.ndarray:

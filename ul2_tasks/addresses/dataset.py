@@ -21,7 +21,7 @@ import tensorflow as tf
 from ul2_tasks.addresses.batches import DTYPES, Chunks, corrupting, members_of, read_batch
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
-from ul2_tasks.converters.encoder_decoder import in_rows
+from ul2_tasks.converters.encoder_decoder import in_rows, write_rows
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import is_integer
@@ -32,8 +32,9 @@ _WITHOUT_END = 1 << 60
 # Each batch that is made runs some hundred ops for each denoiser; with so many tokens in it they cost little for a token.
 _TOKENS_AT_A_TIME = 1 << 20
 
-# What a batch of examples, the place of each and the task of each, makes of n elements: [n, ..] of each feature.
-Layout = Callable[[dict[str, tf.RaggedTensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
+# What the examples that `corrupting` made, their order, and then the place and the task of each make of n elements: [n, ..] of
+# each feature.
+Layout = Callable[[dict[str, tf.RaggedTensor], tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,10 @@ class Reading:
         all_names = {DENOISER: [member.denoiser for member in members], TASK: [member.task for member in members]}
         names = {key: tf.constant(of_each) for key, of_each in all_names.items() if key in self.features}
 
-        def lay_out(examples: dict[str, tf.RaggedTensor], places: tf.Tensor, members: tf.Tensor) -> dict[str, tf.Tensor]:
+        def lay_out(
+            examples: dict[str, tf.RaggedTensor], order: tf.Tensor, places: tf.Tensor, members: tf.Tensor
+        ) -> dict[str, tf.Tensor]:
+            examples = {key: tf.gather(feature, order) for key, feature in examples.items()}
             padded = {key: feature.to_tensor() for key, feature in examples.items()}
             lengths = {f"{key}_length": feature.row_lengths() for key, feature in examples.items()}
             return padded | lengths | {key: tf.gather(of_each, members) for key, of_each in names.items()}
@@ -112,11 +116,14 @@ class Reading:
         if numbering is None:
             return None
 
-        def lay_out(examples: dict[str, tf.RaggedTensor], places: tf.Tensor, members: tf.Tensor) -> dict[str, tf.Tensor]:
+        def lay_out(
+            examples: dict[str, tf.RaggedTensor], order: tf.Tensor, places: tf.Tensor, members: tf.Tensor
+        ) -> dict[str, tf.Tensor]:
+            row = tf.cast(places, tf.int32)
             if pack:
-                return convert(in_rows(examples, tf.cast(places, tf.int32), lengths, EXAMPLE))
-            rows = {key: examples[key].to_tensor(feature.padding, shape=[None, lengths[key]]) for key, feature in EXAMPLE.items()}
-            return convert(rows)
+                return convert(in_rows(examples, order, row, lengths, EXAMPLE))
+            spec = EXAMPLE.items()
+            return convert({key: write_rows(examples[key], order, row, lengths[key], feature.padding) for key, feature in spec})
 
         more = {"features": "rows", "pack": pack}
 
@@ -171,8 +178,7 @@ class Reading:
         def make(places: tf.Tensor, of_member: tf.Tensor, *arrays: tf.Tensor) -> dict[str, tf.Tensor]:
             chunks = [Chunks(*arrays[at : at + len(DTYPES)]) for at in range(0, len(arrays), len(DTYPES))]
             places, of_member = (tf.ensure_shape(each, [None]) for each in (places, of_member))
-            examples = corrupt(of_member, chunks)
-            made = lay_out(examples, places, of_member)
+            made = lay_out(*corrupt(of_member, chunks), places, of_member)
             if batch_size is None:
                 return made
             return {key: tf.reshape(value, [-1, batch_size, *value.shape[1:]]) for key, value in made.items()}
@@ -183,7 +189,9 @@ class Reading:
         fingerprint = as_text({**self.fingerprint, **more, **share, **sizes})
         numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
-        elements = read_ahead.map(make, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        made = read_ahead.map(make, num_parallel_calls=tf.data.AUTOTUNE)
+        # A slice shares the memory of all that was made with it. A batch may; a row that is kept would keep all, and is a copy.
+        elements = made.flat_map(tf.data.Dataset.from_tensor_slices) if batch_size else made.unbatch()
         if self.epochs is not None:
             elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
         return with_id_shift(elements, members[0].solution.vocabulary)

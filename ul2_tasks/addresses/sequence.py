@@ -87,12 +87,13 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         members = members_of(self.numbering)
         batch = read_batch(self.numbering, self._numbers(indices))
         chunks = [Chunks(*map(tf.constant, of_member)) for of_member in batch.chunks]
-        made = corrupting(members)(tf.constant(batch.members), chunks)
+        made, order = corrupting(members)(tf.constant(batch.members), chunks)
         if self.numbering.packed:
-            rows = in_rows(made, tf.constant(batch.places, tf.int32), self._budgets, EXAMPLE)
+            rows = in_rows(made, order, tf.constant(batch.places, tf.int32), self._budgets, EXAMPLE)
             arrays = {key: feature.numpy() for key, feature in rows.items()}
             return [{key: feature[row] for key, feature in arrays.items()} for row in range(len(indices))]
-        features = {key: np.split(feature.flat_values.numpy(), feature.row_splits[1:-1]) for key, feature in made.items()}
+        in_order = {key: tf.gather(feature, order) for key, feature in made.items()}
+        features = {key: np.split(feature.flat_values.numpy(), feature.row_splits[1:-1]) for key, feature in in_order.items()}
         names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in batch.members.tolist())
         return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
 

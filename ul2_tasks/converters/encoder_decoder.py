@@ -139,47 +139,86 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spe
     row = assign_rows(tf.stack(list(example_lengths.values()), axis=1), tuple(lengths[key] for key in of_tokens))
     order = tf.argsort(row, stable=True)
 
-    def in_order(key: str) -> tf.RaggedTensor:
+    def runs(key: str) -> tf.RaggedTensor:
         # Each example is two runs, its values and its padding; every second run is chosen.
         sizes = example_lengths[spec[key].per_token_of]
-        runs = tf.reshape(tf.stack([sizes, tf.shape(examples[key])[1] - sizes], axis=1), [-1])
-        values = tf.RaggedTensor.from_row_lengths(tf.reshape(examples[key], [-1]), runs, validate=False)
-        return tf.gather(values, 2 * order)
+        of_each = tf.reshape(tf.stack([sizes, tf.shape(examples[key])[1] - sizes], axis=1), [-1])
+        return tf.RaggedTensor.from_row_lengths(tf.reshape(examples[key], [-1]), of_each, validate=False)
 
-    return in_rows({key: in_order(key) for key in spec}, tf.gather(row, order), lengths, spec)
+    return in_rows({key: runs(key) for key in spec}, 2 * order, tf.gather(row, order), lengths, spec)
 
 
 def in_rows(
-    examples: Mapping[str, tf.RaggedTensor], row: tf.Tensor, lengths: Mapping[str, int], spec: Mapping[str, Feature]
+    examples: Mapping[str, tf.RaggedTensor],
+    order: tf.Tensor,
+    row: tf.Tensor,
+    lengths: Mapping[str, int],
+    spec: Mapping[str, Feature],
 ) -> dict[str, tf.Tensor]:
     """Writes examples one after the other into the rows that were chosen for them.
 
     Args:
         examples: RaggedTensor [N, tokens] for each feature.
-        row: [N] int32, ascending, from 0 to R - 1, the row of each example; each row has one.
+        order: [n] int32, the examples that are written, in the order of their rows.
+        row: [n] int32, ascending, from 0 to R - 1, the row of each of these; each row has one, and room for all of its own.
         lengths, spec: see `pack_rows`.
 
     Returns:
         See `pack_rows`.
+
+    >>> spec = {"inputs": EXAMPLE["inputs"]}
+    >>> examples = {"inputs": tf.ragged.constant([[5, 6], [7], [8]], dtype=tf.int32)}
+    >>> for key, rows in in_rows(examples, tf.constant([2, 0, 1]), tf.constant([0, 0, 1]), {"inputs": 4}, spec).items():
+    ...     print(key, rows.numpy().tolist())
+    inputs [[8, 5, 6, 0], [7, 0, 0, 0]]
+    inputs_segment_ids [[1, 2, 2, 0], [1, 0, 0, 0]]
+    inputs_positions [[0, 0, 1, 0], [0, 0, 0, 0]]
     """
-    segment_ids = tf.range(tf.size(row)) - tf.searchsorted(row, row) + 1
     packed = {}
     for key, feature in spec.items():
-        sizes = tf.cast(examples[key].row_lengths(), tf.int32)
-        row_sizes = tf.math.segment_sum(sizes, row)
-
-        def write(values: tf.Tensor, padding: int, row_sizes: tf.Tensor = row_sizes, length: int = lengths[key]) -> tf.Tensor:
-            return tf.RaggedTensor.from_row_lengths(values, row_sizes, validate=False).to_tensor(padding, shape=[None, length])
-
-        packed[key] = write(examples[key].flat_values, feature.padding)
+        packed[key] = write_rows(examples[key], order, row, lengths[key], feature.padding)
         if feature.per_token_of == key:
-            # Segment and position in one number, which counts up within an example.
-            bits = lengths[key].bit_length()
-            first = tf.bitwise.left_shift(segment_ids, bits)
-            numbers = write(tf.ragged.range(first, first + sizes).flat_values, 0)
-            packed[f"{key}_segment_ids"] = tf.bitwise.right_shift(numbers, bits)
-            packed[f"{key}_positions"] = tf.bitwise.bitwise_and(numbers, (1 << bits) - 1)
+            sizes = tf.gather(tf.cast(examples[key].row_lengths(), tf.int32), order)
+            packed[f"{key}_segment_ids"], packed[f"{key}_positions"] = _segments(sizes, row, lengths[key])
     return packed
+
+
+def write_rows(examples: tf.RaggedTensor, order: tf.Tensor, row: tf.Tensor, length: int, padding: int) -> tf.Tensor:
+    """A feature of `in_rows`, [R, length]."""
+    sizes = tf.cast(examples.row_lengths(), tf.int32)
+    room = length - tf.math.segment_sum(tf.gather(sizes, order), row)
+    # The padding of each row is one more example, after all others, and comes last in its row.
+    runs = tf.RaggedTensor.from_row_lengths(
+        tf.concat([examples.flat_values, tf.fill([tf.reduce_sum(room)], tf.cast(padding, examples.dtype))], axis=0),
+        tf.concat([sizes, room], axis=0),
+        validate=False,
+    )
+    rows = tf.range(tf.size(room))
+    in_rows_order = tf.argsort(tf.concat([row, rows], axis=0), stable=True)
+    wanted = tf.gather(tf.concat([order, tf.size(sizes) + rows], axis=0), in_rows_order)
+    return tf.reshape(tf.gather(runs, wanted).flat_values, [-1, length])
+
+
+def _segments(sizes: tf.Tensor, row: tf.Tensor, length: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The segment ids and the positions of rows, [R, length] int32 each.
+
+    Rows with examples of the same lengths have the same. There are few such *layouts* where chunks are full, so each is made once.
+
+    Args:
+        sizes: [n] int32, tokens of each example.
+        row: [n] int32, see `in_rows`.
+        length: of the rows.
+    """
+    of_rows = tf.RaggedTensor.from_value_rowids(sizes, row, validate=False).to_tensor()
+    layouts, layout = tf.raw_ops.UniqueV2(x=of_rows, axis=[0])
+    # Segment and position in one number, which counts up within an example.
+    bits = length.bit_length()
+    first = tf.bitwise.left_shift(tf.range(1, tf.shape(layouts)[1] + 1), bits)
+    numbers = tf.ragged.range(*(tf.reshape(each, [-1]) for each in (tf.broadcast_to(first, tf.shape(layouts)), first + layouts)))
+    in_layouts = tf.RaggedTensor.from_row_lengths(numbers.flat_values, tf.reduce_sum(layouts, axis=1), validate=False)
+    table = in_layouts.to_tensor(0, shape=[None, length])
+    segment_ids, positions = tf.bitwise.right_shift(table, bits), tf.bitwise.bitwise_and(table, (1 << bits) - 1)
+    return tf.gather(segment_ids, layout), tf.gather(positions, layout)
 
 
 def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.Tensor]:
