@@ -123,8 +123,7 @@ def _is_taken_before(drawn: tf.Tensor, first_last: tf.Tensor) -> tf.Tensor:
         has the answer of      0     1     1       step 2 drew the last of step 1's range
         answer                 no    yes   yes
 
-    The chains of steps are followed by doubling: after a round each step knows the one twice as far along its chain. Most chains
-    are short, and the rounds end when no step learns anything new.
+    The chains of steps are followed by doubling: after a round each step knows the one twice as far along its chain.
 
     Args:
         drawn: [R, W] int32, places.
@@ -140,12 +139,9 @@ def _is_taken_before(drawn: tf.Tensor, first_last: tf.Tensor) -> tf.Tensor:
     step_of = step + row * width
     drawn_before = tf.gather(tf.math.unsorted_segment_min(step_of, place, rows * places), place) < step_of
     follows = ~drawn_before & (drawn >= first_last) & (drawn < first_last + step)
-    followed = tf.reshape(tf.where(follows, drawn - first_last + row * width, step_of), [-1])
-    leader, _ = tf.while_loop(
-        lambda leader, next_leader: tf.reduce_any(leader != next_leader),
-        lambda _, leader: (leader, tf.gather(leader, leader)),
-        (tf.reshape(step_of, [-1]), followed),
-    )
+    leader = tf.reshape(tf.where(follows, drawn - first_last + row * width, step_of), [-1])
+    for _ in range((width - 1).bit_length()):
+        leader = tf.gather(leader, leader)
     return tf.reshape(tf.gather(tf.reshape(drawn_before, [-1]), leader), [rows, width])
 
 
