@@ -129,9 +129,7 @@ def test_a_conversation_that_is_too_long_is_refused_with_its_number(pack):
 def test_tokens_that_were_trimmed_are_refused():
     """As SeqIO trims them, in silence and without their masks."""
     dataset = chat_dataset(CHATS).map(lambda chat: {**chat, "tokens": chat["tokens"][:4]})
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"has 5 values of loss_mask and 4 tokens, expected as many"
-    ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"has 5 values of loss_mask and 4 tokens, expected as many"):
         list(HuggingFaceChatConverter()(dataset, {"tokens": 4}))
 
 
