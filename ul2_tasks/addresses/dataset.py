@@ -189,7 +189,7 @@ class Reading:
         fingerprint = as_text({**self.fingerprint, **more, **share, **sizes})
         numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
-        # Slices would cost less. But one that is kept keeps all that was made with it, and iterators of other steps cannot be compared.
+        # Slices would cost less, but one that is kept keeps all that was made with it.
         elements = read_ahead.map(make, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         if self.epochs is not None:
             elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
