@@ -16,7 +16,8 @@ from ul2_tasks.chat import harmony as harmony_form
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.inspection.chat_doctor import LONG_RUN, examine_conversations
-from ul2_tasks.inspection.chat_show import show_chat, show_chat_json
+from ul2_tasks.inspection.chat_report import write_chat_report
+from ul2_tasks.inspection.chat_show import draw_chat, show_chat, show_chat_json
 from ul2_tasks.inspection.chat_table import as_json, print_chat
 from ul2_tasks.statistics.chat_laws import LAWS
 from ul2_tasks.statistics.chat_measure import measure_chat
@@ -67,7 +68,7 @@ def call(corpus):
 
 
 def shown(name, **settings) -> str:
-    console = Console(file=io.StringIO(), width=120, legacy_windows=False)
+    console = Console(file=io.StringIO(), width=300, legacy_windows=False)
     show_chat(name, console=console, **settings)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
@@ -82,13 +83,13 @@ def test_a_conversation_is_shown_message_by_message(golden):
     assert shown(golden) == (
         "look_golden_chat: split train, seed 0, tokens at most: any number\n"
         "\n"
-        "look_golden_chat: conversation 0, 64 tokens: 25 reasoning, 19 answer, 20 not learned\n"
+        "look_golden_chat: conversation 0, 66 tokens: 26 reasoning, 20 answer, 20 not learned\n"
         "user                <|start|>user<|message|>What is 2+2?<|end|>\n"
         "  0 of 19\n"
         "assistant/analysis  <|start|>assistant<|channel|>analysis<|message|>Easy.<|end|>\n"
-        "  25 of 25: reasoning\n"
+        "  26 of 26: reasoning\n"
         "assistant/final     <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
-        "  19 of 19: answer\n"
+        "  20 of 20: answer\n"
         "end                 </s>\n"
         "  0 of 1\n"
     )
@@ -101,11 +102,11 @@ def test_a_reply_is_shown_with_its_inputs_and_its_targets_apart(golden):
         "  0 of 19\n"
         "assistant/analysis  <|start|>assistant\n"
         "  0 of 10\n"
-        "targets, 34 tokens\n"
+        "targets, 36 tokens\n"
         "assistant/analysis  <|channel|>analysis<|message|>Easy.<|end|>\n"
-        "  15 of 15: reasoning\n"
+        "  16 of 16: reasoning\n"
         "assistant/final     <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
-        "  19 of 19: answer\n"
+        "  20 of 20: answer\n"
     )
 
 
@@ -129,8 +130,8 @@ def test_json_has_the_example_and_its_messages(call, form):
         features = {"ids": line["ids"]} if form == "chat" else {key: line[key] for key in ("inputs", "targets")}
         wanted = {key.replace("tokens", "ids"): value.tolist() for key, value in example.items()}
         assert features | {key: line[key] for key in ("loss_mask", "span_id")} == wanted
-        others = {"chat": 1, "reply": 1}[form]  # EOD, or the mode
-        assert sum(message["tokens"] for message in line["messages"]) + others == sum(map(len, features.values()))
+        one = 1  # EOD, or the mode
+        assert sum(message["tokens"] for message in line["messages"]) + one == sum(map(len, features.values()))
         assert sum(message["learned"] for message in line["messages"]) == sum(line["loss_mask"])
     if form == "chat":
         [line] = lines
@@ -161,7 +162,7 @@ def test_texts_are_never_taken_for_markup(corpus):
     bad = corpus("look_hostile_role", [[{"role": "[red]x[/]\x1b", "content": "x"}], GOLDEN], on_error="skip")
     console = Console(file=io.StringIO(), width=300)
     print_chat(measure_chat(bad), console)
-    assert "refused   1: message N of N has the role '[red]x[/]\\x1b', expected one of" in console.file.getvalue()
+    assert "refused   1: message N of N has the role '[red]x[/]\\xNb', expected one of" in console.file.getvalue()
 
 
 def test_the_tokens_of_a_corpus_are_counted(call):
@@ -172,10 +173,10 @@ def test_the_tokens_of_a_corpus_are_counted(call):
     assert (task.conversations, task.examples, dict(task.left_out)) == (1, 1, {})
     assert sum(kind.tokens for kind in task.kinds) + 1 == task.tokens == task.lengths["tokens"].max
     final = kinds["assistant/final"]
-    assert (final.messages, final.tokens, final.header, final.content, final.stop) == (2, 40, 32, 6, 2)
+    assert (final.messages, final.tokens, final.header, final.content, final.stop) == (2, 42, 34, 6, 2)
     assert final.learned == len("<assistant#final:Yes..")
-    assert task.spans == {"0": task.tokens - sum(kind.learned for kind in task.kinds), "1": 52, "2": 21, "3": 52}
-    assert kinds["assistant/commentary>tool"].learned == 52
+    assert task.spans == {"0": task.tokens - sum(kind.learned for kind in task.kinds), "1": 53, "2": 22, "3": 46}
+    assert kinds["assistant/commentary>tool"].learned == 46
     assert json.loads(as_json(statistics))["tasks"][0]["kinds"][0]["kind"] == "developer"
 
 
@@ -243,18 +244,18 @@ def test_laws_are_broken_where_masks_are_shifted_or_ids_changed(monkeypatch, gol
     }
 
 
-def test_the_law_of_texts_is_broken_where_another_conversation_is_read(monkeypatch, corpus):
-    other = [*GOLDEN[:2], {"role": "assistant", "channel": "final", "content": "5."}]
-    name = corpus("look_texts", [GOLDEN, other])
+class Shouting(HarmonyRenderer):
+    """Renders another text than that of the message."""
 
-    def swapped(values):
-        return values
+    def render(self, messages):
+        return super().render([{**message, "content": message["content"].upper()} for message in messages])
 
-    with monkeypatch.context() as patch:
-        read = ChatTask.examples
-        patch.setattr(ChatTask, "examples", lambda self, *a: (f := read(self, *a))._replace(conversations=f.conversations[::-1]))
-        assert not measure_chat(name).holds
-    assert broken(monkeypatch, name, swapped) == set()
+
+def test_the_law_of_texts_is_broken_where_a_renderer_changes_them(renderer, corpus):
+    name = corpus("look_shouting", [[GOLDEN[0], {**GOLDEN[2], "content": "Four."}]], renderer=Shouting(renderer.vocabulary))
+    [law] = [law for law in measure_chat(name).laws if not law.holds]
+    assert law.law == LAWS["text"]
+    assert law.found.endswith("message 2 decodes to 'FOUR.', its text is 'Four.'")
 
 
 def test_what_a_vocabulary_loses_is_told_and_breaks_no_law(tmp_path):
@@ -288,13 +289,26 @@ def test_tables_fit_a_terminal(call):
     assert all(len(line) <= 100 for line in output.splitlines())
 
 
+def test_a_page_has_the_tables_and_the_examples_and_its_texts_are_escaped(corpus, tmp_path):
+    messages = [{"role": "user", "content": HOSTILE}, {"role": "assistant", "channel": "final", "content": f"</span>{HOSTILE}"}]
+    name = corpus("look_page", [messages, [{"role": "<img src=x>", "content": "x"}]], on_error="skip")
+    page = write_chat_report(measure_chat(name), draw_chat(name), tmp_path / "page.html").read_text()
+    assert "All 8 laws hold." in page
+    assert page.count("&lt;b&gt;&amp;amp;&lt;/b&gt;") == 2
+    assert "&lt;/span&gt;[red]a" in page
+    assert "&lt;img src=x&gt;" in page
+    assert not re.search("<(img|b|script)[ >]|[\x1b\x07\u202e]", page)
+    assert re.search('<span class="content s0">[^<]*</span><span class="stop s0">&lt;', page)
+    assert re.search('<span class="content s2">[^<]*</span><span class="stop s2">&lt;', page)
+
+
 def findings(name, kind, **settings) -> list[str]:
     return [f"{each.about}: {each.what}; {each.remedy}" for each in examine_conversations(name, **settings) if each.kind == kind]
 
 
 def test_a_doctor_finds_nothing_in_a_good_corpus_and_says_which_lengths_it_needs(golden):
     assert findings(golden, "problem") == findings(golden, "note") == []
-    assert "lengths: 1 examples; 99 % of them have at most: tokens 64 (the longest 64); " in findings(golden, "ok")
+    assert "lengths: 1 examples; 99 % of them have at most: tokens 66 (the longest 66); " in findings(golden, "ok")
 
 
 U, A, F = GOLDEN

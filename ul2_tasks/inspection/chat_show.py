@@ -82,7 +82,7 @@ def show_chat(
     console = console or Console()
     lengths = ", ".join(f"{key} {length:,}" for key, length in (sequence_length or {}).items() if length is not None)
     console.print(Text.assemble((name, "bold"), f": split {split}, seed {seed}, tokens at most: {lengths or 'any number'}"))
-    for task, example in _draw(name, sequence_length, count, split, seed, use_cached):
+    for task, example in draw_chat(name, sequence_length, count=count, split=split, seed=seed, use_cached=use_cached):
         console.print()
         console.print(_title(task, example))
         for feature, parts in itertools.groupby(parts_of(example), key=lambda part: part.feature):
@@ -122,7 +122,7 @@ def show_chat_json(
     >>> sorted(json.loads(lines.getvalue()))
     ['conversation', 'ids', 'loss_mask', 'messages', 'span_id', 'task']
     """
-    for task, example in _draw(name, sequence_length, count, split, seed, use_cached):
+    for task, example in draw_chat(name, sequence_length, count=count, split=split, seed=seed, use_cached=use_cached):
         print(json.dumps(as_plain(task, example), ensure_ascii=False), file=file or sys.stdout)
 
 
@@ -178,10 +178,20 @@ def runs_of(example: ChatExample, part: Part) -> Iterator[tuple[str, int, np.nda
             yield kind, int(spans[run[0]]), example.ids[part.start + run]
 
 
-def _draw(
-    name: str, sequence_length: Mapping[str, int | None] | None, count: int, split: str, seed: int, use_cached: bool
+def draw_chat(
+    name: str,
+    sequence_length: Mapping[str, int | None] | None = None,
+    *,
+    count: int = 2,
+    split: str = "train",
+    seed: int = 0,
+    use_cached: bool = False,
 ) -> Iterator[tuple[ChatTask, ChatExample]]:
-    """Examples of each task, task by task."""
+    """Yields examples of each chat task of a task or mixture, task by task; see `show_chat` for the arguments.
+
+    Raises:
+        ValueError: see `show_chat`.
+    """
     readers: dict[str, Any] = {}
     for task in chat_tasks_of(name):
         if task.corpus.name not in readers:
@@ -228,14 +238,19 @@ def _table(task: ChatTask, example: ChatExample, parts: list[Part]) -> Table:
     return table
 
 
+def label_of(example: ChatExample, part: Part) -> str:
+    """The kind of a part's message; or "mode", "end" (the EOD), or "?" for what is no message."""
+    if part.row is not None:
+        return kind_name(int(part.row[KIND]))
+    return "mode" if part.end == example.first else "end" if part.end == part.start + 1 else "?"
+
+
 def _label(example: ChatExample, part: Part) -> Text:
     tokens, learned = part.end - part.start, int((example.loss_mask[part.start : part.end] > 0).sum())
     spans = ", ".join(span_name(int(span)) for span in np.unique(example.span_id[part.start : part.end]) if span)
     below = f"\n  {learned:,} of {tokens:,}" + (f": {spans}" if spans else "")
-    if part.row is None:
-        return Text("mode" if part.end == example.first else "end" if tokens == 1 else "?").append(below, _NOT_LEARNED)
-    kind = int(part.row[KIND])
-    return Text(kind_name(kind), f"bold {_ROLE_COLOURS[ROLES[kind // 8]]}").append(below, _NOT_LEARNED)
+    style = "" if part.row is None else f"bold {_ROLE_COLOURS[ROLES[int(part.row[KIND]) // 8]]}"
+    return Text.assemble((label_of(example, part), style), (below, _NOT_LEARNED))
 
 
 def _plain_message(task: ChatTask, example: ChatExample, part: Part) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.inspection.show import visible
 from ul2_tasks.statistics.chat_measure import PERCENTS, ChatCorpusStatistics, ChatStatistics, ChatTaskStatistics
 
 SPANS = {0: "not learned", 1: "reasoning", 2: "answer", 3: "tool calls"}
 _CAUSES_SHOWN = 12
-_COLUMNS = ("messages", "tokens", "header", "content", "stop", "learned")
+COLUMNS = ("messages", "tokens", "header", "content", "stop", "learned")
 
 
 def span_name(span: int) -> str:
@@ -63,7 +64,7 @@ def _corpus(corpus: ChatCorpusStatistics) -> Iterator[Text]:
     yield Text(f"corpus    {corpus.corpus}: {number} of {corpus.source}")
     yield Text(f"renderer  {corpus.renderer}", no_wrap=True, overflow="ellipsis")
     for cause, records in list(corpus.refused.items())[:_CAUSES_SHOWN]:
-        yield Text(f"refused   {records:,}: {cause}", "bold yellow")
+        yield Text(f"refused   {records:,}: {visible(cause)}", "bold yellow")
     if (more := len(corpus.refused) - _CAUSES_SHOWN) > 0:
         yield Text(f"refused   for {more} other causes: {sum(list(corpus.refused.values())[_CAUSES_SHOWN:]):,}", "bold yellow")
 
@@ -73,14 +74,14 @@ def _kinds(task: ChatTaskStatistics) -> Table:
     title = f"{task.task}: {task.examples:,} examples of {task.conversations:,} conversations; {supervision}"
     table = Table(title=Text(title), title_justify="left")
     table.add_column("message")
-    for column in (*_COLUMNS, "of learned", "span"):
+    for column in (*COLUMNS, "of learned", "span"):
         table.add_column(column, justify="right")
     learned = sum(kind.learned for kind in task.kinds)
     for kind in task.kinds:
         span = task.supervision["spans"].get(kind.kind, 0)
-        counts = (f"{getattr(kind, column):,}" for column in _COLUMNS)
+        counts = (f"{getattr(kind, column):,}" for column in COLUMNS)
         table.add_row(kind.kind, *counts, _part(kind.learned, learned), span_name(span) if kind.learned else "–")
-    totals = [sum(getattr(kind, column) for kind in task.kinds) for column in _COLUMNS]
+    totals = [sum(getattr(kind, column) for kind in task.kinds) for column in COLUMNS]
     table.add_section()
     table.add_row("all", *(f"{total:,}" for total in totals), _part(learned, learned), "")
     return table
