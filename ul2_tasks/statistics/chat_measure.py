@@ -149,8 +149,8 @@ def measure_chat(
     (True, 'system')
     """
     tasks = chat_tasks_of(name)
-    read = {task.corpus.name: _read(task.corpus, split, use_cached, examples) for task in tasks}
-    corpora = {task.corpus.name: _corpus(task.corpus, split, read[task.corpus.name]) for task in tasks}
+    corpora = {task.corpus.name: task.corpus for task in tasks}
+    read = {corpus.name: _read(corpus, split, use_cached, examples) for corpus in corpora.values()}
     found = [_Measured(task, sequence_length, read[task.corpus.name]) for task in tasks]
     for measured in found:
         measured.measure(examples)
@@ -169,7 +169,7 @@ def measure_chat(
         split,
         use_cached,
         dict(sequence_length or {}),
-        list(corpora.values()),
+        [_corpus(corpus, split, read[corpus.name]) for corpus in corpora.values()],
         [measured.statistics for measured in found],
         laws_of(broken, first, total, said),
     )
