@@ -84,13 +84,13 @@ def test_a_conversation_is_shown_message_by_message(golden):
         "look_golden_chat: split train, seed 0, tokens at most: any number\n"
         "\n"
         "look_golden_chat: conversation 0, 66 tokens: 26 reasoning, 20 answer, 20 not learned\n"
-        "user                <|start|>user<|message|>What is 2+2?<|end|>\n"
+        "user                   <|start|>user<|message|>What is 2+2?<|end|>\n"
         "  0 of 19\n"
-        "assistant/analysis  <|start|>assistant<|channel|>analysis<|message|>Easy.<|end|>\n"
+        "assistant/analysis     <|start|>assistant<|channel|>analysis<|message|>Easy.<|end|>\n"
         "  26 of 26: reasoning\n"
-        "assistant/final     <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
+        "assistant/final        <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
         "  20 of 20: answer\n"
-        "end                 </s>\n"
+        "end                    </s>\n"
         "  0 of 1\n"
     )
 
@@ -103,9 +103,9 @@ def test_a_reply_is_shown_with_its_inputs_and_its_targets_apart(golden):
         "assistant/analysis  <|start|>assistant\n"
         "  0 of 10\n"
         "targets, 36 tokens\n"
-        "assistant/analysis  <|channel|>analysis<|message|>Easy.<|end|>\n"
+        "assistant/analysis     <|channel|>analysis<|message|>Easy.<|end|>\n"
         "  16 of 16: reasoning\n"
-        "assistant/final     <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
+        "assistant/final        <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
         "  20 of 20: answer\n"
     )
 
@@ -258,13 +258,10 @@ def test_the_law_of_texts_is_broken_where_a_renderer_changes_them(renderer, corp
     assert law.found.endswith("message 2 decodes to 'FOUR.', its text is 'Four.'")
 
 
-def test_what_a_vocabulary_loses_is_told_and_breaks_no_law(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"messages": [*GOLDEN[:2], {**GOLDEN[2], "content": "\U0001f9ff four"}]}) + "\n")
-    statistics = measure_chat(ul2_tasks.register_chat("look_lost", str(path)))
-    [law] = [law for law in statistics.laws if law.law == LAWS["text"]]
+def test_what_a_vocabulary_loses_is_told_and_breaks_no_law():
+    [law] = [law for law in measure_chat(ul2_tasks.register_chat("look_embedded")).laws if law.law == LAWS["text"]]
     assert law.holds
-    assert "but for what the vocabulary itself does not give back, in 1 messages" in law.found
+    assert re.search("but for what the vocabulary itself does not give back, in [1-9]", law.found)
 
 
 def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_path):
