@@ -134,7 +134,7 @@ def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding
             yield about("problem", "vocabulary", str(error))
             return
         yield about("ok", "vocabulary", f"{FILE} is {path}, SHA-256 {SHA256}")
-    yield about("ok", "vocabulary", f"{type(corpus.renderer).__name__} of {vocabulary!r}, {vocabulary.vocab_size:,} ids")
+    yield about("ok", "vocabulary", f"{corpus.renderer.identity}; {vocabulary.vocab_size:,} ids")
     if lost := what_is_lost(corpus.tokenizer):
         yield about(
             "note", "vocabulary", f"tokens do not give all of a text back: {'; '.join(lost)}", "another vocabulary keeps it"
