@@ -88,20 +88,25 @@ def faults(example: ChatExample, rules: Rules) -> Iterator[tuple[str, str]]:
         yield "ends", f"token {ends[is_end.argmin()]} is the last of a run"
 
 
-def text_faults(example: ChatExample, messages: Sequence[Message], rules: Rules, is_whole: bool) -> Iterator[tuple[str, str]]:
+def text_faults(
+    example: ChatExample, messages: Sequence[Message | None], rules: Rules, is_whole: bool
+) -> Iterator[tuple[str, str]]:
     """Yields ("text", what was found) where a final message does not decode to its text, and ("lost", "") where the vocabulary
     itself does not give that text back.
 
     Args:
         example: of the conversation.
-        messages: of the conversation, one for each of its segments.
+        messages: of each segment of the conversation, see `Rendered.message_of_segments`.
         rules: of the task.
         is_whole: whether the content is all between a message's header and its last token; otherwise it is in there.
     """
     for number, row, start, end in zip(example.numbers, example.messages, example.starts, example.ends):
         if row[KIND] // 8 != _ASSISTANT or CHANNELS[row[KIND] % 8 // 2] not in ("final", None):
             continue
-        texts = [part for part in parts_of(messages[number]) if isinstance(part, str)]
+        message = messages[number]
+        if message is None:
+            continue
+        texts = [part for part in parts_of(message) if isinstance(part, str)]
         wanted = "".join(texts)
         found = rules.vocabulary.decode(example.ids[start + row[HEADER] : end - is_whole].tolist())
         if found == wanted or (not is_whole and wanted.strip() in found):

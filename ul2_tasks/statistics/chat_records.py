@@ -34,12 +34,19 @@ class Rendered(NamedTuple):
     problem: str
 
     @property
-    def message_of_segments(self) -> list[Message]:
-        """The message of each segment; reasoning that is a field of a message is a segment before its answer."""
-        found, place = [], 0
+    def message_of_segments(self) -> list[Message | None]:
+        """The message of each segment; None of one that a template adds. Reasoning that is a field of a message is a segment
+        before its answer.
+        """
+        found: list[Message | None] = []
+        place = 0
         for segment in self.segments:
-            found.append(self.messages[place])
-            place += segment.channel != "analysis" or found[-1].get("channel") == "analysis"
+            message = self.messages[place] if place < len(self.messages) else None
+            if message is None or message["role"] != segment.role:
+                found.append(None)
+                continue
+            found.append(message)
+            place += segment.channel != "analysis" or message.get("channel") == "analysis"
         return found
 
 
