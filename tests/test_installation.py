@@ -51,7 +51,10 @@ def test_the_installed_package_has_its_vocabulary_and_its_version():
     files = {str(file) for file in distribution.files}
     modules = {str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("ul2_*/**/*.py")}
     assert len(modules) > 30
-    assert files >= {*modules, *(f"ul2_tasks/data/{name}" for name in ("default.model", "default.json", "report.html"))}
+    assert files >= {
+        *modules,
+        *(f"ul2_tasks/data/{name}" for name in ("default.model", "default.json", "report.html", "chat.jsonl", "chat_report.html")),
+    }
     assert "ul2_tasks/py.typed" in files
     assert files >= {f"ul2_tasks/{path.relative_to(REPOSITORY)}" for path in (REPOSITORY / "gin").rglob("*.gin")}
     shipped = distribution.locate_file("ul2_tasks/data/default.model")

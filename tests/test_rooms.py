@@ -25,8 +25,20 @@ ROOMS = {
     "tasks": {"addresses", "chat", "converters", "corpus", "denoising", "order", "sources", "store", "vocabulary"},
     "pytorch": {"addresses", "converters", "corpus", "denoising", "tasks", "vocabulary"},
     "export": {"chat", "corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
-    "statistics": {"converters", "corpus", "denoising", "sources", "tasks", "vocabulary"},
-    "inspection": {"addresses", "corpus", "denoising", "export", "jobs", "sources", "statistics", "store", "tasks", "vocabulary"},
+    "statistics": {"chat", "converters", "corpus", "denoising", "sources", "tasks", "vocabulary"},
+    "inspection": {
+        "addresses",
+        "chat",
+        "corpus",
+        "denoising",
+        "export",
+        "jobs",
+        "sources",
+        "statistics",
+        "store",
+        "tasks",
+        "vocabulary",
+    },
 }
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
 

@@ -122,6 +122,13 @@ def show(registration, text, texts, denoisers, as_json: bool, step: int | None, 
     if given := list(given_of(*of_step)):
         raise click.UsageError(f"--{given[0].removesuffix('_dir')} goes with --step; give both, or neither")
     mixture = registration.apply()
+    if _is_chat(mixture):
+        from ul2_tasks.inspection.chat_show import show_chat, show_chat_json
+
+        if own or denoisers:
+            raise click.UsageError(f"{mixture} is conversations, which have no denoiser and no --text; leave them out")
+        (show_chat_json if as_json else show_chat)(mixture, sequence_length, count=count, **options)
+        return
     mixture = with_texts(mixture, own) if own else mixture
     (shows.show_json if as_json else shows.show)(mixture, sequence_length or SHOWN, **chosen, **options)
 
@@ -177,6 +184,9 @@ def stats(registration, sequence_length, output: str | None, to_json: bool, **op
     from ul2_tasks.statistics.measure import measure
 
     mixture = registration.apply()
+    if _is_chat(mixture):
+        _stats_of_chat(mixture, output, to_json, **options)
+        return
     statistics = measure(mixture, sequence_length, **options)
     if to_json:
         click.echo(as_json(statistics), nl=False)
@@ -212,6 +222,16 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
     packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
     mixture = registration.apply()
+    if _is_chat(mixture):
+        from ul2_tasks.inspection.chat_report import write_chat_report
+        from ul2_tasks.inspection.chat_show import draw_chat
+        from ul2_tasks.statistics.chat_measure import measure_chat
+
+        lengths, drawn = _chat_lengths(), {name: options[name] for name in ("split", "seed")}
+        measured = measure_chat(mixture, lengths, split=options["split"], examples=options["examples"])
+        click.echo(f"wrote {write_chat_report(measured, list(draw_chat(mixture, lengths, count=count, **drawn)), output)}")
+        _exit_if_broken(measured)
+        return
     statistics = measure(mixture, sequence_length, **options)
     samples = _samples(mixture, sequence_length, options, count)
     click.echo(f"wrote {write_report(statistics, samples, output, advise(mixture, sequence_length))}")
@@ -260,7 +280,13 @@ def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
     from ul2_tasks.inspection.doctor import examine, report
 
     mixture = registration.apply()
-    findings = examine(mixture, sequence_length, split)
+    if _is_chat(mixture):
+        from ul2_tasks.inspection.chat_doctor import examine_chat
+
+        sequence_length = _chat_lengths()
+        findings = examine_chat(mixture, sequence_length, split)
+    else:
+        findings = examine(mixture, sequence_length, split)
     if as_json:
         examined = {"mixture": mixture, "split": split, "sequence_length": sequence_length}
         click.echo(json.dumps({**examined, "findings": list(map(dataclasses.asdict, findings))}, indent=1, ensure_ascii=False))
@@ -493,6 +519,36 @@ def _export_conversations(
         prepare=registration.apply,
         pipeline_options=pipeline_options,
     )
+
+
+def _is_chat(name: str) -> bool:
+    """Whether all that a mixture or task has is conversations."""
+    import seqio
+
+    from ul2_tasks.tasks.chat import chat_tasks
+
+    return len(chat_tasks(name)) == len(seqio.get_subtasks(seqio.get_mixture_or_task(name)))
+
+
+def _chat_lengths() -> dict[str, int] | None:
+    """The lengths that were given; the default of denoisers says nothing of conversations."""
+    return given_of("sequence_length").get("sequence_length")
+
+
+def _stats_of_chat(name: str, output: str | None, to_json: bool, **options) -> None:
+    from rich.console import Console
+
+    from ul2_tasks.inspection.chat_table import as_json, print_chat
+    from ul2_tasks.statistics.chat_measure import measure_chat
+
+    if output:
+        raise click.UsageError("--output goes with denoisers; --json prints the statistics of conversations")
+    statistics = measure_chat(name, _chat_lengths(), split=options["split"], examples=options["examples"])
+    if to_json:
+        click.echo(as_json(statistics), nl=False)
+    else:
+        print_chat(statistics, Console())
+    _exit_if_broken(statistics)
 
 
 def _exit_if_broken(statistics) -> None:

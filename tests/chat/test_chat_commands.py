@@ -112,3 +112,19 @@ def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
 def _arguments(corpus):
     source = ul2_tasks.open_source(str(corpus / "*.jsonl"), text_key="messages", id_key="id", validation=0.1, as_json=True)
     return {"source": source, "renderer": "harmony:default"}
+
+
+def test_commands_that_look(corpus, tmp_path):
+    shown = ul2("show", "chat", "--count", 1).stdout
+    assert "<|channel|> analysis<|message|>" in shown
+    [example] = map(json.loads, ul2("show", "chat_reply", "--count", 1, "--json").stdout.splitlines())
+    assert example["task"] == "chat_reply"
+    stats = ul2("stats", "talked", *options(corpus), "--lengths", "4096")
+    assert (stats.exit_code, "all laws hold" in stats.stdout) == (0, True), stats.output
+    assert json.loads(ul2("stats", "chat", "--json").stdout)
+    doctor = ul2("doctor", "talked", *options(corpus))
+    assert "conversations of" in doctor.stdout
+    page = tmp_path / "report.html"
+    assert ul2("report", "chat", "--output", page).stdout == f"wrote {page}\n"
+    assert "&lt;|end|&gt;" in page.read_text()
+    assert "conversations, which have no denoiser" in ul2("show", "chat", "--denoiser", "r1").stderr
