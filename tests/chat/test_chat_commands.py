@@ -1,6 +1,7 @@
 """The commands with conversations."""
 
 import json
+import re
 
 import pytest
 import seqio
@@ -53,6 +54,19 @@ def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):
     assert len(manifest["splits"]["train"]["shards"]) == 2
     done = ul2("verify", cached / "out")
     assert (done.exit_code, "is as it was written: 80 sequences" in done.stdout) == (0, True)
+    assert re.search(r", (2[0-9]|3[0-2]) rendered again$", done.stdout.strip()), "8 of each shard of train, and what valid has"
+
+
+def test_an_export_of_a_text_that_was_changed_is_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write_jsonl(path, CONVERSATIONS[:9])
+    named = ["talked_again", "--corpus", path, "--renderer", "harmony:default"]
+    assert ul2("export", *named, "--format", "megatron", "--output", tmp_path / "out").exit_code == 0
+    path.write_text(path.read_text().replace("I add 3 and 0.", "I add 3 and O."))
+    done = ul2("verify", tmp_path / "out")
+    assert (done.exit_code, "a.jsonl gives now: 8 sequences were rendered again" in done.stdout) == (1, True), done.output
+    path.unlink()
+    assert "0 rendered again" in ul2("verify", tmp_path / "out").stdout
 
 
 def test_workers_register_the_conversations_themselves(cached, corpus):

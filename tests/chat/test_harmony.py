@@ -5,7 +5,7 @@ import random
 
 import pytest
 import tensorflow as tf
-from chat_support import GOLDEN, harmony, o200k_file
+from chat_support import GOLDEN, harmony, o200k_file, read
 
 from ul2_tasks import open_vocabulary
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
@@ -75,6 +75,14 @@ def test_the_golden_conversation(renderer):
     # The first message's <|start|>assistant is what a prompt ends with. The second one's is sampled.
     assert [segment.prompt for segment in (question, analysis, final)] == [11, 2, 0]
     assert [segment.header for segment in (question, analysis, final)] == [3, 5, 5]
+
+
+@pytest.mark.parametrize(("supervise", "learned"), [("whole", 16), ("sampled", 14), ("content", 6)])
+def test_what_is_learned_of_the_golden_conversation(renderer, supervise, learned):
+    [example] = read(renderer, [GOLDEN], supervise=supervise)
+    assert sum(example["loss_mask"]) == learned
+    if supervise == "whole":
+        assert example["span_id"] == [0] * 11 + [1] * 8 + [2] * 8 + [0]
 
 
 def test_ten_thousand_adversarial_conversations_have_the_ids_of_openai_harmony(renderer, oracle):

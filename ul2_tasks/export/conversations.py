@@ -27,7 +27,16 @@ from rich.text import Text
 from ul2_tasks.chat.examples import Examples
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.view import corpus_settings
-from ul2_tasks.export.conversations_folder import COLUMNS, KIND, MANIFEST, SCHEMA_VERSION, folder_of, is_export, read_manifest
+from ul2_tasks.export.conversations_folder import (
+    COLUMNS,
+    KIND,
+    MANIFEST,
+    SCHEMA_VERSION,
+    folder_of,
+    is_export,
+    read_manifest,
+    read_shard,
+)
 from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, sha256, total, write_manifest
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -45,10 +54,12 @@ from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks.chat import CHAT, ChatTask
+from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.o200k import PADDED_SIZE, SHA256, O200kVocabulary
 from ul2_tasks.vocabulary.special_ids import id_shift, vocabulary_identity
 
+SAMPLE = 8  # sequences of a shard that are rendered again to verify it
 _RECORDS = "_parts"
 _INPUT_MANIFEST = "manifest.json"
 _COUNTED = ("sequences", "tokens", "learned", "bytes")
@@ -122,6 +133,7 @@ def write_conversations(
         "schema_version": SCHEMA_VERSION,
         "arguments": _arguments(task, max_conversations, use_cached) | {"shards": len(shards)},
         "input_manifest": _input_manifest(task, require_input_manifest),
+        "registration": _registration(prepare),
     }
     if is_export(folder):
         return _existing(folder, begun, console)
@@ -137,6 +149,57 @@ def write_conversations(
     remove_records(records)
     _summarize(manifest, folder, console)
     return manifest
+
+
+def render_again(folder: str) -> tuple[list[str], int]:
+    """Compares the first sequences of each shard with what the corpus's text gives now.
+
+    It is done where the manifest says how the task is registered, which `ul2 export` writes into it, and the text is there.
+
+    Returns:
+        A sentence for each shard that differs; and how many sequences were compared.
+
+    Raises:
+        ValueError: see `conversations_folder.read_manifest`.
+    """
+    manifest = read_manifest(folder)
+    if not manifest.get("registration"):
+        return [], 0
+    try:
+        task = _task(Registration(**manifest["registration"]).apply())
+        shards = list(_shards(task, absolute(folder), "", SAMPLE, use_cached=False))
+        listed = {
+            f"{split['folder']}-{shard['shard']}": shard for split in manifest["splits"].values() for shard in split["shards"]
+        }
+        wrong, compared = [], 0
+        for shard in (shard for shard in shards if listed[shard.name]["sequences"]):
+            is_same, sequences = _compare(task, shard)
+            compared += sequences
+            if not is_same:
+                wrong.append(f"{shard.name} is not what {shard.source} gives now: {sequences} sequences were rendered again")
+        return wrong, compared
+    except (OSError, ImportError, ValueError, RuntimeError, KeyError, tf.errors.OpError):
+        return [], 0  # the text, or the tokenizer, is not here
+
+
+def _compare(task: ChatTask, shard: ConversationShard) -> tuple[bool, int]:
+    """Whether the first sequences of a shard are what its source gives, and how many were compared."""
+    written, lengths = read_shard(shard.folder, shard.name.partition("-")[2], SAMPLE)
+    shift = id_shift(task.corpus.renderer.vocabulary)
+    found: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
+    for _, examples in _examples(task, dataclasses.replace(shard, max_conversations=None), collections.Counter()):
+        for column, feature in _FEATURES.items():
+            found[column].append(examples.values[feature] - (shift if column == "tokens" else 0))
+        if sum(map(len, found["tokens"])) >= lengths.sum():
+            break
+    rendered = {column: np.concatenate(values)[: lengths.sum()] for column, values in found.items()}
+    return all(np.array_equal(rendered[column], written[column]) for column in COLUMNS), len(lengths)
+
+
+def _registration(prepare: Callable[[], object]) -> dict[str, object] | None:
+    """How the task is registered, as JSON has it; None where that is a program's own."""
+    owner = getattr(prepare, "__self__", None)
+    return json.loads(json.dumps(dataclasses.asdict(owner))) if isinstance(owner, Registration) else None
 
 
 def _task(name: str) -> ChatTask:

@@ -66,12 +66,18 @@ def verify(folder: str) -> Iterator[str]:
                 yield from (f"{folder_of(split)}/{sentence}" for sentence in _disagreements(where, shard, manifest["eod"]))
 
 
-def read_shard(where: str, shard: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The tokens, masks and spans of a shard, [tokens] each, and [sequences] int64, how many of them each sequence has."""
-    stores = {column: Store.open([place(where, f"{shard}_{column}")]) for column in COLUMNS}
-    values = {column: store.read_tokens(0, store.tokens) for column, store in stores.items()}
+def read_shard(where: str, shard: str, most: int | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The tokens, masks and spans of a shard, [tokens] each, and [sequences] int64, how many of them each sequence has.
+
+    Args:
+        where: the folder of its split.
+        shard: its name, such as "shard_00".
+        most: how many sequences are read, from the first; None for all.
+    """
     index, _ = open_pair(place(where, f"{shard}_tokens"))
-    return values, np.asarray(index.lengths, np.int64)
+    lengths = np.asarray(index.lengths[:most], np.int64)
+    stores = {column: Store.open([place(where, f"{shard}_{column}")]) for column in COLUMNS}
+    return {column: store.read_tokens(0, int(lengths.sum())) for column, store in stores.items()}, lengths
 
 
 def _disagreements(where: str, shard: Mapping, eod: int) -> Iterator[str]:

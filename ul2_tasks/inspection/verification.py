@@ -9,6 +9,7 @@ import tensorflow as tf
 from ul2_tasks.corpus import cache
 from ul2_tasks.export import conversations_folder
 from ul2_tasks.export import folder as export_folder
+from ul2_tasks.export.conversations import render_again
 from ul2_tasks.jobs.manifest import names_in, place
 from ul2_tasks.jobs.shards import unfinished
 
@@ -55,4 +56,6 @@ def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
     except ValueError as error:
         wrong = [str(error)]
     totals = {} if wrong else written.read_manifest(folder)["totals"]
+    if written is conversations_folder and not wrong:
+        wrong, totals["rendered_again"] = render_again(folder)
     return folder, wrong, {what: count for what, count in totals.items() if isinstance(count, int)}
