@@ -20,6 +20,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.scalars import is_integer
 
 _UNBOUNDED = 1 << 20
@@ -147,7 +148,7 @@ def _budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> t
         raise ValueError(f"denoiser {denoiser.name!r}: sequence_length is None, {expected}")
     if not denoiser.needs_inputs_length:  # a decoder's converter may ask for targets alone
         sequence_length = {"inputs": _UNBOUNDED, **sequence_length}
-    for feature in ("inputs", "targets"):
+    for feature in TOKEN_FEATURES:
         if feature not in sequence_length:
             raise ValueError(f"denoiser {denoiser.name!r}: sequence_length {dict(sequence_length)} has no {feature!r}, {expected}")
         if not is_integer(sequence_length[feature], at_least=1):

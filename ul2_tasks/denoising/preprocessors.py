@@ -22,6 +22,7 @@ from ul2_tasks.denoising.corruption import corrupt_rows
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.denoising.spans import random_spans
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.vocabulary.by_name import more_sentinels
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, special_tokens, with_id_shift
@@ -190,7 +191,7 @@ def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
 
     def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         example = dict(example)
-        for key in ("inputs", "targets"):
+        for key in TOKEN_FEATURES:
             example[key] = example[key][: example.pop(f"{key}_length")]
         return example
 
@@ -308,10 +309,10 @@ def solve(
         ValueError: inputs or targets are missing, have different vocabularies, want an EOS where there is none, or could be
             empty; and see `lengths.chunk_length` and `special_ids.special_tokens`.
     """
-    missing = {"inputs", "targets"} - set(output_features)
+    missing = {*TOKEN_FEATURES} - set(output_features)
     if missing:
         raise ValueError(f"output_features are {sorted(output_features)}, expected inputs and targets; {sorted(missing)} missing")
-    vocabularies = [output_features[key].vocabulary for key in ("inputs", "targets")]
+    vocabularies = [output_features[key].vocabulary for key in TOKEN_FEATURES]
     if vocabularies[0] is not vocabularies[1] and vocabularies[0] != vocabularies[1]:
         raise ValueError(f"inputs and targets must have one vocabulary, got {vocabularies[0]} and {vocabularies[1]}")
     denoiser, request = configuration.denoiser, configuration.special_tokens

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, sentinels_needed
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.tasks.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
 from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 from ul2_tasks.tasks.registry import RegisterConfiguration
@@ -160,7 +161,7 @@ def _print_advice(ways: Sequence[Way], console: Console) -> None:
     """Prints a column for each way, and the advised chunks as lines to paste."""
     table = _columns("packed rows, and the share of them that holds tokens", "", [way.name for way in ways])
     table.add_row("--lengths", *(_of_lengths(way) for way in ways))
-    for feature in ("inputs", "targets"):
+    for feature in TOKEN_FEATURES:
         table.add_row(f"{feature} filled", *(f"{way.fill[feature]:.1%}" for way in ways))
     for name in ways[0].chunk_tokens:
         table.add_row(f"chunk_tokens {name}", *(f"{way.chunk_tokens[name]}" for way in ways))

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import seqio
 
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, piece_names
 
 _BYT5_BYTES = range(3, 259)
@@ -61,7 +62,7 @@ def stretches(
     Raises:
         ValueError: `feature` is neither of these.
     """
-    if feature not in ("inputs", "targets"):
+    if feature not in TOKEN_FEATURES:
         raise ValueError(f"feature is {feature!r}, expected 'inputs' or 'targets'")
     rest = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
     found = []

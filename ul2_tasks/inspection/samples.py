@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from ul2_tasks.denoising.dissection import dissect, places
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspection.readable import Stretch, stretches
 from ul2_tasks.statistics.drawing import marked_task, quick_tasks
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks
@@ -109,7 +110,7 @@ def sample_of(task: DenoisingTask, special: SpecialTokens, number: int, example:
         mode=task.denoiser.mode,
         number=number,
         counts=ExampleCounts(chunk, noise, len(whole.spans), len(example["inputs"]), len(example["targets"]), noise / chunk),
-        ids={feature: [int(id) for id in example[feature]] for feature in ("inputs", "targets")},
+        ids={feature: [int(id) for id in example[feature]] for feature in TOKEN_FEATURES},
         inputs=stretches(vocabulary, example["inputs"], special, "inputs", at[~noise_begins].tolist()),
         targets=stretches(vocabulary, example["targets"], special, "targets", at[noise_begins].tolist()),
     )

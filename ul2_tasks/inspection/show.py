@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.addresses.sequence import Address
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspection.readable import Stretch
 from ul2_tasks.inspection.run import Run
 from ul2_tasks.inspection.samples import Sample, draw
@@ -298,7 +299,7 @@ def _example(sample: Sample, name: str, place: str, side_by_side: bool) -> Rende
         f": {counts.chunk} tokens, {counts.noise} noise ({counts.corruption_rate:.1%}), spans: {counts.spans}",
         (f"\n{place}" if place else "", "dim"),
     )
-    titles = [Text(f"{feature}, {getattr(counts, feature)} tokens", "dim") for feature in ("inputs", "targets")]
+    titles = [Text(f"{feature}, {getattr(counts, feature)} tokens", "dim") for feature in TOKEN_FEATURES]
     inputs, targets = Flow(sample.inputs), Flow(sample.targets)
     if not side_by_side:
         return Group(head, titles[0], Padding(inputs, (0, 0, 0, 2)), titles[1], Padding(targets, (0, 0, 0, 2)))

@@ -22,8 +22,8 @@ import numpy as np
 from ul2_tasks.converters.packing import count_rows
 from ul2_tasks.denoising.denoisers import Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import Chunk, chunk_length
+from ul2_tasks.example_features import TOKEN_FEATURES
 
-FEATURES = ("inputs", "targets")
 POOL = 1024  # so many examples are packed together to measure a fill
 POOLS = 2  # so many times
 FRACTIONS = (0.71, 0.6, 0.49, 0.41, 0.33, 0.28, 0.24, 0.16)  # of full chunks that are tried
@@ -219,7 +219,7 @@ def _candidates(
 ) -> list[dict[str, int]]:
     """Full chunks, and fractions of them: one for all denoisers that fill the same budgets, each to nine tenths at least."""
     shapes = {
-        name: tuple(getattr(chunk, feature) > 0.9 * sequence_length[feature] for feature in FEATURES)
+        name: tuple(getattr(chunk, feature) > 0.9 * sequence_length[feature] for feature in TOKEN_FEATURES)
         for name, chunk in full.items()
     }
     different = sorted(set(shapes.values()))
@@ -277,12 +277,12 @@ def _measure(
     chunk_tokens: ChunkTokens,
     drawn: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
-    """Packs the drawn examples. Returns the share of all rows that holds tokens, [2] float64 for `FEATURES`."""
+    """Packs the drawn examples. Returns the share of all rows that holds tokens, [2] float64 for `TOKEN_FEATURES`."""
     ranges = [(chunk, *denoiser.noise_range(chunk.length)) for denoiser, chunk in _chunks(denoisers, sequence_length, chunk_tokens)]
     budgets = _budgets(sequence_length)
     longest = np.array([(chunk.inputs, chunk.targets) for chunk, _, _ in ranges])
     fewest, most = np.array([(fewest, most) for _, fewest, most in ranges]).T
-    tokens, rows = np.zeros(len(FEATURES)), 0
+    tokens, rows = np.zeros(len(TOKEN_FEATURES)), 0
     for which, uniform in drawn:
         noise = (fewest[which] + uniform * (most - fewest + 1)[which]).astype(int)
         lengths = longest[which] - np.stack([noise - fewest[which], most[which] - noise], axis=1)
@@ -309,8 +309,8 @@ def _weights(denoisers: Sequence[Denoiser]) -> np.ndarray:
 
 
 def _budgets(sequence_length: Mapping[str, int]) -> np.ndarray:
-    return np.array([sequence_length[feature] for feature in FEATURES])
+    return np.array([sequence_length[feature] for feature in TOKEN_FEATURES])
 
 
 def _by_feature(values: np.ndarray) -> dict[str, float]:
-    return dict(zip(FEATURES, values.tolist()))
+    return dict(zip(TOKEN_FEATURES, values.tolist()))

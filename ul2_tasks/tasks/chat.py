@@ -19,7 +19,10 @@ from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpusTask
-from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.corpus.view import CorpusView, salted
+from ul2_tasks.example_features import CHAT as CHAT_FEATURES
+from ul2_tasks.example_features import REPLY as REPLY_FEATURES
+from ul2_tasks.example_features import TOKEN_FEATURES, token_features
 from ul2_tasks.graphs import count, no_autograph, python_op
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.scalars import is_integer
@@ -114,7 +117,7 @@ class ChatTask(seqio.Task):
             most = lengths.get("inputs")
             budgets = None if most is None else most - len(mode), lengths.get("targets")
             found = replies(conversations, self.supervision, stops, budgets)
-            ids = {key: found.values[key] + shift for key in ("inputs", "targets")}
+            ids = {key: found.values[key] + shift for key in TOKEN_FEATURES}
             if mode:
                 of_inputs = found.lengths["inputs"]
                 places = np.repeat(np.cumsum(of_inputs) - of_inputs, len(mode))
@@ -163,16 +166,19 @@ class ChatTask(seqio.Task):
             self._report(found.counts)
             return tuple(part for name in names for part in (found.values[name], found.lengths[name]))
 
-        names = ["tokens", "loss_mask", "span_id"] if self.form == CHAT else ["inputs", "targets", "loss_mask", "span_id"]
-        dtypes = [dtype for name in names for dtype in (tf.uint8 if name in ("loss_mask", "span_id") else tf.int32, tf.int64)]
-        batches = _passes(lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, seed, num_epochs)
+        spec = CHAT_FEATURES if self.form == CHAT else REPLY_FEATURES
+        names = list(spec)
+        dtypes = [dtype for feature in spec.values() for dtype in (tf.as_dtype(feature.dtype), tf.int64)]
+        batches = _passes(
+            lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self.name), num_epochs
+        )
         fingerprint = self._fingerprint(reader, split, use_cached, shuffle, seed, lengths, host, hosts)
         batches = resume_only_in(as_text(fingerprint), batches, has_seed=seed is not None)
         examples = _examples_of(batches, [name for name in names if features is None or name in features], names)
         return with_id_shift(examples, self.corpus.renderer.vocabulary)
 
     def _lengths(self, sequence_length: Mapping[str, int] | None) -> dict[str, int | None]:
-        wanted = ("tokens",) if self.form == CHAT else ("inputs", "targets")
+        wanted = token_features(CHAT_FEATURES if self.form == CHAT else REPLY_FEATURES)
         given = dict(sequence_length or {})
         if unknown := sorted(given.keys() - {*wanted, "loss_mask", "span_id"}):
             raise ValueError(f"sequence_length has {unknown}, but the tokens of {self.name!r} are {list(wanted)}")

@@ -14,6 +14,7 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
@@ -211,7 +212,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         raise ValueError(f"there is no mixture or task {missing}, only {sorted(registered)}; register it first")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
     features = {name: sorted(task.output_features) for name, task in tasks.items()}
-    if others := {name: keys for name, keys in features.items() if keys != ["inputs", "targets"]}:
+    if others := {name: keys for name, keys in features.items() if keys != sorted(TOKEN_FEATURES)}:
         raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}")
     if not any(isinstance(task, DenoisingTask) for task in tasks.values()):
         raise ValueError(f"none of {sorted(tasks)} is a denoising task; mix them with seqio.MixtureRegistry.add")
