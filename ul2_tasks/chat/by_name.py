@@ -57,7 +57,9 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
     4103
     """
     if not isinstance(spec, str | os.PathLike):
-        if missing := [name for name in ("vocabulary", "eod", "identity", "render") if not hasattr(spec, name)]:
+        if missing := [
+            name for name in ("vocabulary", "eod", "identity", "keeps_history", "final_stop", "render") if not hasattr(spec, name)
+        ]:
             raise ValueError(f"the renderer is {spec!r}, which has no {missing}; expected 'harmony', 'harmony:PATH', or a renderer")
         return spec
     kind, _, path = os.fspath(spec).partition(":")

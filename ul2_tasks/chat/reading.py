@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -16,6 +18,10 @@ class Reader(Protocol):
     @property
     def count(self) -> int:
         """How many conversations there are."""
+
+    @property
+    def identity(self) -> str:
+        """What they are, in few words: others for other conversations."""
 
     def read(self, numbers: np.ndarray) -> Conversations:
         """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
@@ -37,6 +43,10 @@ class StoredConversations:
     def count(self) -> int:
         return self.tokens.documents
 
+    @property
+    def identity(self) -> str:
+        return f"{self.count} conversations, {self.tokens.tokens} tokens in {len(self.tokens.prefixes)} pairs"
+
     def read(self, numbers: np.ndarray) -> Conversations:
         tokens, lengths = self.tokens.read_documents(numbers)
         values, sizes = self.messages.read_documents(numbers)
@@ -57,6 +67,13 @@ class ConversationsInMemory:
     @property
     def count(self) -> int:
         return len(self._all.counts)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        found = hashlib.sha256()
+        for array in self._all:
+            found.update(array.tobytes())
+        return f"{self.count} conversations, sha256 {found.hexdigest()[:16]}"
 
     def read(self, numbers: np.ndarray) -> Conversations:
         lengths, counts = self._all.lengths[numbers], self._all.counts[numbers]

@@ -106,7 +106,7 @@ class ChatTask(seqio.Task):
             ValueError: see `examples.chats`.
         """
         renderer = self.corpus.renderer
-        stops = Stops(getattr(renderer, "final_stop", None), getattr(renderer, "keeps_history", False))
+        stops = Stops(renderer.final_stop, renderer.keeps_history)
         conversations = reader.read(numbers)
         shift = np.int32(id_shift(renderer.vocabulary))
         if self.form == CHAT:
@@ -226,7 +226,7 @@ class ChatTask(seqio.Task):
             "renderer": self.corpus.renderer.identity,
             "sequence_length": dict(lengths),
             "split": split,
-            "corpus": self.source.cached().cache_identity(split) if use_cached else f"{reader.count} conversations",
+            "corpus": self.source.cached().cache_identity(split) if use_cached else reader.identity,
             "shuffle": bool(shuffle),
             "seed": seed_of(seed),
             "shard": [host, hosts],
@@ -263,7 +263,8 @@ def register_chat(
         id_key, validation: see `open_source`.
         on_error: what becomes of a conversation that cannot be rendered: "raise", or "skip", which counts it.
         spans, supervise, turns, too_long: see `Supervision`. By default all turns are learned of in `NAME_chat`, and each turn is
-            a reply of its own in `NAME_reply`, with its history as at inference.
+            a reply of its own in `NAME_reply`, with its history as at inference; with a chat template, which alone knows that
+            history, the last turn is.
         mode: of `NAME_reply`, what stands before the inputs: the name of a piece, such as "[S]", an id, or ids.
         form: which name is returned, "chat" or "reply".
 
@@ -294,7 +295,7 @@ def register_chat(
         text_key=text_key,
         on_error=on_error,
         supervision=Supervision(**learned, turns=turns or "all"),
-        reply_supervision=Supervision(**learned, turns=turns or "each"),
+        reply_supervision=Supervision(**learned, turns=turns or ("each" if opened.keeps_history else "last")),
         mode=() if mode is None else _mode_ids(opened.vocabulary, mode),
     )
     if not opened.keeps_history and turns == "each":
