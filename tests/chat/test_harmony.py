@@ -1,6 +1,9 @@
 """Conversations in Harmony's form, against openai-harmony itself."""
 
+import datetime
+import importlib.util
 import json
+import pathlib
 import random
 
 import pytest
@@ -194,3 +197,30 @@ def test_the_vocabulary_of_o200k(file):
     assert vocabulary.decode_tf(vocabulary.encode_tf(tf.constant(text))).numpy().decode() == text
     assert vocabulary == O200kVocabulary(str(file))
     assert vocabulary.decode([vocabulary.piece_id("<extra_id_0>"), vocabulary.piece_id("[X]")]) == "<extra_id_0>[X]"
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turns):
+    """Its history leaves out the reasoning that led to an earlier answer, and so does ours."""
+    pytest.importorskip("jinja2")
+    from ul2_tasks.chat.template_engine import compile_template
+
+    trl = importlib.util.find_spec("trl")  # never imported
+    if trl is None:
+        pytest.skip("pip install --no-deps trl==1.16.0")
+    template = pathlib.Path(next(iter(trl.submodule_search_locations))) / "chat_templates" / "gptoss.jinja"
+    render = compile_template(template.read_text(), {}, date=datetime.date(2026, 1, 31))
+    ours, theirs = [], []
+    for turn in range(turns):
+        question = {"role": "user", "content": f"Question {turn}?"}
+        reasoning, answer = f"I think of {turn}.", f"Answer {turn}."
+        ours += [
+            question,
+            {"role": "assistant", "channel": "analysis", "content": reasoning},
+            {"role": "assistant", "channel": "final", "content": answer},
+        ]
+        theirs += [question, {"role": "assistant", "thinking": reasoning, "content": answer}]
+    for turn, example in enumerate(read(renderer, [ours], turns="each")):
+        text = renderer.vocabulary.decode([id + 1 for id in example["tokens"][:-1]])
+        written = render(theirs[: 2 * turn + 2], False)
+        assert written[written.index("<|end|>") + len("<|end|>") :] == text, "behind the system message"
