@@ -113,6 +113,7 @@ def show(registration, text, texts, denoisers, as_json: bool, step: int | None, 
     if own and registration.source:
         raise ValueError("--text and --file are instead of --corpus; give one of them")
     if step is not None:
+        _check_lengths(sequence_length)
         if own:
             raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
         of_host = of_step.pop("host")
@@ -122,7 +123,7 @@ def show(registration, text, texts, denoisers, as_json: bool, step: int | None, 
     if given := list(given_of(*of_step)):
         raise click.UsageError(f"--{given[0].removesuffix('_dir')} goes with --step; give both, or neither")
     mixture = registration.apply()
-    if _is_chat(mixture):
+    if _is_chat(mixture, sequence_length):
         from ul2_tasks.inspection.chat_show import show_chat, show_chat_json
 
         if own or denoisers:
@@ -155,6 +156,7 @@ def find(registration, document: str | None, text: str | None, epochs: int, coun
     """
     from ul2_tasks.inspection.find import find as find_in
 
+    _check_lengths(options["sequence_length"])
     if (document is None) == (text is None):
         raise click.UsageError("it looks for --document or --text; give one of them")
     find_in(open_run(registration, **options), document, text, epochs=epochs, count=count)
@@ -184,7 +186,7 @@ def stats(registration, sequence_length, output: str | None, to_json: bool, **op
     from ul2_tasks.statistics.measure import measure
 
     mixture = registration.apply()
-    if _is_chat(mixture):
+    if _is_chat(mixture, sequence_length):
         _stats_of_chat(mixture, output, to_json, **options)
         return
     statistics = measure(mixture, sequence_length, **options)
@@ -222,7 +224,7 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
     packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
     mixture = registration.apply()
-    if _is_chat(mixture):
+    if _is_chat(mixture, sequence_length):
         from ul2_tasks.inspection.chat_report import write_chat_report
         from ul2_tasks.inspection.chat_show import draw_chat
         from ul2_tasks.statistics.chat_measure import measure_chat
@@ -256,6 +258,7 @@ def lengths(registration, sequence_length, as_json: bool) -> None:
 
     from ul2_tasks.inspection.length_table import look_at, print_lengths
 
+    _check_lengths(sequence_length)
     found = look_at(registration.apply(), sequence_length)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found), indent=1))
@@ -280,7 +283,7 @@ def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
     from ul2_tasks.inspection.doctor import examine, report
 
     mixture = registration.apply()
-    if _is_chat(mixture):
+    if _is_chat(mixture, sequence_length):
         from ul2_tasks.inspection.chat_doctor import examine_chat
 
         sequence_length = _chat_lengths()
@@ -436,6 +439,7 @@ def export(registration, written_as: str, output: str, cache_dir: str | None, **
         return
     if given := list(given_of(*of_chat)):
         raise click.UsageError(f"--{given[0]} goes with conversations; leave it out")
+    _check_lengths(options["sequence_length"])
     if written_as == "megatron":
         _export_tokens(mixture, output, options["split"], use_cached=bool(cache_dir))
         return
@@ -521,13 +525,23 @@ def _export_conversations(
     )
 
 
-def _is_chat(name: str) -> bool:
-    """Whether all that a mixture or task has is conversations."""
+def _is_chat(name: str, sequence_length: dict[str, int] | None) -> bool:
+    """Whether all that a mixture or task has is conversations. Raises a UsageError where it is not, and the lengths are theirs."""
     import seqio
 
     from ul2_tasks.tasks.chat import chat_tasks
 
-    return len(chat_tasks(name)) == len(seqio.get_subtasks(seqio.get_mixture_or_task(name)))
+    if len(chat_tasks(name)) == len(seqio.get_subtasks(seqio.get_mixture_or_task(name))):
+        return True
+    _check_lengths(sequence_length)
+    return False
+
+
+def _check_lengths(sequence_length: dict[str, int] | None) -> None:
+    """Raises a UsageError where the lengths are those of conversations, and denoisers are asked for."""
+    if sequence_length and "tokens" in sequence_length:
+        got = str(sequence_length["tokens"])
+        raise click.UsageError(f"--lengths: got {got!r}, expected the tokens of inputs and of targets, such as 512,512")
 
 
 def _chat_lengths() -> dict[str, int] | None:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -234,6 +235,11 @@ def swapped(ids, special):
     return [{first: second, second: first}.get(id, id) for id in ids]
 
 
+def without_last_span(ids, special):
+    last = max(place for place, id in enumerate(ids) if id in special.sentinels)
+    return [*ids[:last], special.eos]
+
+
 def with_one_span_less(task, example):
     chunk, noise, kept = runs_of(task, example)
     return assemble(task, chunk, [noise[0] + noise[1], *noise[2:]], [kept[0] + kept[1], *kept[2:]])
@@ -248,7 +254,10 @@ def with_one_noise_token_more(task, example):
 ONE_EXAMPLE = {
     "targets cut off": (lambda task, e: with_ids(e, "targets", lambda ids: ids[:-3]), {TRUNCATED, UNREADABLE}),
     "inputs cut off": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:-3]), {TRUNCATED, UNREADABLE}),
-    "trimmed, then EOS": (lambda task, e: with_ids(e, "targets", lambda ids: [*ids[:-8], 1]), {TRUNCATED, UNREADABLE}),
+    "trimmed, then EOS": (
+        lambda task, e: with_ids(e, "targets", functools.partial(without_last_span, special=task.special_tokens())),
+        {TRUNCATED, UNREADABLE},
+    ),
     "a shorter chunk": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:1] + ids[2:]), {TRUNCATED}),
     "above the budget": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:2] + ids[1:]), {TRUNCATED}),
     "sentinels in another order": (
