@@ -43,6 +43,10 @@ class Draws:
         """A number of the standard normal distribution."""
         return _NORMAL.inv_cdf(min(self.uniform(name), 1 - 2.0**-53))
 
+    def within(self, name: str) -> Draws:
+        """Draws of their own for a part of the record, whose names may be those of other parts."""
+        return Draws(self._bits(name))
+
     def _bits(self, name: str) -> int:
         return keyed(self.key, _hash(name))
 

@@ -1,0 +1,250 @@
+"""Samples as a row: where each token stands, what it is, and what is learned of it. The contract is that of BAGEL's packer.
+
+    a text      [bos] ids [eos]            one position each, causal
+    a picture   [start] patches [end]      one position for all of it, in full sight of each other
+
+    T N         bos a cat eos  start . . . . end
+    positions   0   1 2   3    4     4 4 4 4 4
+    splits      4 causal       6 noise
+
+Positions begin at 0 in each sample. A noised picture advances them by nothing, so that its clean twin stands at the same one. A text
+that is dropped leaves no gap; a dropped picture leaves its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.samples import Sample, Sizes
+from ul2_tasks.images.sizes import Grid
+
+MODES = ("causal", "full", "noise")
+_KINDS = {"text": 0, "vit": 1, "clean": 2, "noised": 3}
+_TEXT, _VIT, _CLEAN, _NOISED = range(4)
+_MODE_OF_KIND = np.array([0, 1, 1, 2])
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What a model's rows look like: the ids of its marks, and its tables of positions.
+
+    Attributes:
+        bos, eos: the ids around a text.
+        picture_start, picture_end: the ids around a picture.
+        vit_side, vae_side: the side of each table of patch positions: it has the square of it.
+        interpolated: whether the patches of a picture are spread over the whole table; else they are its first rows and columns.
+    """
+
+    bos: int
+    eos: int
+    picture_start: int
+    picture_end: int
+    vit_side: int = 70
+    vae_side: int = 64
+    interpolated: bool = False
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuses sizes whose pictures would have positions beyond the table.
+
+        Raises:
+            ValueError: a table is too small.
+
+        >>> Form(1, 2, 3, 4, vae_side=32).check(Sizes())
+        Traceback (most recent call last):
+        ..
+        ValueError: pictures have up to 64 patches on a side (vae: longest 1024, stride 16), and vae_side is 32; expected at least 64
+        """
+        for name, size, side in (("vit", sizes.vit, self.vit_side), ("vae", sizes.vae, self.vae_side)):
+            if size.side > side and not self.interpolated:
+                raise ValueError(
+                    f"pictures have up to {size.side} patches on a side ({name}: longest {size.longest}, stride {size.stride}), and"
+                    f" {name}_side is {side}; expected at least {size.side}"
+                )
+
+
+class Row(NamedTuple):
+    """The arrays of a row, by the names that BAGEL's model knows. Every row has all of them; what it has nothing of is of length 0.
+
+    Attributes:
+        sample_lens: [samples] int64, places of each sample that has any.
+        split_lens: [splits] int64, places of each split: an element, or a clip.
+        attn_modes: [splits] int64, numbers of `MODES`.
+        packed_position_ids: [places] int64.
+        packed_text_ids: [texts] int64, all that is no patch: the ids of texts, and marks.
+        packed_text_indexes: [texts] int64, the places of these.
+        packed_label_ids: [labels] int64, the id that is learned at a place, which is the next one's.
+        ce_loss_indexes: [labels] int64, the places of these.
+        ce_loss_weights: [labels] float32, 1 / sqrt(labels of the text); 1 where a mark's successor is learned.
+        packed_vit_position_ids: [ViT patches] int64, places in the ViT's table.
+        packed_vit_token_indexes: [ViT patches] int64, places in the row.
+        vit_token_seqlens: [ViT pictures] int64, patches of each.
+        packed_latent_position_ids: [VAE patches] int64, places in the table of latents.
+        packed_vae_token_indexes: [VAE patches] int64, places in the row.
+        vae_latent_shapes: [VAE pictures, 2] int64, rows and columns of patches.
+        packed_timesteps: [VAE patches] float32, before the sigmoid; minus infinity where nothing is noised.
+        mse_loss_indexes: [noised patches] int64, places in the row.
+    """
+
+    sample_lens: np.ndarray
+    split_lens: np.ndarray
+    attn_modes: np.ndarray
+    packed_position_ids: np.ndarray
+    packed_text_ids: np.ndarray
+    packed_text_indexes: np.ndarray
+    packed_label_ids: np.ndarray
+    ce_loss_indexes: np.ndarray
+    ce_loss_weights: np.ndarray
+    packed_vit_position_ids: np.ndarray
+    packed_vit_token_indexes: np.ndarray
+    vit_token_seqlens: np.ndarray
+    packed_latent_position_ids: np.ndarray
+    packed_vae_token_indexes: np.ndarray
+    vae_latent_shapes: np.ndarray
+    packed_timesteps: np.ndarray
+    mse_loss_indexes: np.ndarray
+
+
+class _Element(NamedTuple):
+    """An element that is kept, in numbers."""
+
+    kind: int
+    size: int  # ids or patches, without the two marks
+    position: int
+    after: int  # the id that is learned at its end; -1 for none
+    learned: int
+    rows: int
+    columns: int
+    begins_sample: int
+    begins_split: int
+
+
+def lay_out(samples: Sequence[Sample], form: Form) -> Row:
+    """Lays samples out, one after the other. A sample of which all is dropped is left out.
+
+    Raises:
+        ValueError: a picture has more patches on a side than the table of positions.
+
+    >>> from ul2_tasks.images.elements import Text
+    >>> plan = (Text("a cat", learned=True), Picture("cat.jpg", "noised"))
+    >>> sample = Sample(plan, (True, True), (np.array([11, 12]), Grid(2, 2)), (-np.inf, 0.5))
+    >>> row = lay_out([sample], Form(bos=1, eos=2, picture_start=3, picture_end=4))
+    >>> row.packed_position_ids, row.split_lens, row.attn_modes
+    (array([0, 1, 2, 3, 4, 4, 4, 4, 4, 4]), array([4, 6]), array([0, 2]))
+    >>> row.packed_text_ids, row.packed_label_ids, row.ce_loss_indexes
+    (array([ 1, 11, 12,  2,  3,  4]), array([11, 12,  2]), array([0, 1, 2]))
+    """
+    table, ids, timesteps = _table(samples, form)
+    kinds, sizes, positions = table.kind, table.size, table.position
+    is_text, is_vit, is_vae = kinds == _TEXT, kinds == _VIT, kinds >= _CLEAN
+    ends = np.cumsum(sizes + 2)
+    starts, length = ends - sizes - 2, int(ends[-1]) if len(ends) else 0
+
+    vit_places, vae_places = (_ranges(starts[which] + 1, sizes[which]) for which in (is_vit, is_vae))
+    is_patch = np.zeros(length, bool)
+    is_patch[vit_places] = is_patch[vae_places] = True
+    text_places = np.flatnonzero(~is_patch)
+
+    tokens = np.zeros(length, np.int64)
+    tokens[starts] = np.where(is_text, form.bos, form.picture_start)
+    tokens[ends - 1] = np.where(is_text, form.eos, form.picture_end)
+    tokens[_ranges(starts[is_text] + 1, sizes[is_text])] = ids
+
+    position_ids = np.repeat(positions, sizes + 2)
+    position_ids[_ranges(starts[is_text], sizes[is_text] + 2)] += _ranges(0 * starts[is_text], sizes[is_text] + 2)
+
+    learned, has_after = table.learned > 0, table.after >= 0
+    learned_places = _ranges(starts[learned], sizes[learned] + 1)
+    labels, weights = np.full(length, -1), np.zeros(length, np.float32)
+    labels[learned_places] = tokens[learned_places + 1]
+    weights[learned_places] = np.repeat(1 / np.sqrt(sizes[learned] + 1), sizes[learned] + 1)
+    labels[ends[has_after] - 1], weights[ends[has_after] - 1] = table.after[has_after], 1
+    label_places = np.flatnonzero(labels >= 0)
+
+    split_starts = np.flatnonzero(table.begins_split)
+    return Row(
+        sample_lens=np.diff(starts[table.begins_sample > 0], append=length),
+        split_lens=np.diff(starts[split_starts], append=length),
+        attn_modes=_MODE_OF_KIND[kinds[split_starts]],
+        packed_position_ids=position_ids,
+        packed_text_ids=tokens[text_places],
+        packed_text_indexes=text_places,
+        packed_label_ids=labels[label_places],
+        ce_loss_indexes=label_places,
+        ce_loss_weights=weights[label_places],
+        packed_vit_position_ids=patch_positions(table.rows[is_vit], table.columns[is_vit], form.vit_side, form.interpolated),
+        packed_vit_token_indexes=vit_places,
+        vit_token_seqlens=sizes[is_vit],
+        packed_latent_position_ids=patch_positions(table.rows[is_vae], table.columns[is_vae], form.vae_side, form.interpolated),
+        packed_vae_token_indexes=vae_places,
+        vae_latent_shapes=np.stack([table.rows[is_vae], table.columns[is_vae]], axis=1),
+        packed_timesteps=np.repeat(timesteps[is_vae], sizes[is_vae]),
+        mse_loss_indexes=_ranges(starts[kinds == _NOISED] + 1, sizes[kinds == _NOISED]),
+    )
+
+
+def patch_positions(rows: np.ndarray, columns: np.ndarray, side: int, interpolated: bool = False) -> np.ndarray:
+    """The place of each patch in a table of `side` rows and columns.
+
+    Args:
+        rows, columns: [pictures] integers, the patches of each.
+        side: of the table.
+        interpolated: see `Form`.
+
+    Returns:
+        [patches] int64, row by row, one picture after the other.
+
+    Raises:
+        ValueError: a picture has more patches on a side than the table, and they are not interpolated.
+
+    >>> patch_positions(np.array([2]), np.array([3]), side=70)
+    array([ 0,  1,  2, 70, 71, 72])
+    >>> patch_positions(np.array([2]), np.array([3]), side=70, interpolated=True)
+    array([   0,   23,   46, 2450, 2473, 2496])
+    """
+    most = int(max(rows.max(initial=0), columns.max(initial=0)))
+    if most > side and not interpolated:
+        raise ValueError(f"a picture has {most} patches on a side, and the table of their positions has {side}")
+    widths = np.repeat(columns, rows)  # of each row of patches
+    across, down = _ranges(0 * widths, widths), _ranges(0 * rows, rows)
+    if interpolated:
+        across, down = across * side // np.repeat(widths, widths), down * side // np.repeat(rows, rows)
+    return np.repeat(down * side, widths) + across
+
+
+def _table(samples: Sequence[Sample], form: Form) -> tuple[_Element, np.ndarray, np.ndarray]:
+    """The elements that are kept: columns of an array each; the ids of their texts, and their timesteps."""
+    first_ids = {None: -1, "text": form.bos, "picture": form.picture_start}
+    elements, ids, timesteps = [], [np.zeros(0, np.int64)], []
+    for sample in samples:
+        position, group, first = 0, None, True
+        for element, kept, content, timestep in zip(*sample):
+            is_picture = isinstance(element, Picture)
+            if kept:
+                new = element.group is None or element.group != group if is_picture else True
+                rows, columns = content if is_picture else (0, 0)
+                size = rows * columns if is_picture else len(content)
+                kind, after = _KINDS[element.kind], first_ids[element.after]
+                learned = not is_picture and element.learned
+                elements.append(_Element(kind, size, position, after, learned, rows, columns, first, new))
+                timesteps.append(timestep)
+                group, first = element.group if is_picture else None, False
+                if not is_picture:
+                    ids.append(content)
+            if kept or is_picture:
+                position += element.step if is_picture else len(content) + 2
+    columns_of = np.array(elements, np.int64).reshape(-1, len(_Element._fields)).T
+    return _Element(*columns_of), np.concatenate(ids), np.array(timesteps, np.float32)
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, .. of each range, one range after the other, [sum of lengths] int64.
+
+    >>> _ranges(np.array([5, 20]), np.array([3, 2]))
+    array([ 5,  6,  7, 20, 21])
+    """
+    return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
