@@ -1,8 +1,8 @@
 """What a sample is made of: a plan is a tuple of texts and pictures, in their order.
 
-    t2i_pretrain   T N              T text, N picture as it is generated, from noise
-    unified_edit   C V T N          C picture as clean latents, V picture as a ViT sees it
-    vlm_sft        V T T
+t2i_pretrain   T N              T text, N picture as it is generated, from noise
+unified_edit   C V T N          C picture as clean latents, V picture as a ViT sees it
+vlm_sft        V T T
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Picture:
         if self.seen_as not in get_args(SeenAs):
             raise ValueError(f"a picture is seen as {self.seen_as!r}, expected one of {list(get_args(SeenAs))}")
         if self.seen_as == "noised" and self.droppable:
-            raise ValueError("a picture that is generated is droppable, then there would be nothing to learn; drop what it is made from")
+            raise ValueError("a noised picture is droppable, and is what is learned; drop what it is made from")
         if self.advance is not None and not is_integer(self.advance, at_least=0):
             raise ValueError(f"advance is {self.advance!r}, expected an integer of at least 0, or None")
         _check_after(self.after)

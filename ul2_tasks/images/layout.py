@@ -7,13 +7,14 @@
     positions   0   1 2   3    4     4 4 4 4 4
     splits      4 causal       6 noise
 
-Positions begin at 0 in each sample. A noised picture advances them by nothing, so that its clean twin stands at the same one. A text
+Positions begin at 0 in each sample. A noised picture advances them by nothing, so its clean twin stands at the same one. A text
 that is dropped leaves no gap; a dropped picture leaves its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,7 +22,6 @@ import numpy as np
 
 from ul2_tasks.images.elements import Picture
 from ul2_tasks.images.samples import Sample, Sizes
-from ul2_tasks.images.sizes import Grid
 
 MODES = ("causal", "full", "noise")
 _KINDS = {"text": 0, "vit": 1, "clean": 2, "noised": 3}
@@ -57,13 +57,13 @@ class Form:
         >>> Form(1, 2, 3, 4, vae_side=32).check(Sizes())
         Traceback (most recent call last):
         ..
-        ValueError: pictures have up to 64 patches on a side (vae: longest 1024, stride 16), and vae_side is 32; expected at least 64
+        ValueError: vae_side is 32, and pictures have up to 64 patches on a side (longest 1024, stride 16); expected at least 64
         """
         for name, size, side in (("vit", sizes.vit, self.vit_side), ("vae", sizes.vae, self.vae_side)):
             if size.side > side and not self.interpolated:
                 raise ValueError(
-                    f"pictures have up to {size.side} patches on a side ({name}: longest {size.longest}, stride {size.stride}), and"
-                    f" {name}_side is {side}; expected at least {size.side}"
+                    f"{name}_side is {side}, and pictures have up to {size.side} patches on a side (longest {size.longest}, stride"
+                    f" {size.stride}); expected at least {size.side}"
                 )
 
 
@@ -109,18 +109,18 @@ class Row(NamedTuple):
     mse_loss_indexes: np.ndarray
 
 
-class _Element(NamedTuple):
-    """An element that is kept, in numbers."""
+class _Elements(NamedTuple):
+    """The elements that are kept, [elements] each."""
 
-    kind: int
-    size: int  # ids or patches, without the two marks
-    position: int
-    after: int  # the id that is learned at its end; -1 for none
-    learned: int
-    rows: int
-    columns: int
-    begins_sample: int
-    begins_split: int
+    kind: np.ndarray
+    size: np.ndarray  # ids or patches, without the two marks
+    position: np.ndarray
+    after: np.ndarray  # the id that is learned at its end; -1 for none
+    learned: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    begins_sample: np.ndarray
+    begins_split: np.ndarray
 
 
 def lay_out(samples: Sequence[Sample], form: Form) -> Row:
@@ -130,6 +130,7 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
         ValueError: a picture has more patches on a side than the table of positions.
 
     >>> from ul2_tasks.images.elements import Text
+    >>> from ul2_tasks.images.sizes import Grid
     >>> plan = (Text("a cat", learned=True), Picture("cat.jpg", "noised"))
     >>> sample = Sample(plan, (True, True), (np.array([11, 12]), Grid(2, 2)), (-np.inf, 0.5))
     >>> row = lay_out([sample], Form(bos=1, eos=2, picture_start=3, picture_end=4))
@@ -139,51 +140,50 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
     (array([ 1, 11, 12,  2,  3,  4]), array([11, 12,  2]), array([0, 1, 2]))
     """
     table, ids, timesteps = _table(samples, form)
-    kinds, sizes, positions = table.kind, table.size, table.position
-    is_text, is_vit, is_vae = kinds == _TEXT, kinds == _VIT, kinds >= _CLEAN
+    kinds, sizes = table.kind, table.size
+    is_text, is_vit, is_vae, is_noised = kinds == _TEXT, kinds == _VIT, kinds >= _CLEAN, kinds == _NOISED
     ends = np.cumsum(sizes + 2)
     starts, length = ends - sizes - 2, int(ends[-1]) if len(ends) else 0
 
-    vit_places, vae_places = (_ranges(starts[which] + 1, sizes[which]) for which in (is_vit, is_vae))
-    is_patch = np.zeros(length, bool)
-    is_patch[vit_places] = is_patch[vae_places] = True
-    text_places = np.flatnonzero(~is_patch)
+    # All that is no patch, side by side: texts with their marks, and the two marks of each picture.
+    text_sizes = np.where(is_text, sizes, 0) + 2
+    text_ends = np.cumsum(text_sizes)
+    text_starts = text_ends - text_sizes
+    text_ids = np.empty(text_sizes.sum(), np.int64)
+    text_ids[text_starts] = np.where(is_text, form.bos, form.picture_start)
+    text_ids[text_ends - 1] = np.where(is_text, form.eos, form.picture_end)
+    text_ids[_ranges(text_starts[is_text] + 1, sizes[is_text])] = ids
+    text_places = _ranges(np.stack([starts, ends - 1], axis=1).ravel(), np.stack([text_sizes - 1, 0 * sizes + 1], axis=1).ravel())
 
-    tokens = np.zeros(length, np.int64)
-    tokens[starts] = np.where(is_text, form.bos, form.picture_start)
-    tokens[ends - 1] = np.where(is_text, form.eos, form.picture_end)
-    tokens[_ranges(starts[is_text] + 1, sizes[is_text])] = ids
-
-    position_ids = np.repeat(positions, sizes + 2)
-    position_ids[_ranges(starts[is_text], sizes[is_text] + 2)] += _ranges(0 * starts[is_text], sizes[is_text] + 2)
+    position_ids = np.repeat(table.position, sizes + 2)
+    position_ids[_ranges(starts[is_text], text_sizes[is_text])] += _ranges(0 * starts[is_text], text_sizes[is_text])
 
     learned, has_after = table.learned > 0, table.after >= 0
-    learned_places = _ranges(starts[learned], sizes[learned] + 1)
-    labels, weights = np.full(length, -1), np.zeros(length, np.float32)
-    labels[learned_places] = tokens[learned_places + 1]
-    weights[learned_places] = np.repeat(1 / np.sqrt(sizes[learned] + 1), sizes[learned] + 1)
-    labels[ends[has_after] - 1], weights[ends[has_after] - 1] = table.after[has_after], 1
-    label_places = np.flatnonzero(labels >= 0)
+    lengths = sizes[learned] + 1
+    labels = np.concatenate([text_ids[_ranges(text_starts[learned] + 1, lengths)], table.after[has_after]])
+    label_places = np.concatenate([_ranges(starts[learned], lengths), ends[has_after] - 1])
+    weights = np.concatenate([np.repeat(1 / np.sqrt(lengths), lengths), np.ones(has_after.sum())])
+    in_order = np.argsort(label_places)
 
-    split_starts = np.flatnonzero(table.begins_split)
+    is_split = table.begins_split > 0
     return Row(
         sample_lens=np.diff(starts[table.begins_sample > 0], append=length),
-        split_lens=np.diff(starts[split_starts], append=length),
-        attn_modes=_MODE_OF_KIND[kinds[split_starts]],
+        split_lens=np.diff(starts[is_split], append=length),
+        attn_modes=_MODE_OF_KIND[kinds[is_split]],
         packed_position_ids=position_ids,
-        packed_text_ids=tokens[text_places],
+        packed_text_ids=text_ids,
         packed_text_indexes=text_places,
-        packed_label_ids=labels[label_places],
-        ce_loss_indexes=label_places,
-        ce_loss_weights=weights[label_places],
+        packed_label_ids=labels[in_order],
+        ce_loss_indexes=label_places[in_order],
+        ce_loss_weights=weights[in_order].astype(np.float32),
         packed_vit_position_ids=patch_positions(table.rows[is_vit], table.columns[is_vit], form.vit_side, form.interpolated),
-        packed_vit_token_indexes=vit_places,
+        packed_vit_token_indexes=_ranges(starts[is_vit] + 1, sizes[is_vit]),
         vit_token_seqlens=sizes[is_vit],
         packed_latent_position_ids=patch_positions(table.rows[is_vae], table.columns[is_vae], form.vae_side, form.interpolated),
-        packed_vae_token_indexes=vae_places,
+        packed_vae_token_indexes=_ranges(starts[is_vae] + 1, sizes[is_vae]),
         vae_latent_shapes=np.stack([table.rows[is_vae], table.columns[is_vae]], axis=1),
         packed_timesteps=np.repeat(timesteps[is_vae], sizes[is_vae]),
-        mse_loss_indexes=_ranges(starts[kinds == _NOISED] + 1, sizes[kinds == _NOISED]),
+        mse_loss_indexes=_ranges(starts[is_noised] + 1, sizes[is_noised]),
     )
 
 
@@ -209,36 +209,43 @@ def patch_positions(rows: np.ndarray, columns: np.ndarray, side: int, interpolat
     most = int(max(rows.max(initial=0), columns.max(initial=0)))
     if most > side and not interpolated:
         raise ValueError(f"a picture has {most} patches on a side, and the table of their positions has {side}")
-    widths = np.repeat(columns, rows)  # of each row of patches
-    across, down = _ranges(0 * widths, widths), _ranges(0 * rows, rows)
+    grids = (_grid_positions(*grid, side, interpolated) for grid in zip(rows.tolist(), columns.tolist()))
+    return np.concatenate([np.zeros(0, np.int64), *grids])
+
+
+@functools.lru_cache(maxsize=256)
+def _grid_positions(rows: int, columns: int, side: int, interpolated: bool) -> np.ndarray:
+    down, across = np.arange(rows), np.arange(columns)
     if interpolated:
-        across, down = across * side // np.repeat(widths, widths), down * side // np.repeat(rows, rows)
-    return np.repeat(down * side, widths) + across
+        down, across = down * side // rows, across * side // columns
+    return (down[:, np.newaxis] * side + across).ravel()
 
 
-def _table(samples: Sequence[Sample], form: Form) -> tuple[_Element, np.ndarray, np.ndarray]:
-    """The elements that are kept: columns of an array each; the ids of their texts, and their timesteps."""
+def _table(samples: Sequence[Sample], form: Form) -> tuple[_Elements, np.ndarray, np.ndarray]:
+    """The elements that are kept, the ids of their texts, and their timesteps."""
     first_ids = {None: -1, "text": form.bos, "picture": form.picture_start}
-    elements, ids, timesteps = [], [np.zeros(0, np.int64)], []
+    lines, ids, timesteps = [], [np.zeros(0, np.int64)], []
     for sample in samples:
-        position, group, first = 0, None, True
+        position, clip, begins_sample = 0, None, True
         for element, kept, content, timestep in zip(*sample):
-            is_picture = isinstance(element, Picture)
+            if isinstance(element, Picture):
+                (rows, columns), learned, step, group = content, False, element.step, element.group
+                size = rows * columns
+            else:
+                rows, columns, learned, step, group = 0, 0, element.learned, len(content) + 2, None
+                size = len(content)
             if kept:
-                new = element.group is None or element.group != group if is_picture else True
-                rows, columns = content if is_picture else (0, 0)
-                size = rows * columns if is_picture else len(content)
-                kind, after = _KINDS[element.kind], first_ids[element.after]
-                learned = not is_picture and element.learned
-                elements.append(_Element(kind, size, position, after, learned, rows, columns, first, new))
+                begins_split = group is None or group != clip
+                after = first_ids[element.after]
+                lines.append((_KINDS[element.kind], size, position, after, learned, rows, columns, begins_sample, begins_split))
                 timesteps.append(timestep)
-                group, first = element.group if is_picture else None, False
-                if not is_picture:
-                    ids.append(content)
-            if kept or is_picture:
-                position += element.step if is_picture else len(content) + 2
-    columns_of = np.array(elements, np.int64).reshape(-1, len(_Element._fields)).T
-    return _Element(*columns_of), np.concatenate(ids), np.array(timesteps, np.float32)
+                clip, begins_sample = group, False
+                if element.kind == "text":
+                    ids.append(np.asarray(content))
+            if kept or element.kind != "text":
+                position += step
+    table = np.array(lines, np.int64).reshape(-1, len(_Elements._fields))
+    return _Elements(*table.T), np.concatenate(ids), np.array(timesteps, np.float32)
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -247,4 +254,9 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     >>> _ranges(np.array([5, 20]), np.array([3, 2]))
     array([ 5,  6,  7, 20, 21])
     """
-    return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    starts, lengths = starts[lengths > 0], lengths[lengths > 0]
+    steps = np.ones(lengths.sum(), np.int64)  # summed up where they are: memory costs more than the sum
+    if len(starts):
+        steps[0] = starts[0]
+        steps[np.cumsum(lengths)[:-1]] = starts[1:] - starts[:-1] - lengths[:-1] + 1
+    return np.cumsum(steps, out=steps)

@@ -1,7 +1,7 @@
 """Records as plans: the three kinds that BAGEL has. A plan of one's own is a function of a record and its draws, too.
 
-Each raises a ValueError, one sentence, where the record is not what its kind says. It is the same sentence whatever is drawn, so that
-a record is either in every epoch or in none. The spaces around a text are no part of it.
+Each raises a ValueError, one sentence, where the record is not what its kind says. It is the same sentence whatever is drawn: a
+record is in every epoch, or in none. The spaces around a text are no part of it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Plan, Picture, Text, checked
+from ul2_tasks.images.elements import Picture, Plan, Text, checked
 
 Record = Mapping[str, Any]
 Frames = Callable[[object, Draws], Sequence[object]]
@@ -37,9 +37,9 @@ def t2i_pretrain(record: Record, draws: Draws) -> Plan:
     >>> [t2i_pretrain(record, draws_of(0, epoch, "r"))[0].text for epoch in range(3)]
     ['a cat', 'a cat', 'a cat on a mat']
     """
-    captions = _captions(record.get("captions"))
+    image, captions = _image(record.get("image"), "image"), _captions(record.get("captions"))
     caption = captions[draws.number("caption", len(captions))]
-    return checked([Text(caption, droppable=True), Picture(_image(record.get("image"), "image"), "noised")])
+    return checked([Text(caption, droppable=True), Picture(image, "noised")])
 
 
 def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
@@ -49,7 +49,7 @@ def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
     likely. One with several steps is joined into a single instruction, C V T N, in half of the cases.
 
     Args:
-        record: `image_list`, two pictures at least; `instruction_list`, for each step a list of texts that say the same, or one text.
+        record: `image_list`, two pictures at least; `instruction_list`, for each step a text, or a list of texts that say the same.
         draws: its draws; "start", "steps", "joined" and "instruction/STEP" are used.
         most_steps: as many as BAGEL has, or another number.
 
@@ -95,7 +95,7 @@ def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
         frames: what gives the pictures of a video, for its file and its draws; without it a video is refused.
 
     Raises:
-        ValueError: the marks are not as many as the pictures, or one is in an answer; a turn is unknown or empty; there is no answer.
+        ValueError: there are more or fewer marks than pictures; an answer has one; a turn is unknown or empty; there is no answer.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> turns = [{"from": "human", "value": "<image>\\nWhat is this?"}, {"from": "gpt", "value": "A cat."}]
@@ -148,17 +148,23 @@ def _text(value: object, what: str) -> str:
 
 
 def _captions(value: object) -> list[str]:
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "[", '"'):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            if value.lstrip()[0] != '"':  # a caption may begin with a quotation
-                raise ValueError(f"captions is not JSON, {error}; it begins with {_short(value)}") from error
+    value = _read(value) if isinstance(value, str) else value
     found = list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else [value]
     captions = [_text(caption, "a caption") for caption in found if caption is not None]
     if not any(captions):
         raise ValueError(f"captions is {_short(value)}, which has no caption that is not empty")
     return [caption for caption in captions if caption]
+
+
+def _read(captions: str) -> object:
+    """What JSON says; or the text itself, where it is none. A caption may begin with a quotation, but with no bracket."""
+    first = captions.lstrip()[:1]
+    try:
+        return json.loads(captions) if first in ("{", "[", '"') else captions
+    except (ValueError, RecursionError) as error:
+        if first == '"':
+            return captions
+        raise ValueError(f"captions is not JSON, {error}; it begins with {_short(captions)}") from error
 
 
 def _edits(record: Record) -> tuple[list[object], list[list[str]]]:
@@ -168,7 +174,7 @@ def _edits(record: Record) -> tuple[list[object], list[list[str]]]:
         raise ValueError(f"image_list has {len(images)} pictures, expected at least 2")
     if len(instructions) != len(images) - 1:
         raise ValueError(
-            f"instruction_list has {len(instructions)} steps, and image_list has {len(images)} pictures, expected {len(images) - 1} steps"
+            f"instruction_list has {len(instructions)} steps, expected {len(images) - 1}: image_list has {len(images)} pictures"
         )
     choices = []
     for step, value in enumerate(instructions):

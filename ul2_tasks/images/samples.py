@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -66,8 +66,8 @@ def sample_of(
     draws: Draws,
     encode: Callable[[str], Sequence[int]],
     size_of: Callable[[object], tuple[int, int]],
-    sizes: Sizes = Sizes(),  # noqa: B008
-    dropout: Dropout = Dropout(),  # noqa: B008
+    sizes: Sizes,
+    dropout: Dropout,
 ) -> Sample:
     """Measures a plan.
 
@@ -82,7 +82,8 @@ def sample_of(
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import Text
     >>> plan = (Text("abc"), Picture("cat.jpg", "noised"))
-    >>> sample = sample_of(plan, draws_of(0, 0, "r"), encode=lambda text: list(text.encode()), size_of=lambda image: (1024, 768))
+    >>> ids, size = (lambda text: list(text.encode())), (lambda image: (1024, 768))
+    >>> sample = sample_of(plan, draws_of(0, 0, "r"), ids, size, Sizes(), Dropout())
     >>> sample.contents[1], sample.counts
     (Grid(rows=48, columns=64), Counts(tokens=3079, vit=0, vae=3072))
     """
@@ -103,11 +104,12 @@ def sample_of(
     return Sample(plan, dropout.kept(plan, draws), contents, timesteps)
 
 
-def dummy(picture: Picture) -> Sample:
-    """A sample of one patch, of which nothing is learned: for a row that lacks pictures of its kind, so that every rank of a sharded
-    model runs the same modules. As a sample of its own it is seen by no other.
+def dummy(seen_as: Literal["vit", "clean"]) -> Sample:
+    """A sample of one patch, of which nothing is learned: for a row that lacks pictures of its kind.
 
-    >>> dummy(Picture(None, "vit")).counts
+    So every rank of a sharded model runs the same modules. As a sample of its own it is seen by no other.
+
+    >>> dummy("vit").counts
     Counts(tokens=3, vit=1, vae=0)
     """
-    return Sample((picture,), (True,), (Grid(1, 1),), (-np.inf,))
+    return Sample((Picture(None, seen_as),), (True,), (Grid(1, 1),), (-np.inf,))

@@ -81,7 +81,7 @@ class Size:
         sides = self._scaled((width, height), scale)
         ratio = self.pixels / (pictures if self.shared else 1) / (sides[0] * sides[1])
         if ratio * max(sides) > self.longest:
-            # The cut of the long side is by far the greater one. To make both, as BAGEL does, decides how the short side is rounded.
+            # The cut of the long side, below, is the greater one. This one, as BAGEL makes it, only rounds the short side.
             sides = self._scaled(sides, min(ratio, 1))
         elif ratio < 1:
             sides = self._within(sides, math.sqrt(ratio))
