@@ -1,5 +1,6 @@
 """Rows and masks are BAGEL's, integer for integer, and follow their laws for plans that BAGEL did not lay out."""
 
+import functools
 import json
 import pathlib
 import subprocess
@@ -23,6 +24,7 @@ FORM = Form(bos=1, eos=2, picture_start=3, picture_end=4)
 NOTHING = -np.inf
 
 
+@functools.cache
 def golden(name):
     return json.loads((BAGEL / f"{name}.json").read_text())
 
@@ -214,6 +216,21 @@ def test_a_table_that_is_too_small_is_refused_before_a_run_and_in_a_row():
     with pytest.raises(ValueError, match="a picture has 33 patches on a side, and the table of their positions has 32"):
         patch_positions(np.array([2]), np.array([33]), 32)
     assert patch_positions(np.array([64]), np.array([64]), 32, interpolated=True).max() == 32**2 - 1
+
+
+@pytest.mark.parametrize("mark", [1, 2, 3, 4])
+def test_a_text_with_a_mark_among_its_ids_is_refused(mark):
+    """A tokenizer that begins each text with its own mark, or reads one where a text spells it, is not for these rows."""
+    sample = Sample((Text(""),), (True,), (np.array([9, mark]),), (NOTHING,))
+    with pytest.raises(ValueError, match=f"a text has the id {mark}, which is a mark; take a vocabulary that adds no mark"):
+        lay_out([sample], FORM)
+
+
+def test_a_form_of_what_are_no_ids_is_refused():
+    with pytest.raises(ValueError, match="eos is None, expected an integer of at least 0"):
+        Form(1, None, 3, 4)
+    with pytest.raises(ValueError, match="vae_side is 0, expected an integer of at least 1"):
+        Form(1, 2, 3, 4, vae_side=0)
 
 
 def test_samples_and_splits_of_different_lengths_are_refused():

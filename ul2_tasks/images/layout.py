@@ -22,6 +22,7 @@ import numpy as np
 
 from ul2_tasks.images.elements import Picture
 from ul2_tasks.images.samples import Sample, Sizes
+from ul2_tasks.scalars import is_integer
 
 MODES = ("causal", "full", "noise")
 _KINDS = {"text": 0, "vit": 1, "clean": 2, "noised": 3}
@@ -47,6 +48,12 @@ class Form:
     vit_side: int = 70
     vae_side: int = 64
     interpolated: bool = False
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self)[:-1]:
+            least = 1 if field.name.endswith("side") else 0
+            if not is_integer(getattr(self, field.name), at_least=least):
+                raise ValueError(f"{field.name} is {getattr(self, field.name)!r}, expected an integer of at least {least}")
 
     def check(self, sizes: Sizes) -> None:
         """Refuses sizes whose pictures would have positions beyond the table.
@@ -127,7 +134,7 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
     """Lays samples out, one after the other. A sample of which all is dropped is left out.
 
     Raises:
-        ValueError: a picture has more patches on a side than the table of positions.
+        ValueError: a picture has more patches on a side than the table of positions; the ids of a text have a mark among them.
 
     >>> from ul2_tasks.images.elements import Text
     >>> from ul2_tasks.images.sizes import Grid
@@ -140,6 +147,10 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
     (array([ 1, 11, 12,  2,  3,  4]), array([11, 12,  2]), array([0, 1, 2]))
     """
     table, ids, timesteps = _table(samples, form)
+    if (marks := np.isin(ids, (form.bos, form.eos, form.picture_start, form.picture_end))).any():
+        raise ValueError(
+            f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
+        )
     kinds, sizes = table.kind, table.size
     is_text, is_vit, is_vae, is_noised = kinds == _TEXT, kinds == _VIT, kinds >= _CLEAN, kinds == _NOISED
     ends = np.cumsum(sizes + 2)
