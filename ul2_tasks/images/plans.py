@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Picture, Plan, Text, checked
+from ul2_tasks.images.elements import Picture, Plan, Text
 
 Record = Mapping[str, Any]
 Frames = Callable[[object, Draws], Sequence[object]]
@@ -39,7 +39,7 @@ def t2i_pretrain(record: Record, draws: Draws) -> Plan:
     """
     image, captions = _image(record.get("image"), "image"), _captions(record.get("captions"))
     caption = captions[draws.number("caption", len(captions))]
-    return checked([Text(caption, droppable=True), Picture(image, "noised")])
+    return Text(caption, droppable=True), Picture(image, "noised")
 
 
 def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
@@ -82,7 +82,7 @@ def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
             Text(text, droppable=True),
             Picture(after, "noised"),
         ]
-    return checked(elements)
+    return tuple(elements)
 
 
 def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
@@ -122,7 +122,7 @@ def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
                 elements += [Picture(frame, "vit") for frame in frames(file, draws.within(f"video/{number}"))]
             else:
                 elements.append(Text(piece, learned=speaker == "answer"))
-    return checked(elements)
+    return tuple(elements)
 
 
 PLANS: Mapping[str, Callable[[Record, Draws], Plan]] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Picture, Plan, clips
+from ul2_tasks.images.elements import Element, Picture, Plan, checked, clips
 from ul2_tasks.images.sizes import VAE, VIT_EDIT, Grid, Size
 
 
@@ -62,7 +62,7 @@ class Sample(NamedTuple):
 
 
 def sample_of(
-    plan: Plan,
+    plan: Sequence[Element],
     draws: Draws,
     encode: Callable[[str], Sequence[int]],
     size_of: Callable[[object], tuple[int, int]],
@@ -72,12 +72,15 @@ def sample_of(
     """Measures a plan.
 
     Args:
-        plan: see `elements.checked`.
+        plan: the elements; see `elements.checked`.
         draws: of its record; "drop/NUMBER" and "timestep/NUMBER" are used, each with the number of the element from 0.
         encode: the ids of a text, in which no text becomes a mark.
         size_of: width and height of an element's image, as it is seen upright.
         sizes: how large pictures are for the model.
         dropout: how often elements are dropped.
+
+    Raises:
+        ValueError: the plan is none; a picture has no pixel.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import Text
@@ -87,6 +90,7 @@ def sample_of(
     >>> sample.contents[1], sample.counts
     (Grid(rows=48, columns=64), Counts(tokens=3079, vit=0, vae=3072))
     """
+    plan = checked(plan)
     kinds = [element.kind == "vit" for element in plan if isinstance(element, Picture)]
     pictures = {True: sum(kinds), False: len(kinds) - sum(kinds)}
     contents: list[np.ndarray | Grid] = []
