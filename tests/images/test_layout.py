@@ -17,7 +17,7 @@ from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Picture, Text, checked
 from ul2_tasks.images.layout import MODES, Form, Row, lay_out, patch_positions
 from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
-from ul2_tasks.images.sizes import Grid
+from ul2_tasks.images.sizes import VIT_CONVERSATION, Grid
 
 BAGEL = pathlib.Path(__file__).parent / "bagel"
 FORM = Form(bos=1, eos=2, picture_start=3, picture_end=4)
@@ -246,17 +246,33 @@ def test_who_sees_whom_can_be_asked_of_single_places():
 
 
 def test_a_sample_is_counted_before_anything_is_decoded():
-    plan = checked([Picture("a", "clean", droppable=True), Picture("a", "vit"), Text("red"), Picture("b", "noised")])
+    """From the size of each picture, which is asked for once, however often the picture is seen."""
+    before, after = "before.png", "after.png"
+    plan = [Picture(before, "clean", droppable=True), Picture(before, "vit"), Text("red"), Picture(after, "noised")]
+    asked = []
+
+    def size_of(image):
+        asked.append(image)
+        return 640, 480
 
     def sample(clean):
-        ids, size = (lambda text: list(text.encode())), (lambda image: (640, 480))
-        return sample_of(plan, draws_of(0, 0, ""), ids, size, Sizes(), Dropout(clean=clean))
+        return sample_of(plan, draws_of(0, 0, ""), lambda text: list(text.encode()), size_of, Sizes(), Dropout(clean=clean))
 
-    kept, dropped = sample(clean=0), sample(clean=1)
+    kept = sample(clean=0)
+    assert asked == [before, after]
+    dropped = sample(clean=1)
     assert dropped.counts == (2 + 28 * 37 + 5 + 2 + 32 * 43, 28 * 37, 32 * 43)
     assert kept.counts == (dropped.counts.tokens + 2 + 32 * 43, 28 * 37, 2 * 32 * 43)
     assert kept.timesteps == dropped.timesteps
     assert [np.isfinite(timestep) for timestep in kept.timesteps] == [False, False, False, True]
+
+
+def test_pictures_that_share_a_limit_are_counted_by_who_sees_them():
+    plan = [Picture(number, "vit") for number in range(8)] + [Picture(8, "noised")]
+    sizes = Sizes(vit=VIT_CONVERSATION)
+    sample = sample_of(plan, draws_of(0, 0, ""), lambda text: [], lambda image: (980, 980), sizes, Dropout())
+    assert sample.contents == [Grid(35, 35)] * 8 + [Grid(61, 61)]
+    assert sample.counts.vit == 8 * 35 * 35
 
 
 def test_the_room_needs_numpy_alone():

@@ -147,36 +147,14 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
     (array([ 1, 11, 12,  2,  3,  4]), array([11, 12,  2]), array([0, 1, 2]))
     """
     table, ids, timesteps = _table(samples, form)
-    if (marks := np.isin(ids, (form.bos, form.eos, form.picture_start, form.picture_end))).any():
-        raise ValueError(
-            f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
-        )
     kinds, sizes = table.kind, table.size
     is_text, is_vit, is_vae, is_noised = kinds == _TEXT, kinds == _VIT, kinds >= _CLEAN, kinds == _NOISED
-    ends = np.cumsum(sizes + 2)
-    starts, length = ends - sizes - 2, int(ends[-1]) if len(ends) else 0
-
-    # All that is no patch, side by side: texts with their marks, and the two marks of each picture.
-    text_sizes = np.where(is_text, sizes, 0) + 2
-    text_ends = np.cumsum(text_sizes)
-    text_starts = text_ends - text_sizes
-    text_ids = np.empty(text_sizes.sum(), np.int64)
-    text_ids[text_starts] = np.where(is_text, form.bos, form.picture_start)
-    text_ids[text_ends - 1] = np.where(is_text, form.eos, form.picture_end)
-    text_ids[_ranges(text_starts[is_text] + 1, sizes[is_text])] = ids
-    text_places = _ranges(np.stack([starts, ends - 1], axis=1).ravel(), np.stack([text_sizes - 1, 0 * sizes + 1], axis=1).ravel())
-
+    starts = np.cumsum(sizes + 2) - sizes - 2
+    length, is_split = int((sizes + 2).sum()), table.begins_split > 0
     position_ids = np.repeat(table.position, sizes + 2)
-    position_ids[_ranges(starts[is_text], text_sizes[is_text])] += _ranges(0 * starts[is_text], text_sizes[is_text])
-
-    learned, has_after = table.learned > 0, table.after >= 0
-    lengths = sizes[learned] + 1
-    labels = np.concatenate([text_ids[_ranges(text_starts[learned] + 1, lengths)], table.after[has_after]])
-    label_places = np.concatenate([_ranges(starts[learned], lengths), ends[has_after] - 1])
-    weights = np.concatenate([np.repeat(1 / np.sqrt(lengths), lengths), np.ones(has_after.sum())])
-    in_order = np.argsort(label_places)
-
-    is_split = table.begins_split > 0
+    position_ids[_ranges(starts[is_text], sizes[is_text] + 2)] += _ranges(0 * starts[is_text], sizes[is_text] + 2)
+    text_ids, text_places = _texts(table, starts, ids, form)
+    labels, label_places, weights = _labels(table, starts, text_ids, text_places)
     return Row(
         sample_lens=np.diff(starts[table.begins_sample > 0], append=length),
         split_lens=np.diff(starts[is_split], append=length),
@@ -184,9 +162,9 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
         packed_position_ids=position_ids,
         packed_text_ids=text_ids,
         packed_text_indexes=text_places,
-        packed_label_ids=labels[in_order],
-        ce_loss_indexes=label_places[in_order],
-        ce_loss_weights=weights[in_order].astype(np.float32),
+        packed_label_ids=labels,
+        ce_loss_indexes=label_places,
+        ce_loss_weights=weights,
         packed_vit_position_ids=patch_positions(table.rows[is_vit], table.columns[is_vit], form.vit_side, form.interpolated),
         packed_vit_token_indexes=_ranges(starts[is_vit] + 1, sizes[is_vit]),
         vit_token_seqlens=sizes[is_vit],
@@ -257,6 +235,38 @@ def _table(samples: Sequence[Sample], form: Form) -> tuple[_Elements, np.ndarray
                 position += step
     table = np.array(lines, np.int64).reshape(-1, len(_Elements._fields))
     return _Elements(*table.T), np.concatenate(ids), np.array(timesteps, np.float32)
+
+
+def _texts(table: _Elements, starts: np.ndarray, ids: np.ndarray, form: Form) -> tuple[np.ndarray, np.ndarray]:
+    """All that is no patch: the ids of texts and marks, and their places."""
+    if (marks := np.isin(ids, (form.bos, form.eos, form.picture_start, form.picture_end))).any():
+        raise ValueError(
+            f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
+        )
+    is_text = table.kind == _TEXT
+    inner = np.where(is_text, table.size, 0)  # of a picture no more than its two marks
+    begins = np.cumsum(inner + 2) - inner - 2
+    found = np.empty((inner + 2).sum(), np.int64)
+    found[begins] = np.where(is_text, form.bos, form.picture_start)
+    found[_ranges(begins[is_text] + 1, inner[is_text])] = ids
+    found[begins + inner + 1] = np.where(is_text, form.eos, form.picture_end)
+    first_and_last = np.stack([starts, starts + table.size + 1], axis=1)
+    return found, _ranges(first_and_last.ravel(), np.stack([inner + 1, 0 * inner + 1], axis=1).ravel())
+
+
+def _labels(
+    table: _Elements, starts: np.ndarray, text_ids: np.ndarray, text_places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is learned: the ids, the places before them, and what each weighs."""
+    learned, has_after = table.learned > 0, table.after >= 0
+    lengths = table.size[learned] + 1
+    within = _ranges(starts[learned], lengths)
+    ends = (starts + table.size + 1)[has_after]
+    labels = np.concatenate([text_ids[np.searchsorted(text_places, within) + 1], table.after[has_after]])
+    weights = np.concatenate([np.repeat(1 / np.sqrt(lengths), lengths), np.ones(len(ends))])
+    places = np.concatenate([within, ends])
+    in_order = np.argsort(places)
+    return labels[in_order], places[in_order], weights[in_order].astype(np.float32)
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
@@ -75,7 +76,7 @@ def sample_of(
         plan: the elements; see `elements.checked`.
         draws: of its record; "drop/NUMBER" and "timestep/NUMBER" are used, each with the number of the element from 0.
         encode: the ids of a text, in which no text becomes a mark.
-        size_of: width and height of an element's image, as it is seen upright.
+        size_of: width and height of an element's image, as it is seen upright; asked once for each image.
         sizes: how large pictures are for the model.
         dropout: how often elements are dropped.
 
@@ -91,12 +92,14 @@ def sample_of(
     (Grid(rows=48, columns=64), Counts(tokens=3079, vit=0, vae=3072))
     """
     plan = checked(plan)
-    kinds = [element.kind == "vit" for element in plan if isinstance(element, Picture)]
-    pictures = {True: sum(kinds), False: len(kinds) - sum(kinds)}
+    pictures = [element for element in plan if isinstance(element, Picture)]
+    images = {id(picture.image): picture.image for picture in pictures}
+    measured = {name: size_of(image) for name, image in images.items()}
+    sharing = collections.Counter(picture.kind == "vit" for picture in pictures)
     contents: list[np.ndarray | Grid] = []
     for element in plan:
         if isinstance(element, Picture):
-            contents.append(sizes.of(element).grid(*size_of(element.image), pictures[element.kind == "vit"]))
+            contents.append(sizes.of(element).grid(*measured[id(element.image)], sharing[element.kind == "vit"]))
         else:
             contents.append(np.asarray(encode(element.text), np.int64))
     timesteps = [-np.inf] * len(plan)
