@@ -62,6 +62,10 @@ assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
     "docs/guides/chat.md": """
 assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
 """,
+    "docs/guides/pictures.md": """
+assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum()
+assert len(row) == 17
+""",
     "docs/guides/pytorch_and_transformers.md": """
 assert list(row) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
 assert all(len(values) == 8 for values in row.values())

@@ -13,6 +13,7 @@ GROUND = {"example_features", "graphs", "scalars", "version"}  # files beside th
 # What each room imports, from the ground up.
 ROOMS = {
     "order": set(),
+    "images": {"order"},
     "store": {"order"},
     "vocabulary": set(),
     "sources": {"store", "vocabulary"},

@@ -1,0 +1,49 @@
+"""Which elements of a plan are dropped, for classifier-free guidance."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ul2_tasks.images.draws import Draws
+from ul2_tasks.images.elements import Plan, clips
+from ul2_tasks.scalars import is_finite
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropout:
+    """How likely an element that may be dropped is dropped. The defaults are those of BAGEL's paper.
+
+    Attributes:
+        text, vit, clean: of each kind, from 0 to 1.
+        together: whether all elements of a kind in a sample are dropped, or none: this is what a model is given where guidance
+            leaves out a condition. Else each is dropped on its own, as BAGEL does it.
+    """
+
+    text: float = 0.1
+    vit: float = 0.5
+    clean: float = 0.1
+    together: bool = False
+
+    def __post_init__(self):
+        for name in ("text", "vit", "clean"):
+            chance = getattr(self, name)
+            if not is_finite(chance) or not 0 <= chance <= 1:
+                raise ValueError(f"the chance that {name} is dropped is {chance!r}, expected a number from 0 to 1")
+
+    def kept(self, plan: Plan, draws: Draws) -> tuple[bool, ...]:
+        """Which elements remain. A clip is dropped whole.
+
+        >>> from ul2_tasks.images.draws import draws_of
+        >>> from ul2_tasks.images.elements import Picture, Text
+        >>> plan = (Text("a circle", droppable=True), Picture(b"..", "noised"))
+        >>> [Dropout(text=0.5).kept(plan, draws_of(0, 0, record)) for record in ("a", "b", "c")]
+        [(False, True), (True, True), (False, True)]
+        """
+        kept = [True] * len(plan)
+        for _, numbers in clips(plan):
+            first = plan[numbers[0]]
+            if first.droppable:
+                remains = draws.uniform(f"drop/{first.kind if self.together else numbers[0]}") >= getattr(self, first.kind)
+                for number in numbers:
+                    kept[number] = remains
+        return tuple(kept)

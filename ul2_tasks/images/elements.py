@@ -1,0 +1,141 @@
+"""What a sample is made of: a plan is a tuple of texts and pictures, in their order.
+
+t2i_pretrain   T N              T text, N picture as it is generated, from noise
+unified_edit   C V T N          C picture as clean latents, V picture as a ViT sees it
+vlm_sft        V T T
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from ul2_tasks.scalars import is_integer
+
+SeenAs = Literal["vit", "clean", "noised"]
+After = Literal["text", "picture"]
+LETTERS = {"text": "T", "vit": "V", "clean": "C", "noised": "N"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A text between its two marks.
+
+    Attributes:
+        text: any, an empty one, too. Nothing that is written in it becomes a mark.
+        learned: whether the model learns to write it, and to end it.
+        droppable: whether it may be dropped, for classifier-free guidance.
+        after: what the model learns to begin after it: a text, a picture; None for nothing.
+    """
+
+    text: str
+    learned: bool = False
+    droppable: bool = False
+    after: After | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.text, str):
+            raise ValueError(f"the text of an element is of type {type(self.text).__name__}, expected str")
+        _check_after(self.after)
+
+    @property
+    def kind(self) -> str:
+        return "text"
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture between its two marks. All of it stands at one position.
+
+    Attributes:
+        image: the picture's bytes, or what else its reader knows it by, such as a path.
+        seen_as: by whom: "vit", to be understood; "clean", as latents to go by; "noised", as latents to be generated.
+        droppable: see `Text`. What is generated is never dropped.
+        after: see `Text`.
+        group: adjacent pictures with the same number see each other, have one timestep, and are dropped together: a clip. None for
+            a picture alone.
+        advance: how many positions further the next element stands. None for what BAGEL has: 0 after a noised picture, whose
+            clean twin takes the same position, else 1.
+    """
+
+    image: object = dataclasses.field(repr=False)
+    seen_as: SeenAs
+    droppable: bool = False
+    after: After | None = None
+    group: int | None = None
+    advance: int | None = None
+
+    def __post_init__(self):
+        if self.seen_as not in get_args(SeenAs):
+            raise ValueError(f"a picture is seen as {self.seen_as!r}, expected one of {list(get_args(SeenAs))}")
+        if self.seen_as == "noised" and self.droppable:
+            raise ValueError("a noised picture is droppable, and is what is learned; drop what it is made from")
+        if self.advance is not None and not is_integer(self.advance, at_least=0):
+            raise ValueError(f"advance is {self.advance!r}, expected an integer of at least 0, or None")
+        _check_after(self.after)
+
+    @property
+    def kind(self) -> str:
+        return self.seen_as
+
+    @property
+    def step(self) -> int:
+        """How many positions further the next element stands."""
+        return self.advance if self.advance is not None else int(self.seen_as != "noised")
+
+
+Element = Text | Picture
+Plan = tuple[Element, ...]
+
+
+def checked(elements: Sequence[Element]) -> Plan:
+    """The elements as a plan.
+
+    Raises:
+        ValueError: there is none; one is no element; a group is in two places, or its pictures are not alike.
+
+    >>> plan = checked([Text("a red square", droppable=True), Picture(b"..", "noised")])
+    >>> letters(plan)
+    'T N'
+    """
+    if not elements:
+        raise ValueError("the plan has no element, expected texts and pictures")
+    for element in elements:
+        if not isinstance(element, Text | Picture):
+            raise ValueError(f"the plan has an element of type {type(element).__name__}, expected Text or Picture")
+    ended = set()
+    for group, numbers in clips(elements):
+        first, *others = (elements[number] for number in numbers)
+        if group in ended:
+            raise ValueError(f"the pictures of group {group} are not adjacent")
+        if any((other.kind, other.droppable) != (first.kind, first.droppable) for other in others):
+            raise ValueError(f"the pictures of group {group} differ in seen_as or droppable, expected one for all")
+        ended |= {group} - {None}
+    return tuple(elements)
+
+
+def clips(elements: Sequence[Element]) -> list[tuple[int | None, list[int]]]:
+    """The numbers of the elements that belong together: a clip's pictures; each other element alone.
+
+    >>> frames = [Picture(b"..", "vit", group=0) for _ in range(3)]
+    >>> clips([Text("first"), *frames, Text("last")])
+    [(None, [0]), (0, [1, 2, 3]), (None, [4])]
+    """
+
+    def belongs(number: int) -> tuple[int | None, int]:
+        group = getattr(elements[number], "group", None)
+        return (group, -1) if group is not None else (None, number)
+
+    return [(group, list(numbers)) for (group, _), numbers in itertools.groupby(range(len(elements)), key=belongs)]
+
+
+def letters(elements: Sequence[Element]) -> str:
+    """A plan as letters: C clean, V ViT, T text, N noised."""
+    return " ".join(LETTERS[element.kind] for element in elements)
+
+
+def _check_after(after: object) -> None:
+    if after is not None and after not in get_args(After):
+        raise ValueError(f"after is {after!r}, expected one of {list(get_args(After))}, or None")

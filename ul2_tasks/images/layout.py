@@ -1,0 +1,283 @@
+"""Samples as a row: where each token stands, what it is, and what is learned of it. The contract is that of BAGEL's packer.
+
+    a text      [bos] ids [eos]            one position each, causal
+    a picture   [start] patches [end]      one position for all of it, in full sight of each other
+
+    T N         bos a cat eos  start . . . . end
+    positions   0   1 2   3    4     4 4 4 4 4
+    splits      4 causal       6 noise
+
+Positions begin at 0 in each sample. A noised picture advances them by nothing, so its clean twin stands at the same one. A text
+that is dropped leaves no gap; a dropped picture leaves its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.samples import Sample, Sizes
+from ul2_tasks.scalars import is_integer
+
+MODES = ("causal", "full", "noise")
+_KINDS = {"text": 0, "vit": 1, "clean": 2, "noised": 3}
+_TEXT, _VIT, _CLEAN, _NOISED = range(4)
+_MODE_OF_KIND = np.array([0, 1, 1, 2])
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What a model's rows look like: the ids of its marks, and its tables of positions.
+
+    Attributes:
+        bos, eos: the ids around a text.
+        picture_start, picture_end: the ids around a picture.
+        vit_side, vae_side: the side of each table of patch positions: it has the square of it.
+        interpolated: whether the patches of a picture are spread over the whole table; else they are its first rows and columns.
+    """
+
+    bos: int
+    eos: int
+    picture_start: int
+    picture_end: int
+    vit_side: int = 70
+    vae_side: int = 64
+    interpolated: bool = False
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self)[:-1]:
+            least = 1 if field.name.endswith("side") else 0
+            if not is_integer(getattr(self, field.name), at_least=least):
+                raise ValueError(f"{field.name} is {getattr(self, field.name)!r}, expected an integer of at least {least}")
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuses sizes whose pictures would have positions beyond the table.
+
+        Raises:
+            ValueError: a table is too small.
+
+        >>> Form(1, 2, 3, 4, vae_side=32).check(Sizes())
+        Traceback (most recent call last):
+        ..
+        ValueError: vae_side is 32, and pictures have up to 64 patches on a side (longest 1024, stride 16); expected at least 64
+        """
+        for name, size, side in (("vit", sizes.vit, self.vit_side), ("vae", sizes.vae, self.vae_side)):
+            if size.side > side and not self.interpolated:
+                raise ValueError(
+                    f"{name}_side is {side}, and pictures have up to {size.side} patches on a side (longest {size.longest}, stride"
+                    f" {size.stride}); expected at least {size.side}"
+                )
+
+
+class Row(NamedTuple):
+    """The arrays of a row, by the names that BAGEL's model knows. Every row has all of them; what it has nothing of is of length 0.
+
+    Attributes:
+        sample_lens: [samples] int64, places of each sample that has any.
+        split_lens: [splits] int64, places of each split: an element, or a clip.
+        attn_modes: [splits] int64, numbers of `MODES`.
+        packed_position_ids: [places] int64.
+        packed_text_ids: [texts] int64, all that is no patch: the ids of texts, and marks.
+        packed_text_indexes: [texts] int64, the places of these.
+        packed_label_ids: [labels] int64, the id that is learned at a place, which is the next one's.
+        ce_loss_indexes: [labels] int64, the places of these.
+        ce_loss_weights: [labels] float32, 1 / sqrt(labels of the text); 1 where a mark's successor is learned.
+        packed_vit_position_ids: [ViT patches] int64, places in the ViT's table.
+        packed_vit_token_indexes: [ViT patches] int64, places in the row.
+        vit_token_seqlens: [ViT pictures] int64, patches of each.
+        packed_latent_position_ids: [VAE patches] int64, places in the table of latents.
+        packed_vae_token_indexes: [VAE patches] int64, places in the row.
+        vae_latent_shapes: [VAE pictures, 2] int64, rows and columns of patches.
+        packed_timesteps: [VAE patches] float32, before the sigmoid; minus infinity where nothing is noised.
+        mse_loss_indexes: [noised patches] int64, places in the row.
+    """
+
+    sample_lens: np.ndarray
+    split_lens: np.ndarray
+    attn_modes: np.ndarray
+    packed_position_ids: np.ndarray
+    packed_text_ids: np.ndarray
+    packed_text_indexes: np.ndarray
+    packed_label_ids: np.ndarray
+    ce_loss_indexes: np.ndarray
+    ce_loss_weights: np.ndarray
+    packed_vit_position_ids: np.ndarray
+    packed_vit_token_indexes: np.ndarray
+    vit_token_seqlens: np.ndarray
+    packed_latent_position_ids: np.ndarray
+    packed_vae_token_indexes: np.ndarray
+    vae_latent_shapes: np.ndarray
+    packed_timesteps: np.ndarray
+    mse_loss_indexes: np.ndarray
+
+
+class _Elements(NamedTuple):
+    """The elements that are kept, [elements] each."""
+
+    kind: np.ndarray
+    size: np.ndarray  # ids or patches, without the two marks
+    position: np.ndarray
+    after: np.ndarray  # the id that is learned at its end; -1 for none
+    learned: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    begins_sample: np.ndarray
+    begins_split: np.ndarray
+
+
+def lay_out(samples: Sequence[Sample], form: Form) -> Row:
+    """Lays samples out, one after the other. A sample of which all is dropped is left out.
+
+    Raises:
+        ValueError: a picture has more patches on a side than the table of positions; the ids of a text have a mark among them.
+
+    >>> from ul2_tasks.images.elements import Text
+    >>> from ul2_tasks.images.sizes import Grid
+    >>> plan = (Text("a cat", learned=True), Picture("cat.jpg", "noised"))
+    >>> sample = Sample(plan, (True, True), (np.array([11, 12]), Grid(2, 2)), (-np.inf, 0.5))
+    >>> row = lay_out([sample], Form(bos=1, eos=2, picture_start=3, picture_end=4))
+    >>> row.packed_position_ids, row.split_lens, row.attn_modes
+    (array([0, 1, 2, 3, 4, 4, 4, 4, 4, 4]), array([4, 6]), array([0, 2]))
+    >>> row.packed_text_ids, row.packed_label_ids, row.ce_loss_indexes
+    (array([ 1, 11, 12,  2,  3,  4]), array([11, 12,  2]), array([0, 1, 2]))
+    """
+    table, ids, timesteps = _table(samples, form)
+    kinds, sizes = table.kind, table.size
+    is_text, is_vit, is_vae, is_noised = kinds == _TEXT, kinds == _VIT, kinds >= _CLEAN, kinds == _NOISED
+    starts = np.cumsum(sizes + 2) - sizes - 2
+    length, is_split = int((sizes + 2).sum()), table.begins_split > 0
+    position_ids = np.repeat(table.position, sizes + 2)
+    position_ids[_ranges(starts[is_text], sizes[is_text] + 2)] += _ranges(0 * starts[is_text], sizes[is_text] + 2)
+    text_ids, text_places = _texts(table, starts, ids, form)
+    labels, label_places, weights = _labels(table, starts, text_ids, text_places)
+    return Row(
+        sample_lens=np.diff(starts[table.begins_sample > 0], append=length),
+        split_lens=np.diff(starts[is_split], append=length),
+        attn_modes=_MODE_OF_KIND[kinds[is_split]],
+        packed_position_ids=position_ids,
+        packed_text_ids=text_ids,
+        packed_text_indexes=text_places,
+        packed_label_ids=labels,
+        ce_loss_indexes=label_places,
+        ce_loss_weights=weights,
+        packed_vit_position_ids=patch_positions(table.rows[is_vit], table.columns[is_vit], form.vit_side, form.interpolated),
+        packed_vit_token_indexes=_ranges(starts[is_vit] + 1, sizes[is_vit]),
+        vit_token_seqlens=sizes[is_vit],
+        packed_latent_position_ids=patch_positions(table.rows[is_vae], table.columns[is_vae], form.vae_side, form.interpolated),
+        packed_vae_token_indexes=_ranges(starts[is_vae] + 1, sizes[is_vae]),
+        vae_latent_shapes=np.stack([table.rows[is_vae], table.columns[is_vae]], axis=1),
+        packed_timesteps=np.repeat(timesteps[is_vae], sizes[is_vae]),
+        mse_loss_indexes=_ranges(starts[is_noised] + 1, sizes[is_noised]),
+    )
+
+
+def patch_positions(rows: np.ndarray, columns: np.ndarray, side: int, interpolated: bool = False) -> np.ndarray:
+    """The place of each patch in a table of `side` rows and columns.
+
+    Args:
+        rows, columns: [pictures] integers, the patches of each.
+        side: of the table.
+        interpolated: see `Form`.
+
+    Returns:
+        [patches] int64, row by row, one picture after the other.
+
+    Raises:
+        ValueError: a picture has more patches on a side than the table, and they are not interpolated.
+
+    >>> patch_positions(np.array([2]), np.array([3]), side=70)
+    array([ 0,  1,  2, 70, 71, 72])
+    >>> patch_positions(np.array([2]), np.array([3]), side=70, interpolated=True)
+    array([   0,   23,   46, 2450, 2473, 2496])
+    """
+    most = int(max(rows.max(initial=0), columns.max(initial=0)))
+    if most > side and not interpolated:
+        raise ValueError(f"a picture has {most} patches on a side, and the table of their positions has {side}")
+    grids = (_grid_positions(*grid, side, interpolated) for grid in zip(rows.tolist(), columns.tolist()))
+    return np.concatenate([np.zeros(0, np.int64), *grids])
+
+
+@functools.lru_cache(maxsize=256)
+def _grid_positions(rows: int, columns: int, side: int, interpolated: bool) -> np.ndarray:
+    down, across = np.arange(rows), np.arange(columns)
+    if interpolated:
+        down, across = down * side // rows, across * side // columns
+    return (down[:, np.newaxis] * side + across).ravel()
+
+
+def _table(samples: Sequence[Sample], form: Form) -> tuple[_Elements, np.ndarray, np.ndarray]:
+    """The elements that are kept, the ids of their texts, and their timesteps."""
+    first_ids = {None: -1, "text": form.bos, "picture": form.picture_start}
+    lines, ids, timesteps = [], [np.zeros(0, np.int64)], []
+    for sample in samples:
+        position, clip, begins_sample = 0, None, True
+        for element, kept, content, timestep in zip(*sample):
+            if isinstance(element, Picture):
+                (rows, columns), learned, step, group = content, False, element.step, element.group
+                size = rows * columns
+            else:
+                rows, columns, learned, step, group = 0, 0, element.learned, len(content) + 2, None
+                size = len(content)
+            if kept:
+                begins_split = group is None or group != clip
+                after = first_ids[element.after]
+                lines.append((_KINDS[element.kind], size, position, after, learned, rows, columns, begins_sample, begins_split))
+                timesteps.append(timestep)
+                clip, begins_sample = group, False
+                if element.kind == "text":
+                    ids.append(np.asarray(content))
+            if kept or element.kind != "text":
+                position += step
+    table = np.array(lines, np.int64).reshape(-1, len(_Elements._fields))
+    return _Elements(*table.T), np.concatenate(ids), np.array(timesteps, np.float32)
+
+
+def _texts(table: _Elements, starts: np.ndarray, ids: np.ndarray, form: Form) -> tuple[np.ndarray, np.ndarray]:
+    """All that is no patch: the ids of texts and marks, and their places."""
+    if (marks := np.isin(ids, (form.bos, form.eos, form.picture_start, form.picture_end))).any():
+        raise ValueError(
+            f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
+        )
+    is_text = table.kind == _TEXT
+    inner = np.where(is_text, table.size, 0)  # of a picture no more than its two marks
+    begins = np.cumsum(inner + 2) - inner - 2
+    found = np.empty((inner + 2).sum(), np.int64)
+    found[begins] = np.where(is_text, form.bos, form.picture_start)
+    found[_ranges(begins[is_text] + 1, inner[is_text])] = ids
+    found[begins + inner + 1] = np.where(is_text, form.eos, form.picture_end)
+    first_and_last = np.stack([starts, starts + table.size + 1], axis=1)
+    return found, _ranges(first_and_last.ravel(), np.stack([inner + 1, 0 * inner + 1], axis=1).ravel())
+
+
+def _labels(
+    table: _Elements, starts: np.ndarray, text_ids: np.ndarray, text_places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is learned: the ids, the places before them, and what each weighs."""
+    learned, has_after = table.learned > 0, table.after >= 0
+    lengths = table.size[learned] + 1
+    within = _ranges(starts[learned], lengths)
+    ends = (starts + table.size + 1)[has_after]
+    labels = np.concatenate([text_ids[np.searchsorted(text_places, within) + 1], table.after[has_after]])
+    weights = np.concatenate([np.repeat(1 / np.sqrt(lengths), lengths), np.ones(len(ends))])
+    places = np.concatenate([within, ends])
+    in_order = np.argsort(places)
+    return labels[in_order], places[in_order], weights[in_order].astype(np.float32)
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, .. of each range, one range after the other, [sum of lengths] int64.
+
+    >>> _ranges(np.array([5, 20]), np.array([3, 2]))
+    array([ 5,  6,  7, 20, 21])
+    """
+    starts, lengths = starts[lengths > 0], lengths[lengths > 0]
+    steps = np.ones(lengths.sum(), np.int64)  # summed up where they are: memory costs more than the sum
+    if len(starts):
+        steps[0] = starts[0]
+        steps[np.cumsum(lengths)[:-1]] = starts[1:] - starts[:-1] - lengths[:-1] + 1
+    return np.cumsum(steps, out=steps)

@@ -1,0 +1,30 @@
+"""Pixels as the patches that a model takes, in the order of their positions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def patches(pixels: np.ndarray, side: int) -> np.ndarray:
+    """The patches of a picture, row by row, each of them pixel by pixel.
+
+    They stay bytes: a quarter of the memory of the floats that a model computes from them, `patches / 127.5 - 1`.
+
+    Args:
+        pixels: [height, width, channels], both sides multiples of `side`.
+        side: of a patch.
+
+    Returns:
+        [patches, side * side * channels], of the type of the pixels.
+
+    Raises:
+        ValueError: a side of the picture is no multiple.
+
+    >>> patches(np.arange(8).reshape(2, 4, 1), side=2).tolist()
+    [[0, 1, 4, 5], [2, 3, 6, 7]]
+    """
+    height, width, channels = pixels.shape
+    if height % side or width % side:
+        raise ValueError(f"the picture has {width} x {height} pixels, expected multiples of {side}")
+    blocks = pixels.reshape(height // side, side, width // side, side, channels)
+    return blocks.transpose(0, 2, 1, 3, 4).reshape(-1, side * side * channels)

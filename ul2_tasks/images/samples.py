@@ -1,0 +1,122 @@
+"""A plan with all that its place in a row needs: what is dropped, its ids and patches, its timesteps. Nothing is decoded for it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ul2_tasks.images.draws import Draws
+from ul2_tasks.images.dropout import Dropout
+from ul2_tasks.images.elements import Element, Picture, Plan, checked, clips
+from ul2_tasks.images.sizes import VAE, VIT_EDIT, Grid, Size
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How large pictures are for the ViT, and as latents."""
+
+    vit: Size = VIT_EDIT
+    vae: Size = VAE
+
+    def of(self, picture: Picture) -> Size:
+        return self.vit if picture.seen_as == "vit" else self.vae
+
+
+class Counts(NamedTuple):
+    """What a sample takes of each budget: places of the row, patches of the ViT, and of latents."""
+
+    tokens: int
+    vit: int
+    vae: int
+
+
+class Sample(NamedTuple):
+    """A plan, and for each of its elements what the layout needs.
+
+    Attributes:
+        plan: the elements.
+        kept: which are not dropped.
+        contents: the ids of a text, without its two marks; the patches of a picture.
+        timesteps: of what is generated, a number of the normal distribution; minus infinity of all else.
+    """
+
+    plan: Plan
+    kept: Sequence[bool]
+    contents: Sequence[np.ndarray | Grid]
+    timesteps: Sequence[float]
+
+    @property
+    def counts(self) -> Counts:
+        """What the sample takes of each budget: exactly, and after what is dropped."""
+        tokens, patches = 0, {"vit": 0, "clean": 0, "noised": 0}
+        for element, kept, content in zip(self.plan, self.kept, self.contents):
+            if kept and isinstance(content, Grid):
+                patches[element.kind] += content.patches
+                tokens += content.patches + 2
+            elif kept:
+                tokens += len(content) + 2
+        return Counts(tokens, patches["vit"], patches["clean"] + patches["noised"])
+
+
+def sample_of(
+    plan: Sequence[Element],
+    draws: Draws,
+    encode: Callable[[str], Sequence[int]],
+    size_of: Callable[[object], tuple[int, int]],
+    sizes: Sizes,
+    dropout: Dropout,
+) -> Sample:
+    """Measures a plan.
+
+    Args:
+        plan: the elements; see `elements.checked`.
+        draws: of its record; "drop/NUMBER" and "timestep/NUMBER" are used, each with the number of the element from 0.
+        encode: the ids of a text, in which no text becomes a mark.
+        size_of: width and height of an element's image, as it is seen upright; asked once for each image.
+        sizes: how large pictures are for the model.
+        dropout: how often elements are dropped.
+
+    Raises:
+        ValueError: the plan is none; a picture has no pixel.
+
+    >>> from ul2_tasks.images.draws import draws_of
+    >>> from ul2_tasks.images.elements import Text
+    >>> plan = (Text("abc"), Picture("cat.jpg", "noised"))
+    >>> ids, size = (lambda text: list(text.encode())), (lambda image: (1024, 768))
+    >>> sample = sample_of(plan, draws_of(0, 0, "r"), ids, size, Sizes(), Dropout())
+    >>> sample.contents[1], sample.counts
+    (Grid(rows=48, columns=64), Counts(tokens=3079, vit=0, vae=3072))
+    """
+    plan = checked(plan)
+    pictures = [element for element in plan if isinstance(element, Picture)]
+    images = {id(picture.image): picture.image for picture in pictures}
+    measured = {name: size_of(image) for name, image in images.items()}
+    sharing = collections.Counter(picture.kind == "vit" for picture in pictures)
+    contents: list[np.ndarray | Grid] = []
+    for element in plan:
+        if isinstance(element, Picture):
+            contents.append(sizes.of(element).grid(*measured[id(element.image)], sharing[element.kind == "vit"]))
+        else:
+            contents.append(np.asarray(encode(element.text), np.int64))
+    timesteps = [-np.inf] * len(plan)
+    for _, numbers in clips(plan):
+        if plan[numbers[0]].kind == "noised":
+            timestep = draws.normal(f"timestep/{numbers[0]}")
+            for number in numbers:
+                timesteps[number] = timestep
+    return Sample(plan, dropout.kept(plan, draws), contents, timesteps)
+
+
+def dummy(seen_as: Literal["vit", "clean"]) -> Sample:
+    """A sample of one patch, of which nothing is learned: for a row that lacks pictures of its kind.
+
+    So every rank of a sharded model runs the same modules. As a sample of its own it is seen by no other.
+
+    >>> dummy("vit").counts
+    Counts(tokens=3, vit=1, vae=0)
+    """
+    return Sample((Picture(None, seen_as),), (True,), (Grid(1, 1),), (-np.inf,))
