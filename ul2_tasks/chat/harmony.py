@@ -102,8 +102,8 @@ class HarmonyRenderer:
 
     def _segment(self, message: Message, follows: bool, is_last: bool, has_functions: bool) -> Segment:
         check_fields(message, _FIELDS)
-        role, channel, recipient = message["role"], message.get("channel") or None, message.get("recipient") or None
-        header, start = self._header(role, channel, recipient, message.get("name"), message.get("content_type"))
+        role, channel, recipient = message["role"], _field(message, "channel"), _field(message, "recipient")
+        header, start = self._header(role, channel, recipient, _field(message, "name"), _field(message, "content_type"))
         is_assistant = role == "assistant"
         stop = RETURN if is_assistant and is_last and channel == "final" else CALL if is_assistant and recipient else END
         contents = (
@@ -150,7 +150,11 @@ class HarmonyRenderer:
                 f"has a part of the type {kind!r}; only texts can be rendered, and with o200k_harmony, of a system message"
                 " 'system_content' and of a developer message 'developer_content'"
             )
-        ids = _harmony(self.vocabulary.path)(json.dumps({"role": role, "content": [part]}), has_functions)
+        try:
+            ids = _harmony(self.vocabulary.path)(json.dumps({"role": role, "content": [part]}), has_functions)
+        except (RuntimeError, ValueError) as error:  # openai_harmony's own, and pydantic's
+            reason = " ".join(str(error).split())
+            raise ValueError(f"has a part of the type {kind!r} that openai_harmony does not render: {reason}") from error
         return np.array(ids[ids.index(self._own[MESSAGE]) + 1 : -1], np.int32)
 
 
@@ -161,9 +165,15 @@ def _has_functions(message: Message) -> bool:
     return any(isinstance(part, Mapping) and part.get("type") == "developer_content" and part.get("tools") for part in parts)
 
 
-def _check_header(field: str, value: object) -> None:
-    """Raises a ValueError where a field of a header is no text, or spells a marker."""
-    text = text_of(value or "", field)
+def _field(message: Message, field: str) -> str | None:
+    """A field of the header; None where it is missing or empty."""
+    value = message.get(field)
+    return text_of(value, field) if value else None
+
+
+def _check_header(field: str, text: str | None) -> None:
+    """Raises a ValueError where a field of a header spells a marker."""
+    text = text or ""
     if "<|" in (text.removeprefix(CONSTRAIN) if field == "content_type" else text):
         raise ValueError(f"has the {field} {text!r}, which spells a marker")
 
