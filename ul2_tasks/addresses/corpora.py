@@ -11,7 +11,7 @@ import seqio
 from absl import logging
 
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.token_batches import corpus_tokens
+from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, corpus_tokens
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
@@ -21,7 +21,6 @@ from ul2_tasks.store.ends import WithEnds
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
-MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
 _TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 

@@ -263,7 +263,7 @@ class _Reader:
 
     def _span_ids(self, spans: np.ndarray, learned_from: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """[tokens] uint8, of messages [messages] with these spans, learned from these tokens of theirs on."""
-        place = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        place = ranges(np.zeros_like(lengths), lengths)
         return np.where(place >= np.repeat(learned_from, lengths), np.repeat(spans, lengths), 0).astype(np.uint8)
 
     def _end_final(self, tokens: np.ndarray, places: np.ndarray, messages: np.ndarray) -> None:

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -26,7 +24,7 @@ import seqio
 from ul2_tasks.chat.messages import Message, check_fields, parts_of, text_of, weight_of
 from ul2_tasks.chat.segments import CHANNELS, Segment
 from ul2_tasks.vocabulary.batches import encode_batch
-from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
+from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary, found_as
 from ul2_tasks.vocabulary.special_ids import id_shift, piece_id, text_vocabulary, vocabulary_identity
 
 START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN = MARKERS = tuple(
@@ -185,17 +183,8 @@ def _harmony(path: str) -> Callable[[str, bool], list[int]]:
         import openai_harmony
     except ImportError as error:
         raise ImportError(f"this message needs the package openai-harmony ({error}); pip install 'ul2_tasks[chat]'") from error
-    variable = "TIKTOKEN_ENCODINGS_BASE"
-    before = os.environ.get(variable)
-    with tempfile.TemporaryDirectory() as folder:
-        os.symlink(path, os.path.join(folder, FILE))
-        os.environ[variable] = folder
-        try:
-            encoding = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
-        finally:
-            del os.environ[variable]
-            if before is not None:
-                os.environ[variable] = before
+    with found_as(path, FILE, "TIKTOKEN_ENCODINGS_BASE"):
+        encoding = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
 
     def render(message: str, has_functions: bool) -> list[int]:
         [parsed] = openai_harmony.Conversation.from_json(f'{{"messages": [{message}]}}').messages

@@ -16,7 +16,7 @@ from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.token_batches import TokenBatch, tokenize_records
+from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, tokenize_records
 from ul2_tasks.corpus.tokenization import check_texts
 from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
 from ul2_tasks.sources.records import Record
@@ -24,7 +24,6 @@ from ul2_tasks.sources.shard_records import shard_records, split_groups
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 MESSAGES = "messages"  # the column
-MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
 
 
 class ChatCorpusTask(CorpusTask):
@@ -77,18 +76,20 @@ class ChatCorpusTask(CorpusTask):
         """
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r} in {self.name!r}, only {sorted(self.splits)}")
-        found = self._cached_conversations(split) if use_cached else self._conversations_in_memory(split)
+        found = self._stored(self._manifest(), split) if use_cached else self._conversations_in_memory(split)
         if not found.count:
             raise ValueError(f"{self.name!r} has no conversation in split {split!r}; look at the source, or change how it is split")
         return found
 
-    def _cached_conversations(self, split: str) -> StoredConversations:
+    def _manifest(self) -> dict:
         if not self.cache_dir:
             raise ValueError(
                 f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
                 " `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs)"
             )
-        manifest = cache.check(self.cache_dir, self, corpus_settings(self))
+        return cache.check(self.cache_dir, self, corpus_settings(self))
+
+    def _stored(self, manifest: dict, split: str) -> StoredConversations:
         tokens, messages = (cache.open_store(self.cache_dir, manifest, split, column) for column in (None, MESSAGES))
         return StoredConversations(tokens, messages)
 
@@ -131,8 +132,8 @@ class ChatCorpusTask(CorpusTask):
             Pairs of what reads conversations, and the numbers of those that are meant, [n] int64.
         """
         if use_cached:
-            reader = self._cached_conversations(split)
-            manifest = cache.check(self.cache_dir, self, corpus_settings(self))
+            manifest = self._manifest()
+            reader = self._stored(manifest, split)
             held = [shard["documents"] for shard in manifest["splits"][split]["shards"]]
             ends = np.cumsum(held)
             for shard in shards:

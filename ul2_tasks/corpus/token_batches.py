@@ -13,6 +13,7 @@ from ul2_tasks.sources.shard_records import shard_records, split_groups
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.vocabulary.special_ids import id_shift
 
+MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
 _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -178,16 +179,23 @@ def _load(path: str) -> Any:
         from tiktoken_ext import openai_public
     except ImportError as error:
         raise ImportError(f"the tokens of o200k need the package tiktoken ({error}); pip install 'ul2_tasks[chat]'") from error
-    before = os.environ.get("TIKTOKEN_CACHE_DIR")
+    with found_as(path, _NAME_IN_CACHE, "TIKTOKEN_CACHE_DIR"):
+        return tiktoken.Encoding(**openai_public.o200k_harmony())
+
+
+@contextlib.contextmanager
+def found_as(path: str, name: str, variable: str) -> Iterator[None]:
+    """Within the block an environment variable names a folder that has the file alone, under a name of its own."""
+    before = os.environ.get(variable)
     with tempfile.TemporaryDirectory() as folder:
-        os.symlink(path, os.path.join(folder, _NAME_IN_CACHE))
-        os.environ["TIKTOKEN_CACHE_DIR"] = folder
+        os.symlink(path, os.path.join(folder, name))
+        os.environ[variable] = folder
         try:
-            return tiktoken.Encoding(**openai_public.o200k_harmony())
+            yield
         finally:
-            del os.environ["TIKTOKEN_CACHE_DIR"]
+            del os.environ[variable]
             if before is not None:
-                os.environ["TIKTOKEN_CACHE_DIR"] = before
+                os.environ[variable] = before
 
 
 @functools.lru_cache(maxsize=1)
