@@ -281,3 +281,25 @@ def test_the_embedded_conversations_have_all_kinds():
     found = examples(name)
     assert examples(name, "validation")
     assert set(itertools.chain.from_iterable(one["span_id"] for one in found)) == {0, 1, 2, 3}
+
+
+def test_hosts_and_epochs_that_are_not_there_are_refused(jsonl):
+    task = seqio.get_mixture_or_task(jsonl)
+    with pytest.raises(ValueError, match="expected an index from 0 to 1"):
+        task.get_dataset(None, "train", shard_info=seqio.ShardInfo(5, 2))
+    for epochs in (0, 1.5):
+        with pytest.raises(ValueError, match=f"num_epochs is {epochs}, expected an integer of at least 1, or None"):
+            task.get_dataset(None, "train", num_epochs=epochs)
+    assert len(examples(jsonl, num_epochs=np.int64(2), shard_info=seqio.ShardInfo(np.int64(1), np.int64(3)))) == 100
+
+
+def test_no_argument_is_ignored_whatever_the_source_is():
+    texts = [json.dumps(messages) for messages in CONVERSATIONS]
+    memory = ul2_tasks.MemoryDataSource(lambda: texts, validation=0)
+    name = ul2_tasks.register_chat("rc_drawn", memory, validation=0.2)
+    train, validation = examples(name, "train"), examples(name, "validation")
+    assert (len(train) + len(validation), 15 <= len(validation) <= 45) == (150, True)
+    with pytest.raises(ValueError, match="has a split 'validation' of its own"):
+        ul2_tasks.register_chat("rc_twice", validation=0.2)
+    with pytest.raises(ValueError, match=r"messages_key is 'turns', but .* gives conversations as 'text'; leave it out"):
+        ul2_tasks.register_chat("rc_key", memory, messages_key="turns")

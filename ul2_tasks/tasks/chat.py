@@ -29,6 +29,7 @@ from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.memory import embedded_chat
+from ul2_tasks.tasks.arguments import epochs_of, host_of
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift, special_tokens, with_id_shift
 
@@ -154,7 +155,8 @@ class ChatTask(seqio.Task):
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         reader = self.corpus.conversations(split, use_cached)
-        host, hosts = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
+        host, hosts = host_of(shard_info)
+        num_epochs = epochs_of(num_epochs)
         own = len(range(host, reader.count, hosts))
         lengths = self._lengths(sequence_length)
         self._check_not_empty(reader, host, hosts, lengths, split)
@@ -281,13 +283,12 @@ def register_chat(
     if form not in FORMS:
         raise ValueError(f"form is {form!r}, expected one of {list(FORMS)}")
     opened = open_renderer(renderer)
-    if isinstance(source, seqio.DataSource):
-        text_key = getattr(source, "text_key", "text")
-    elif source == "embedded":
-        source, text_key = embedded_chat(), "text"
-    else:
-        text_key = messages_key
-        source = open_source(source, text_key=text_key, id_key=id_key, validation=validation, as_json=True)
+    if source == "embedded":
+        source = embedded_chat()
+    text_key = getattr(source, "text_key", "text") if isinstance(source, seqio.DataSource) else messages_key
+    if messages_key not in ("messages", text_key):
+        raise ValueError(f"messages_key is {messages_key!r}, but {source!r} gives conversations as {text_key!r}; leave it out")
+    source = open_source(source, text_key=text_key, id_key=id_key, validation=validation, as_json=True)
     learned: dict[str, Any] = {"spans": spans, "supervise": supervise, "too_long": too_long}
     configuration = ChatConfiguration(
         source=source,

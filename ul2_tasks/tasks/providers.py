@@ -26,7 +26,8 @@ from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, 
 from ul2_tasks.example_features import DENOISER, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.order.permutation import keyed
-from ul2_tasks.scalars import as_python, is_integer
+from ul2_tasks.scalars import as_python
+from ul2_tasks.tasks.arguments import epochs_of, host_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
@@ -348,12 +349,8 @@ def _numbered(
     )
     if numbering is None:
         return None
-    host, hosts = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
-    if not 0 <= host < hosts:
-        raise ValueError(f"shard_info is {shard_info}, expected an index from 0 to {hosts - 1}")
-    if num_epochs is not None and not is_integer(num_epochs, at_least=1):
-        raise ValueError(f"num_epochs is {num_epochs!r}, expected an integer of at least 1, or None for no end")
-    num_epochs = None if num_epochs is None else int(num_epochs)
+    host, hosts = host_of(shard_info)
+    num_epochs = epochs_of(num_epochs)
     if num_epochs is not None and num_epochs * numbering.epoch < hosts:
         raise ValueError(
             f"{provider.name!r} has {num_epochs * numbering.epoch} examples in split {split!r}, too few for {hosts} hosts"

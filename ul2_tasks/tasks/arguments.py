@@ -1,0 +1,30 @@
+"""Arguments that SeqIO gives to every `get_dataset`, checked: which host this is, and how many epochs are read."""
+
+from __future__ import annotations
+
+import seqio
+
+from ul2_tasks.scalars import is_integer
+
+
+def host_of(shard_info: seqio.ShardInfo | None) -> tuple[int, int]:
+    """The number of this host, and how many there are.
+
+    Raises:
+        ValueError: the number is not among theirs.
+    """
+    host, hosts = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
+    if not 0 <= host < hosts:
+        raise ValueError(f"shard_info is {shard_info}, expected an index from 0 to {hosts - 1}")
+    return host, hosts
+
+
+def epochs_of(num_epochs: int | None) -> int | None:
+    """The number of epochs; None for no end.
+
+    Raises:
+        ValueError: it is no integer of at least 1.
+    """
+    if num_epochs is not None and not is_integer(num_epochs, at_least=1):
+        raise ValueError(f"num_epochs is {num_epochs!r}, expected an integer of at least 1, or None for no end")
+    return None if num_epochs is None else int(num_epochs)
