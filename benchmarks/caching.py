@@ -97,8 +97,10 @@ def jobs(format: str, tokenizer: pathlib.Path, arguments: argparse.Namespace, is
         kind = ["--tokenizer-type=HuggingFaceTokenizer", f"--tokenizer-model={tokenizer}"]
         if tokenizer == MODEL:
             kind = ["--tokenizer-type=SentencePieceTokenizer", f"--tokenizer-model={tokenizer}"]
-        script = str(arguments.megatron / "tools" / "preprocess_data.py")
-        found["preprocess_data.py"] = [script, "--input={path}", "--output-prefix={out}/m", "--workers=1", "--append-eod", *kind]
+        # Before an installed megatron-core, which may be of another version than the script.
+        checkout = f"import runpy, sys; sys.path.insert(0, '{arguments.megatron.resolve()}')"
+        script = ["-c", f"{checkout}; runpy.run_path(sys.path[0] + '/tools/preprocess_data.py', run_name='__main__')"]
+        found["preprocess_data.py"] = [*script, "--input={path}", "--output-prefix={out}/m", "--workers=1", "--append-eod", *kind]
     return found
 
 
