@@ -525,6 +525,9 @@ def test_lengths_and_advice_are_shown_and_can_be_pasted():
         assert numbers == [chunk.length, chunk.noise, chunk.spans, chunk.inputs, chunk.targets]
     lengths = re.search(r"--lengths +│ +2048,512 │ +2048,512 │ +(\d+),(\d+) │", done.stdout)
     assert int(lengths.group(1)) + int(lengths.group(2)) == 2048 + 512
+    inputs, targets = (re.findall(r"(\d+\.\d)%", line) for line in done.stdout.splitlines() if " filled " in line)
+    _, chunks, _, both = (min(map(float, pair)) for pair in zip(inputs, targets))
+    assert ("advised both, to paste" in done.stdout) == (both > chunks), "what fills rows less is not advised"
 
     pasted = re.search(r"^  (--lengths 2048,512 --chunk_tokens \S+)$", done.stdout, re.MULTILINE).group(1).split()
     advised = ast.literal_eval(re.search(r"^  register\(\.\., chunk_tokens=(.*)\)$", done.stdout, re.MULTILINE).group(1))

@@ -158,7 +158,7 @@ def _table(lengths: Lengths) -> Table:
 
 
 def _print_advice(ways: Sequence[Way], console: Console) -> None:
-    """Prints a column for each way, and the advised chunks as lines to paste."""
+    """Prints a column for each way, and lines to paste: the advised chunks, and both advices where rows are fuller."""
     table = _columns("packed rows, and the share of them that holds tokens", "", [way.name for way in ways])
     table.add_row("--lengths", *(_of_lengths(way) for way in ways))
     for feature in TOKEN_FEATURES:
@@ -166,7 +166,8 @@ def _print_advice(ways: Sequence[Way], console: Console) -> None:
     for name in ways[0].chunk_tokens:
         table.add_row(f"chunk_tokens {name}", *(f"{way.chunk_tokens[name]}" for way in ways))
     console.print(table, highlight=False)
-    for way in ways[1::2]:
+    chunks, *both = ways[1::2]
+    for way in (chunks, *(way for way in both if min(way.fill.values()) > min(chunks.fill.values()))):
         by_name = ",".join(f"{name}={tokens}" for name, tokens in way.chunk_tokens.items())
         for line in (
             f"{way.name}, to paste:",
