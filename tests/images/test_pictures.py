@@ -73,7 +73,9 @@ def values_of(bits, channels):
 PNGS = {
     **{f"grey {bits}": png(values_of(bits, 1), bits, GREY) for bits in (1, 2, 4, 8, 16)},
     **{
-        f"grey {bits} with a transparent value": png(values_of(bits, 1), bits, GREY, tRNS=struct.pack(">H", values_of(bits, 1).max()))
+        f"grey {bits} with a transparent value": png(
+            values_of(bits, 1), bits, GREY, tRNS=struct.pack(">H", values_of(bits, 1).max())
+        )
         for bits in (1, 2, 4, 8, 16)
     },
     **{f"palette {bits}": png(values_of(bits, 1), bits, PALETTE, PLTE=COLOUR_TABLE[: 3 * 2**bits]) for bits in (1, 2, 4)},

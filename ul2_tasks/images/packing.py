@@ -37,14 +37,14 @@ def pack(counts: Sequence[Sequence[int]] | np.ndarray, budgets: Sequence[int]) -
     >>> pack([(6, 2), (6, 2), (3, 7), (3, 7), (0, 0)], budgets=(10, 10))
     [[0, 2], [1, 3]]
     """
-    counts, budgets = np.asarray(counts, np.int64).reshape(-1, len(budgets)), np.asarray(budgets, np.int64)
-    if len(above := np.flatnonzero((counts > budgets).any(axis=1))):
-        raise ValueError(f"sample {above[0]} takes {counts[above[0]].tolist()}, and a row has {budgets.tolist()}")
-    parts = counts * _ONE // np.maximum(budgets, 1)
-    left = np.flatnonzero(counts.any(axis=1))
+    taken, most = np.asarray(counts, np.int64).reshape(-1, len(budgets)), np.asarray(budgets, np.int64)
+    if len(above := np.flatnonzero((taken > most).any(axis=1))):
+        raise ValueError(f"sample {above[0]} takes {taken[above[0]].tolist()}, and a row has {most.tolist()}")
+    parts = taken * _ONE // np.maximum(most, 1)
+    left = np.flatnonzero(taken.any(axis=1))
     rows = []
     while len(left):
-        row = _filled(counts[left], parts[left], budgets)
+        row = _filled(taken[left], parts[left], most)
         rows.append(left[np.sort(row)].tolist())
         left = np.delete(left, row)
     return rows

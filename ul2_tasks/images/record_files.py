@@ -145,7 +145,7 @@ def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterator[tarfile.TarIn
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := tar.next()) is not None:
-        tar.members.clear()  # which it would keep for all of the file
+        tar.members.clear()  # type: ignore[attr-defined]  # which it would keep for all of the file
         if member.isfile():
             yield member
 
