@@ -78,7 +78,11 @@ class Recipe:
     always: Sequence[Literal["vit", "vae"]] = ()
 
     def __post_init__(self):
-        for name, value in {**self.budgets._asdict(), "pool": self.pool, "epochs": self.epochs or 1}.items():
+        for name, value in {
+            **self.budgets._asdict(),
+            "pool": self.pool,
+            "epochs": 1 if self.epochs is None else self.epochs,
+        }.items():
             if not is_integer(value, at_least=1):
                 raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
         if self.on_error not in ("raise", "skip"):
