@@ -1,14 +1,17 @@
 """`PictureRowsDataset`: the same rows for any workers, a small state that is exact, and text that becomes no mark."""
 
 import hashlib
+import io
 import itertools
 import json
 import pickle
 import time
 
 import new_process
+import numpy as np
 import pytest
 from picture_sources import FORM, SIZES, edits, ids, made, png, source, talks
+from PIL import Image
 from support import byte_vocabulary
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
@@ -220,3 +223,36 @@ def test_arguments_that_cannot_be_are_refused(settings, sentence):
         PictureRowsDataset(source(made()), FORM, ids, {"tokens": 1})
     with pytest.raises(ValueError, match="2 sources have no epochs in common"):
         dataset(source(made()), source(made()))
+
+
+def ramp(first: int) -> bytes:
+    """A picture of 24 x 24 pixels, which is not resized: 4 x 4 patches for the ViT, 3 x 3 of latents."""
+    file = io.BytesIO()
+    Image.fromarray((first + np.arange(24 * 24 * 3).reshape(24, 24, 3) % 200).astype(np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_the_golden_row():
+    """Three edits, C V T N; of the second the clean picture is there, the ViT's is dropped: it leaves its position."""
+    records = [{"image_list": [ramp(n), ramp(n + 1)], "instruction_list": [[f"do {n}", f"{n}!"]]} for n in range(3)]
+    data = PictureRowsDataset(source(records, "unified_edit"), FORM, ids, BUDGETS, num_epochs=1, seed=4, pool=3)
+    [row] = data
+    assert row["samples"] == ["made, record 0, epoch 0", "made, record 1, epoch 0", "made, record 2, epoch 0"]
+    assert row["sample_lens"].tolist() == [11 + 18 + 4 + 11, 11 + 6 + 11, 11 + 18 + 6 + 11]
+    assert row["split_lens"].tolist() == [11, 18, 4, 11, 11, 6, 11, 11, 18, 6, 11]
+    assert row["attn_modes"].tolist() == [1, 1, 0, 2, 1, 0, 2, 1, 1, 0, 2]
+    first = [0] * 11 + [1] * 18 + [2, 3, 4, 5] + [6] * 11
+    second = [0] * 11 + [2, 3, 4, 5, 6, 7] + [8] * 11
+    assert row["packed_position_ids"][:72].tolist() == first + second
+    texts = [[1, *ids(text), 2] for text in ("0!", "do 1", "do 2")]
+    shown = [3, 4]
+    expected = shown * 2 + texts[0] + shown * 2 + texts[1] + shown * 3 + texts[2] + shown
+    assert row["packed_text_ids"].tolist() == expected
+    clean = -float("inf")
+    timesteps = [clean, 0.08082058, clean, -1.81730294, clean, -0.17581224]
+    assert row["packed_timesteps"].reshape(6, 9).tolist() == [pytest.approx([time] * 9) for time in timesteps]
+    assert row["packed_latent_position_ids"].reshape(6, 9).tolist() == [[0, 1, 2, 8, 9, 10, 16, 17, 18]] * 6
+    assert row["packed_vae_patches"][::9, 0].tolist() == [0, 1, 1, 2, 2, 3]
+    assert row["packed_vit_patches"][::16, 0].tolist() == [0, 2]
+    assert (row["packed_vae_patches"].sum(), row["packed_vit_patches"].sum()) == (1_019_520, 338_112)
+    assert (row["ce_tokens"], row["mse_tokens"], row["mse_loss_indexes"].tolist()[::9]) == (0, 27, [34, 62, 108])
