@@ -168,4 +168,7 @@ def _own_plan(name: str) -> Callable:
             f"--plan: got {name!r}, expected one of {', '.join(PLANS)}, or MODULE:FUNCTION of a plan of one's own"
         )
     sys.path.insert(0, os.getcwd())  # as with --module
-    return getattr(importlib.import_module(module), function)
+    found = getattr(importlib.import_module(module), function, None)
+    if not callable(found):
+        raise click.UsageError(f"--plan: the module {module!r} has no function {function!r}")
+    return found
