@@ -24,7 +24,7 @@ ROOMS = {
     "corpus": {"chat", "jobs", "sources", "store", "vocabulary"},
     "addresses": {"converters", "corpus", "denoising", "order", "store", "vocabulary"},
     "tasks": {"addresses", "chat", "converters", "corpus", "denoising", "order", "sources", "store", "vocabulary"},
-    "pytorch": {"addresses", "converters", "corpus", "denoising", "tasks", "vocabulary"},
+    "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "tasks", "vocabulary"},
     "export": {"chat", "corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
     "statistics": {"chat", "converters", "corpus", "denoising", "images", "sources", "tasks", "vocabulary"},
     "inspection": {

@@ -33,6 +33,7 @@ from ul2_tasks.vocabulary.special_ids import embedding_rows, id_shift, what_is_l
 if TYPE_CHECKING:
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
+    from ul2_tasks.pytorch.picture_rows import PictureRowsDataset as PictureRowsDataset
     from ul2_tasks.pytorch.span_loss import SpanWeights as SpanWeights
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
 
 # They need torch, which not everyone has.
 _OF_TORCH = {
+    "PictureRowsDataset": "ul2_tasks.pytorch.picture_rows",
     "SpanTrainer": "ul2_tasks.pytorch.chat_trainer",
     "SpanWeights": "ul2_tasks.pytorch.span_loss",
     "UL2IterableDataset": "ul2_tasks.pytorch.dataset",
