@@ -5,6 +5,7 @@ import html.parser
 import io
 import json
 import re
+import sys
 
 import numpy as np
 import picture_sources
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from test_command_line import ul2
+from test_video import video
 
 from ul2_tasks.images.attention import dense_mask, places
 from ul2_tasks.images.example_set import example_records, example_sources, write_example_set
@@ -151,11 +153,35 @@ def test_the_report_is_written(folder, tmp_path):
     assert (done.exit_code, done.stdout.strip()) == (0, f"wrote {tmp_path / 'page.html'}")
 
 
+def test_a_video_of_a_conversation_is_shown_frame_by_frame(tmp_path):
+    (tmp_path / "seven.mp4").write_bytes(video(7))
+    turns = [{"from": "human", "value": "<video> How many?"}, {"from": "gpt", "value": "Seven."}]
+    (tmp_path / "talk.jsonl").write_text(json.dumps({"video": "seven.mp4", "conversations": turns}))
+    done = ul2("show", "--plan", "vlm_sft", "--corpus", tmp_path / "talk.jsonl", "--json")
+    assert json.loads(done.stdout)["plan"] == "V V V V V V V T T"
+
+
+@pytest.mark.parametrize(
+    ("package", "plan", "sentence"),
+    [("PIL", "t2i_pretrain", "pictures need the package pillow"), ("av", "vlm_sft", "videos need the package av")],
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(package, plan, sentence, tmp_path, monkeypatch):
+    turns = [{"from": "human", "value": "<video>"}, {"from": "gpt", "value": "Seven."}]
+    (image,) = example_records("t2i_pretrain", 1)
+    (tmp_path / "picture.png").write_bytes(image["image"])
+    record = {"image": "picture.png", "captions": "a"} if package == "PIL" else {"video": "picture.png", "conversations": turns}
+    (tmp_path / "one.jsonl").write_text(json.dumps(record))
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
+    done = ul2("show", "--plan", plan, "--corpus", tmp_path / "one.jsonl")
+    assert done.exit_code == 2
+    assert re.search(rf"{sentence} .*; pip install 'ul2_tasks\[images\]'", done.stderr), done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["show", "pictures", "--split", "train"], "--split does not go with texts and pictures; leave it out"),
-        (["show", "--plan", "t2i_pretrain", "--denoiser", "r1"], "--denoisers does not go with texts and pictures"),
+        (["show", "--plan", "t2i_pretrain", "--denoiser", "r1"], "--denoiser does not go with texts and pictures"),
         (["show", "--folder", "x"], "--folder goes with texts and pictures; give --plan, too"),
         (["stats", "--plan", "mine"], "--plan: got 'mine', expected one of t2i_pretrain, unified_edit, vlm_sft, or a --corpus"),
         (["stats", "--plan", "mine", "--corpus", "SET/*.parquet"], "or MODULE:FUNCTION of a plan of one's own"),
@@ -212,6 +238,13 @@ def test_the_doctor_decodes_pictures():
     ]
     assert len(problems) == 1
     assert problems[0].startswith("1 of 2 pictures cannot be decoded; the first: mine, record 2, epoch 0: the picture is damaged")
+
+
+def test_a_budget_may_be_nothing(tmp_path):
+    recipe = dataclasses.replace(recipe_to_look_at(example_sources(4)[:1]), budgets=Counts(4000, 0, 4000))
+    statistics = measure_pictures(recipe)
+    assert (statistics.fill["vit"], statistics.holds) == (None, True)
+    assert write_picture_report(recipe, tmp_path / "page.html")[1].exists()
 
 
 def test_of_no_record_that_is_right_there_is_a_measurement():
