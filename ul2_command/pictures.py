@@ -51,7 +51,8 @@ def or_pictures(look: Callable[..., None], *own: str) -> Callable:
                 return
             given = given_of(*options)
             if wrong := [name for name in given if name not in _OF_RECORDS.union(own)]:
-                raise click.UsageError(f"--{wrong[0]} does not go with texts and pictures; leave it out")
+                option = next(one.opts[0] for one in click.get_current_context().command.params if one.name == wrong[0])
+                raise click.UsageError(f"{option} does not go with texts and pictures; leave it out")
             arguments = {name: options[name] for name in own}
             if "examples" in arguments and "examples" not in given:
                 arguments["examples"] = _RECORDS
@@ -168,4 +169,7 @@ def _own_plan(name: str) -> Callable:
             f"--plan: got {name!r}, expected one of {', '.join(PLANS)}, or MODULE:FUNCTION of a plan of one's own"
         )
     sys.path.insert(0, os.getcwd())  # as with --module
-    return getattr(importlib.import_module(module), function)
+    found = getattr(importlib.import_module(module), function, None)
+    if not callable(found):
+        raise click.UsageError(f"--plan: the module {module!r} has no function {function!r}")
+    return found
