@@ -1,0 +1,137 @@
+"""Texts with pictures in places as ids, for encoders that read pictures in runs of placeholders, such as T5Gemma 2's.
+
+    A cat: [picture] It sleeps.     A cat: \\n\\n <start> <image> .. <image> <end> \\n\\n It sleeps.
+    pieces                          3      260                                        4
+
+A piece of text, then a run, then a piece of text, and so on: texts can be empty, runs cannot. The ids are those of Transformers'
+`Gemma3Processor`, which writes two line feeds on either side of a picture, and tokenizes what stands between two as a whole.
+So line feeds of a text that stand next to those of a picture are one piece with them there, and belong to the run here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.images.elements import Element, Text, checked
+from ul2_tasks.scalars import is_integer
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureRun:
+    """What stands for a picture in the inputs. The defaults are T5Gemma 2's.
+
+    Attributes:
+        start, placeholder, end: the ids before, for and after the features of a picture.
+        tokens: how many features, and so placeholders, a picture has.
+        around: the text on either side of it; "" for none.
+
+    >>> PictureRun(start=7, placeholder=8, end=9, tokens=3, around="").ids
+    (7, 8, 9)
+    """
+
+    start: int = 255_999
+    placeholder: int = 256_001
+    end: int = 256_000
+    tokens: int = 256
+    around: str = "\n\n"
+
+    def __post_init__(self):
+        for name in ("start", "placeholder", "end", "tokens"):
+            if not is_integer(getattr(self, name), at_least=1):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+        if len(set(self.ids)) < 3:
+            raise ValueError(f"start, placeholder and end are {self.ids}, expected three different ids")
+        if not isinstance(self.around, str):
+            raise ValueError(f"around is {self.around!r}, expected a text")
+
+    @property
+    def ids(self) -> tuple[int, int, int]:
+        """The ids that no text may have, and no denoiser."""
+        return self.start, self.placeholder, self.end
+
+
+class Interleaved(NamedTuple):
+    """A record as ids.
+
+    Attributes:
+        tokens: [tokens] int32.
+        pieces: [2 P + 1] int32, how many of them each piece of text has, and in turn each of the P runs.
+        images: the P pictures, as the plan has them.
+    """
+
+    tokens: np.ndarray
+    pieces: np.ndarray
+    images: list[object]
+
+
+def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: PictureRun) -> Interleaved:
+    """The ids of a plan. Texts that are neighbours become one, with a line feed between them.
+
+    Args:
+        plan: texts, and pictures that are seen by a ViT.
+        encode: the ids of a text.
+        run: what stands for a picture.
+
+    Raises:
+        ValueError: a picture is to be generated; a text becomes an id that marks pictures.
+
+    >>> from ul2_tasks.images.elements import Picture
+    >>> ids = lambda text: list(text.encode())
+    >>> found = interleaved([Text("ab"), Picture("c.png", "vit"), Text("d")], ids, PictureRun(256, 257, 258, tokens=2))
+    >>> found.tokens.tolist(), found.pieces.tolist()
+    ([97, 98, 10, 10, 256, 257, 257, 258, 10, 10, 100], [2, 8, 1])
+    """
+    texts, images = _texts_and_images(plan)
+    picture = [run.start, *[run.placeholder] * run.tokens, run.end]
+    parts: list[list[int]] = []
+    for number, text in enumerate(texts):
+        before, inner, after = _around(text, number > 0, number < len(images), run.around)
+        ids = [_encoded(part, encode, run) for part in (before, inner, after)]
+        if number:
+            parts[-1] += ids[0]
+        parts.append(ids[1])
+        if number < len(images):
+            parts.append(ids[2] + picture)
+    return Interleaved(
+        np.array(list(itertools.chain.from_iterable(parts)), np.int32), np.array([len(part) for part in parts], np.int32), images
+    )
+
+
+def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]:
+    """The P pictures, and the P + 1 texts between them, before the first and after the last."""
+    texts: list[list[str]] = [[]]
+    images: list[object] = []
+    for element in checked(plan):
+        if isinstance(element, Text):
+            texts[-1].append(element.text)
+        elif element.seen_as != "vit":
+            raise ValueError(f"the plan has a picture that is seen as {element.seen_as!r}, and this model makes no picture")
+        else:
+            images.append(element.image)
+            texts.append([])
+    return ["\n".join(filter(None, between)) for between in texts], images
+
+
+def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[str, str, str]:
+    """A text without what belongs to the pictures next to it; before and after it, what does.
+
+    >>> _around("\\nHe sleeps.", is_after=True, is_before=True, around="\\n\\n")
+    ('\\n\\n\\n', 'He sleeps.', '\\n\\n')
+    """
+    inner = text.lstrip(around) if is_after else text
+    before = around + text[: len(text) - len(inner)] if is_after else ""
+    rest = inner.rstrip(around) if is_before else inner
+    after = inner[len(rest) :] + around if is_before else ""
+    return (before, rest, after) if rest or not is_after else (before + after, "", "")
+
+
+def _encoded(text: str, encode: Callable[[str], Sequence[int]], run: PictureRun) -> list[int]:
+    ids = list(encode(text)) if text else []
+    if marks := sorted(set(ids) & set(run.ids)):
+        raise ValueError(f"a text becomes the ids {marks}, which mark pictures; tokenize it so that no text becomes one of them")
+    return ids
