@@ -27,6 +27,8 @@ DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
 
 CHAT = ["tiktoken>=0.9", "openai-harmony>=0.0.8"]  # conversations in o200k_harmony's tokens
 
+IMAGES = ["pillow>=11", "av>=14"]  # pictures, and the frames of videos
+
 DEV = ["mypy>=2", "ruff>=0.9"]
 
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29", *DEV]  # `mkdocs build --strict`
@@ -66,6 +68,7 @@ setuptools.setup(
         "chat": CHAT,
         "dask": DASK,
         "huggingface": HUGGING_FACE,
+        "images": IMAGES,
         "report": REPORT,
         "docs": DOCS,
         "torch": TORCH,
@@ -77,6 +80,7 @@ setuptools.setup(
             *CHAT,
             *DASK,
             *HUGGING_FACE,
+            *IMAGES,
             *REPORT,
             *DOCS,
             "selenium>=4.20",  # drives the report's page in Chromium

@@ -1,0 +1,212 @@
+"""Pictures as pixels, read by Pillow: upright, in full, and in one way whatever their format is.
+
+    EXIF orientation      the picture is turned upright
+    transparency          stands on white
+    CMYK, grey, palette   become RGB
+    16 bits               the upper 8 of them
+
+A picture is refused, with a ValueError of one sentence, that has several frames, too many pixels, or is cut off or damaged so that
+its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES, Pillow reads
+pictures that are cut off, here too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+MOST_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
+_ORIENTATION = 0x0112  # the EXIF tag
+# What turns a picture upright, by its EXIF orientation: names of Pillow's Image.Transpose.
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frame:
+    """A frame of a video. It is decoded when its pixels are asked for.
+
+    Attributes:
+        width, height: as it is seen upright.
+        read: gives its pixels, [height, width, 3] uint8.
+    """
+
+    width: int
+    height: int
+    read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
+
+
+def size_of(image: object, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
+    """Width and height of a picture as it is seen upright, from its header alone.
+
+    Args:
+        image: the bytes of a picture, the path of its file, or a `Frame`.
+        most_pixels: a picture with more is refused.
+
+    Raises:
+        ValueError: the image is none of these, or no picture; it has several frames, or too many pixels.
+        ImportError: Pillow is not there.
+
+    >>> size_of(Frame(640, 360, lambda: np.zeros((360, 640, 3), np.uint8)))
+    (640, 360)
+    """
+    if isinstance(image, Frame):
+        return image.width, image.height
+    with _opened(image, most_pixels) as opened:
+        width, height = opened.size
+        return (height, width) if _orientation(opened) >= 5 else (width, height)
+
+
+def pixels(image: object, most_pixels: int = MOST_PIXELS, draft: tuple[int, int] | None = None) -> np.ndarray:
+    """The pixels of a picture, upright and on white.
+
+    Args:
+        image: see `size_of`.
+        most_pixels: see `size_of`.
+        draft: the width and the height that are enough. A JPEG is then decoded at a half, a quarter or an eighth of its sides where
+            that has as many pixels, in a fraction of the time. Resized pixels are then not quite those of the whole picture.
+
+    Returns:
+        [height, width, 3] uint8, of memory that is not to be written to.
+
+    Raises:
+        ValueError: as `size_of`; or the picture is cut off or damaged.
+        ImportError: Pillow is not there.
+
+    >>> pixels(Frame(2, 1, lambda: np.full((1, 2, 3), 7, np.uint8))).tolist()
+    [[[7, 7, 7], [7, 7, 7]]]
+    """
+    if isinstance(image, Frame):
+        return image.read()
+    with _opened(image, most_pixels) as opened:
+        orientation = _orientation(opened)
+        with _told():
+            if opened.mode == "L" and "transparency" in opened.info:  # Pillow scales the values of 2 and 4 bits, but not this one
+                opened.info["transparency"] *= {"L;2": 85, "L;4": 17}.get(opened.tile[0][3], 1)
+            if draft is not None:
+                opened.draft(None, draft[::-1] if orientation >= 5 else draft)
+            opened.load()
+        seen = _on_white(opened)
+        return np.asarray(seen.transpose(getattr(_pillow().Transpose, _TURNS[orientation])) if orientation > 1 else seen)
+
+
+def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubic", "bilinear"] = "bicubic") -> np.ndarray:
+    """The pixels in another size, each of them a mean of all that it stands for (Pillow's antialiased filters).
+
+    Args:
+        pixels: [height, width, 3] uint8.
+        width, height: what they become.
+        filter: bicubic as BAGEL has it, or bilinear as T5Gemma 2.
+
+    Returns:
+        [height, width, 3] uint8, of memory that is not to be written to.
+
+    Raises:
+        ImportError: Pillow is not there.
+
+    >>> resized(np.full((6, 6, 3), 7, np.uint8), width=2, height=1).tolist()
+    [[[7, 7, 7], [7, 7, 7]]]
+    """
+    pillow = _pillow()
+    return np.asarray(pillow.fromarray(pixels).resize((width, height), getattr(pillow.Resampling, filter.upper())))
+
+
+@contextlib.contextmanager
+def _opened(image: object, most_pixels: int) -> Iterator[ImageFile]:
+    """The picture, of which the header is read and found right."""
+    pillow = _pillow()
+    with _file(image) as file:
+        try:
+            with _told():
+                opened = pillow.open(file, formats=FORMATS)
+                still = opened.format == "MPO" or not getattr(opened, "is_animated", False)  # MPO: a JPEG with others behind it
+        except pillow.UnidentifiedImageError as error:
+            file.seek(0)
+            raise ValueError(f"the picture begins with {file.read(12)!r}, expected one of {', '.join(FORMATS)}") from error
+        width, height = opened.size
+        if width * height > most_pixels:
+            raise ValueError(f"the picture has {width} x {height} pixels, expected at most {most_pixels} in all")
+        if not still:
+            raise ValueError(f"the picture is a {opened.format} of several frames, expected one")
+        yield opened
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tells in one sentence what Pillow stumbles over, which can be an error of any type; but not those of memory and files."""
+    pillow = _pillow()
+    try:
+        yield
+    except (MemoryError, pillow.UnidentifiedImageError):
+        raise
+    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
+        raise ValueError(f"the picture has too many pixels: {error}") from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"the picture is damaged: {error}") from error
+
+
+@contextlib.contextmanager
+def _file(image: object) -> Iterator[BinaryIO]:
+    if isinstance(image, bytes):
+        yield io.BytesIO(image)
+    elif isinstance(image, str):
+        try:
+            file = open(image, "rb")  # noqa: SIM115 (it is closed below)
+        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+            raise ValueError(f"the picture {image!r} cannot be read: {error.strerror}") from error
+        with file:
+            yield file
+    else:
+        raise ValueError(f"the picture is of type {type(image).__name__}, expected bytes, a path, or a frame of a video")
+
+
+def _orientation(opened: ImageFile) -> int:
+    """The EXIF orientation, 1 to 8. A PNG may have it behind the pixels; there it is not looked for, which would decode it."""
+    exif = _pillow().Exif()
+    try:
+        exif.load(opened.info.get("exif", b""))
+        found = exif.get(_ORIENTATION)
+    except Exception:  # damaged EXIF says nothing; the picture is as it is
+        return 1
+    return found if found in _TURNS else 1
+
+
+def _on_white(opened: ImageFile) -> Any:
+    """The picture in RGB, its transparent places white."""
+    pillow = _pillow()
+    if opened.mode == "I;16":  # grey; Pillow would make white of all that is above 255
+        values = np.asarray(opened)
+        white = values == opened.info.get("transparency", -1)
+        return pillow.fromarray(np.where(white, 255, values >> 8).astype(np.uint8)).convert("RGB")
+    if not opened.has_transparency_data:
+        return opened.convert("RGB")
+    picture = opened.convert("RGBA")
+    white = pillow.new("RGB", picture.size, "white")
+    white.paste(picture, mask=picture.getchannel("A"))
+    return white
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError(f"pictures need the package pillow ({error}); pip install 'ul2_tasks[images]'") from error
+    return Image
