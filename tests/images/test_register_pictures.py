@@ -6,18 +6,16 @@ import logging
 import numpy as np
 import pytest
 import seqio
-from picture_support import A_RUN, AROUND, MODES, RUN, SENTINELS, SPECIAL, VOCABULARY, S, in_memory, picture, read, registered
-from support import DENOISERS, denoiser_id, restore, saved_and_resumed
+import tensorflow as tf
+from picture_support import A_RUN, MODES, PREFIX, SENTINELS, SPECIAL, VOCABULARY, S, in_memory, picture, read, registered
+from support import UNIFORM, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks.denoising.denoisers import CausalDenoiser, SequentialDenoiser
 from ul2_tasks.images.interleaved import PictureRun
-from ul2_tasks.vocabulary.special_ids import special_tokens
 
 PICTURES = [picture(colour) for colour in range(0, 250, 50)]
 RECORD = ["A picture of a cat that sits: ", PICTURES[0], "It sleeps by day, and it hunts by night.", PICTURES[1], "End."]
-LONG = ["x" * 300, PICTURES[2]]
-BROKEN = ["Cut off:", PICTURES[3][:-20]]
 
 
 def ids(text: str) -> list[int]:
@@ -26,43 +24,6 @@ def ids(text: str) -> list[int]:
 
 def whole(record) -> list[int]:
     return list(itertools.chain.from_iterable(ids(place) if isinstance(place, str) else A_RUN for place in record))
-
-
-def special_of(denoiser):
-    return special_tokens(VOCABULARY, denoiser.mode, SENTINELS, MODES)
-
-
-@pytest.mark.parametrize("denoiser", [each for each in DENOISERS if each.sentinel], ids=denoiser_id)
-def test_texts_are_corrupted_piece_by_piece_and_pictures_are_whole(denoiser):
-    name = f"law_{DENOISERS.index(denoiser)}"
-    registered(name, RECORD, denoisers=denoiser)
-    (example,) = read(f"{name}_mix")
-    special = special_of(denoiser)
-    assert restore(example, denoiser, special) == whole(RECORD), "nothing is lost, and the sentinels ascend"
-    assert example["images"] == PICTURES[:2]
-    inputs, targets = example["inputs"][len(special.mode) : -1], np.array(example["targets"][:-1])
-    assert not {*RUN.ids} & {*targets}
-    spans = np.split(targets, np.flatnonzero(np.isin(targets, SENTINELS)))[1:]
-    pieces = cut_at_runs(inputs)
-    assert len(pieces) == 3
-    for text, piece in zip(RECORD[::2], pieces):
-        used = [id for id in piece if id in SENTINELS]
-        noise = sum(len(span) - 1 for span in spans if span[0] in used)
-        fewest, most = denoiser.noise_range(len(text))
-        assert len(used) == denoiser.noise_counts(len(text))[1]
-        assert fewest <= noise <= most
-        assert len(piece) == len(text) - noise + len(used)
-
-
-def cut_at_runs(inputs: list[int]) -> list[list[int]]:
-    """The texts between whole runs."""
-    pieces, rest = [], inputs
-    while RUN.start in rest:
-        start = rest.index(RUN.start) - len(AROUND)
-        assert rest[start : start + len(A_RUN)] == A_RUN
-        pieces.append(rest[:start])
-        rest = rest[start + len(A_RUN) :]
-    return [*pieces, rest]
 
 
 @pytest.mark.parametrize("sentinel", [True, False])
@@ -82,42 +43,49 @@ def test_other_denoisers_beside_it_have_each_piece():
     assert s["targets"] == [SENTINELS[0], *ids(RECORD[-1]), 1]
 
 
-@pytest.mark.parametrize(
-    ("record", "settings", "cause"),
-    [
-        (["A cat.", PICTURES[0]], {"split": "last_image"}, "no text comes after the last picture"),
-        (["A cat."], {"split": "last_image"}, "there is no picture after which it could be split"),
-        ([PICTURES[0]], {}, "there is no text"),
-        (LONG, {}, "its targets are too long: up to 227 tokens, of 120 in sequence_length"),
-        (
-            [*PICTURES * 3, "Many."],
-            {},
-            "its inputs are too long: up to 155 tokens, 15 pictures among them, of 120 in sequence_length",
-        ),
-        (
-            ["abc" * 9, PICTURES[0], "def"],
-            {"denoisers": SequentialDenoiser(name="s", noise_density=0.5, sentinel=False)},
-            "several",
-        ),
-        (["abcd", PICTURES[0], "efgh"], {"sentinels": [365]}, "too few sentinels: it needs 2, and the vocabulary has 1"),
-    ],
-    ids=["nothing after", "no picture", "no text", "long text", "many pictures", "no sentinel", "few sentinels"],
-)
-def test_a_record_that_makes_no_example_is_named_or_counted(record, settings, cause, request, caplog):
-    name = f"unfit_{request.node.callspec.id.replace(' ', '_')}"
-    good = ["Hi:", PICTURES[0], "It is."] if "sentinels" not in settings and "denoisers" not in settings else [PICTURES[0], "abcd"]
-    settings = {"denoisers": S, **settings}
-    registered(f"{name}_raise", good, record, **settings)
-    with pytest.raises(Exception, match=cause):
-        read(f"{name}_raise_mix", (120, 120))
-    registered(f"{name}_skip", good, record, unfit="skip", **settings)
+UNFIT = {
+    "there is no text": [PICTURES[0]],
+    "its targets are too long": ["x" * 300, PICTURES[2]],
+    "its inputs are too long": [*PICTURES * 3, "Many."],
+}
+UNFIT_AT_LAST_IMAGE = {
+    "no text comes after the last picture": ["A cat.", PICTURES[0]],
+    "there is no picture after which it could be split": ["A cat."],
+}
+
+
+@pytest.mark.parametrize(("split", "unfit"), [("pieces", UNFIT), ("last_image", UNFIT_AT_LAST_IMAGE)], ids=["pieces", "last image"])
+def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog):
+    name = f"unfit_{split}"
+    registered(name, *unfit.values(), RECORD[2:], *unfit.values(), denoisers=S, split=split, unfit="skip")
     with caplog.at_level(logging.WARNING):
-        (example,) = read(f"{name}_skip_mix", (120, 120))
-    assert example["images"] == PICTURES[:1]
-    assert f"{name}_skip_s: 1 records until now make no example" in caplog.text
-    registered(f"{name}_alone", record, unfit="skip", **settings)
-    with pytest.raises(ValueError, match="makes no example of split 'train': 1 of its records because"):
-        read(f"{name}_alone_mix", (120, 120), num_epochs=None)
+        (example,) = read(f"{name}_mix", (120, 120))
+    assert example["images"] == PICTURES[1:2]
+    for cause in unfit:
+        assert f"{name}_s: 1 records until now make no example, because {cause}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "message"),
+    [
+        (UNFIT["its targets are too long"], {}, "its targets are too long: up to 227 tokens, of 120 in sequence_length"),
+        (UNFIT["its inputs are too long"], {}, "up to 154 tokens, 15 pictures among them, of 120 in sequence_length"),
+        (["abcd", PICTURES[0], "efgh"], {"sentinels": [365]}, "too few sentinels: it needs 2, and the vocabulary has 1"),
+        (["abcd", PICTURES[0], "efgh"], {"denoisers": PREFIX}, "there are several texts, and no sentinels"),
+    ],
+    ids=["targets", "inputs", "few sentinels", "no sentinels"],
+)
+def test_a_record_that_makes_no_example_is_named(record, settings, message, request):
+    name = f"named_{request.node.callspec.id.replace(' ', '_')}"
+    registered(name, record, **{"denoisers": S, **settings})
+    with pytest.raises(tf.errors.OpError, match=message):
+        read(f"{name}_mix", (120, 120))
+
+
+def test_a_corpus_that_makes_no_example_is_refused():
+    registered("barren", *UNFIT.values(), denoisers=S, unfit="skip")
+    with pytest.raises(ValueError, match="makes no example of split 'train': 1 of its records because there is no text; 1 of"):
+        read("barren_mix", (120, 120), num_epochs=None)
 
 
 def test_an_example_of_exactly_the_budget_is_made():
@@ -126,24 +94,55 @@ def test_an_example_of_exactly_the_budget_is_made():
     lengths = len(example["inputs"]), len(example["targets"])
     assert read("exact_s", lengths) == [example]
     for shorter in ((lengths[0] - 1, lengths[1]), (lengths[0], lengths[1] - 1)):
-        with pytest.raises(Exception, match="too long"):
+        with pytest.raises(tf.errors.OpError, match="too long"):
             read("exact_s", shorter)
 
 
+PROBLEMS = {
+    "record 1 of split train: the picture is damaged": ["Cut off:", PICTURES[3][:60]],
+    "record 2 of split train: the picture begins with": ["No picture:", b"text"],
+}
+
+
+def test_records_with_a_problem_are_named_or_counted():
+    registered("problem_raise", RECORD, *PROBLEMS.values(), denoisers=S)
+    with pytest.raises(tf.errors.OpError, match="|".join(PROBLEMS)):  # records are read in parallel
+        read("problem_raise_mix")
+    registered("problem_skip", RECORD, *PROBLEMS.values(), RECORD, denoisers=S, on_error="skip")
+    assert len(read("problem_skip_mix")) == 2
+
+
+class OneRecord(seqio.DataSource):
+    """A source of one's own."""
+
+    supports_arbitrary_sharding = True
+
+    def __init__(self, record):
+        super().__init__(splits=["train"])
+        self.record = record
+
+    def list_shards(self, split):
+        return ["0"]
+
+    def get_dataset(self, split="train", shuffle=True, seed=None, shard_info=None, **unused):
+        return tf.data.Dataset.from_tensors(self.record)
+
+
 @pytest.mark.parametrize(
-    ("record", "problem"),
+    ("record", "error", "problem"),
     [
-        (BROKEN, "record 1 of split train: the picture is damaged"),
-        (["no picture:", b"text"], "record 1 of split train: the picture begins with"),
+        ({"text": "a"}, ValueError, r"expected the features texts and images; \['images', 'texts'\] missing"),
+        ({"texts": ["a"], "images": [PICTURES[0]]}, tf.errors.OpError, "a record: place 0 has a text and a picture"),
+        ({"texts": ["a", "b"], "images": [""]}, tf.errors.OpError, "a record: texts has 2 places and images 1"),
+        ({"texts": [b"\xff"], "images": [""]}, tf.errors.OpError, "a record: the text at place 0 is not UTF-8"),
     ],
+    ids=["features", "both", "fewer", "latin"],
 )
-def test_a_record_with_a_problem_is_named_or_counted(record, problem, request):
-    name = f"problem_{len(record[0])}"
-    registered(f"{name}_raise", RECORD, record, denoisers=S)
-    with pytest.raises(Exception, match=problem):
-        read(f"{name}_raise_mix")
-    registered(f"{name}_skip", RECORD, record, denoisers=S, on_error="skip")
-    assert len(read(f"{name}_skip_mix")) == 1
+def test_records_of_ones_own_source_are_checked(record, error, problem, request):
+    name = f"own_{request.node.callspec.id}"
+    ul2_tasks.register_pictures(name, OneRecord(record), VOCABULARY, denoisers=S, **SPECIAL)
+    with pytest.raises(error, match=problem):
+        read(f"{name}_mix")
 
 
 def test_pictures_are_never_trimmed():
@@ -195,43 +194,45 @@ def test_the_same_arguments_change_nothing_and_others_are_named():
         ul2_tasks.register_pictures("twice", source, VOCABULARY, split="last_image", **SPECIAL)
 
 
-MANY = [[f"Record {n}: ", picture(n), f"It is number {n} of {40 - n % 3}."] for n in range(40)]
+MANY = [[f"This is what record {n} says of it: ", picture(n), f"it is number {n} of {40 - n % 3}."] for n in range(40)]
 
 
 def test_an_epoch_has_every_record_once_in_an_order_and_with_noise_of_its_own():
-    registered("many", *MANY)
-    plain = read("many_r2")
-    assert [example["images"] for example in plain] == [[record[1]] for record in MANY]
-    shuffled = read("many_r2", shuffle=True)
-    assert shuffled != plain
-    assert sorted(example["images"] for example in shuffled) == sorted(example["images"] for example in plain)
-    assert shuffled == read("many_r2", shuffle=True)
-    assert read("many_r2", shuffle=True, seed=1) != shuffled
-    two = read("many_r2", num_epochs=2)
-    assert two[:40] == plain
+    registered("many", *MANY, denoisers=[UNIFORM[1], S])
+    two = read("many_uniform_r2", num_epochs=2)
+    plain = two[:40]
+    assert pictures(plain) == [[record[1]] for record in MANY]
     assert two[40:] != plain, "another epoch, other noise"
-    hosts = [read("many_r2", shard_info=seqio.ShardInfo(host, 3)) for host in range(3)]
-    assert sorted(example["images"] for host in hosts for example in host) == sorted(example["images"] for example in plain)
-    others = read("many_x2", shuffle=True)
-    assert [each["images"] for each in others] != [each["images"] for each in shuffled], "denoisers read other orders"
+    shuffled = read("many_uniform_r2", shuffle=True)
+    assert pictures(shuffled) != pictures(plain)
+    assert sorted(pictures(shuffled)) == sorted(pictures(plain))
+    assert shuffled == read("many_uniform_r2", shuffle=True)
+    hosts = [pictures(read("many_uniform_r2", shard_info=seqio.ShardInfo(host, 2))) for host in range(2)]
+    assert sorted(hosts[0] + hosts[1]) == sorted(pictures(plain))
+    assert pictures(read("many_s", shuffle=True)) != pictures(shuffled), "denoisers read other orders"
+
+
+def pictures(examples):
+    return [example["images"] for example in examples]
 
 
 def test_the_mixture_has_each_denoiser_at_its_rate():
-    registered("rates", *MANY)
-    dataset = seqio.MixtureRegistry.get("rates_mix").get_dataset({"inputs": 256, "targets": 256}, seed=0)
+    registered("many", *MANY, denoisers=[UNIFORM[1], S])
+    dataset = seqio.MixtureRegistry.get("many_mix").get_dataset({"inputs": 256, "targets": 256}, seed=0)
     modes = [int(example["inputs"][0]) for example in dataset.take(400).as_numpy_iterator()]
-    counts = np.array([modes.count(mode) for mode in MODES.values()])
-    assert (abs(counts - [100, 200, 100]) < 45).all()
+    assert abs(modes.count(MODES["[R]"]) - 400 * 1 / 5) < 40
 
 
 def test_an_iterator_resumes_in_its_own_pipeline_alone(tmp_path):
     def make(seed=0):
         return seqio.TaskRegistry.get("many_s").get_dataset({"inputs": 256, "targets": 256}, seed=seed, num_epochs=None)
 
-    registered("many", *MANY)
+    registered("many", *MANY, denoisers=[UNIFORM[1], S])
     saved, resumed = saved_and_resumed(make, 25, tmp_path)
     for _ in range(30):
         one, other = next(saved), next(resumed)
         assert all(np.array_equal(one[key], other[key]) for key in one)
-    with pytest.raises(Exception, match="saved by another pipeline"):
-        saved_and_resumed(iter([make(), make(seed=1)]).__next__, 5, tmp_path)[1].__next__()
+    others = iter(make(seed=1))
+    tf.train.Checkpoint(iterator=others).read(str(tmp_path / "saved"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
+        next(others)

@@ -21,7 +21,7 @@ from ul2_tasks.denoising.pieces import PIECES as EACH_PIECE
 from ul2_tasks.denoising.pieces import SPLITS, corrupt_pieces, longest
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
-from ul2_tasks.graphs import count, no_autograph, python_op
+from ul2_tasks.graphs import count, no_autograph, python_op, traced_once
 from ul2_tasks.images.interleaved import PictureRun
 from ul2_tasks.tasks.arguments import epochs_of, host_of
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
@@ -150,13 +150,14 @@ class PicturesTask(seqio.Task):
         special, (host, hosts), num_epochs = self.special_tokens(), host_of(shard_info), epochs_of(num_epochs)
         read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
         self._check_not_empty(read(shuffle=False, num_epochs=1), split, special, lengths)
-        settings = {
-            "denoiser": self.denoiser,
-            "split": self.configuration.split,
-            "special": special,
-            "max_length": sum(lengths),
-            "add_eos": self._add_eos,
-        }
+        corrupted = traced_once(
+            corrupt_pieces,
+            denoiser=self.denoiser,
+            split=self.configuration.split,
+            special=special,
+            max_length=sum(lengths),
+            add_eos=self._add_eos,
+        )
 
         def is_fit(example: Mapping[str, tf.Tensor]) -> tf.Tensor:
             fit = python_op(lambda pieces: self._is_fit(pieces.tolist(), special, lengths), [example[PIECES]], tf.bool)
@@ -165,8 +166,7 @@ class PicturesTask(seqio.Task):
         @seqio.map_over_dataset(num_seeds=1)
         def corrupt(example: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
             tokens = example["targets"]
-            made = corrupt_pieces(tokens, example[PIECES], noise_seed(seed, self.denoiser, tokens), **settings)
-            return {**made, IMAGES: example[IMAGES]}
+            return {**corrupted(tokens, example[PIECES], noise_seed(seed, self.denoiser, tokens)), IMAGES: example[IMAGES]}
 
         fingerprint = {
             "pictures_version": STREAM_VERSION,
