@@ -73,6 +73,17 @@ class Form:
                     f" {size.stride}); expected at least {size.side}"
                 )
 
+    def check_ids(self, ids: np.ndarray) -> None:
+        """Refuses ids of texts, [ids] integers, with a mark among them.
+
+        Raises:
+            ValueError: there is one.
+        """
+        if (marks := np.isin(ids, (self.bos, self.eos, self.picture_start, self.picture_end))).any():
+            raise ValueError(
+                f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
+            )
+
 
 class Row(NamedTuple):
     """The arrays of a row, by the names that BAGEL's model knows. Every row has all of them; what it has nothing of is of length 0.
@@ -239,10 +250,7 @@ def _table(samples: Sequence[Sample], form: Form) -> tuple[_Elements, np.ndarray
 
 def _texts(table: _Elements, starts: np.ndarray, ids: np.ndarray, form: Form) -> tuple[np.ndarray, np.ndarray]:
     """All that is no patch: the ids of texts and marks, and their places."""
-    if (marks := np.isin(ids, (form.bos, form.eos, form.picture_start, form.picture_end))).any():
-        raise ValueError(
-            f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
-        )
+    form.check_ids(ids)
     is_text = table.kind == _TEXT
     inner = np.where(is_text, table.size, 0)  # of a picture no more than its two marks
     begins = np.cumsum(inner + 2) - inner - 2

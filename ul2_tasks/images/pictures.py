@@ -97,8 +97,10 @@ def pixels(image: object, most_pixels: int = MOST_PIXELS, draft: tuple[int, int]
     with _opened(image, most_pixels) as opened:
         orientation = _orientation(opened)
         with _told():
-            if opened.mode == "L" and "transparency" in opened.info:  # Pillow scales the values of 2 and 4 bits, but not this one
-                opened.info["transparency"] *= {"L;2": 85, "L;4": 17}.get(opened.tile[0][3], 1)
+            if (
+                opened.mode in ("1", "L") and "transparency" in opened.info
+            ):  # Pillow scales values of less than 8 bits, but not this
+                opened.info["transparency"] *= {"1": 255, "L;2": 85, "L;4": 17}.get(str(opened.tile[0][3]), 1)
             if draft is not None:
                 opened.draft(None, draft[::-1] if orientation >= 5 else draft)
             opened.load()
@@ -128,10 +130,38 @@ def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubi
 
 
 @contextlib.contextmanager
+def file_of(image: object, what: str) -> Iterator[BinaryIO]:
+    """The bytes, or the file at the path, to read from.
+
+    Args:
+        image: bytes, or a path.
+        what: a name for it.
+
+    Raises:
+        ValueError: it is neither, or there is no such file that may be read.
+
+    >>> with file_of(b"abc", "picture") as file:
+    ...     file.read()
+    b'abc'
+    """
+    if isinstance(image, bytes):
+        yield io.BytesIO(image)
+    elif isinstance(image, str):
+        try:
+            file = open(image, "rb")  # noqa: SIM115 (it is closed below)
+        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+            raise ValueError(f"the {what} {image!r} cannot be read: {error.strerror}") from error
+        with file:
+            yield file
+    else:
+        raise ValueError(f"the {what} is of type {type(image).__name__}, expected bytes or a path")
+
+
+@contextlib.contextmanager
 def _opened(image: object, most_pixels: int) -> Iterator[ImageFile]:
     """The picture, of which the header is read and found right."""
     pillow = _pillow()
-    with _file(image) as file:
+    with file_of(image, "picture") as file:
         try:
             with _told():
                 opened = pillow.open(file, formats=FORMATS)
@@ -161,21 +191,6 @@ def _told() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise ValueError(f"the picture is damaged: {error}") from error
-
-
-@contextlib.contextmanager
-def _file(image: object) -> Iterator[BinaryIO]:
-    if isinstance(image, bytes):
-        yield io.BytesIO(image)
-    elif isinstance(image, str):
-        try:
-            file = open(image, "rb")  # noqa: SIM115 (it is closed below)
-        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-            raise ValueError(f"the picture {image!r} cannot be read: {error.strerror}") from error
-        with file:
-            yield file
-    else:
-        raise ValueError(f"the picture is of type {type(image).__name__}, expected bytes, a path, or a frame of a video")
 
 
 def _orientation(opened: ImageFile) -> int:

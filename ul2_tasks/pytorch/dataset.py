@@ -24,6 +24,8 @@ from ul2_tasks.vocabulary.special_ids import stated_id_shift, with_id_shift
 
 try:
     import torch
+
+    from ul2_tasks.pytorch.processes import given_process, this_process
 except ImportError as error:
     raise ImportError(f"ul2_tasks.pytorch.dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
 
@@ -121,9 +123,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1; or batch_size is
                 below 1, or given beside that of the feature converter.
         """
-        process = None if rank is None or world_size is None else (rank, world_size)
-        if (rank is None) != (world_size is None) or (process and not 0 <= process[0] < process[1]):
-            raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
+        process = given_process(rank, world_size)
         converted = getattr(feature_converter, "batch_size", None)
         if batch_size is not None and (converted or not is_integer(batch_size, at_least=1)):
             raise ValueError(
@@ -142,7 +142,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own."""
-        return {**self.__dict__, "_process": self._process or _process(), "_stream": None}
+        return {**self.__dict__, "_process": self._process or this_process(), "_stream": None}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
@@ -198,7 +198,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     def _readers(self) -> tuple[int, int, int, int]:
         """The number of this process and how many there are, then the same of this worker."""
         worker = torch.utils.data.get_worker_info()
-        return *(self._process or _process()), *((worker.id, worker.num_workers) if worker else (0, 1))
+        return *(self._process or this_process()), *((worker.id, worker.num_workers) if worker else (0, 1))
 
     def _shard(self) -> seqio.ShardInfo:
         rank, world_size, worker, workers = self._readers()
@@ -409,12 +409,6 @@ def _describe_converter(converter: seqio.FeatureConverter | None) -> str | None:
     if converter is None:
         return None
     return re.sub(r" at 0x[0-9a-f]+", "", f"{type(converter).__name__} {sorted(vars(converter).items())}")
-
-
-def _process() -> tuple[int, int]:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 def _to_torch(value: tf.Tensor) -> Any:

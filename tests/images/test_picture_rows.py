@@ -1,0 +1,302 @@
+"""`rows.RowMaker`: what is counted is laid out, nothing is lost, an image is decoded once, and problems are told or counted."""
+
+import collections
+import logging
+
+import numpy as np
+import pytest
+from picture_sources import FORM, SIZES, edits, ids, made, png, recipe, source, talks
+
+from ul2_tasks.images import rows as rows_module
+from ul2_tasks.images.attention import dense_mask, places
+from ul2_tasks.images.draws import draws_of
+from ul2_tasks.images.dropout import Dropout
+from ul2_tasks.images.elements import Picture, Text
+from ul2_tasks.images.patches import patches
+from ul2_tasks.images.pictures import pixels, resized
+from ul2_tasks.images.problems import RecordError
+from ul2_tasks.images.rows import RowMaker
+from ul2_tasks.images.sizes import Size
+
+ALL = {"t2i_pretrain": made(), "unified_edit": edits(), "vlm_sft": talks()}
+NEVER = Dropout(text=0, vit=0, clean=0)
+
+
+def packed_rows(maker: RowMaker) -> list[list]:
+    return [row for pool in maker.shard(0, 1) for row in maker.packed(pool)]
+
+
+def all_rows(maker: RowMaker) -> list[dict]:
+    return [row for packed in packed_rows(maker) if (row := maker.row(packed)) is not None]
+
+
+@pytest.fixture
+def decoded_images(monkeypatch):
+    """The images that are decoded, in their order."""
+    found = []
+
+    def spied(image):
+        found.append(image)
+        return pixels(image)
+
+    monkeypatch.setattr(rows_module, "pixels", spied)
+    return found
+
+
+@pytest.mark.parametrize("plan", ALL)
+@pytest.mark.parametrize("always", [(), ("vit",), ("vae", "vit")])
+def test_what_is_counted_is_laid_out_within_the_budgets(plan, always):
+    budgets = (400, 200, 300)
+    maker = RowMaker(recipe(source(ALL[plan], plan), budgets=budgets, always=always))
+    keys = set()
+    for packed in packed_rows(maker):
+        row = maker.row(packed)
+        counts = np.array([sample.counts for _, sample in packed]).sum(axis=0)
+        added = np.array([3, 1, 0]) * ("vit" in always and counts[1] == 0) + np.array([3, 0, 1]) * (
+            "vae" in always and counts[2] == 0
+        )
+        found = [len(row[name]) for name in ("packed_position_ids", "packed_vit_position_ids", "packed_latent_position_ids")]
+        assert found == (counts + added).tolist()
+        assert found <= list(budgets)
+        assert [len(row["packed_vit_patches"]), len(row["packed_vae_patches"])] == found[1:]
+        assert len(row["samples"]) == len(row["sample_lens"])
+        assert (row["ce_tokens"], row["mse_tokens"]) == (len(row["packed_label_ids"]), len(row["mse_loss_indexes"]))
+        assert row["ce_weight"] == pytest.approx(row["ce_loss_weights"].sum())
+        keys.add(tuple(sorted(row)))
+        if "vae" in always:
+            assert found[2] > 0
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize("pool", [1, 7, 16, 64])
+def test_each_record_is_in_one_row_and_is_the_same_in_any_pool(pool):
+    def samples(pool):
+        maker = RowMaker(recipe(source(ALL["unified_edit"], "unified_edit"), pool=pool, seed=2, budgets=(400, 200, 300)))
+        return [named for row in packed_rows(maker) for named in row]
+
+    def by_name(samples):
+        return {name: (sample.kept, sample.timesteps, sample.counts) for name, sample in samples}
+
+    found = samples(pool)
+    assert sorted(name for name, _ in found) == sorted(f"made, record {number}, epoch 0" for number in range(40))
+    assert by_name(found) == by_name(samples(40))
+
+
+def test_a_row_has_the_pixels_of_its_pictures_in_their_order():
+    maker = RowMaker(recipe(source(edits(6), "unified_edit", dropout=NEVER), budgets=(1000, 1000, 1000)))
+    [packed] = packed_rows(maker)
+    row = maker.row(packed)
+    at = {"vit": 0, "vae": 0}
+    for _, sample in packed:
+        for element, grid in zip(sample.plan, sample.contents):
+            if isinstance(element, Picture):
+                kind, size = ("vit", SIZES.vit) if element.kind == "vit" else ("vae", SIZES.vae)
+                whole = resized(pixels(element.image), grid.columns * size.stride, grid.rows * size.stride)
+                found = row[f"packed_{kind}_patches"][at[kind] : at[kind] + grid.patches]
+                assert (found == patches(whole, size.stride)).all()
+                at[kind] += grid.patches
+    assert at == {"vit": len(row["packed_vit_patches"]), "vae": len(row["packed_vae_patches"])}
+
+
+def test_an_image_is_decoded_once_for_all_that_it_is_used_for(decoded_images):
+    """Of two steps C V T N C V T N, six pictures and three images; and none of what is dropped."""
+    image = [png(20, 20, seed) for seed in range(3)]
+    record = {"image_list": image, "instruction_list": ["a", "b"]}
+    plan = lambda record, draws: (  # noqa: E731
+        *(Picture(record["image_list"][number], kind) for number in (0, 1) for kind in ("clean", "vit")),
+        *(Picture(record["image_list"][number], "noised") for number in (1, 2)),
+    )
+    maker = RowMaker(recipe(source([record], plan), budgets=(1000, 1000, 1000)))
+    assert not decoded_images
+    [row] = all_rows(maker)
+    assert decoded_images == image
+    dropped = source([record], "unified_edit", dropout=Dropout(text=1, vit=1, clean=1))
+    decoded_images.clear()
+    [row] = all_rows(RowMaker(recipe(dropped, budgets=(1000, 1000, 1000))))
+    assert len(decoded_images) == len(set(decoded_images)) == len(row["vae_latent_shapes"]) <= 2
+
+
+def test_nothing_is_decoded_for_what_is_too_long_or_all_dropped(decoded_images):
+    long = [{"image": png(60, 60), "captions": "x" * 500}]
+    gone = lambda record, draws: [Picture(record["image"], "vit", droppable=True)]  # noqa: E731
+    sources = (source(long, dropout=NEVER), source(made(), gone, dropout=Dropout(vit=1)))
+    maker = RowMaker(recipe(*sources, epochs=None, on_error="skip", pool=20))
+    assert maker.packed(0) == []
+    assert maker.problems.counts == {"too long": 10}
+    assert not decoded_images
+
+
+def test_a_dummy_is_seen_by_no_other_and_learns_nothing():
+    maker = RowMaker(recipe(source(made(2)), always=("vit", "vae")))
+    [row] = all_rows(maker)
+    assert row["samples"][-1] == "dummy"
+    mask = dense_mask(places(row["sample_lens"], row["split_lens"], row["attn_modes"]))
+    assert not mask[-3:, :-3].any()
+    assert not mask[:-3, -3:].any()
+    assert not set(range(len(mask) - 3, len(mask))) & {*row["ce_loss_indexes"], *row["mse_loss_indexes"]}
+
+
+def test_what_is_too_long_is_told_with_its_numbers_or_counted_or_made_smaller():
+    records = [*made(4), {"image": png(64, 64), "captions": "x" * 40}]
+    sources = source(records, dropout=NEVER)
+    sentence = (
+        r"^made, record 4: the sample takes 108 places, 0 ViT patches and 64 of latents,"
+        r" and a row has 100 places, 1 ViT patches and 90 of latents$"
+    )
+    with pytest.raises(RecordError, match=sentence):
+        packed_rows(RowMaker(recipe(sources, budgets=(100, 1, 90))))
+    maker = RowMaker(recipe(sources, budgets=(100, 1, 90), on_error="skip"))
+    assert sorted(name for row in packed_rows(maker) for name, _ in row) == [
+        f"made, record {number}, epoch 0" for number in range(4)
+    ]
+    assert maker.problems.counts == {"too long": 1}
+    maker = RowMaker(recipe(sources, budgets=(100, 1, 90), shrink=True))
+    found = {name: sample for row in packed_rows(maker) for name, sample in row}
+    assert found["made, record 4, epoch 0"].counts == (42 + 2 + 49, 0, 49)
+    assert len(found) == 5
+
+
+def test_pictures_shrink_only_as_far_and_only_of_the_kind_that_is_too_large():
+    sources = source([{"image_list": [png(60, 60), png(50, 50)], "instruction_list": ["x"]}], "unified_edit", dropout=NEVER)
+    [[(_, whole)]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 500, 500))))
+    [[(_, less)]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 40, 500), shrink=True)))
+    assert [grid for grid in less.contents[::3]] == [grid for grid in whole.contents[::3]]
+    assert less.counts.vit == 36 < 40 < whole.counts.vit
+    assert less.timesteps == whole.timesteps
+    words = source([{"image": png(60, 60), "captions": "x" * 500}])
+    with pytest.raises(RecordError, match=r"the sample takes 56\d places"):
+        packed_rows(RowMaker(recipe(words, shrink=True)))
+
+
+def test_a_sample_of_exactly_the_budget_is_packed():
+    sources = source([{"image": png(64, 64), "captions": "x" * 40}], dropout=NEVER)
+    [[(_, sample)]] = packed_rows(RowMaker(recipe(sources, budgets=(108, 1, 64))))
+    assert sample.counts == (108, 0, 64)
+
+
+class TestProblems:
+    def good_and_bad(self) -> list[dict]:
+        cut = png(30, 30, 9)[:-300]
+        bad = [
+            {"image": png(8, 8)},
+            {"image": b"no picture", "captions": "a"},
+            {"image": "nowhere.png", "captions": "a"},
+            {"image": cut, "captions": "cut"},
+            {"image": png(64, 64), "captions": "x" * 1000},
+            {"image": png(8, 8), "captions": "a \x00"},
+        ]
+        return [*made(10), *bad, *made(10)]
+
+    def encode(self, text: str) -> list[int]:
+        return [2 if byte == 0 else 5 + byte for byte in text.encode()]
+
+    @pytest.mark.parametrize(
+        ("number", "cause", "sentence"),
+        [
+            (10, "plan", "captions is None, which has no caption that is not empty"),
+            (11, "sample", r"the picture begins with b'no picture', expected one of JPEG, PNG, WEBP, GIF, BMP"),
+            (12, "sample", "the picture 'nowhere.png' cannot be read: No such file or directory"),
+            (13, "picture", "the picture is damaged: "),
+            (14, "too long", "the sample takes "),
+            (15, "sample", "a text has the id 2, which is a mark"),
+        ],
+    )
+    def test_one_is_told_with_the_name_of_the_record(self, number, cause, sentence):
+        found = recipe(source(self.good_and_bad()[number : number + 1], dropout=NEVER))
+        with pytest.raises(RecordError, match=rf"^made, record 0(, epoch 0)?: {sentence}") as raised:
+            all_rows(RowMaker(type(found)(**{**vars(found), "encode": self.encode})))
+        assert raised.value.cause == cause
+
+    def test_they_are_skipped_and_counted_by_cause(self, caplog):
+        found = recipe(source(self.good_and_bad()), on_error="skip")
+        maker = RowMaker(type(found)(**{**vars(found), "encode": self.encode}))
+        with caplog.at_level(logging.WARNING):
+            rows = all_rows(maker)
+        assert sorted(name for row in rows for name in row["samples"]) == sorted(
+            f"made, record {number}, epoch 0" for number in (*range(10), *range(16, 26))
+        )
+        assert maker.problems.counts == {"plan": 1, "sample": 3, "picture": 1, "too long": 1}
+        assert "skipped (plan): made, record 10: captions is None" in caplog.text
+
+    @pytest.mark.parametrize("bad", [{"captions": "no picture"}, {"captions": "cut", "image": png(30, 30, 9)[:-300]}])
+    def test_a_hundred_in_a_row_end_the_run(self, bad):
+        good = made(1)
+        few = RowMaker(recipe(source([*good, *[bad] * 49] * 2), on_error="skip", pool=1000))
+        assert all_rows(few)
+        assert sum(few.problems.counts.values()) == 49 * 2
+        many = RowMaker(recipe(source([*good, *[bad] * 100]), on_error="skip", pool=7))
+        with pytest.raises(
+            ValueError, match=r"^100 records in a row were skipped, by cause \{'\w+': 100\}; the last: made, record "
+        ):
+            all_rows(many)
+
+    def test_what_a_plan_stumbles_over_is_told_and_other_errors_are_not_hidden(self):
+        with pytest.raises(RecordError, match=r"^made, record 0: KeyError: 'pages'$"):
+            packed_rows(RowMaker(recipe(source(made(1), lambda record, draws: record["pages"]))))
+        with pytest.raises(ZeroDivisionError):
+            packed_rows(RowMaker(recipe(source(made(1), lambda record, draws: 1 // 0), on_error="skip")))
+
+
+def test_plans_of_ones_own_and_their_draws():
+    def story(record, draws):
+        return Text(record["captions"][draws.number("caption", 2)]), Picture(record["image"], "vit")
+
+    maker = RowMaker(recipe(source(made(), story), seed=5))
+    for name, sample in (named for row in packed_rows(maker) for named in row):
+        number = int(name.split()[2][:-1])
+        expected = story(made()[number], draws_of(5, 0, f"made, record {number}"))
+        assert sample.plan == expected
+        assert (sample.contents[0] == ids(expected[0].text)).all()
+
+
+def test_settings_say_what_differs():
+    base = recipe().settings()
+    others = {
+        "sources": recipe(source(made(41))),
+        "form": type(recipe())(**{**vars(recipe()), "form": type(FORM)(1, 2, 3, 5, 8, 8)}),
+        "text": type(recipe())(**{**vars(recipe()), "encode": lambda text: [7]}),
+        "budgets": recipe(budgets=(151, 100, 120)),
+        "always": recipe(always=("vit",)),
+        "seed": recipe(seed=1),
+        "pool": recipe(pool=17),
+        "epochs": recipe(epochs=2),
+        "on_error": recipe(on_error="skip"),
+        "shrink": recipe(shrink=True),
+    }
+    assert base.keys() == others.keys()
+    for name, other in others.items():
+        found = other.settings()
+        assert [key for key in base if base[key] != found[key]] == [name]
+    for other in (source(made(), "vlm_sft"), source(made(), dropout=NEVER), source(made(), weight=2)):
+        assert recipe(other).settings()["sources"] != base["sources"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"budgets": (0, 1, 1)}, "tokens is 0, expected an integer of at least 1"),
+        ({"pool": 0}, "pool is 0"),
+        ({"epochs": -1}, "epochs is -1"),
+        ({"on_error": "ignore"}, "on_error is 'ignore', expected 'raise' or 'skip'"),
+        ({"always": ("clean",)}, r"always has \['clean'\]"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        recipe(**settings)
+
+
+def test_sources_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="the plan is 't2i', expected one of"):
+        source(made(), "t2i")
+    with pytest.raises(ValueError, match="vae_side is 8, and pictures have up to 16 patches"):
+        recipe(source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(128, 16, 8, 9999))))
+    with pytest.raises(ValueError, match="the strides of the sources' sizes differ"):
+        recipe(source(made()), source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(64, 16, 16, 9999))), epochs=None)
+
+
+def test_draws_of_dropout_are_those_of_the_law():
+    """Of 400 captions some 40 are dropped: within five deviations of 6."""
+    maker = RowMaker(recipe(source(made(400))))
+    kept = collections.Counter(sample.kept[0] for row in packed_rows(maker) for _, sample in row)
+    assert abs(kept[False] - 40) < 30

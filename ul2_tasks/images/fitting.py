@@ -1,0 +1,49 @@
+"""Samples that fit into a row. One that does not is too long, or has its pictures made smaller, by the rule of their sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from ul2_tasks.images.samples import Counts, Sample, Sizes
+from ul2_tasks.images.sizes import Size
+
+_STEP = 0.95  # of the sides, from one try to the next
+
+
+def smaller(size: Size) -> Size:
+    """The rule with all its limits lower: by a twentieth of the sides, or by one patch where that is more.
+
+    >>> smaller(Size(longest=1024, shortest=512, stride=16, pixels=1_000_000))
+    Size(longest=960, shortest=480, stride=16, pixels=878906, shared=False)
+    """
+    longest = max(size.stride, int(size.longest * _STEP) // size.stride * size.stride)
+    scale = longest / size.longest
+    return dataclasses.replace(
+        size, longest=longest, shortest=max(1, int(size.shortest * scale)), pixels=max(1, int(size.pixels * scale**2))
+    )
+
+
+def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, room: Counts, shrink: bool) -> Sample:
+    """The sample, or one of the same plan with smaller pictures.
+
+    Args:
+        sample: as it is with `sizes`.
+        measure: the sample with other sizes.
+        sizes: how large pictures are.
+        room: what there is of each budget.
+        shrink: whether pictures may be made smaller: those for the ViT, and latents, each as far as its budget demands, and both
+            where there are too many tokens.
+
+    Raises:
+        ValueError: the sample does not fit.
+    """
+    found = sample
+    while above := {name for name, count, most in zip(Counts._fields, found.counts, room) if count > most}:
+        kinds = ("vit", "vae") if "tokens" in above else sorted(above)
+        less = dataclasses.replace(sizes, **{kind: smaller(getattr(sizes, kind)) for kind in kinds})
+        if not shrink or less == sizes:
+            words = "{} places, {} ViT patches and {} of latents"
+            raise ValueError(f"the sample takes {words.format(*sample.counts)}, and a row has {words.format(*room)}")
+        found, sizes = measure(less), less
+    return found

@@ -1,0 +1,126 @@
+"""In which order records come, and which of them are packed together: all of it is arithmetic.
+
+    source     each epoch its pieces are permuted by a key of seed, source and epoch; a piece's records come as they stand
+    mixture    a cycle of slots, as many for each source as its weight says, which repeats without end
+    pools      so many consecutive records: pool q has the places q P .. (q + 1) P - 1 of the mixture
+
+So a pool is a function of its number, and the same whoever reads it: rows are packed within it. Shards share pools out in runs:
+with two shards and runs of three, one has the pools 0 1 2, 6 7 8 .., the other 3 4 5, 9 10 11 ..
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.order.cycles import Cycle, nearest_cycle
+from ul2_tasks.order.permutation import keyed, permute
+
+FOR_PIECES, FOR_ROWS_OF_POOLS = 7, 8  # what a key is for; `draws` has the number before
+
+
+class Stretch(NamedTuple):
+    """Consecutive records of a piece, in an epoch of their source."""
+
+    source: int
+    epoch: int
+    piece: int
+    start: int
+    stop: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pools:
+    """The pools of a mixture.
+
+    Attributes:
+        pieces: how many records the pieces of each source have.
+        weights: how many records of each source come for how many of the others.
+        size: P, records of a pool.
+        epochs: after how many epochs of its source it ends; None for no end, which several sources always have.
+        seed: of the permutations.
+
+    >>> pools = Pools(pieces=((3, 2), (4,)), weights=(1, 2), size=6, epochs=None, seed=0)
+    >>> for stretch in pools.stretches(0):
+    ...     print(stretch)
+    Stretch(source=0, epoch=0, piece=0, start=0, stop=2)
+    Stretch(source=1, epoch=0, piece=0, start=0, stop=4)
+    """
+
+    pieces: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]
+    size: int
+    epochs: int | None
+    seed: int
+
+    def __post_init__(self):
+        if self.epochs is not None and len(self.pieces) > 1:
+            raise ValueError(f"{len(self.pieces)} sources have no epochs in common; give none, and end by the number of steps")
+
+    @functools.cached_property
+    def count(self) -> int | None:
+        """How many pools there are; None for no end."""
+        return None if self.epochs is None else -(-self.epochs * sum(self.pieces[0]) // self.size)
+
+    @functools.cached_property
+    def of_epoch(self) -> int:
+        """How many pools there are in the time in which the source that takes longest has an epoch, at least 1."""
+        turns = (sum(pieces) / count for pieces, count in zip(self.pieces, self._cycle.counts))
+        return max(1, int(max(turns) * len(self._cycle)) // self.size)
+
+    def shard(self, shard: int, shards: int) -> Iterator[int]:
+        """The numbers of a shard's pools, in their order.
+
+        A run is as long as the longest piece, so that a shard reads most of a piece that it opens; but not so long that a shard
+        would have none of an epoch's pools.
+        """
+        longest = max(max(pieces) for pieces in self.pieces)
+        run = max(1, min(-(-longest // self.size), self.of_epoch // shards))
+        number = shard * run
+        while self.count is None or number < self.count:
+            yield number
+            number += 1 if (number + 1) % run else (shards - 1) * run + 1
+
+    def stretches(self, pool: int) -> Iterator[Stretch]:
+        """The records of a pool, source by source."""
+        stop = (pool + 1) * self.size
+        if self.epochs is not None:
+            stop = min(stop, self.epochs * sum(self.pieces[0]))
+        sources, positions = self._cycle.positions(np.arange(pool * self.size, stop))
+        for source in np.unique(sources).tolist():
+            of_source = positions[sources == source]
+            yield from self._stretches(source, int(of_source[0]), int(of_source[-1]) + 1)
+
+    def _stretches(self, source: int, start: int, stop: int) -> Iterator[Stretch]:
+        """The records `start` to `stop` of a source that begins anew when it ends."""
+        records = sum(self.pieces[source])
+        while start < stop:
+            epoch, within = divmod(start, records)
+            order, ends = self._order(source, epoch)
+            place = int(np.searchsorted(ends, within, side="right"))
+            piece = int(order[place])
+            begins = int(ends[place]) - self.pieces[source][piece]
+            taken = min(int(ends[place]) - within, stop - start)
+            yield Stretch(source, epoch, piece, within - begins, within - begins + taken)
+            start += taken
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019 (few are ever made)
+    def _order(self, source: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The pieces of an epoch in their order, and how many records there are up to the end of each."""
+        count = len(self.pieces[source])
+        order = permute(np.arange(count), count, keyed(self.seed, FOR_PIECES, source, epoch))
+        return order, np.cumsum(np.array(self.pieces[source])[order])
+
+    @functools.cached_property
+    def _cycle(self) -> Cycle:
+        return nearest_cycle(self.weights)
+
+
+def in_order(rows: Sequence[list[int]], seed: int, pool: int) -> list[list[int]]:
+    """The rows of a pool in an order that has nothing to do with how they were packed: the fullest would come first."""
+    order = permute(np.arange(len(rows)), max(1, len(rows)), keyed(seed, FOR_ROWS_OF_POOLS, pool))
+    return [rows[number] for number in order]

@@ -1,0 +1,127 @@
+"""All that decides which rows a data set has: its sources, the model's form and budgets, and what becomes of wrong records."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from ul2_tasks.images.draws import Draws
+from ul2_tasks.images.dropout import Dropout
+from ul2_tasks.images.elements import Element
+from ul2_tasks.images.layout import Form
+from ul2_tasks.images.plans import PLANS, Record
+from ul2_tasks.images.pools import Pools
+from ul2_tasks.images.records import Records
+from ul2_tasks.images.samples import Counts, Sizes
+from ul2_tasks.images.sizes import VIT_CONVERSATION
+from ul2_tasks.scalars import is_integer
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Records of one kind.
+
+    Attributes:
+        records: see `records.open_records`.
+        plan: a name of `plans.PLANS`, or a function of a record and its draws that gives the elements.
+        sizes: how large pictures are; by default BAGEL's, with those of conversations for "vlm_sft".
+        dropout: how often elements that may be dropped are.
+        weight: how many of its samples come for how many of other sources.
+    """
+
+    records: Records
+    plan: str | Callable[[Record, Draws], Sequence[Element]]
+    sizes: Sizes = None  # type: ignore[assignment]  # which __post_init__ sets
+    dropout: Dropout = dataclasses.field(default_factory=Dropout)
+    weight: float = 1.0
+
+    def __post_init__(self):
+        if not callable(self.plan) and self.plan not in PLANS:
+            raise ValueError(f"the plan is {self.plan!r}, expected one of {list(PLANS)}, or a function of a record and its draws")
+        if self.sizes is None:
+            object.__setattr__(self, "sizes", Sizes(vit=VIT_CONVERSATION) if self.plan == "vlm_sft" else Sizes())
+
+    def elements(self, record: Record, draws: Draws) -> Sequence[Element]:
+        """The plan of a record."""
+        return (self.plan if callable(self.plan) else PLANS[self.plan])(record, draws)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """All that decides which rows there are.
+
+    Attributes:
+        sources: at least one.
+        form: the marks and tables of the model.
+        encode: the ids of a text.
+        budgets: places of a row, ViT patches, and patches of latents.
+        seed: of the order and all draws.
+        pool: how many records are packed together. More fill rows better, and need more memory.
+        epochs: see `pools.Pools`.
+        on_error: whether a record that is wrong, or too long, ends the run, or is skipped and counted.
+        shrink: whether the pictures of a sample that is too long are made smaller until it fits.
+        always: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`. Budgets are less by its counts.
+    """
+
+    sources: Sequence[Source]
+    form: Form
+    encode: Callable[[str], Sequence[int]]
+    budgets: Counts
+    seed: int = 0
+    pool: int = 256
+    epochs: int | None = None
+    on_error: Literal["raise", "skip"] = "raise"
+    shrink: bool = False
+    always: Sequence[Literal["vit", "vae"]] = ()
+
+    def __post_init__(self):
+        for name, value in {**self.budgets._asdict(), "pool": self.pool, "epochs": self.epochs or 1}.items():
+            if not is_integer(value, at_least=1):
+                raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+        if self.on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
+        if unknown := set(self.always) - {"vit", "vae"}:
+            raise ValueError(f"always has {sorted(unknown)}, expected 'vit', 'vae', or both")
+        if not self.sources:
+            raise ValueError("there is no source")
+        for source in self.sources:
+            self.form.check(source.sizes)
+            first = self.sources[0].sizes
+            if (source.sizes.vit.stride, source.sizes.vae.stride) != (first.vit.stride, first.vae.stride):
+                raise ValueError("the strides of the sources' sizes differ, expected the same patches in all of a row")
+
+    def pools(self) -> Pools:
+        """In which order records come."""
+        pieces = tuple(tuple(piece.records for piece in source.records.pieces) for source in self.sources)
+        return Pools(pieces, tuple(source.weight for source in self.sources), self.pool, self.epochs, self.seed)
+
+    def settings(self) -> dict[str, str]:
+        """All of it in words, which are other ones where any of it differs."""
+        sources = [_in_words(source) for source in self.sources]
+        probe = list(self.encode("The quick brown fox, 3 + 4: 狐\n"))
+        return {
+            "sources": "; ".join(sources) if len(sources) < 5 else f"{len(sources)} sources, {_digest(sources)}",
+            "form": repr(self.form),
+            "text": f"{len(probe)} ids of a text, {_digest(probe)}",
+            **{name: repr(tuple(getattr(self, name))) for name in ("budgets", "always")},
+            **{name: repr(getattr(self, name)) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
+        }
+
+
+def _in_words(source: Source) -> str:
+    details = _digest([source.sizes, source.dropout])
+    return f"{source.records.what}, plan {_name(source.plan)}, sizes and dropout {details}, weight {source.weight}"
+
+
+def _name(plan: object) -> str:
+    """What a plan is called, the same in any process."""
+    if isinstance(plan, functools.partial):
+        return f"{_name(plan.func)} with {_digest([plan.args, sorted(plan.keywords.items())])}"
+    return plan if isinstance(plan, str) else getattr(plan, "__qualname__", type(plan).__qualname__)
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,178 @@
+"""How records lie in files of each format: the pieces that can be read from their beginnings, and the reading of one.
+
+    .parquet        a piece is a row group, a record a row
+    .jsonl .ndjson  a piece is 256 lines, a record a line
+    .tar            a piece is 64 samples, a record the files whose names are equal up to the first stop, as WebDataset has it
+
+A piece is read from a record on, one by one. What comes is the name of each record, its own and stable, and the record, or a
+ValueError in its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_LINES, _SAMPLES, _ROWS = 256, 64, 16  # of a piece; of a batch that is read at once
+_PICTURES = {"jpg", "jpeg", "png", "webp", "gif", "bmp"}
+_VIDEOS = {"mp4", "webm", "mov", "mkv", "avi"}
+
+Named: TypeAlias = tuple[str, dict[str, Any] | ValueError]
+
+
+class Piece(NamedTuple):
+    """A part of a file that can be read from its beginning.
+
+    Attributes:
+        path: the file.
+        start: the number of a row group, or the byte at which the piece begins.
+        first: the number in the file of the piece's first line or sample; 0 for a row group.
+        records: how many there are.
+    """
+
+    path: str
+    start: int
+    first: int
+    records: int
+
+
+def parquet_pieces(path: str) -> list[Piece]:
+    """The row groups that are not empty."""
+    with open_file(path) as file:
+        metadata = pq.ParquetFile(file).metadata
+        groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    return [Piece(path, group, 0, rows) for group, rows in enumerate(groups) if rows]
+
+
+def read_parquet(piece: Piece, start: int) -> Iterator[Named]:
+    """The rows of a row group from row `start` on."""
+    given = start
+    try:
+        with open_file(piece.path) as file:
+            found = pq.ParquetFile(file, buffer_size=1 << 20)  # without it the whole row group would be read at once
+            first = 0
+            for batch in found.iter_batches(_ROWS, row_groups=[piece.start], use_threads=False):
+                for record in batch.slice(max(0, start - first)).to_pylist():
+                    yield _row(piece, given), record
+                    given += 1
+                first += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the file cannot be reached
+        for row in range(given, piece.records):
+            yield _row(piece, row), ValueError(f"the row group cannot be read: {error}")
+
+
+def jsonl_pieces(path: str) -> list[Piece]:
+    """Stretches of lines. Those that are blank are no records."""
+    pieces, offset = [], 0
+    with open_file(path) as file:
+        for number, lines in enumerate(iter(lambda: list(itertools.islice(file, _LINES)), [])):
+            if records := sum(1 for line in lines if line.strip()):
+                pieces.append(Piece(path, offset, number * _LINES, records))
+            offset += sum(map(len, lines))
+    return pieces
+
+
+def read_jsonl(piece: Piece, start: int) -> Iterator[Named]:
+    """The objects of the lines from the piece's record `start` on."""
+    with open_file(piece.path) as file:
+        file.seek(piece.start)
+        lines = itertools.islice(file, _LINES)
+        named = ((piece.first + number, line) for number, line in enumerate(lines) if line.strip())
+        for number, line in itertools.islice(named, start, None):
+            yield f"{piece.path}, line {number + 1}", _object(line, "the line")
+
+
+def tar_pieces(path: str) -> list[Piece]:
+    """Stretches of samples."""
+    with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        starts = [next(members).offset for _, members in _samples(tar)]
+    numbers = range(0, len(starts), _SAMPLES)
+    return [Piece(path, starts[number], number, min(_SAMPLES, len(starts) - number)) for number in numbers]
+
+
+def read_tar(piece: Piece, start: int) -> Iterator[Named]:
+    """The samples from the piece's record `start` on: `image`, `video`, `captions` of a .txt, the fields of a .json, and others.
+
+    Others are there as bytes, by what follows the first stop of their names.
+    """
+    with open_file(piece.path) as file:
+        file.seek(piece.start)
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            for number, (key, members) in enumerate(itertools.islice(_samples(tar), piece.records)):
+                if number >= start:
+                    yield f"{piece.path}, sample {piece.first + number} ({key})", _sample(tar, members)
+
+
+FORMATS: dict[str, tuple[Callable[[str], list[Piece]], Callable[[Piece, int], Iterator[Named]]]] = {
+    ".parquet": (parquet_pieces, read_parquet),
+    ".jsonl": (jsonl_pieces, read_jsonl),
+    ".ndjson": (jsonl_pieces, read_jsonl),
+    ".tar": (tar_pieces, read_tar),
+}
+
+
+def open_file(path: str) -> BinaryIO:
+    """A file of any file system that fsspec knows."""
+    file_system, name = fsspec.core.url_to_fs(path)
+    return file_system.open(name, "rb")
+
+
+def _row(piece: Piece, row: int) -> str:
+    return f"{piece.path}, row group {piece.start}, row {row}"
+
+
+def _object(content: bytes, what: str) -> dict[str, Any] | ValueError:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        return ValueError(f"{what} is not JSON: {error}")
+    return value if isinstance(value, dict) else ValueError(f"{what} is a {type(value).__name__}, expected an object")
+
+
+def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterator[tarfile.TarInfo]]]:
+    return itertools.groupby(_members(tar), key=lambda member: _key_and_suffix(member)[0])
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    while (member := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined]  # which it would keep for all of the file
+        if member.isfile():
+            yield member
+
+
+def _key_and_suffix(member: tarfile.TarInfo) -> tuple[str, str]:
+    folder, name = os.path.split(member.name)
+    key, _, suffix = name.partition(".")
+    return os.path.join(folder, key), suffix.lower()
+
+
+def _sample(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> dict[str, Any] | ValueError:
+    try:
+        files = {_key_and_suffix(member)[1]: file.read() for member in members if (file := tar.extractfile(member))}
+    except tarfile.TarError as error:
+        return ValueError(f"the sample cannot be read: {error}")
+    record: dict[str, Any] = {}
+    if "json" in files:
+        found = _object(files.pop("json"), "its .json")
+        if isinstance(found, ValueError):
+            return found
+        record |= found
+    for suffix, content in files.items():
+        if suffix == "txt":
+            try:
+                record["captions"] = content.decode()
+            except UnicodeDecodeError as error:
+                return ValueError(f"its .txt is no text in UTF-8: {error}")
+        else:
+            record["image" if suffix in _PICTURES else "video" if suffix in _VIDEOS else suffix] = content
+    return record

@@ -1,0 +1,170 @@
+"""Records of texts and pictures: in which files they are, and any stretch of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+
+from ul2_tasks.images.record_files import FORMATS, Named, Piece
+
+_OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold pictures, or paths
+_THREADS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """Records in pieces.
+
+    Attributes:
+        pieces: what can be read from its beginning, such as a row group.
+        read: gives the records of a piece from one of them on.
+        what: which records these are; another text if there are other files, or other numbers of records.
+    """
+
+    pieces: Sequence[Piece]
+    read: Callable[[Piece, int], Iterator[Named]] = dataclasses.field(repr=False)
+    what: str
+
+    def __len__(self) -> int:
+        return sum(piece.records for piece in self.pieces)
+
+
+def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder: str | None = None) -> Records:
+    """The records of files: Parquet, JSON Lines, or tar as WebDataset has it.
+
+    It reads the footer of each Parquet file, all of each JSON Lines file, and the header of each file in a tar, to know how many
+    records there are.
+
+    Args:
+        files: paths, globs and folders, on any file system that fsspec knows. Of a folder the files of these formats are taken.
+            Names that begin with "." or "_" are left out.
+        folder: where the paths in `image`, `images`, `image_list` and `video` begin; by default the folder of the record's file.
+
+    Raises:
+        ValueError: there is no file or no record; a file is of none of these formats, or is not what its name says.
+    """
+    paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
+    with futures.ThreadPoolExecutor(_THREADS) as threads:
+        pieces = list(itertools.chain(*threads.map(_pieces, paths)))
+    if not pieces:
+        raise ValueError(f"there is no record: none of the {len(paths)} files has one, the first is {paths[0]!r}")
+    digest = hashlib.blake2b(repr([tuple(piece) for piece in pieces]).encode(), digest_size=8).hexdigest()
+    what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest}"
+    return Records(pieces, functools.partial(_read_file, folder=folder), what)
+
+
+def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") -> Records:
+    """Records that are in memory, or in anything else that has a length and gives record i for `[i]`.
+
+    Args:
+        records: at least one.
+        name: of all of them; record i is "NAME, record i".
+
+    Raises:
+        ValueError: there is none.
+
+    >>> records = listed_records([{"captions": "a cat"}, {"captions": "a dog"}], "pets")
+    >>> list(records.read(records.pieces[0], 1))
+    [('pets, record 1', {'captions': 'a dog'})]
+    """
+    if not len(records):
+        raise ValueError("there is no record")
+    starts = range(0, len(records), 64)
+    pieces = [Piece(name, start, start, min(64, len(records) - start)) for start in starts]
+    return Records(pieces, functools.partial(_read_list, records=records), f"{name}, {len(records)} records")
+
+
+class Reader:
+    """Reads stretches of pieces. One that begins where the last ended, or after it, goes on in the same file."""
+
+    def __init__(self, records: Records):
+        self._records = records
+        self._piece: int | None = None
+        self._at = 0
+        self._rest: Iterator[Named] = iter(())
+
+    def read(self, piece: int, start: int, stop: int) -> list[Named]:
+        """The records from `start` to `stop` of the piece of this number.
+
+        Raises:
+            ValueError: the file has fewer than it had.
+            OSError: the file cannot be reached.
+        """
+        found = self._records.pieces[piece]
+        if piece != self._piece or start < self._at:
+            self._piece, self._at, self._rest = piece, start, self._records.read(found, start)
+        named = list(itertools.islice(self._rest, start - self._at, stop - self._at))
+        if len(named) < stop - start:
+            raise ValueError(f"{found.path} has fewer records than when it was opened")
+        self._at = stop
+        return named
+
+
+def _listed(pattern: str | os.PathLike) -> list[str]:
+    pattern = os.path.expanduser(os.fspath(pattern))
+    file_system, path = fsspec.core.url_to_fs(pattern)
+    is_folder = file_system.isdir(path)
+    if file_system.isfile(path):  # asked before the glob, because a name may have [brackets]
+        names = [path]
+    elif is_folder:
+        below = [name for name in file_system.find(path) if _format(name) in FORMATS]
+        names = [name for name in below if not _hidden(name[len(path) :])]
+    else:
+        names = [name for name in file_system.glob(path) if file_system.isfile(name) and not _hidden(os.path.basename(name))]
+    if not names:
+        what = f"the folder {pattern!r} has no file of records" if is_folder else f"no file matches {pattern!r}"
+        raise ValueError(f"{what}; expected files, a folder or a glob of {' '.join(FORMATS)}")
+    return [file_system.unstrip_protocol(name) if "://" in pattern else name for name in sorted(names)]
+
+
+def _hidden(path: str) -> bool:
+    return any(name.startswith((".", "_")) for name in path.split("/"))
+
+
+def _format(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def _pieces(path: str) -> list[Piece]:
+    if _format(path) not in FORMATS:
+        raise ValueError(f"the name of {path!r} does not tell its format, expected one of {' '.join(FORMATS)}")
+    pieces_of, _ = FORMATS[_format(path)]
+    try:
+        return pieces_of(path)
+    except (pa.ArrowException, EOFError, tarfile.TarError) as error:
+        raise ValueError(f"{path!r} is not what its name says: {error}") from error
+
+
+def _read_file(piece: Piece, start: int, folder: str | None) -> Iterator[Named]:
+    _, read = FORMATS[_format(piece.path)]
+    beside = os.path.dirname(piece.path) if folder is None else folder
+    for name, record in read(piece, start):
+        yield name, record if isinstance(record, ValueError) else record | _located(record, beside)
+
+
+def _located(record: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """The fields that may hold paths, each of them from the folder on."""
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, list):
+            return [whole(one) for one in value]
+        if isinstance(value, dict) and not value.get("bytes"):
+            return value | {"path": whole(value.get("path"))}
+        return os.path.join(folder, value) if isinstance(value, str) and value not in ("", "None") else value
+
+    return {name: whole(record[name]) for name in _OF_FILES if name in record}
+
+
+def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
+    for number in range(piece.start + start, piece.start + piece.records):
+        yield f"{piece.path}, record {number}", dict(records[number])

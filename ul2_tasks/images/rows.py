@@ -1,0 +1,183 @@
+"""From records to rows: read, plan, drop, count, pack, and only then decode what a row holds.
+
+    a pool of records -> plans -> what is dropped -> ids, sizes from headers, counts -> rows of samples -> pixels, arrays
+
+Memory holds the encoded pictures of one pool, and the pixels of one row. A pool's rows are a function of its number alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ul2_tasks.images.draws import draws_of
+from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.fitting import fitted
+from ul2_tasks.images.layout import lay_out
+from ul2_tasks.images.packing import pack
+from ul2_tasks.images.patches import patches
+from ul2_tasks.images.pictures import pixels, resized, size_of
+from ul2_tasks.images.plans import Record
+from ul2_tasks.images.pools import in_order
+from ul2_tasks.images.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
+from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.records import Reader
+from ul2_tasks.images.samples import Counts, Sample, Sizes, dummy, sample_of
+from ul2_tasks.images.sizes import Grid, Size
+
+Row = dict[str, Any]
+
+
+class RowMaker:
+    """Makes the rows of pools.
+
+    Attributes:
+        problems: those that were skipped.
+    """
+
+    def __init__(self, recipe: Recipe):
+        self.problems = Problems()
+        self._recipe = recipe
+        self._pools = recipe.pools()
+        self._readers = [Reader(source.records) for source in recipe.sources]
+        self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
+        self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.always}
+        spared = [sample.counts for sample in self._dummies.values()]
+        self._room = Counts(*(budget - sum(counts) for budget, *counts in zip(recipe.budgets, *spared)))
+
+    @property
+    def pools_of_epoch(self) -> int:
+        """See `Pools.of_epoch`."""
+        return self._pools.of_epoch
+
+    def shard(self, shard: int, shards: int) -> Iterator[int]:
+        """See `Pools.shard`."""
+        return self._pools.shard(shard, shards)
+
+    def packed(self, pool: int) -> list[list[tuple[str, Sample]]]:
+        """The rows of a pool: the name of each sample and the sample. Nothing is decoded for it.
+
+        Raises:
+            RecordError: a record is wrong, or too long, where that is not to be skipped.
+            ValueError: too many were skipped in a row.
+            OSError: a file cannot be reached.
+        """
+        samples = self._samples(pool)
+        rows = pack([sample.counts for _, sample in samples], self._room)
+        return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
+
+    def row(self, named: Sequence[tuple[str, Sample]]) -> Row | None:
+        """The arrays of a row, see `PictureRowsDataset`; None if each of its samples was skipped.
+
+        Raises:
+            RecordError, ValueError: as `packed`, of pictures that cannot be decoded.
+        """
+        names: list[str] = []
+        samples: list[Sample] = []
+        shown: list[tuple[str, np.ndarray]] = []
+        sizes = self._recipe.sources[0].sizes  # of which the strides count
+        for name, sample in named:
+            with self._counted("decoded"), told_as("picture", name):
+                shown.extend(decoded(sample, sizes))
+                names.append(name)
+                samples.append(sample)
+        if not samples:
+            return None
+        for kind, added in self._dummies.items():
+            if not any(getattr(sample.counts, kind) for sample in samples):
+                names.append("dummy")
+                samples.append(added)
+                shown.append((kind, np.zeros((1, getattr(sizes, kind).stride ** 2 * 3), np.uint8)))
+        row = lay_out(samples, self._recipe.form)._asdict()
+        return {
+            **row,
+            "packed_vit_patches": _joined(shown, "vit", sizes.vit),
+            "packed_vae_patches": _joined(shown, "vae", sizes.vae),
+            "ce_tokens": len(row["ce_loss_indexes"]),
+            "ce_weight": float(row["ce_loss_weights"].sum(dtype=np.float64)),
+            "mse_tokens": len(row["mse_loss_indexes"]),
+            "samples": names,
+        }
+
+    def _samples(self, pool: int) -> list[tuple[str, Sample]]:
+        found = []
+        for source, epoch, piece, start, stop in self._pools.stretches(pool):
+            for name, record in self._readers[source].read(piece, start, stop):
+                with self._counted("planned"):
+                    found.append((f"{name}, epoch {epoch}", self._sample(self._recipe.sources[source], epoch, name, record)))
+        return found
+
+    def _sample(self, source: Source, epoch: int, name: str, record: Record | ValueError) -> Sample:
+        if isinstance(record, ValueError):
+            raise RecordError("record", f"{name}: {record}") from record
+        draws = draws_of(self._recipe.seed, epoch, name)
+        with told_as("plan", name, LookupError, TypeError, AttributeError):
+            plan = source.elements(record, draws)
+        size_once = _by_identity(size_of)
+
+        def measure(sizes: Sizes) -> Sample:
+            return sample_of(plan, draws, self._encode, size_once, sizes, source.dropout)
+
+        with told_as("sample", name):
+            sample = measure(source.sizes)
+        with told_as("too long", name):
+            return fitted(sample, measure, source.sizes, self._room, self._recipe.shrink)
+
+    def _encode(self, text: str) -> Any:
+        ids = np.asarray(self._recipe.encode(text), np.int64)
+        self._recipe.form.check_ids(ids)
+        return ids
+
+    @contextlib.contextmanager
+    def _counted(self, step: Step) -> Iterator[None]:
+        """Skips a problem, where that is wanted."""
+        try:
+            yield
+            self.problems.right(step)
+        except RecordError as problem:
+            if self._recipe.on_error == "raise":
+                raise
+            self.problems.skip(problem, step, self._most_problems)
+
+
+def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
+    """The patches of each picture that is kept, and "vit" or "vae". An image is decoded once for all that it is used for.
+
+    Raises:
+        ValueError: a picture is cut off or damaged.
+    """
+    whole: dict[int, np.ndarray] = {}
+    cut: dict[tuple[int, Grid, int], np.ndarray] = {}
+    found = []
+    for element, kept, grid in zip(sample.plan, sample.kept, sample.contents):
+        if kept and isinstance(element, Picture) and isinstance(grid, Grid):
+            image, stride = id(element.image), sizes.of(element).stride
+            if image not in whole:
+                whole[image] = pixels(element.image)
+            if (image, grid, stride) not in cut:
+                cut[image, grid, stride] = patches(_of_size(whole[image], grid.columns * stride, grid.rows * stride), stride)
+            found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, stride]))
+    return found
+
+
+def _by_identity(size_of: Callable[[object], tuple[int, int]]) -> Callable[[object], tuple[int, int]]:
+    """The same, asked once for each image, which may have no hash, or a slow one."""
+    sizes: dict[int, tuple[int, int]] = {}
+
+    def once(image: object) -> tuple[int, int]:
+        if id(image) not in sizes:
+            sizes[id(image)] = size_of(image)
+        return sizes[id(image)]
+
+    return once
+
+
+def _of_size(pixels: np.ndarray, width: int, height: int) -> np.ndarray:
+    return pixels if pixels.shape[:2] == (height, width) else resized(pixels, width, height)
+
+
+def _joined(shown: Sequence[tuple[str, np.ndarray]], kind: str, size: Size) -> np.ndarray:
+    return np.concatenate([np.zeros((0, size.stride**2 * 3), np.uint8), *(array for of, array in shown if of == kind)])

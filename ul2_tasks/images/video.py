@@ -1,0 +1,188 @@
+"""Frames of a video, drawn by their numbers and read by PyAV."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ul2_tasks.images.draws import Draws
+from ul2_tasks.images.pictures import MOST_PIXELS, Frame, file_of
+from ul2_tasks.scalars import is_integer
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+
+FORMATS = ("mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "gif")  # others may name files that are then read
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameSampler:
+    """Draws frames of videos: a `plans.Frames`.
+
+    The number of frames is drawn; the video is cut into as many equal parts, and one frame is drawn of each. So every frame can be
+    drawn, the last one, too. A video with fewer frames gives each of them once.
+
+    Attributes:
+        fewest, most: frames of a video. The defaults are BAGEL's.
+
+    >>> from ul2_tasks.images.plans import vlm_sft
+    >>> own_plan = functools.partial(vlm_sft, frames=FrameSampler(fewest=4, most=6))
+    """
+
+    fewest: int = 8
+    most: int = 12
+
+    def __post_init__(self):
+        if not is_integer(self.fewest, at_least=1) or not is_integer(self.most, at_least=self.fewest):
+            raise ValueError(f"the frames of a video are {self.fewest!r} to {self.most!r}, expected two integers in order, from 1")
+
+    def __call__(self, video: object, draws: Draws) -> list[Frame]:
+        """The frames of a video, in order. They are counted, and only the first is decoded; the others are when they are read.
+
+        Args:
+            video: its bytes, or the path of its file.
+            draws: of the video; "frames" and "frame/NUMBER" are used.
+
+        Raises:
+            ValueError: it is no video, has no frame, fewer than its header tells, or too many pixels.
+            ImportError: PyAV is not there.
+        """
+        contents = _contents(video)
+        numbers = self.numbers(len(contents.times), draws)
+        width, height = contents.size
+        clip = _Clip(video, contents, numbers)
+        return [Frame(width, height, functools.partial(clip.read, place)) for place in range(len(numbers))]
+
+    def numbers(self, count: int, draws: Draws) -> list[int]:
+        """Which frames of so many are drawn, see above.
+
+        >>> from ul2_tasks.images.draws import draws_of
+        >>> FrameSampler().numbers(100, draws_of(0, 0, "r")), FrameSampler().numbers(5, draws_of(0, 0, "r"))
+        ([6, 18, 27, 35, 46, 53, 64, 75, 88, 92], [0, 1, 2, 3, 4])
+        """
+        parts = min(count, self.fewest + draws.number("frames", self.most - self.fewest + 1))
+        ends = itertools.pairwise(part * count // parts for part in range(parts + 1))
+        return [start + draws.number(f"frame/{part}", stop - start) for part, (start, stop) in enumerate(ends)]
+
+
+class _Contents(NamedTuple):
+    """What a video has.
+
+    Attributes:
+        size: width and height, upright.
+        times: of its frames, in order.
+        keys: the times of those that are decoded without others, in order.
+    """
+
+    size: tuple[int, int]
+    times: Sequence[int]
+    keys: Sequence[int]
+
+
+class _Clip:
+    """The frames that are drawn of a video. They are decoded together when one is read, and each is given away, not kept."""
+
+    def __init__(self, video: object, contents: _Contents, numbers: Sequence[int]):
+        self._video, self._contents, self._numbers = video, contents, numbers
+        self._decoded: dict[int, np.ndarray] = {}
+
+    def read(self, place: int) -> np.ndarray:
+        if place not in self._decoded:
+            self._decoded = dict(enumerate(_frames(self._video, self._contents, self._numbers)))
+        return self._decoded.pop(place)
+
+
+def _contents(video: object) -> _Contents:
+    """Reads the packets of a video, and decodes the first frame, which alone tells how it has to be turned."""
+    times, keys, first, cut_off = [], [], None, 0
+    with _opened(video) as (container, stream):
+        for packet in container.demux(stream):
+            if first is None:
+                first = next(iter(packet.decode()), None)
+            if packet.is_discard:  # which an editor has cut off, and left in the file
+                cut_off += 1
+            elif packet.size:
+                times.append(packet.pts)
+                keys += [packet.pts] if packet.is_keyframe else []
+        told = stream.frames  # 0 where the header does not tell
+    if len(times) + cut_off < told:
+        raise ValueError(f"the video has {len(times) + cut_off} frames, and its header tells of {told}: it is cut off")
+    if first is None or not times:
+        raise ValueError("the video has no frame that can be decoded")
+    if None in times:
+        raise ValueError("the video has frames of which it does not tell the time")
+    height, width = _upright(first).shape[:2]
+    return _Contents((width, height), sorted(times), sorted(keys))
+
+
+def _frames(video: object, contents: _Contents, numbers: Sequence[int]) -> list[np.ndarray]:
+    """The pixels of the frames with these numbers, which are in order.
+
+    Raises:
+        ValueError: not all can be decoded, or they differ in size.
+    """
+    times = [contents.times[number] for number in numbers]
+    for keys in (contents.keys, ()):  # some formats have no table of where key frames stand: then all is decoded
+        found = list(_walk(video, times, keys))
+        if len(found) == len(times):
+            break
+    else:
+        raise ValueError(f"{len(times)} frames of the video are drawn, and {len(found)} can be decoded: it is damaged")
+    if any(frame.shape[1::-1] != contents.size for frame in found):
+        raise ValueError("the frames of the video differ in size")
+    return found
+
+
+def _walk(video: object, times: Sequence[int], keys: Sequence[int]) -> Iterator[np.ndarray]:
+    """The frames at these times, up to the first that is not found. It goes on at a key frame where one lies between two times."""
+    with _opened(video) as (container, stream):
+        here, decoded = 0, container.decode(stream)
+        for time in times:
+            key = bisect.bisect(keys, time) - 1
+            if key > here:
+                container.seek(keys[key], stream=stream)
+                here, decoded = key, container.decode(stream)
+            frame = next((frame for frame in decoded if frame.pts == time), None)
+            if frame is None:
+                return
+            yield _upright(frame)
+
+
+def _upright(frame: Any) -> np.ndarray:
+    """Its pixels, turned as phones tell it. The rotation is in degrees, against the clock."""
+    return np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90)))
+
+
+@contextlib.contextmanager
+def _opened(video: object) -> Iterator[tuple[InputContainer, Any]]:
+    """The video and its stream of pictures. What PyAV stumbles over is told in one sentence."""
+    av = _av()
+    with file_of(video, "video") as file:
+        try:
+            with av.open(file, options={"format_whitelist": ",".join(FORMATS)}) as container:
+                stream = next(iter(container.streams.video), None)
+                if stream is None or stream.codec_context is None:
+                    raise ValueError("the video has no pictures, or none that can be decoded")
+                if stream.width * stream.height > MOST_PIXELS:
+                    raise ValueError(
+                        f"the video has {stream.width} x {stream.height} pixels, expected at most {MOST_PIXELS} in all"
+                    )
+                stream.codec_context.thread_count = 1
+                yield container, stream
+        except av.FFmpegError as error:
+            raise ValueError(f"the video is damaged, or not one of {', '.join(FORMATS)}: {error.strerror}") from error
+
+
+def _av() -> Any:
+    try:
+        import av
+    except ImportError as error:
+        raise ImportError(f"videos need the package av ({error}); pip install 'ul2_tasks[images]'") from error
+    return av

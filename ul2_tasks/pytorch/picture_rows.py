@@ -1,0 +1,228 @@
+"""Rows of texts and pictures as a PyTorch dataset: sharded over processes and workers, and resumed at a place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import seqio
+
+from ul2_tasks.images.layout import Form
+from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.rows import RowMaker
+from ul2_tasks.images.samples import Counts
+from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
+
+try:
+    import torch
+
+    from ul2_tasks.pytorch.processes import given_process, this_process
+except ImportError as error:
+    raise ImportError(
+        f"ul2_tasks.pytorch.picture_rows needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
+    ) from error
+
+STATE_VERSION = 1
+
+
+class PictureRowsDataset(torch.utils.data.IterableDataset):
+    """Rows of texts and pictures, packed to budgets without a loss, as models take them that read and make pictures.
+
+        edits = Source(open_records("edits/*.parquet"), "unified_edit", weight=1)
+        talks = Source(open_records("talks.jsonl", folder="photos"), "vlm_sft", weight=2)
+        dataset = PictureRowsDataset(
+            [edits, talks], Form(bos=1, eos=2, picture_start=3, picture_end=4), open_vocabulary("tokenizer.json"),
+            {"tokens": 36864, "vit": 16384, "vae": 32768},
+        )
+        for row in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
+            ..
+
+    A row is a dict of `layout.Row`'s arrays, which are all there in every row, and of
+
+        packed_vit_patches  [ViT patches, 3 * stride * stride] uint8, see `patches.patches`
+        packed_vae_patches  [VAE patches, 3 * stride * stride] uint8, the same of the pixels that latents are made of
+        ce_tokens           int, how many ids are learned
+        ce_weight           float, the sum of `ce_loss_weights`
+        mse_tokens          int, how many patches are generated
+        samples             list of str, the record and the epoch of each sample of `sample_lens`; "dummy" of one that `always` adds
+
+    The totals are for losses: divide by their sums over all processes.
+
+    **Order.** `pools` has it. Weights count samples. Without an end, each source begins anew when it ends, in another order and
+    with other draws. A pool's rows are a function of its number, and shards share out pools: any number of processes and workers
+    has the same rows, in another order. Nothing is left unread, however few files there are.
+
+    **Memory** of a worker is a pool's pictures as they are in the files, and a row's pixels.
+
+    **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is
+    right after each row, also when the process was killed. It reads one pool anew, of which it decodes what is still to come. The
+    same settings and the same numbers of processes and workers are needed, else a ValueError shows both.
+    `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
+    dataset that it was made of does not know where they are.
+
+    **Problems.** A record that is wrong or too long is a `RecordError` with its file and place. With on_error="skip" it is logged
+    and counted by cause, see `skipped`; 100 in a row end the run.
+    """
+
+    def __init__(
+        self,
+        sources: Source | Sequence[Source],
+        form: Form,
+        vocabulary: seqio.Vocabulary | Callable[[str], Sequence[int]],
+        budgets: Mapping[str, int],
+        *,
+        seed: int = 0,
+        pool: int = 256,
+        num_epochs: int | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        shrink: bool = False,
+        always: Sequence[Literal["vit", "vae"]] = (),
+        rank: int | None = None,
+        world_size: int | None = None,
+    ):
+        """Opens no file.
+
+        Args:
+            sources: what is read, one or several.
+            form: the model's marks and tables, in the tokenizer's own ids.
+            vocabulary: of `open_vocabulary`, with which no text becomes a mark; or any function of a text that gives its ids.
+            budgets: {"tokens": int, "vit": int, "vae": int}: places of a row, patches of the ViT, and patches of latents.
+            num_epochs: after how many it ends, of one source; None for no end.
+            seed, pool, on_error, shrink, always: see `recipe.Recipe`.
+            rank, world_size: the number of this process, and how many there are. By default those of `torch.distributed` if it is
+                initialised, otherwise the environment variables RANK and WORLD_SIZE, otherwise 0 and 1.
+
+        Raises:
+            ValueError: an argument is not as it should be, or a table of `form` is too small for the pictures of a source.
+        """
+        if set(budgets) != set(Counts._fields):
+            raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
+        self._recipe = Recipe(
+            sources=(sources,) if isinstance(sources, Source) else tuple(sources),
+            form=form,
+            encode=_Ids(vocabulary, form) if isinstance(vocabulary, seqio.Vocabulary) else vocabulary,
+            budgets=Counts(**budgets),
+            seed=seed,
+            pool=pool,
+            epochs=num_epochs,
+            on_error=on_error,
+            shrink=shrink,
+            always=tuple(always),
+        )
+        self._recipe.pools()
+        self._process = given_process(rank, world_size)
+        self._loaded: Mapping[str, Any] | None = None
+        self._place: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is spawned, which cannot ask torch.distributed for its process."""
+        return {**self.__dict__, "_process": self._process or this_process()}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """
+        Raises:
+            ValueError: the state that was loaded is of other settings. During the iteration: a record is wrong, or too many are;
+                there is no row.
+            OSError: a file cannot be reached.
+        """
+        state, self._loaded = self._loaded, None
+        self._place = {} if state is None else self._checked(state)
+        return self._rows(dict(self._place))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
+
+        Returns:
+            {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB.
+        """
+        if self._loaded is not None:
+            return dict(self._loaded)
+        return {"version": STATE_VERSION, "settings": self._settings(), "place": dict(self._place)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iterator will go on where the state was taken.
+
+        Raises:
+            ValueError: the state is of another version of this package.
+        """
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"the state has version {state.get('version')!r}, expected {STATE_VERSION}; start anew")
+        self._loaded = dict(state)
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many records were skipped, by cause, by the last iterator in this process."""
+        return dict(self._place.get("problems", {}).get("counts", {}))
+
+    def _shard(self) -> tuple[int, int]:
+        rank, world_size = self._process or this_process()
+        worker = torch.utils.data.get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        return number * world_size + rank, workers * world_size
+
+    def _settings(self) -> dict[str, str]:
+        return {**self._recipe.settings(), "shard": "{} of {}".format(*self._shard())}
+
+    def _checked(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        saved, own = state["settings"], self._settings()
+        if other := [name for name in {**saved, **own} if saved.get(name) != own.get(name)]:
+            shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
+            raise ValueError(f"the state is of another dataset: {shown}; take the same settings, or start anew")
+        return dict(state["place"])
+
+    def _rows(self, place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The rows from a place on. `self._place` is right after each."""
+        maker = RowMaker(self._recipe)
+        first, empty, has_given = place.get("pool", 0), 0, bool(place)
+        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(*self._shard())):
+            empty += 1
+            for row in self._rows_of(pool, maker, place):
+                empty, has_given = 0, True
+                yield row
+            place = self._place = {"pool": pool + 1, "row": 0, "problems": maker.problems.state()}
+            if empty > maker.pools_of_epoch:
+                raise _no_row(empty, maker)
+        if empty and not has_given:
+            raise _no_row(empty, maker)
+
+    def _rows_of(self, pool: int, maker: RowMaker, place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The rows of a pool; without those before the place, if it is in this pool."""
+        given = place.get("row", 0)
+        if place and not given:
+            maker.problems.load(place["problems"])
+        packed = maker.packed(pool)
+        if given:
+            maker.problems.load(place["problems"])  # which has those of planning this pool
+        for number, samples in enumerate(packed[given:], given):
+            row = maker.row(samples)
+            self._place = {"pool": pool, "row": number + 1, "problems": maker.problems.state()}
+            if row is not None:
+                yield {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
+
+
+def _no_row(pools: int, maker: RowMaker) -> ValueError:
+    return ValueError(f"no row came of {pools} pools of records; skipped were, by cause, {dict(maker.problems.counts)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ids:
+    """The ids of texts, the tokenizer's own. No text becomes a mark."""
+
+    vocabulary: seqio.Vocabulary
+    form: Form
+
+    def __call__(self, text: str) -> list[int]:
+        shift = id_shift(self.vocabulary)
+        return [id - shift for id in self._of_texts.encode(text)]
+
+    @functools.cached_property
+    def _of_texts(self) -> seqio.Vocabulary:
+        form, shift = self.form, id_shift(self.vocabulary)
+        return text_vocabulary(self.vocabulary, {id + shift for id in (form.bos, form.eos, form.picture_start, form.picture_end)})
+
+    def __reduce__(self) -> tuple[type[_Ids], tuple[seqio.Vocabulary, Form]]:
+        return _Ids, (self.vocabulary, self.form)  # a worker that is spawned opens it anew
