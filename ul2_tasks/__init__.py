@@ -19,7 +19,7 @@ from ul2_tasks.images.interleaved import PictureRun
 from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
-from ul2_tasks.sources.pictures import PicturesInMemory
+from ul2_tasks.sources.pictures import open_pictures
 from ul2_tasks.t5x_dataset import get_dataset_at_step
 from ul2_tasks.tasks.advice import best_chunk_tokens
 from ul2_tasks.tasks.chat import register_chat
@@ -53,7 +53,6 @@ __all__ = [
     "HuggingFaceVocabulary",
     "MemoryDataSource",
     "PictureRun",
-    "PicturesInMemory",
     "Registration",
     "ReplyFeatureConverter",
     "SequentialDenoiser",
@@ -69,6 +68,7 @@ __all__ = [
     "get_dataset_at_step",
     "id_shift",
     "mix",
+    "open_pictures",
     "open_renderer",
     "open_source",
     "open_vocabulary",

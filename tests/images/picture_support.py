@@ -5,12 +5,10 @@ import io
 import numpy as np
 import seqio
 from PIL import Image
-from support import restore
 
 import ul2_tasks
 from ul2_tasks.denoising.denoisers import T5GEMMA2, SequentialDenoiser
 from ul2_tasks.images.interleaved import PictureRun
-from ul2_tasks.sources.pictures import PicturesInMemory
 
 # ByT5's ids, then modes, the marks of pictures, and sentinels.
 MODES = {"[R]": 259, "[S]": 260, "[X]": 261}
@@ -24,19 +22,31 @@ S = T5GEMMA2[-1]
 PREFIX = SequentialDenoiser(name="s", noise_density=0.75, mode="[S]", sentinel=False)
 
 
-def picture(colour: int = 0, width: int = 6, height: int = 4) -> bytes:
-    """A PNG of one grey; `colour` tells pictures apart."""
+def png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(np.full((height, width, 3), colour, np.uint8)).save(file, "PNG")
+    Image.fromarray(pixels.astype(np.uint8)).save(file, "PNG")
     return file.getvalue()
 
 
-def in_memory(*records, validation: float = 0.0) -> PicturesInMemory:
-    return PicturesInMemory(lambda: list(records), validation)
+def picture(colour: int = 0) -> bytes:
+    """A PNG of one grey, which tells pictures apart."""
+    return png(np.full((4, 6, 3), colour))
+
+
+NOISE = png(np.random.default_rng(0).integers(0, 256, (20, 30, 3)))  # many bytes, as photographs have
+
+
+def record_of(places) -> dict:
+    """Texts and pictures as two lists."""
+    return {
+        "texts": [place if isinstance(place, str) else None for place in places],
+        "images": [place if isinstance(place, bytes) else None for place in places],
+    }
 
 
 def registered(name: str, *records, **settings) -> str:
-    return ul2_tasks.register_pictures(name, in_memory(*records), VOCABULARY, **{**SPECIAL, **settings})
+    """Records as lists of texts and pictures, registered."""
+    return ul2_tasks.register_pictures(name, [record_of(record) for record in records], VOCABULARY, **{**SPECIAL, **settings})
 
 
 def read(name: str, lengths=(256, 256), **settings) -> list[dict]:
@@ -44,8 +54,3 @@ def read(name: str, lengths=(256, 256), **settings) -> list[dict]:
         dict(zip(("inputs", "targets"), lengths)), **{"seed": 0, "shuffle": False, "num_epochs": 1, **settings}
     )
     return [{key: value.tolist() for key, value in one.items()} for one in dataset.as_numpy_iterator()]
-
-
-def restored(example: dict, denoiser, special) -> list[int]:
-    """The ids that an example was made of."""
-    return restore(example, denoiser, special)

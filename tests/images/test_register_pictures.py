@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from picture_support import A_RUN, MODES, PREFIX, SENTINELS, SPECIAL, VOCABULARY, S, in_memory, picture, read, registered
+from picture_support import A_RUN, MODES, NOISE, PREFIX, SENTINELS, SPECIAL, VOCABULARY, S, picture, read, registered
 from support import UNIFORM, saved_and_resumed
 
 import ul2_tasks
@@ -99,8 +99,8 @@ def test_an_example_of_exactly_the_budget_is_made():
 
 
 PROBLEMS = {
-    "record 1 of split train: the picture is damaged": ["Cut off:", PICTURES[3][:60]],
-    "record 2 of split train: the picture begins with": ["No picture:", b"text"],
+    "train, record 1: the picture is damaged": ["Cut off:", NOISE[: len(NOISE) // 2]],
+    "train, record 2: the picture begins with": ["No picture:", b"text"],
 }
 
 
@@ -131,7 +131,7 @@ class OneRecord(seqio.DataSource):
 @pytest.mark.parametrize(
     ("record", "error", "problem"),
     [
-        ({"text": "a"}, ValueError, r"expected the features texts and images; \['images', 'texts'\] missing"),
+        ({"text": "a"}, ValueError, r"\['text'\], expected texts and images; \['images', 'texts'\] missing"),
         ({"texts": ["a"], "images": [PICTURES[0]]}, tf.errors.OpError, "a record: place 0 has a text and a picture"),
         ({"texts": ["a", "b"], "images": [""]}, tf.errors.OpError, "a record: texts has 2 places and images 1"),
         ({"texts": [b"\xff"], "images": [""]}, tf.errors.OpError, "a record: the text at place 0 is not UTF-8"),
@@ -187,11 +187,11 @@ def test_other_arguments_are_refused(settings, message):
 
 
 def test_the_same_arguments_change_nothing_and_others_are_named():
-    source = in_memory(RECORD)
-    assert ul2_tasks.register_pictures("twice", source, VOCABULARY, **SPECIAL) == "twice_mix"
-    assert ul2_tasks.register_pictures("twice", in_memory(RECORD), VOCABULARY, **SPECIAL) == "twice_mix"
+    assert registered("twice", RECORD) == registered("twice", RECORD) == "twice_mix"
     with pytest.raises(ValueError, match="split is 'pieces', got 'last_image'"):
-        ul2_tasks.register_pictures("twice", source, VOCABULARY, split="last_image", **SPECIAL)
+        registered("twice", RECORD, split="last_image")
+    with pytest.raises(ValueError, match="source is PictureSource"):
+        registered("twice", RECORD, RECORD)
 
 
 MANY = [[f"This is what record {n} says of it: ", picture(n), f"it is number {n} of {40 - n % 3}."] for n in range(40)]
@@ -232,7 +232,5 @@ def test_an_iterator_resumes_in_its_own_pipeline_alone(tmp_path):
     for _ in range(30):
         one, other = next(saved), next(resumed)
         assert all(np.array_equal(one[key], other[key]) for key in one)
-    others = iter(make(seed=1))
-    tf.train.Checkpoint(iterator=others).read(str(tmp_path / "saved"))
     with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
-        next(others)
+        tf.train.Checkpoint(iterator=iter(make(seed=1))).read(str(tmp_path / "saved"))

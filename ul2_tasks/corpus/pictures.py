@@ -18,11 +18,12 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.elements import Element, Picture, Text
 from ul2_tasks.images.interleaved import PictureRun, interleaved
 from ul2_tasks.images.pictures import pixels
+from ul2_tasks.sources.pictures import TEXTS, WHERE
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.vocabulary.special_ids import text_vocabulary
 
 PICTURE_VERSION = 1  # raised whenever the same records give other tokens
-TEXTS, PIECES, MADE_OF, WHERE = "texts", "pieces", "made_of", "where"
+PIECES, MADE_OF = "pieces", "made_of"
 _SHUFFLED_RECORDS = 256  # a record has hundreds of kilobytes, which are in every checkpoint of an iterator
 
 

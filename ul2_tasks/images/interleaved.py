@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.images.elements import Element, Text, checked
+from ul2_tasks.images.draws import Draws
+from ul2_tasks.images.elements import Element, Picture, Plan, Text, checked
 from ul2_tasks.scalars import is_integer
 
 
@@ -80,7 +81,6 @@ def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]],
     Raises:
         ValueError: a picture is to be generated; a text becomes an id that marks pictures.
 
-    >>> from ul2_tasks.images.elements import Picture
     >>> ids = lambda text: list(text.encode())
     >>> found = interleaved([Text("ab"), Picture("c.png", "vit"), Text("d")], ids, PictureRun(256, 257, 258, tokens=2))
     >>> found.tokens.tolist(), found.pieces.tolist()
@@ -100,6 +100,37 @@ def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]],
     return Interleaved(
         np.array(list(itertools.chain.from_iterable(parts)), np.int32), np.array([len(part) for part in parts], np.int32), images
     )
+
+
+def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
+    """The plan of a record of `texts` and `images`, two lists of one length: at each place one of them has something.
+
+    Args:
+        record: a picture is its bytes, its path, or Hugging Face's object with either.
+        draws: of the record; not used.
+
+    Raises:
+        ValueError: a list is missing, they differ in length, or both have something at a place.
+
+    >>> from ul2_tasks.images.draws import draws_of
+    >>> from ul2_tasks.images.elements import letters
+    >>> letters(texts_and_images({"texts": ["A cat.", None], "images": [None, "cat.png"]}, draws_of(0, 0, "r")))
+    'T V'
+    """
+    texts, images = record.get("texts"), record.get("images")
+    if not isinstance(texts, list | tuple) or not isinstance(images, list | tuple) or len(texts) != len(images):
+        raise ValueError(f"the record has the fields {sorted(record)}, expected texts and images, two lists of one length")
+    plan: list[Element] = []
+    for place, (text, image) in enumerate(zip(texts, images)):
+        if isinstance(image, Mapping):
+            image = image.get("bytes") or image.get("path")
+        if text and image:
+            raise ValueError(f"place {place} has a text and a picture, expected one of them")
+        if image:
+            plan.append(Picture(image, "vit"))
+        elif text:
+            plan.append(Text(text))
+    return tuple(plan)
 
 
 def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]:

@@ -23,6 +23,7 @@ from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import count, no_autograph, python_op, traced_once
 from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.sources.pictures import Held, open_pictures
 from ul2_tasks.tasks.arguments import epochs_of, host_of
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.providers import DenoisingMixture
@@ -57,8 +58,6 @@ class PicturesConfiguration:
         for name, expected in {"split": SPLITS, "on_error": ON_PROBLEM, "unfit": ON_PROBLEM}.items():
             if getattr(self, name) not in expected:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {list(expected)}")
-        if not isinstance(self.source, seqio.DataSource):
-            raise ValueError(f"source is {self.source!r}, expected a seqio.DataSource of texts and images")
         if not isinstance(self.picture, PictureRun):
             raise ValueError(f"picture is {self.picture!r}, expected a PictureRun")
         if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
@@ -235,7 +234,7 @@ class PicturesTask(seqio.Task):
 
 def register_pictures(
     name: str,
-    source: seqio.DataSource,
+    source: seqio.DataSource | Held | Mapping[str, Held],
     vocabulary: seqio.Vocabulary | str,
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
@@ -255,8 +254,9 @@ def register_pictures(
 
     Args:
         name: the beginning of all names.
-        source: gives records {"texts": [places] strings, "images": [places] strings}, of which at each place one is empty, and the
-            other a text or the bytes of a picture; perhaps "where", the record's place in words.
+        source: files or lists of records, see `open_pictures`, which has more arguments. Or a `seqio.DataSource` of {"texts":
+            [places] strings, "images": [places] strings}, of which at each place one is empty, and the other a text or the bytes
+            of a picture; perhaps with "where", the record's place in words.
         vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is refused; a denoiser without sentinels makes
             examples of records with one piece of text alone, unless they are split at the last image.
         split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last picture,
@@ -275,6 +275,8 @@ def register_pictures(
     """
     denoisers = check_denoisers(denoisers)
     vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in denoisers], sentinels, modes)
+    if not isinstance(source, seqio.DataSource):
+        source = open_pictures(source)
     configuration = PicturesConfiguration(
         source, vocabulary, denoisers, split, picture, on_error, unfit, sentinels, plain_modes(modes)
     )
