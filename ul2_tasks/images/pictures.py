@@ -105,7 +105,7 @@ def pixels(image: object, most_pixels: int = MOST_PIXELS, draft: tuple[int, int]
                 opened.draft(None, draft[::-1] if orientation >= 5 else draft)
             opened.load()
         seen = _on_white(opened)
-        return np.asarray(seen.transpose(getattr(_pillow().Transpose, _TURNS[orientation])) if orientation > 1 else seen)
+        return np.asarray(seen.transpose(getattr(pillow().Transpose, _TURNS[orientation])) if orientation > 1 else seen)
 
 
 def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubic", "bilinear"] = "bicubic") -> np.ndarray:
@@ -125,8 +125,8 @@ def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubi
     >>> resized(np.full((6, 6, 3), 7, np.uint8), width=2, height=1).tolist()
     [[[7, 7, 7], [7, 7, 7]]]
     """
-    pillow = _pillow()
-    return np.asarray(pillow.fromarray(pixels).resize((width, height), getattr(pillow.Resampling, filter.upper())))
+    pil = pillow()
+    return np.asarray(pil.fromarray(pixels).resize((width, height), getattr(pil.Resampling, filter.upper())))
 
 
 @contextlib.contextmanager
@@ -160,13 +160,13 @@ def file_of(image: object, what: str) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _opened(image: object, most_pixels: int) -> Iterator[ImageFile]:
     """The picture, of which the header is read and found right."""
-    pillow = _pillow()
+    pil = pillow()
     with file_of(image, "picture") as file:
         try:
             with _told():
-                opened = pillow.open(file, formats=FORMATS)
+                opened = pil.open(file, formats=FORMATS)
                 still = opened.format == "MPO" or not getattr(opened, "is_animated", False)  # MPO: a JPEG with others behind it
-        except pillow.UnidentifiedImageError as error:
+        except pil.UnidentifiedImageError as error:
             file.seek(0)
             raise ValueError(f"the picture begins with {file.read(12)!r}, expected one of {', '.join(FORMATS)}") from error
         width, height = opened.size
@@ -180,12 +180,12 @@ def _opened(image: object, most_pixels: int) -> Iterator[ImageFile]:
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
     """Tells in one sentence what Pillow stumbles over, which can be an error of any type; but not those of memory and files."""
-    pillow = _pillow()
+    pil = pillow()
     try:
         yield
-    except (MemoryError, pillow.UnidentifiedImageError):
+    except (MemoryError, pil.UnidentifiedImageError):
         raise
-    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
+    except (pil.DecompressionBombError, pil.DecompressionBombWarning) as error:
         raise ValueError(f"the picture has too many pixels: {error}") from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -195,7 +195,7 @@ def _told() -> Iterator[None]:
 
 def _orientation(opened: ImageFile) -> int:
     """The EXIF orientation, 1 to 8. A PNG may have it behind the pixels; there it is not looked for, which would decode it."""
-    exif = _pillow().Exif()
+    exif = pillow().Exif()
     try:
         exif.load(opened.info.get("exif", b""))
         found = exif.get(_ORIENTATION)
@@ -206,20 +206,25 @@ def _orientation(opened: ImageFile) -> int:
 
 def _on_white(opened: ImageFile) -> Any:
     """The picture in RGB, its transparent places white."""
-    pillow = _pillow()
+    pil = pillow()
     if opened.mode == "I;16":  # grey; Pillow would make white of all that is above 255
         values = np.asarray(opened)
         white = values == opened.info.get("transparency", -1)
-        return pillow.fromarray(np.where(white, 255, values >> 8).astype(np.uint8)).convert("RGB")
+        return pil.fromarray(np.where(white, 255, values >> 8).astype(np.uint8)).convert("RGB")
     if not opened.has_transparency_data:
         return opened.convert("RGB")
     picture = opened.convert("RGBA")
-    white = pillow.new("RGB", picture.size, "white")
+    white = pil.new("RGB", picture.size, "white")
     white.paste(picture, mask=picture.getchannel("A"))
     return white
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
+    """Pillow's module PIL.Image, which is not imported before it is needed.
+
+    Raises:
+        ImportError: Pillow is not there.
+    """
     try:
         from PIL import Image
     except ImportError as error:
