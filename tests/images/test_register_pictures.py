@@ -1,16 +1,19 @@
 """`register_pictures`: what texts with pictures become under each denoiser, and what is refused or left out and counted."""
 
+import dataclasses
 import itertools
 import logging
+import pathlib
 
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from picture_support import A_RUN, MODES, NOISE, PREFIX, SENTINELS, SPECIAL, VOCABULARY, S, picture, read, registered
+from picture_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL, VOCABULARY, S, picture, read, registered
 from support import UNIFORM, saved_and_resumed
 
 import ul2_tasks
+from ul2_tasks.corpus.pictures import PictureCorpusConfiguration, PictureCorpusTask
 from ul2_tasks.denoising.denoisers import CausalDenoiser, SequentialDenoiser
 from ul2_tasks.images.interleaved import PictureRun
 
@@ -132,11 +135,10 @@ class OneRecord(seqio.DataSource):
     ("record", "error", "problem"),
     [
         ({"text": "a"}, ValueError, r"\['text'\], expected texts and images; \['images', 'texts'\] missing"),
-        ({"texts": ["a"], "images": [PICTURES[0]]}, tf.errors.OpError, "a record: place 0 has a text and a picture"),
         ({"texts": ["a", "b"], "images": [""]}, tf.errors.OpError, "a record: texts has 2 places and images 1"),
         ({"texts": [b"\xff"], "images": [""]}, tf.errors.OpError, "a record: the text at place 0 is not UTF-8"),
     ],
-    ids=["features", "both", "fewer", "latin"],
+    ids=["features", "fewer", "latin"],
 )
 def test_records_of_ones_own_source_are_checked(record, error, problem, request):
     name = f"own_{request.node.callspec.id}"
@@ -234,3 +236,45 @@ def test_an_iterator_resumes_in_its_own_pipeline_alone(tmp_path):
         assert all(np.array_equal(one[key], other[key]) for key in one)
     with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
         tf.train.Checkpoint(iterator=iter(make(seed=1))).read(str(tmp_path / "saved"))
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """A corpus that SeqIO's own job has cached."""
+    beam = pytest.importorskip("apache_beam", reason="the extra cache is not installed")
+    from seqio.scripts import cache_tasks_main
+
+    registered("cached", *MANY[:6], ["Cut off:", NOISE[:400]], denoisers=[S], on_error="skip")
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+    flags = cache_tasks_main.FLAGS
+    if not flags.is_parsed():
+        flags(["cache_tasks_main"])
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        folders = cache_tasks_main.run_pipeline(pipeline, ["cached_.*"], str(tmp_path))
+    for folder in folders:
+        (pathlib.Path(folder) / "COMPLETED").touch()
+    assert folders == [str(tmp_path / "cached_corpus")], "one corpus for all denoisers"
+    return tmp_path
+
+
+def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(cached):
+    def seen(**settings):
+        """The noise goes with the place in the order, which is another one in a cache."""
+        examples = read("cached_mix", **settings)
+        return sorted((each["images"], len(each["inputs"]), sorted(each["inputs"] + each["targets"])) for each in examples)
+
+    found = seen(use_cached=True)
+    assert found == seen()
+    assert len(found) == 6
+    corpus = seqio.TaskRegistry.get("cached_corpus")
+    other = PictureCorpusConfiguration(corpus.configuration.text, dataclasses.replace(RUN, tokens=5))
+    with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_corpus' of"):
+        PictureCorpusTask("cached_corpus", corpus.source, VOCABULARY, configuration=other).records(
+            "train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1
+        )
+
+
+def test_a_cache_that_is_not_there_is_told():
+    registered("uncached", RECORD, denoisers=S)
+    with pytest.raises(ValueError, match="use_cached: 'uncached_corpus' is in none of the cache directories"):
+        read("uncached_mix", use_cached=True)

@@ -44,8 +44,8 @@ class PictureCorpusTask(seqio.Task):
     """Records of texts and pictures, as ids and as the pictures' bytes.
 
     Its examples are {"targets": [tokens] int32, "pieces": [2 P + 1] int32, see `interleaved`, "images": [P] strings, "made_of":
-    string scalar, which says what made them}. Its source gives records {"texts": [places] strings, "images": [places] strings}: at
-    each place one of them is empty.
+    string scalar, which says what made them}. Its source gives records {"texts": [places] strings, "images": [places] strings}:
+    places in their order, at each of which a text, or a picture, or a picture after a text; what is not there is empty.
 
     Attributes:
         configuration: how that is done.
@@ -176,12 +176,8 @@ def _plan(texts: Sequence[bytes], images: Sequence[bytes]) -> list[Element]:
         raise ValueError(f"texts has {len(texts)} places and images {len(images)}, expected as many")
     plan: list[Element] = []
     for number, (text, image) in enumerate(zip(texts, images)):
-        if text and image:
-            raise ValueError(f"place {number} has a text and a picture, expected one of them; the other is empty")
-        if image:
-            plan.append(Picture(image, "vit"))
-        elif text:
-            plan.append(Text(_decoded(text, number)))
+        plan += [Text(_decoded(text, number))] if text else []
+        plan += [Picture(image, "vit")] if image else []
     return plan
 
 

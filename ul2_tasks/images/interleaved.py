@@ -19,6 +19,7 @@ import numpy as np
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.elements import Element, Picture, Plan, Text, checked
+from ul2_tasks.images.plans import t2i_pretrain
 from ul2_tasks.scalars import is_integer
 
 
@@ -103,14 +104,16 @@ def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]],
 
 
 def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
-    """The plan of a record of `texts` and `images`, two lists of one length: at each place one of them has something.
+    """The plan of a record of `texts` and `images`, two lists of one length: at a place stands a text, a picture, or both.
+
+    Where both stand, the text comes first.
 
     Args:
         record: a picture is its bytes, its path, or Hugging Face's object with either.
         draws: of the record; not used.
 
     Raises:
-        ValueError: a list is missing, they differ in length, or both have something at a place.
+        ValueError: a list is missing, or they differ in length.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import letters
@@ -121,16 +124,24 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
     if not isinstance(texts, list | tuple) or not isinstance(images, list | tuple) or len(texts) != len(images):
         raise ValueError(f"the record has the fields {sorted(record)}, expected texts and images, two lists of one length")
     plan: list[Element] = []
-    for place, (text, image) in enumerate(zip(texts, images)):
+    for text, image in zip(texts, images):
         if isinstance(image, Mapping):
             image = image.get("bytes") or image.get("path")
-        if text and image:
-            raise ValueError(f"place {place} has a text and a picture, expected one of them")
-        if image:
-            plan.append(Picture(image, "vit"))
-        elif text:
-            plan.append(Text(text))
+        plan += [Text(text)] if text else []
+        plan += [Picture(image, "vit")] if image else []
     return tuple(plan)
+
+
+def captioned(record: Mapping[str, Any], draws: Draws) -> Plan:
+    """A picture and then its caption, of a record of `image` and `captions`, see `plans.t2i_pretrain`.
+
+    >>> from ul2_tasks.images.draws import draws_of
+    >>> captioned({"image": "cat.png", "captions": ["A cat."]}, draws_of(0, 0, "r"))[1].text
+    'A cat.'
+    """
+    plan = t2i_pretrain(record, draws)
+    pictures = [Picture(element.image, "vit") for element in plan if isinstance(element, Picture)]
+    return (*pictures, *(Text(element.text) for element in plan if isinstance(element, Text)))
 
 
 def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]:

@@ -15,7 +15,8 @@ from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Element, Text
-from ul2_tasks.images.interleaved import texts_and_images
+from ul2_tasks.images.example_set import example_records
+from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.records import Records, listed_records, open_records
 from ul2_tasks.sources.records import PROBLEM, Record
@@ -24,6 +25,7 @@ from ul2_tasks.sources.streams import RecordSource
 TEXTS, WHERE = "texts", "where"
 KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Element]]] = {
     "interleaved": texts_and_images,
+    "captions": captioned,
     "vlm_sft": vlm_sft,
 }
 Held: TypeAlias = str | os.PathLike | Sequence[str | os.PathLike] | Sequence[Mapping[str, Any]]  # files, or records themselves
@@ -34,7 +36,7 @@ class PictureSource(RecordSource):
     """Records of texts and pictures.
 
     Its dataset is of {"texts", "images": [places] strings, "where" and "problem": string scalars}. At each place is a text, or the
-    bytes of a picture, and the other is empty.
+    bytes of a picture, or both, the text first; what is not there is empty.
     """
 
     def __init__(
@@ -109,11 +111,12 @@ def open_pictures(
     """Opens records of texts with pictures in places, for `register_pictures`. No file is opened before a dataset is asked for.
 
     Args:
-        source: files of records, by path, glob, folder or list: Parquet, JSON Lines, or tar as WebDataset has it; or records, a
-            list of dictionaries; or a dictionary of these, by the name of the split. Otherwise all is `train`.
-        kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, of which at each place one
-            has something and the other null; "vlm_sft", see `images.plans`; or a function of a record and its draws that gives the
-            elements of a plan, see `images.elements`.
+        source: "embedded", stories that this package draws; files of records, by path, glob, folder or list: Parquet, JSON Lines,
+            or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of the split.
+            Otherwise all is `train`.
+        kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, a picture, or a
+            text and then a picture at each place; "captions", with `image` and `captions`, the picture first; "vlm_sft", see
+            `images.plans`; or a function of a record and its draws that gives the elements of a plan, see `images.elements`.
         folder: where paths of pictures begin; by default the folder of the record's file.
 
     Raises:
@@ -123,6 +126,8 @@ def open_pictures(
     >>> next(source.get_dataset("train").as_numpy_iterator())["images"].tolist()
     [b'', b'..']
     """
+    if source == "embedded":
+        source = example_records("story")
     return PictureSource(source if isinstance(source, Mapping) else {"train": source}, kind, folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import seqio
@@ -234,8 +235,8 @@ class PicturesTask(seqio.Task):
 
 def register_pictures(
     name: str,
-    source: seqio.DataSource | Held | Mapping[str, Held],
-    vocabulary: seqio.Vocabulary | str,
+    source: seqio.DataSource | Held | Mapping[str, Held] = "embedded",
+    vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     split: str = EACH_PIECE,
@@ -255,8 +256,8 @@ def register_pictures(
     Args:
         name: the beginning of all names.
         source: files or lists of records, see `open_pictures`, which has more arguments. Or a `seqio.DataSource` of {"texts":
-            [places] strings, "images": [places] strings}, of which at each place one is empty, and the other a text or the bytes
-            of a picture; perhaps with "where", the record's place in words.
+            [places] strings, "images": [places] strings}: at each place a text, the bytes of a picture, or both, the text first;
+            what is not there is empty. It may have "where", the record's place in words.
         vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is refused; a denoiser without sentinels makes
             examples of records with one piece of text alone, unless they are split at the last image.
         split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last picture,
