@@ -15,7 +15,7 @@ from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, D
 from ul2_tasks.denoising.lengths import chunk_length
 from ul2_tasks.denoising.preprocessors import prepend_mode
 from ul2_tasks.export.folder import read_examples
-from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.images.interleaved import CodeRun, PictureRun
 from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
@@ -46,6 +46,7 @@ __all__ = [
     "UL2R",
     "CausalDenoiser",
     "ChatFeatureConverter",
+    "CodeRun",
     "Denoiser",
     "EncDecFeatureConverter",
     "HuggingFaceChatConverter",

@@ -14,8 +14,9 @@ from support import UNIFORM, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks.corpus.pictures import PictureCorpusConfiguration, PictureCorpusTask
-from ul2_tasks.denoising.denoisers import CausalDenoiser, SequentialDenoiser
+from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, SequentialDenoiser
 from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.sources.memory import MemoryDataSource
 
 PICTURES = [picture(colour) for colour in range(0, 250, 50)]
 RECORD = ["A picture of a cat that sits: ", PICTURES[0], "It sleeps by day, and it hunts by night.", PICTURES[1], "End."]
@@ -53,7 +54,7 @@ UNFIT = {
 }
 UNFIT_AT_LAST_IMAGE = {
     "no text comes after the last picture": ["A cat.", PICTURES[0]],
-    "there is no picture after which it could be split": ["A cat."],
+    "there is no picture at which it could be split": ["A cat."],
 }
 
 
@@ -160,7 +161,7 @@ def test_pictures_are_never_trimmed():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"picture": PictureRun()}, "the vocabulary has 369 ids; give picture"),
+        ({"picture": PictureRun()}, "reach 256001, and the vocabulary has 369 ids; give picture"),
         ({"sentinels": [*SENTINELS, 263]}, "263: 'a sentinel'"),
         ({"modes": MODES | {"[S]": [260, 262]}}, "262: \"the mode '\\[S\\]'\""),
         ({"picture": PictureRun(1, 263, 264)}, "1: 'EOS'"),
@@ -180,7 +181,8 @@ def test_the_ids_of_pictures_are_theirs_alone(settings, message, request):
         ({"unfit": "drop"}, "unfit is 'drop'"),
         ({"on_error": "drop"}, "on_error is 'drop'"),
         ({"denoisers": CausalDenoiser()}, r"denoisers \['lm'\] keep nothing"),
-        ({"picture": (1, 2, 3)}, "expected a PictureRun"),
+        ({"split": "before_last_image"}, "which asks for pictures, but placeholders say nothing"),
+        ({"picture": (1, 2, 3)}, "expected a PictureRun or a CodeRun"),
     ],
 )
 def test_other_arguments_are_refused(settings, message):
@@ -278,3 +280,20 @@ def test_a_cache_that_is_not_there_is_told():
     registered("uncached", RECORD, denoisers=S)
     with pytest.raises(ValueError, match="use_cached: 'uncached_corpus' is in none of the cache directories"):
         read("uncached_mix", use_cached=True)
+
+
+def test_texts_with_pictures_are_mixed_with_texts_alone():
+    registered("mixed_pictures", *MANY, denoisers=[S])
+    text = MemoryDataSource(lambda: [f"Some text, number {n}, without any picture." for n in range(50)], validation=0)
+    texts = ul2_tasks.register("mixed_texts", text, VOCABULARY, [T5GEMMA2[1], S], sentinels=SENTINELS, modes=MODES)
+    mixture = seqio.MixtureRegistry.get(ul2_tasks.mix("mixed", {"mixed_pictures_mix": 1, texts: 3}))
+    assert {task.name: mixture.get_rate(task) for task in mixture.tasks} == {
+        "mixed_pictures_s": 1,
+        "mixed_texts_r2": pytest.approx(3 / 5),
+        "mixed_texts_s": pytest.approx(12 / 5),
+    }
+    examples = list(mixture.get_dataset({"inputs": 256, "targets": 256}, "train", seed=0).take(300).as_numpy_iterator())
+    seen = [len(example["images"]) for example in examples]
+    assert set(seen) == {0, 1}
+    assert abs(sum(seen) - 300 / 4) < 35
+    assert all((RUN.placeholder in example["inputs"]) == bool(number) for number, example in zip(seen, examples))

@@ -16,7 +16,7 @@ from ul2_tasks.corpus.tokenization import check_texts
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.elements import Element, Picture, Text
-from ul2_tasks.images.interleaved import PictureRun, interleaved
+from ul2_tasks.images.interleaved import CodeRun, PictureRun, interleaved
 from ul2_tasks.images.pictures import pixels
 from ul2_tasks.sources.pictures import TEXTS, WHERE
 from ul2_tasks.sources.records import PROBLEM
@@ -37,14 +37,14 @@ class PictureCorpusConfiguration:
     """
 
     text: CorpusConfiguration
-    run: PictureRun
+    run: PictureRun | CodeRun
 
 
 class PictureCorpusTask(seqio.Task):
     """Records of texts and pictures, as ids and as the pictures' bytes.
 
     Its examples are {"targets": [tokens] int32, "pieces": [2 P + 1] int32, see `interleaved`, "images": [P] strings, "made_of":
-    string scalar, which says what made them}. Its source gives records {"texts": [places] strings, "images": [places] strings}:
+    string scalar, which says what made them}. Pictures that are codes are among the tokens, and not in "images". Its source gives records {"texts": [places] strings, "images": [places] strings}:
     places in their order, at each of which a text, or a picture, or a picture after a text; what is not there is empty.
 
     Attributes:
@@ -153,9 +153,10 @@ def tokenize_pictures(
             if problem:
                 raise ValueError(problem.decode(errors="replace"))
             found = interleaved(_plan(texts.tolist(), images.tolist()), encoder.encode, configuration.run)
-            for image in found.images:
+            carried = [] if isinstance(configuration.run, CodeRun) else found.images
+            for image in carried:
                 pixels(image)
-            return found.tokens, found.pieces, np.array(found.images, object), True
+            return found.tokens, found.pieces, np.array(carried, object), True
         except ValueError as error:
             check_texts(described, configuration.text.on_error, [b""], [f"{place}: {error}".encode(errors="replace")])
         return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, object), False
@@ -191,4 +192,4 @@ def _decoded(text: bytes, number: int) -> str:
 def _made_of(vocabulary: seqio.Vocabulary, configuration: PictureCorpusConfiguration, source: seqio.DataSource) -> str:
     identity = source_identity(source) or f"{describe_source(source)}, which cannot tell what it reads"
     of_text = settings(vocabulary, identity, configuration.text)
-    return digest({**of_text, "run": repr(dataclasses.astuple(configuration.run)), "version": str(PICTURE_VERSION)})
+    return digest({**of_text, "run": repr(configuration.run), "version": str(PICTURE_VERSION)})

@@ -5,7 +5,8 @@
     targets  <0> B C <1> F G <2> I J
 
 Each text is a chunk of its own: it has the noise tokens and spans that its denoiser has for its length. Sentinels are numbered
-on through the example. With the split "last_image" nothing is noise but all that stands after the last run.
+on through the example. A sequential denoiser may also split once, after the last run or before it: nothing is noise then but all
+that follows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ul2_tasks.denoising.spans import random_spans
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
-PIECES, LAST_IMAGE = SPLITS = ("pieces", "last_image")
+PIECES, LAST_IMAGE, BEFORE_LAST_IMAGE = SPLITS = ("pieces", "last_image", "before_last_image")
 _FIRST_SENTINEL = 1 << 30  # stands for the first sentinel of a piece, until it is known how many the pieces before it have
 
 
@@ -41,7 +42,7 @@ def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: 
     Args:
         pieces: the tokens of each text and of each run, in turn; a text comes first and last.
         denoiser: of the texts.
-        split: "pieces"; or "last_image", for a sequential denoiser.
+        split: "pieces"; or, for a sequential denoiser, "last_image" or "before_last_image".
         mode_tokens: how many tokens the mode has.
         add_eos: whether the inputs end with an EOS, and whether the targets do.
 
@@ -53,12 +54,12 @@ def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: 
     Longest(inputs=316, targets=13, sentinels=3)
     """
     texts = [length for length in pieces[::2] if length]
-    if splits_at_last_image(denoiser, split):
+    if splits_once(denoiser, split):
         if len(pieces) == 1:
-            raise ValueError("there is no picture after which it could be split")
-        if not pieces[-1]:
+            raise ValueError("there is no picture at which it could be split")
+        if split == LAST_IMAGE and not pieces[-1]:
             raise ValueError("no text comes after the last picture")
-        fewest = most = pieces[-1]
+        fewest = most = pieces[-1] + (pieces[-2] if split == BEFORE_LAST_IMAGE else 0)
         sentinels = int(denoiser.sentinel)
     else:
         if not texts:
@@ -72,9 +73,9 @@ def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: 
     return Longest(mode_tokens + kept + sentinels + add_eos[0], most + sentinels + add_eos[1], sentinels)
 
 
-def splits_at_last_image(denoiser: Denoiser, split: str) -> bool:
-    """Whether the denoiser makes noise of all that stands after the last run, and of nothing else."""
-    return split == LAST_IMAGE and isinstance(denoiser, SequentialDenoiser)
+def splits_once(denoiser: Denoiser, split: str) -> bool:
+    """Whether the denoiser makes noise of all that stands after one place, at the last run, and of nothing else."""
+    return split != PIECES and isinstance(denoiser, SequentialDenoiser)
 
 
 @no_autograph
@@ -112,14 +113,19 @@ def corrupt_pieces(
     ...     print(made["inputs"].numpy(), made["targets"].numpy())
     [ 1  2 90 70 71  5 91] [90  3  4 91  6]
     [ 1  2  3  4 70 71 90] [90  5  6]
+    [ 1  2  3  4 90] [90 70 71  5  6]
     """
+    once = splits_once(denoiser, split)
+    suffix = pieces[-1]
+    if once and split == BEFORE_LAST_IMAGE:  # the last run is noise, and so one piece with the texts around it
+        suffix += pieces[-2]
+        pieces = tf.concat([pieces[:-3], [tf.reduce_sum(pieces[-3:])]], axis=0)
     all_pieces = tf.RaggedTensor.from_row_lengths(tokens, pieces, validate=False)
     number = tf.size(pieces)
     texts, runs = (tf.gather(all_pieces, tf.range(first, number, 2)) for first in (0, 1))
     lengths = tf.cast(texts.row_lengths(), tf.int32)
-    if splits_at_last_image(denoiser, split):
-        is_last = tf.one_hot(tf.size(lengths) - 1, tf.size(lengths), dtype=tf.int32)
-        noise = (lengths * is_last)[:, tf.newaxis]
+    if once:
+        noise = (suffix * tf.one_hot(tf.size(lengths) - 1, tf.size(lengths), dtype=tf.int32))[:, tf.newaxis]
         kept = tf.pad(lengths[:, tf.newaxis] - noise, [[0, 0], [0, 1]])
     else:
         kept, noise = random_spans(denoiser, lengths, max_length, seed)

@@ -11,6 +11,7 @@ So line feeds of a text that stand next to those of a picture are one piece with
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -52,9 +53,64 @@ class PictureRun:
             raise ValueError(f"around is {self.around!r}, expected a text")
 
     @property
-    def ids(self) -> tuple[int, int, int]:
+    def ids(self) -> tuple[int, ...]:
         """The ids that no text may have, and no denoiser."""
         return self.start, self.placeholder, self.end
+
+    def run_of(self, image: object) -> list[int]:
+        """The ids of a picture, without what stands around it."""
+        return [self.start, *[self.placeholder] * self.tokens, self.end]
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeRun:
+    """What stands for a picture that is codes, such as a VQ-VAE gives: an id for each.
+
+    Attributes:
+        start, end: the ids before and after the codes.
+        first: the id of code 0; that of code c is `first + c`.
+        codes: how many different codes there are.
+        around: as for `PictureRun`.
+
+    >>> CodeRun(start=7, end=8, first=100, codes=512).run_of([3, 0, 511])
+    [7, 103, 100, 611, 8]
+    """
+
+    start: int
+    end: int
+    first: int
+    codes: int
+    around: str = ""
+
+    def __post_init__(self):
+        for name in ("start", "end", "first", "codes"):
+            if not is_integer(getattr(self, name), at_least=1):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+        if len(set(self.ids)) < len(self.ids):
+            raise ValueError(f"start is {self.start} and end {self.end}, expected two ids that are not those of codes")
+        if not isinstance(self.around, str):
+            raise ValueError(f"around is {self.around!r}, expected a text")
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids that no text may have, and no denoiser."""
+        return self.start, self.end, *range(self.first, self.first + self.codes)
+
+    def run_of(self, image: object) -> list[int]:
+        """The ids of a picture, without what stands around it.
+
+        Args:
+            image: its codes, in their order; or these as bytes, int32 little-endian.
+
+        Raises:
+            ValueError: there is none, or one is out of range.
+        """
+        codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
+        if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
+            raise ValueError(f"a picture is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
+        if codes.min() < 0 or codes.max() >= self.codes:
+            raise ValueError(f"a picture has codes from {codes.min()} to {codes.max()}, expected 0 to {self.codes - 1}")
+        return [self.start, *(codes + self.first).tolist(), self.end]
 
 
 class Interleaved(NamedTuple):
@@ -71,7 +127,7 @@ class Interleaved(NamedTuple):
     images: list[object]
 
 
-def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: PictureRun) -> Interleaved:
+def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: PictureRun | CodeRun) -> Interleaved:
     """The ids of a plan. Texts that are neighbours become one, with a line feed between them.
 
     Args:
@@ -88,16 +144,16 @@ def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]],
     ([97, 98, 10, 10, 256, 257, 257, 258, 10, 10, 100], [2, 8, 1])
     """
     texts, images = _texts_and_images(plan)
-    picture = [run.start, *[run.placeholder] * run.tokens, run.end]
+    reserved = _reserved(run)
     parts: list[list[int]] = []
     for number, text in enumerate(texts):
         before, inner, after = _around(text, number > 0, number < len(images), run.around)
-        ids = [_encoded(part, encode, run) for part in (before, inner, after)]
+        ids = [_encoded(part, encode, reserved) for part in (before, inner, after)]
         if number:
             parts[-1] += ids[0]
         parts.append(ids[1])
         if number < len(images):
-            parts.append(ids[2] + picture)
+            parts.append(ids[2] + run.run_of(images[number]))
     return Interleaved(
         np.array(list(itertools.chain.from_iterable(parts)), np.int32), np.array([len(part) for part in parts], np.int32), images
     )
@@ -109,7 +165,7 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
     Where both stand, the text comes first.
 
     Args:
-        record: a picture is its bytes, its path, or Hugging Face's object with either.
+        record: a picture is its bytes, its path, Hugging Face's object with either, or a list of its codes.
         draws: of the record; not used.
 
     Raises:
@@ -172,8 +228,13 @@ def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[st
     return (before, rest, after) if rest or not is_after else (before + after, "", "")
 
 
-def _encoded(text: str, encode: Callable[[str], Sequence[int]], run: PictureRun) -> list[int]:
+@functools.lru_cache
+def _reserved(run: PictureRun | CodeRun) -> frozenset[int]:
+    return frozenset(run.ids)
+
+
+def _encoded(text: str, encode: Callable[[str], Sequence[int]], reserved: frozenset[int]) -> list[int]:
     ids = list(encode(text)) if text else []
-    if marks := sorted(set(ids) & set(run.ids)):
+    if marks := sorted(reserved.intersection(ids)):
         raise ValueError(f"a text becomes the ids {marks}, which mark pictures; tokenize it so that no text becomes one of them")
     return ids

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import fsspec
+import numpy as np
 import seqio
 import tensorflow as tf
 
@@ -155,8 +156,10 @@ def _as_example(plan: Sequence[Element], where: str) -> bytes:
 def _bytes_of(image: object) -> bytes:
     if isinstance(image, bytes):
         return image
+    if isinstance(image, list | tuple | np.ndarray):
+        return np.asarray(image, "<i4").tobytes()
     if not isinstance(image, str):
-        raise ValueError(f"a picture is of type {type(image).__name__}, expected its bytes, or the path of its file")
+        raise ValueError(f"a picture is of type {type(image).__name__}, expected its bytes, the path of its file, or its codes")
     try:
         with fsspec.open(image, "rb") as file:
             return file.read()

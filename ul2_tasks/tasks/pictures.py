@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -18,12 +19,12 @@ from ul2_tasks.corpus.pictures import PIECES, PictureCorpusConfiguration, Pictur
 from ul2_tasks.corpus.view import salted
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import budgets
+from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, SPLITS, corrupt_pieces, longest
 from ul2_tasks.denoising.pieces import PIECES as EACH_PIECE
-from ul2_tasks.denoising.pieces import SPLITS, corrupt_pieces, longest
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import count, no_autograph, python_op, traced_once
-from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.images.interleaved import CodeRun, PictureRun
 from ul2_tasks.sources.pictures import Held, open_pictures
 from ul2_tasks.tasks.arguments import epochs_of, host_of
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
@@ -49,7 +50,7 @@ class PicturesConfiguration:
     vocabulary: seqio.Vocabulary
     denoisers: tuple[Denoiser, ...]
     split: str
-    picture: PictureRun
+    picture: PictureRun | CodeRun
     on_error: str
     unfit: str
     sentinels: tuple[int, ...] | str | None
@@ -59,8 +60,10 @@ class PicturesConfiguration:
         for name, expected in {"split": SPLITS, "on_error": ON_PROBLEM, "unfit": ON_PROBLEM}.items():
             if getattr(self, name) not in expected:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {list(expected)}")
-        if not isinstance(self.picture, PictureRun):
-            raise ValueError(f"picture is {self.picture!r}, expected a PictureRun")
+        if not isinstance(self.picture, PictureRun | CodeRun):
+            raise ValueError(f"picture is {self.picture!r}, expected a PictureRun or a CodeRun")
+        if self.split == BEFORE_LAST_IMAGE and not isinstance(self.picture, CodeRun):
+            raise ValueError(f"split is {self.split!r}, which asks for pictures, but placeholders say nothing; give a CodeRun")
         if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
             raise ValueError(
                 f"denoisers {causal} keep nothing that pictures could stand among; take a SequentialDenoiser, and"
@@ -91,7 +94,9 @@ class PicturesTask(seqio.Task):
 
     def __init__(self, name: str, corpus: PictureCorpusTask, denoiser: Denoiser, configuration: PicturesConfiguration):
         tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
-        features = {"inputs": tokens, "targets": tokens, IMAGES: images_feature()}
+        features = {"inputs": tokens, "targets": tokens} | (
+            {} if isinstance(configuration.picture, CodeRun) else {IMAGES: images_feature()}
+        )
         super().__init__(name, corpus.source, features, preprocessors=[])
         self.corpus, self.denoiser, self.configuration = corpus, denoiser, configuration
 
@@ -105,15 +110,14 @@ class PicturesTask(seqio.Task):
         special = self.configuration.special_tokens.tokens(vocabulary, self.denoiser.mode)
         if max(run.ids) >= vocabulary.vocab_size:
             raise ValueError(
-                f"the ids of pictures are {run.ids}, and the vocabulary has {vocabulary.vocab_size} ids; give"
+                f"the ids of pictures reach {max(run.ids)}, and the vocabulary has {vocabulary.vocab_size} ids; give"
                 " picture=PictureRun(..) with ids of this vocabulary that no text needs"
             )
         taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
         taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
         if both := {id: taken[id] for id in run.ids if id in taken}:
             raise ValueError(
-                f"the ids of pictures are {run.ids}, of which are something else: {both}; give sentinels and modes, or the picture,"
-                " other ids"
+                f"some ids of pictures are something else: {both}; give sentinels and modes, or the picture, other ids"
             )
         return special
 
@@ -166,7 +170,8 @@ class PicturesTask(seqio.Task):
         @seqio.map_over_dataset(num_seeds=1)
         def corrupt(example: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
             tokens = example["targets"]
-            return {**corrupted(tokens, example[PIECES], noise_seed(seed, self.denoiser, tokens)), IMAGES: example[IMAGES]}
+            made = corrupted(tokens, example[PIECES], noise_seed(seed, self.denoiser, tokens))
+            return {key: made[key] if key in made else example[key] for key in self.output_features}
 
         fingerprint = {
             "pictures_version": STREAM_VERSION,
@@ -240,7 +245,7 @@ def register_pictures(
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     split: str = EACH_PIECE,
-    picture: PictureRun = T5GEMMA2_PICTURES,
+    picture: PictureRun | CodeRun = T5GEMMA2_PICTURES,
     on_error: str = "raise",
     unfit: str = "raise",
     sentinels: int | Sequence[int] | str | None = None,
@@ -261,8 +266,12 @@ def register_pictures(
         vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is refused; a denoiser without sentinels makes
             examples of records with one piece of text alone, unless they are split at the last image.
         split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last picture,
-            whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target.
-        picture: what stands for a picture, by default as T5Gemma 2 has it: 260 tokens. Its ids are never those of a text.
+            whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
+            it asks for a picture, which then has to be codes.
+        picture: what stands for a picture, by default as T5Gemma 2 has it: 260 tokens. Its ids are never those of a text. With a
+            `CodeRun` the codes of each picture, which records have in place of its bytes, are tokens among others: there are no
+            `images`, and examples can be packed and read by any encoder-decoder model, but only the split
+            "before_last_image" makes targets of them.
         on_error: what becomes of a record with a problem, such as a picture that is cut off: "raise", or "skip", which leaves it
             out and counts it in the log. All pictures are decoded once to know it.
         unfit: what becomes of a record that makes no example, because it is too long, or has no text where one is needed:
@@ -293,3 +302,32 @@ def register_pictures(
     rates = [(task.name, task.denoiser.weight) for task in tasks]
     seqio.MixtureRegistry.add(mixture, rates, mixture_cls=DenoisingMixture, configuration=configuration)
     return mixture
+
+
+class _WithoutPictures(seqio.Task):
+    """A task of texts alone, as one whose examples have no picture."""
+
+    def __init__(self, task: seqio.Task):
+        super().__init__(task.name, task.source, {**task.output_features, IMAGES: images_feature()}, preprocessors=[])
+        self.task = task
+
+    def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`."""
+        examples = self.task.get_dataset(*arguments, **settings)
+        return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
+
+
+def beside_pictures(weights: Mapping[str, float]) -> list[tuple[seqio.Task, float]]:
+    """The tasks of mixtures, all with pictures or the lack of them, and the rate of each.
+
+    Args:
+        weights: of mixtures and tasks, by their names.
+    """
+    rates: collections.defaultdict[str, float] = collections.defaultdict(float)
+    tasks: dict[str, seqio.Task] = {}
+    for name, weight in weights.items():
+        mixed = seqio.get_mixture_or_task(name)
+        for task in seqio.get_subtasks(mixed):
+            rates[task.name] += weight * (mixed.get_rate(task) / mixed.total_rate if isinstance(mixed, seqio.Mixture) else 1)
+            tasks[task.name] = task if IMAGES in task.output_features else _WithoutPictures(task)
+    return [(task, rates[name]) for name, task in tasks.items()]
