@@ -14,7 +14,7 @@ from support import UNIFORM, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks.corpus.pictures import PictureCorpusConfiguration, PictureCorpusTask
-from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, SequentialDenoiser
+from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser
 from ul2_tasks.images.interleaved import PictureRun
 from ul2_tasks.sources.memory import MemoryDataSource
 
@@ -30,21 +30,13 @@ def whole(record) -> list[int]:
     return list(itertools.chain.from_iterable(ids(place) if isinstance(place, str) else A_RUN for place in record))
 
 
-@pytest.mark.parametrize("sentinel", [True, False])
-def test_the_prefix_ends_with_the_last_image(sentinel):
-    denoiser = SequentialDenoiser(name="s", noise_density=0.1, mode="[S]", sentinel=sentinel)
-    registered(f"last_{sentinel}", RECORD, denoisers=denoiser, split="last_image")
-    (example,) = read(f"last_{sentinel}_mix")
-    mark = SENTINELS[:1] if sentinel else []
-    assert example["inputs"] == [260, *whole(RECORD[:-1]), *mark, 1]
-    assert example["targets"] == [*mark, *ids(RECORD[-1]), 1]
-
-
-def test_other_denoisers_beside_it_have_each_piece():
-    registered("beside", RECORD, split="last_image")
-    (r1,), (s,) = read("beside_r1"), read("beside_s")
+def test_s_splits_at_the_last_image_and_other_denoisers_have_each_piece():
+    registered("last", RECORD, denoisers=[T5GEMMA2[0], S], split="last_image")
+    (r1,), (s,) = read("last_r1"), read("last_s")
     assert sum(id in SENTINELS for id in r1["targets"]) > 1
+    assert s["inputs"] == [260, *whole(RECORD[:-1]), SENTINELS[0], 1]
     assert s["targets"] == [SENTINELS[0], *ids(RECORD[-1]), 1]
+    assert s["images"] == PICTURES[:2]
 
 
 UNFIT = {
@@ -73,11 +65,10 @@ def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog)
     ("record", "settings", "message"),
     [
         (UNFIT["its targets are too long"], {}, "its targets are too long: up to 227 tokens, of 120 in sequence_length"),
-        (UNFIT["its inputs are too long"], {}, "up to 154 tokens, 15 pictures among them, of 120 in sequence_length"),
         (["abcd", PICTURES[0], "efgh"], {"sentinels": [365]}, "too few sentinels: it needs 2, and the vocabulary has 1"),
         (["abcd", PICTURES[0], "efgh"], {"denoisers": PREFIX}, "there are several texts, and no sentinels"),
     ],
-    ids=["targets", "inputs", "few sentinels", "no sentinels"],
+    ids=["targets", "few sentinels", "no sentinels"],
 )
 def test_a_record_that_makes_no_example_is_named(record, settings, message, request):
     name = f"named_{request.node.callspec.id.replace(' ', '_')}"
@@ -93,13 +84,12 @@ def test_a_corpus_that_makes_no_example_is_refused():
 
 
 def test_an_example_of_exactly_the_budget_is_made():
-    registered("exact", RECORD, denoisers=S)
-    (example,) = read("exact_s")
-    lengths = len(example["inputs"]), len(example["targets"])
-    assert read("exact_s", lengths) == [example]
-    for shorter in ((lengths[0] - 1, lengths[1]), (lengths[0], lengths[1] - 1)):
-        with pytest.raises(tf.errors.OpError, match="too long"):
-            read("exact_s", shorter)
+    registered("exact", ["abcdefgh", PICTURES[0]], denoisers=S)  # 6 of 8 are noise
+    lengths = 1 + 2 + 1 + len(A_RUN) + 1, 1 + 6 + 1
+    (example,) = read("exact_s", lengths)
+    assert (len(example["inputs"]), len(example["targets"])) == lengths
+    with pytest.raises(tf.errors.OpError, match="its inputs are too long: up to 15 tokens with all pictures, 1, of 14 in"):
+        read("exact_s", (lengths[0] - 1, lengths[1]))
 
 
 PROBLEMS = {
@@ -218,13 +208,6 @@ def test_an_epoch_has_every_record_once_in_an_order_and_with_noise_of_its_own():
 
 def pictures(examples):
     return [example["images"] for example in examples]
-
-
-def test_the_mixture_has_each_denoiser_at_its_rate():
-    registered("many", *MANY, denoisers=[UNIFORM[1], S])
-    dataset = seqio.MixtureRegistry.get("many_mix").get_dataset({"inputs": 256, "targets": 256}, seed=0)
-    modes = [int(example["inputs"][0]) for example in dataset.take(400).as_numpy_iterator()]
-    assert abs(modes.count(MODES["[R]"]) - 400 * 1 / 5) < 40
 
 
 def test_an_iterator_resumes_in_its_own_pipeline_alone(tmp_path):

@@ -44,8 +44,10 @@ class PictureCorpusTask(seqio.Task):
     """Records of texts and pictures, as ids and as the pictures' bytes.
 
     Its examples are {"targets": [tokens] int32, "pieces": [2 P + 1] int32, see `interleaved`, "images": [P] strings, "made_of":
-    string scalar, which says what made them}. Pictures that are codes are among the tokens, and not in "images". Its source gives records {"texts": [places] strings, "images": [places] strings}:
-    places in their order, at each of which a text, or a picture, or a picture after a text; what is not there is empty.
+    string scalar, which says what made them}. Pictures that are codes are among the tokens, and not in "images".
+
+    Its source gives records {"texts": [places] strings, "images": [places] strings}: places in their order, at each of which a
+    text, or a picture, or a picture after a text; what is not there is empty.
 
     Attributes:
         configuration: how that is done.

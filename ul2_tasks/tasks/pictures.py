@@ -208,7 +208,7 @@ class PicturesTask(seqio.Task):
             return "there are too few sentinels", f": it needs {found.sentinels}, and the vocabulary has {len(special.sentinels)}"
         for key, tokens, length in zip(TOKEN_FEATURES, found, lengths):
             if tokens > length:
-                pictures = f", {len(pieces) // 2} pictures among them" if key == "inputs" else ""
+                pictures = f" with all pictures, {len(pieces) // 2}" if key == "inputs" else ""
                 return f"its {key} are too long", f": up to {tokens} tokens{pictures}, of {length} in sequence_length"
         return "", ""
 
