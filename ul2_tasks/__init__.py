@@ -10,18 +10,22 @@ from ul2_tasks.converters.chat import ChatFeatureConverter, ReplyFeatureConverte
 from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+from ul2_tasks.converters.pictures import T5Gemma2FeatureConverter
 from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.lengths import chunk_length
 from ul2_tasks.denoising.preprocessors import prepend_mode
 from ul2_tasks.export.folder import read_examples
+from ul2_tasks.images.interleaved import CodeRun, PictureRun
 from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
+from ul2_tasks.sources.pictures import open_pictures
 from ul2_tasks.t5x_dataset import get_dataset_at_step
 from ul2_tasks.tasks.advice import best_chunk_tokens
 from ul2_tasks.tasks.chat import register_chat
 from ul2_tasks.tasks.downstream import topics_task, with_mode
 from ul2_tasks.tasks.examples import examples
+from ul2_tasks.tasks.pictures import register_pictures
 from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.tasks.registry import mix, register
 from ul2_tasks.version import __version__ as __version__
@@ -33,6 +37,7 @@ from ul2_tasks.vocabulary.special_ids import embedding_rows, id_shift, what_is_l
 if TYPE_CHECKING:
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
+    from ul2_tasks.pytorch.picture_collator import T5Gemma2Collator as T5Gemma2Collator
     from ul2_tasks.pytorch.picture_rows import PictureRowsDataset as PictureRowsDataset
     from ul2_tasks.pytorch.span_loss import SpanWeights as SpanWeights
 
@@ -42,16 +47,19 @@ __all__ = [
     "UL2R",
     "CausalDenoiser",
     "ChatFeatureConverter",
+    "CodeRun",
     "Denoiser",
     "EncDecFeatureConverter",
     "HuggingFaceChatConverter",
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
     "MemoryDataSource",
+    "PictureRun",
     "Registration",
     "ReplyFeatureConverter",
     "SequentialDenoiser",
     "SpanDenoiser",
+    "T5Gemma2FeatureConverter",
     "UL2DataCollator",
     "best_chunk_tokens",
     "chunk_length",
@@ -62,6 +70,7 @@ __all__ = [
     "get_dataset_at_step",
     "id_shift",
     "mix",
+    "open_pictures",
     "open_renderer",
     "open_source",
     "open_vocabulary",
@@ -69,6 +78,7 @@ __all__ = [
     "read_examples",
     "register",
     "register_chat",
+    "register_pictures",
     "topics_task",
     "what_is_lost",
     "with_mode",
@@ -80,6 +90,7 @@ _OF_TORCH = {
     "PictureRowsDataset": "ul2_tasks.pytorch.picture_rows",
     "SpanTrainer": "ul2_tasks.pytorch.chat_trainer",
     "SpanWeights": "ul2_tasks.pytorch.span_loss",
+    "T5Gemma2Collator": "ul2_tasks.pytorch.picture_collator",
     "UL2IterableDataset": "ul2_tasks.pytorch.dataset",
 }
 

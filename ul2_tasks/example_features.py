@@ -71,5 +71,7 @@ def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:
 
 TOKEN_FEATURES = token_features(EXAMPLE)
 
+IMAGES = "images"  # of texts with pictures in places: the pictures' bytes, which have no tokens of their own
+
 # For get_dataset(passthrough_features=["denoiser", "task"]): the names of an example's denoiser, "" if there is none, and task.
 DENOISER, TASK = "denoiser", "task"

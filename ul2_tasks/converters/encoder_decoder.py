@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.converters.rows import row_source
-from ul2_tasks.example_features import EXAMPLE, NO_TOKEN, Feature, token_features
+from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN, Feature, token_features
 from ul2_tasks.graphs import no_autograph
 
 EXAMPLES_PER_BATCH = 128
@@ -83,7 +83,13 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 
 
 def with_features_alone(ds: tf.data.Dataset, features: Collection[str]) -> tf.data.Dataset:
-    """The same examples, with these features only."""
+    """The same examples, with these features only.
+
+    Raises:
+        ValueError: they have pictures, of which the placeholders would be left.
+    """
+    if IMAGES in ds.element_spec:
+        raise ValueError("the examples have pictures, which this converter does not hand on; take T5Gemma2FeatureConverter")
     if ds.element_spec.keys() == set(features):
         return ds
     return ds.map(lambda example: {key: example[key] for key in features}, num_parallel_calls=tf.data.AUTOTUNE)

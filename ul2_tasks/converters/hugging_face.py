@@ -200,7 +200,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         self._vocabulary = vocabulary
         spec = seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2 if padding == "longest" else 1)
         self.MODEL_FEATURES = dict.fromkeys(self._row_format.names, spec)
-        # `_checked` checks a batch at once; SeqIO would check each example.
+        # `checked` checks a batch at once; SeqIO would check each example.
         super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
 
     @property
@@ -220,7 +220,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             first = number * batch_size
-            ragged = {key: _checked(examples[key], key, task_feature_lengths[key], first) - shift for key in EXAMPLE}
+            ragged = {key: checked(examples[key], key, task_feature_lengths[key], first) - shift for key in EXAMPLE}
             return model_inputs(ragged["inputs"], ragged["targets"], task_feature_lengths, self._row_format)
 
         # Batches of ragged tensors would need a step of tf.data for each example.
@@ -252,7 +252,7 @@ def shift_of_ids(ds: tf.data.Dataset, vocabulary: seqio.Vocabulary | None) -> in
     return id_shift(vocabulary)
 
 
-def _checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.RaggedTensor:
+def checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.RaggedTensor:
     """The examples of a batch without their padding, or an error that says which example is empty or too long.
 
     Args:

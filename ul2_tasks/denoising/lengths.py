@@ -73,7 +73,7 @@ def chunk_length(
     >>> chunk_length(SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.3), {"inputs": 12, "targets": 7})
     Chunk(length=13, noise=4, spans=2, inputs=12, targets=7)
     """
-    inputs_budget, targets_budget = _budgets(denoiser, sequence_length)
+    inputs_budget, targets_budget = budgets(denoiser, sequence_length)
     if chunk_tokens is not None and not is_integer(chunk_tokens, at_least=2):
         raise ValueError(f"chunk_tokens is {chunk_tokens!r}, expected an integer of at least 2, or None for no upper bound")
     if mode_tokens is None:
@@ -142,7 +142,7 @@ def _check_stride(denoiser: Denoiser, length: int) -> None:
         )
 
 
-def _budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> tuple[int, int]:
+def budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> tuple[int, int]:
     expected = 'expected {"inputs": tokens, "targets": tokens}, as in get_dataset(sequence_length={"inputs": 512, "targets": 512})'
     if sequence_length is None:
         raise ValueError(f"denoiser {denoiser.name!r}: sequence_length is None, {expected}")

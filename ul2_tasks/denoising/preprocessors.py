@@ -249,7 +249,7 @@ def _corrupt_block(
     tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor, *, denoiser: Denoiser, equal_lengths: bool, **settings
 ) -> dict[str, tf.Tensor]:
     """`corrupt_chunks` with the block's noise, as rows; those that may differ in length are padded, and have it beside them."""
-    seed = _noise_seed(seed, denoiser, tokens)
+    seed = noise_seed(seed, denoiser, tokens)
     if not equal_lengths:
         return corrupt_padded(tokens, lengths, seed, denoiser=denoiser, **settings)
     features = corrupt_chunks(tokens, lengths, seed, denoiser=denoiser, **settings)
@@ -378,7 +378,7 @@ def not_text(tokens: tf.Tensor, *, reserved: Collection[int], vocab_size: int) -
     return tf.cond(valid, lambda: tf.zeros([0], tf.int32), find)
 
 
-def _noise_seed(seed: tf.Tensor, denoiser: Denoiser, tokens: tf.Tensor) -> tf.Tensor:
+def noise_seed(seed: tf.Tensor, denoiser: Denoiser, tokens: tf.Tensor) -> tf.Tensor:
     """[2] int64. SeqIO gives one seed to all tasks of a mixture and to all hosts, so the denoiser and the tokens salt it."""
     content = tf.bitcast(tf.fingerprint(tf.reshape(tokens, [1, -1]))[0], tf.int64)
     seed = tf.random.fold_in(seed, tf.constant(zlib.crc32(denoiser.name.encode()), tf.int64), alg="philox")

@@ -14,7 +14,9 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
+from ul2_tasks.converters.pictures import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
+from ul2_tasks.example_features import IMAGES
 from ul2_tasks.pytorch.forks import check_process, tensorflow_has_run
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.registration import Registration
@@ -46,10 +48,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             loss = model(**batch).loss
 
     Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
-    Both end with EOS and have the tokenizer's own ids. Of conversations it gives `input_ids`, `loss_mask` and `span_id`. Give the
-    DataLoader a batch size and a function that pads, such as `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` it
-    gives what the converter makes, whole batches or padded examples. Integers become int64, strings become str or lists of str,
-    and all else keeps its type.
+    Both end with EOS and have the tokenizer's own ids. Of conversations it gives `input_ids`, `loss_mask` and `span_id`; of texts
+    with pictures `images`, too, the bytes of each. Give the DataLoader a batch size and a function that pads, such as
+    `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` it gives what the converter makes, whole batches or padded
+    examples. Integers become int64, strings become str or lists of str, and all else keeps its type.
 
     **By number.** Where examples have numbers, as with a cache of `ul2 cache` (`use_cached=True`), batch n is the same set of
     examples on any number of processes and workers, and a state is a number: that of the first example that is still to come. It
@@ -305,7 +307,9 @@ class _Stream:
     def __next__(self) -> dict[str, Any]:
         element = self._take()
         ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
-        return ids | {key: _to_torch(value) for key, value in element.items() if key not in _SINGLE_EXAMPLE}
+        left_out = {*_SINGLE_EXAMPLE, *([PIXELS] if PIXELS in element and not len(element[PIXELS]) else [])}
+        others = {key: value for key, value in element.items() if key not in left_out}
+        return ids | {key: value.numpy().tolist() if key == IMAGES else _to_torch(value) for key, value in others.items()}
 
     def _take(self) -> Mapping[str, tf.Tensor]:
         """The next element. What TensorFlow raises about a shard without examples becomes a ValueError."""

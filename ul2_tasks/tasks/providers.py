@@ -339,7 +339,7 @@ def _numbered(
     Raises:
         ValueError: there are fewer examples than hosts; the number of epochs is below 1, or that of the host not among theirs.
     """
-    if any(task.why_a_stream() for task in tasks):
+    if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     numbering = number_examples(
         members(tasks, rates, sequence_length),

@@ -14,12 +14,13 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration
-from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
+from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, plain_modes
@@ -211,10 +212,10 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
     if missing:
         raise ValueError(f"there is no mixture or task {missing}, only {sorted(registered)}; register it first")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
-    features = {name: sorted(task.output_features) for name, task in tasks.items()}
+    features = {name: sorted(task.output_features) for name, task in tasks.items() if not isinstance(task, PicturesTask)}
     if others := {name: keys for name, keys in features.items() if keys != sorted(TOKEN_FEATURES)}:
         raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}")
-    if not any(isinstance(task, DenoisingTask) for task in tasks.values()):
+    if not any(isinstance(task, DenoisingTask | PicturesTask) for task in tasks.values()):
         raise ValueError(f"none of {sorted(tasks)} is a denoising task; mix them with seqio.MixtureRegistry.add")
     if parts := [name for name, task in tasks.items() if isinstance(task, ChatTask) and not task.learns_all_targets]:
         raise ValueError(
@@ -224,7 +225,9 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
     mixture = f"{name}_mix"
     configuration = MixConfiguration(weights)
     if not is_registered(seqio.MixtureRegistry, mixture, configuration):
-        _add_mixture(mixture, list(weights.items()), configuration)
+        has_pictures = any(IMAGES in task.output_features for task in tasks.values())
+        rates = beside_pictures(weights) if has_pictures else list(weights.items())
+        _add_mixture(mixture, rates, configuration)
     return mixture
 
 
@@ -232,5 +235,7 @@ def _is_weight(weight: object) -> TypeGuard[float]:
     return is_finite(weight) and weight > 0
 
 
-def _add_mixture(name: str, rates: Sequence[tuple[str, float]], configuration: RegisterConfiguration | MixConfiguration) -> None:
+def _add_mixture(
+    name: str, rates: Sequence[tuple[str | seqio.Task, float]], configuration: RegisterConfiguration | MixConfiguration
+) -> None:
     seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=configuration)

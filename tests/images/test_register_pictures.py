@@ -1,0 +1,282 @@
+"""`register_pictures`: what texts with pictures become under each denoiser, and what is refused or left out and counted."""
+
+import dataclasses
+import itertools
+import logging
+import pathlib
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from picture_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL, VOCABULARY, S, picture, read, registered
+from support import UNIFORM, saved_and_resumed
+
+import ul2_tasks
+from ul2_tasks.corpus.pictures import PictureCorpusConfiguration, PictureCorpusTask
+from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser
+from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.sources.memory import MemoryDataSource
+
+PICTURES = [picture(colour) for colour in range(0, 250, 50)]
+RECORD = ["A picture of a cat that sits: ", PICTURES[0], "It sleeps by day, and it hunts by night.", PICTURES[1], "End."]
+
+
+def ids(text: str) -> list[int]:
+    return list(VOCABULARY.encode(text))
+
+
+def whole(record) -> list[int]:
+    return list(itertools.chain.from_iterable(ids(place) if isinstance(place, str) else A_RUN for place in record))
+
+
+def test_s_splits_at_the_last_image_and_other_denoisers_have_each_piece():
+    registered("last", RECORD, denoisers=[T5GEMMA2[0], S], split="last_image")
+    (r1,), (s,) = read("last_r1"), read("last_s")
+    assert sum(id in SENTINELS for id in r1["targets"]) > 1
+    assert s["inputs"] == [260, *whole(RECORD[:-1]), SENTINELS[0], 1]
+    assert s["targets"] == [SENTINELS[0], *ids(RECORD[-1]), 1]
+    assert s["images"] == PICTURES[:2]
+
+
+UNFIT = {
+    "there is no text": [PICTURES[0]],
+    "its targets are too long": ["x" * 300, PICTURES[2]],
+    "its inputs are too long": [*PICTURES * 3, "Many."],
+}
+UNFIT_AT_LAST_IMAGE = {
+    "no text comes after the last picture": ["A cat.", PICTURES[0]],
+    "there is no picture at which it could be split": ["A cat."],
+}
+
+
+@pytest.mark.parametrize(("split", "unfit"), [("pieces", UNFIT), ("last_image", UNFIT_AT_LAST_IMAGE)], ids=["pieces", "last image"])
+def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog):
+    name = f"unfit_{split}"
+    registered(name, *unfit.values(), RECORD[2:], *unfit.values(), denoisers=S, split=split, unfit="skip")
+    with caplog.at_level(logging.WARNING):
+        (example,) = read(f"{name}_mix", (120, 120))
+    assert example["images"] == PICTURES[1:2]
+    for cause in unfit:
+        assert f"{name}_s: 1 records until now make no example, because {cause}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "message"),
+    [
+        (UNFIT["its targets are too long"], {}, "its targets are too long: up to 227 tokens, of 120 in sequence_length"),
+        (["abcd", PICTURES[0], "efgh"], {"sentinels": [365]}, "too few sentinels: it needs 2, and the vocabulary has 1"),
+        (["abcd", PICTURES[0], "efgh"], {"denoisers": PREFIX}, "there are several texts, and no sentinels"),
+    ],
+    ids=["targets", "few sentinels", "no sentinels"],
+)
+def test_a_record_that_makes_no_example_is_named(record, settings, message, request):
+    name = f"named_{request.node.callspec.id.replace(' ', '_')}"
+    registered(name, record, **{"denoisers": S, **settings})
+    with pytest.raises(tf.errors.OpError, match=message):
+        read(f"{name}_mix", (120, 120))
+
+
+def test_a_corpus_that_makes_no_example_is_refused():
+    registered("barren", *UNFIT.values(), denoisers=S, unfit="skip")
+    with pytest.raises(ValueError, match="makes no example of split 'train': 1 of its records because there is no text; 1 of"):
+        read("barren_mix", (120, 120), num_epochs=None)
+
+
+def test_an_example_of_exactly_the_budget_is_made():
+    registered("exact", ["abcdefgh", PICTURES[0]], denoisers=S)  # 6 of 8 are noise
+    lengths = 1 + 2 + 1 + len(A_RUN) + 1, 1 + 6 + 1
+    (example,) = read("exact_s", lengths)
+    assert (len(example["inputs"]), len(example["targets"])) == lengths
+    with pytest.raises(tf.errors.OpError, match="its inputs are too long: up to 15 tokens with all pictures, 1, of 14 in"):
+        read("exact_s", (lengths[0] - 1, lengths[1]))
+
+
+PROBLEMS = {
+    "train, record 1: the picture is damaged": ["Cut off:", NOISE[: len(NOISE) // 2]],
+    "train, record 2: the picture begins with": ["No picture:", b"text"],
+}
+
+
+def test_records_with_a_problem_are_named_or_counted():
+    registered("problem_raise", RECORD, *PROBLEMS.values(), denoisers=S)
+    with pytest.raises(tf.errors.OpError, match="|".join(PROBLEMS)):  # records are read in parallel
+        read("problem_raise_mix")
+    registered("problem_skip", RECORD, *PROBLEMS.values(), RECORD, denoisers=S, on_error="skip")
+    assert len(read("problem_skip_mix")) == 2
+
+
+class OneRecord(seqio.DataSource):
+    """A source of one's own."""
+
+    supports_arbitrary_sharding = True
+
+    def __init__(self, record):
+        super().__init__(splits=["train"])
+        self.record = record
+
+    def list_shards(self, split):
+        return ["0"]
+
+    def get_dataset(self, split="train", shuffle=True, seed=None, shard_info=None, **unused):
+        return tf.data.Dataset.from_tensors(self.record)
+
+
+@pytest.mark.parametrize(
+    ("record", "error", "problem"),
+    [
+        ({"text": "a"}, ValueError, r"\['text'\], expected texts and images; \['images', 'texts'\] missing"),
+        ({"texts": ["a", "b"], "images": [""]}, tf.errors.OpError, "a record: texts has 2 places and images 1"),
+        ({"texts": [b"\xff"], "images": [""]}, tf.errors.OpError, "a record: the text at place 0 is not UTF-8"),
+    ],
+    ids=["features", "fewer", "latin"],
+)
+def test_records_of_ones_own_source_are_checked(record, error, problem, request):
+    name = f"own_{request.node.callspec.id}"
+    ul2_tasks.register_pictures(name, OneRecord(record), VOCABULARY, denoisers=S, **SPECIAL)
+    with pytest.raises(error, match=problem):
+        read(f"{name}_mix")
+
+
+def test_pictures_are_never_trimmed():
+    registered("trim", RECORD, denoisers=S)
+    task = seqio.TaskRegistry.get("trim_s")
+    for provider in (task, seqio.MixtureRegistry.get("trim_mix")):
+        with pytest.raises(ValueError, match=r"sequence_length has \['images'\]"):
+            provider.get_dataset({"inputs": 256, "targets": 256, "images": 1}, seed=0)
+    with pytest.raises(ValueError, match="sequence_length is None"):
+        task.get_dataset(None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"picture": PictureRun()}, "reach 256001, and the vocabulary has 369 ids; give picture"),
+        ({"sentinels": [*SENTINELS, 263]}, "263: 'a sentinel'"),
+        ({"modes": MODES | {"[S]": [260, 262]}}, "262: \"the mode '\\[S\\]'\""),
+        ({"picture": PictureRun(1, 263, 264)}, "1: 'EOS'"),
+    ],
+    ids=["beyond", "sentinel", "mode", "eos"],
+)
+def test_the_ids_of_pictures_are_theirs_alone(settings, message, request):
+    registered(f"ids_{request.node.callspec.id}", RECORD, denoisers=S, **settings)
+    with pytest.raises(ValueError, match=message):
+        read(f"ids_{request.node.callspec.id}_mix")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"split": "last"}, "split is 'last', expected one of"),
+        ({"unfit": "drop"}, "unfit is 'drop'"),
+        ({"on_error": "drop"}, "on_error is 'drop'"),
+        ({"denoisers": CausalDenoiser()}, r"denoisers \['lm'\] keep nothing"),
+        ({"split": "before_last_image"}, "which asks for pictures, but placeholders say nothing"),
+        ({"picture": (1, 2, 3)}, "expected a PictureRun or a CodeRun"),
+    ],
+)
+def test_other_arguments_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        registered("refused", RECORD, **settings)
+
+
+def test_the_same_arguments_change_nothing_and_others_are_named():
+    assert registered("twice", RECORD) == registered("twice", RECORD) == "twice_mix"
+    with pytest.raises(ValueError, match="split is 'pieces', got 'last_image'"):
+        registered("twice", RECORD, split="last_image")
+    with pytest.raises(ValueError, match="source is PictureSource"):
+        registered("twice", RECORD, RECORD)
+
+
+MANY = [[f"This is what record {n} says of it: ", picture(n), f"it is number {n} of {40 - n % 3}."] for n in range(40)]
+
+
+def test_an_epoch_has_every_record_once_in_an_order_and_with_noise_of_its_own():
+    registered("many", *MANY, denoisers=[UNIFORM[1], S])
+    two = read("many_uniform_r2", num_epochs=2)
+    plain = two[:40]
+    assert pictures(plain) == [[record[1]] for record in MANY]
+    assert two[40:] != plain, "another epoch, other noise"
+    shuffled = read("many_uniform_r2", shuffle=True)
+    assert pictures(shuffled) != pictures(plain)
+    assert sorted(pictures(shuffled)) == sorted(pictures(plain))
+    assert shuffled == read("many_uniform_r2", shuffle=True)
+    hosts = [pictures(read("many_uniform_r2", shard_info=seqio.ShardInfo(host, 2))) for host in range(2)]
+    assert sorted(hosts[0] + hosts[1]) == sorted(pictures(plain))
+    assert pictures(read("many_s", shuffle=True)) != pictures(shuffled), "denoisers read other orders"
+
+
+def pictures(examples):
+    return [example["images"] for example in examples]
+
+
+def test_an_iterator_resumes_in_its_own_pipeline_alone(tmp_path):
+    def make(seed=0):
+        return seqio.TaskRegistry.get("many_s").get_dataset({"inputs": 256, "targets": 256}, seed=seed, num_epochs=None)
+
+    registered("many", *MANY, denoisers=[UNIFORM[1], S])
+    saved, resumed = saved_and_resumed(make, 25, tmp_path)
+    for _ in range(30):
+        one, other = next(saved), next(resumed)
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
+        tf.train.Checkpoint(iterator=iter(make(seed=1))).read(str(tmp_path / "saved"))
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """A corpus that SeqIO's own job has cached."""
+    beam = pytest.importorskip("apache_beam", reason="the extra cache is not installed")
+    from seqio.scripts import cache_tasks_main
+
+    registered("cached", *MANY[:6], ["Cut off:", NOISE[:400]], denoisers=[S], on_error="skip")
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+    flags = cache_tasks_main.FLAGS
+    if not flags.is_parsed():
+        flags(["cache_tasks_main"])
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        folders = cache_tasks_main.run_pipeline(pipeline, ["cached_.*"], str(tmp_path))
+    for folder in folders:
+        (pathlib.Path(folder) / "COMPLETED").touch()
+    assert folders == [str(tmp_path / "cached_corpus")], "one corpus for all denoisers"
+    return tmp_path
+
+
+def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(cached):
+    def seen(**settings):
+        """The noise goes with the place in the order, which is another one in a cache."""
+        examples = read("cached_mix", **settings)
+        return sorted((each["images"], len(each["inputs"]), sorted(each["inputs"] + each["targets"])) for each in examples)
+
+    found = seen(use_cached=True)
+    assert found == seen()
+    assert len(found) == 6
+    corpus = seqio.TaskRegistry.get("cached_corpus")
+    other = PictureCorpusConfiguration(corpus.configuration.text, dataclasses.replace(RUN, tokens=5))
+    with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_corpus' of"):
+        PictureCorpusTask("cached_corpus", corpus.source, VOCABULARY, configuration=other).records(
+            "train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1
+        )
+
+
+def test_a_cache_that_is_not_there_is_told():
+    registered("uncached", RECORD, denoisers=S)
+    with pytest.raises(ValueError, match="use_cached: 'uncached_corpus' is in none of the cache directories"):
+        read("uncached_mix", use_cached=True)
+
+
+def test_texts_with_pictures_are_mixed_with_texts_alone():
+    registered("mixed_pictures", *MANY, denoisers=[S])
+    text = MemoryDataSource(lambda: [f"Some text, number {n}, without any picture." for n in range(50)], validation=0)
+    texts = ul2_tasks.register("mixed_texts", text, VOCABULARY, [T5GEMMA2[1], S], sentinels=SENTINELS, modes=MODES)
+    mixture = seqio.MixtureRegistry.get(ul2_tasks.mix("mixed", {"mixed_pictures_mix": 1, texts: 3}))
+    assert {task.name: mixture.get_rate(task) for task in mixture.tasks} == {
+        "mixed_pictures_s": 1,
+        "mixed_texts_r2": pytest.approx(3 / 5),
+        "mixed_texts_s": pytest.approx(12 / 5),
+    }
+    examples = list(mixture.get_dataset({"inputs": 256, "targets": 256}, "train", seed=0).take(300).as_numpy_iterator())
+    seen = [len(example["images"]) for example in examples]
+    assert set(seen) == {0, 1}
+    assert abs(sum(seen) - 300 / 4) < 35
+    assert all((RUN.placeholder in example["inputs"]) == bool(number) for number, example in zip(seen, examples))

@@ -1,0 +1,183 @@
+"""Turns texts with pictures into the inputs of T5Gemma 2 in Transformers: `T5Gemma2FeatureConverter`.
+
+input_ids               5 6 <start> <image> <image> <end> 7 1     8 9 1 0 0 0 0 0     a row for each example, padded
+pixel_values            [pictures of the batch, 3, 896, 896]
+decoder_input_ids       2 ..                                     the decoder starts with BOS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.converters.hugging_face import RowFormat, checked, model_inputs, shift_of_ids
+from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN
+from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.images.pictures import pixels, resized
+from ul2_tasks.scalars import is_integer
+
+T5GEMMA2_START, T5GEMMA2_SIDE = 2, 896  # BOS, and the pixels of a picture's sides
+PIXELS = "pixel_values"
+
+
+def pixel_values(images: Sequence[object], side: int = T5GEMMA2_SIDE) -> np.ndarray:
+    """Pictures as SigLIP sees them in T5Gemma 2: squares, whatever their ratio, with values from -1 to 1.
+
+    They are those of Transformers' `Gemma3ImageProcessorPil`.
+
+    Args:
+        images: the bytes of each picture, or what else `images.pictures.pixels` takes.
+        side: of the squares, in pixels.
+
+    Returns:
+        [pictures, 3, side, side] float32.
+
+    Raises:
+        ValueError: see `images.pictures.pixels`.
+        ImportError: Pillow is not there.
+
+    >>> pixel_values([]).shape
+    (0, 3, 896, 896)
+    """
+    found = np.empty((len(images), 3, side, side), np.float32)
+    for number, image in enumerate(images):
+        seen = resized(pixels(image), side, side, "bilinear")
+        found[number] = (seen.transpose(2, 0, 1) / np.float32(255) - np.float32(0.5)) / np.float32(0.5)
+    return found
+
+
+def check_placeholders(input_ids: np.ndarray, images: int, picture: PictureRun) -> None:
+    """Refuses a batch whose placeholders are not those of its pictures: some were trimmed, or are of another picture's run.
+
+    Args:
+        input_ids: [B, length], of any dtype.
+        images: how many pictures the batch has.
+        picture: what stands for one.
+
+    Raises:
+        ValueError: there are more placeholders, or fewer.
+
+    >>> check_placeholders(np.array([[7, 8, 8, 9, 5]]), 1, PictureRun(7, 8, 9, tokens=2))
+    """
+    found = int((input_ids == picture.placeholder).sum())
+    if found != images * picture.tokens:
+        raise ValueError(
+            f"a batch has {found} placeholders (id {picture.placeholder}) and {images} pictures of {picture.tokens} each, expected"
+            " as many: was something trimmed, or is the picture's run another one in register_pictures?"
+        )
+
+
+class T5Gemma2FeatureConverter(seqio.FeatureConverter):
+    """A SeqIO converter of texts with pictures for `T5Gemma2ForConditionalGeneration` of `transformers`.
+
+        dataset = UL2IterableDataset(
+            "mine_mix", {"inputs": 1024, "targets": 512}, feature_converter=T5Gemma2FeatureConverter(batch_size=8)
+        )
+        for batch in torch.utils.data.DataLoader(dataset, batch_size=None):
+            loss = model(**batch).loss
+
+    An element is a batch: the model inputs of `HuggingFaceFeatureConverter`, [B, length] int32 each, and `pixel_values`
+    [pictures, 3, 896, 896] float32, the pictures of all rows in their order. Where a batch has no picture `pixel_values` is empty.
+    `UL2IterableDataset` then leaves it out, as the model wants it. SeqIO does not: give the model what is not empty.
+
+    Rows are padded, never packed: the model takes no mask of several examples in a row. Nothing is cut: an example that is longer
+    than `task_feature_lengths`, or whose pictures are not those of its placeholders, is an error. `task_feature_lengths` has
+    inputs and targets alone. Examples of tasks without pictures need `images`, with none; `mix` gives them that.
+
+    **Ids** are the tokenizer's own, see `HuggingFaceFeatureConverter`.
+    """
+
+    TASK_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = {
+        **seqio.EncDecFeatureConverter.TASK_FEATURES,
+        IMAGES: seqio.FeatureConverter.FeatureSpec(dtype=tf.string),
+    }
+    PACKING_FEATURE_DTYPES: Mapping[str, tf.DType] = {}
+
+    def __init__(
+        self,
+        batch_size: int,
+        padding: str = "longest",
+        pad_to_multiple_of: int = 8,
+        decoder_start_token_id: int = T5GEMMA2_START,
+        pad_token_id: int = 0,
+        picture: PictureRun = PictureRun(),  # noqa: B008  # it is frozen
+        side: int = T5GEMMA2_SIDE,
+        vocabulary: seqio.Vocabulary | None = None,
+    ):
+        """
+        Args:
+            batch_size: examples in a batch; not to be given to SeqIO.
+            padding, pad_to_multiple_of, decoder_start_token_id, pad_token_id, vocabulary: see `HuggingFaceFeatureConverter`.
+            picture: as in `register_pictures`.
+            side: of the pictures that the model takes, in pixels.
+
+        Raises:
+            ValueError: an argument has another value than these.
+        """
+        for name, value in (("batch_size", batch_size), ("side", side)):
+            if not is_integer(value, at_least=1):
+                raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+        self._row_format = RowFormat(
+            padding=padding,
+            pad_to_multiple_of=pad_to_multiple_of,
+            pad_token_id=pad_token_id,
+            decoder_start_token_id=decoder_start_token_id,
+            decoder_only=False,
+        )
+        self._batch_size, self._picture, self._side, self._vocabulary = int(batch_size), picture, int(side), vocabulary
+        of_rows = dict.fromkeys(self._row_format.names, seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2))
+        self.MODEL_FEATURES = of_rows | {PIXELS: seqio.FeatureConverter.FeatureSpec(dtype=tf.float32, rank=4)}
+        super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
+
+    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        """
+        Args:
+            ds: examples, with `inputs` and `targets` int32, and `images` strings.
+            task_feature_lengths: {"inputs": int, "targets": int}.
+
+        Returns:
+            A dataset of batches.
+
+        Raises:
+            ValueError: other lengths are given; the dataset lacks a feature; or the vocabulary is not the tasks'.
+        """
+        if task_feature_lengths.keys() != EXAMPLE.keys():
+            raise ValueError(f"task_feature_lengths is {dict(task_feature_lengths)}, expected lengths of inputs and targets alone")
+        return super().__call__(ds, {**task_feature_lengths, IMAGES: 0})  # SeqIO wants one for each feature
+
+    @property
+    def batch_size(self) -> int:
+        """How many examples an element has."""
+        return self._batch_size
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+        """The length of each model input with padding "max_length"; of `pixel_values` the side."""
+        return self._row_format.row_lengths(task_feature_lengths) | {PIXELS: self._side}
+
+    @no_autograph
+    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        shift = shift_of_ids(ds, self._vocabulary)
+
+        def seen(input_ids: np.ndarray, images: np.ndarray) -> np.ndarray:
+            found = [image for image in images.reshape(-1).tolist() if image]
+            check_placeholders(input_ids + shift, len(found), self._picture)
+            return pixel_values(found, self._side)
+
+        def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            first = number * self._batch_size
+            ragged = {key: checked(examples[key], key, task_feature_lengths[key], first) - shift for key in EXAMPLE}
+            rows = model_inputs(ragged["inputs"], ragged["targets"], task_feature_lengths, self._row_format)
+            values = python_op(seen, [rows["input_ids"], examples[IMAGES]], tf.float32)
+            return {**rows, PIXELS: tf.ensure_shape(values, [None, 3, self._side, self._side])}
+
+        padding = {key: tf.constant(NO_TOKEN, tf.int32) for key in EXAMPLE} | {IMAGES: tf.constant("")}
+        examples = ds.map(lambda example: {key: example[key] for key in padding})
+        return (
+            examples.padded_batch(self._batch_size, padding_values=padding)
+            .enumerate()
+            .map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+        )

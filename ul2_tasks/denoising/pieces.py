@@ -1,0 +1,151 @@
+"""The noise of an example in pieces: texts that are corrupted, and runs between them, such as pictures, that stay whole.
+
+    pieces   A B C D | P P P | E F G H I J    two texts, and a run
+    inputs   A <0> D   P P P   E <1> H <2>
+    targets  <0> B C <1> F G <2> I J
+
+Each text is a chunk of its own: it has the noise tokens and spans that its denoiser has for its length. Sentinels are numbered
+on through the example. A sequential denoiser may also split once, after the last run or before it: nothing is noise then but all
+that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.denoising.corruption import concatenate, corrupt_rows
+from ul2_tasks.denoising.denoisers import Denoiser, SequentialDenoiser
+from ul2_tasks.denoising.lengths import sentinels_needed
+from ul2_tasks.denoising.spans import random_spans
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.vocabulary.special_ids import SpecialTokens
+
+PIECES, LAST_IMAGE, BEFORE_LAST_IMAGE = SPLITS = ("pieces", "last_image", "before_last_image")
+_FIRST_SENTINEL = 1 << 30  # stands for the first sentinel of a piece, until it is known how many the pieces before it have
+
+
+class Longest(NamedTuple):
+    """The longest inputs and targets that an example can have, in tokens, and its sentinels."""
+
+    inputs: int
+    targets: int
+    sentinels: int
+
+
+def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: int, add_eos: tuple[bool, bool]) -> Longest:
+    """Measures an example before its noise is drawn.
+
+    Args:
+        pieces: the tokens of each text and of each run, in turn; a text comes first and last.
+        denoiser: of the texts.
+        split: "pieces"; or, for a sequential denoiser, "last_image" or "before_last_image".
+        mode_tokens: how many tokens the mode has.
+        add_eos: whether the inputs end with an EOS, and whether the targets do.
+
+    Raises:
+        ValueError: nothing is there to be noise, or the denoiser can make no example of it that could be put together again.
+
+    >>> from ul2_tasks.denoising.denoisers import T5GEMMA2
+    >>> longest([40, 260, 20], T5GEMMA2[0], "pieces", mode_tokens=1, add_eos=(True, True))  # 6 of 40 and 3 of 20 are noise
+    Longest(inputs=316, targets=13, sentinels=3)
+    """
+    texts = [length for length in pieces[::2] if length]
+    if splits_once(denoiser, split):
+        if len(pieces) == 1:
+            raise ValueError("there is no picture at which it could be split")
+        if split == LAST_IMAGE and not pieces[-1]:
+            raise ValueError("no text comes after the last picture")
+        fewest = most = pieces[-1] + (pieces[-2] if split == BEFORE_LAST_IMAGE else 0)
+        sentinels = int(denoiser.sentinel)
+    else:
+        if not texts:
+            raise ValueError("there is no text")
+        if not denoiser.sentinel and len(texts) > 1:
+            raise ValueError("there are several texts, and no sentinels that say which is which")
+        ranges = [denoiser.noise_range(length) for length in texts]
+        fewest, most = (sum(bounds) for bounds in zip(*ranges))
+        sentinels = sum(sentinels_needed(denoiser, length) for length in texts)
+    kept = sum(pieces) - fewest
+    return Longest(mode_tokens + kept + sentinels + add_eos[0], most + sentinels + add_eos[1], sentinels)
+
+
+def splits_once(denoiser: Denoiser, split: str) -> bool:
+    """Whether the denoiser makes noise of all that stands after one place, at the last run, and of nothing else."""
+    return split != PIECES and isinstance(denoiser, SequentialDenoiser)
+
+
+@no_autograph
+def corrupt_pieces(
+    tokens: tf.Tensor,
+    pieces: tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    denoiser: Denoiser,
+    split: str,
+    special: SpecialTokens,
+    max_length: int,
+    add_eos: tuple[bool, bool],
+) -> dict[str, tf.Tensor]:
+    """Draws the noise of an example, and makes its inputs and its targets.
+
+    Args:
+        tokens: [tokens] int32, all pieces, one after the other.
+        pieces: [2 P + 1] int32, see `longest`, which must not refuse them.
+        seed: [2] int32 or int64.
+        denoiser, split, add_eos: see `longest`.
+        special: of the denoiser, with as many sentinels as `longest` says at least.
+        max_length: the longest text there can be.
+
+    Returns:
+        {"inputs": [tokens] int32, "targets": [tokens] int32}.
+
+    >>> from ul2_tasks.denoising.denoisers import SequentialDenoiser
+    >>> half = SequentialDenoiser(name="s", noise_density=0.5)
+    >>> special = SpecialTokens(sentinels=(90, 91), mode=(), eos=None, reserved=frozenset())
+    >>> settings = dict(denoiser=half, special=special, max_length=4, add_eos=(False, False))
+    >>> example = [tf.constant(each) for each in ([1, 2, 3, 4, 70, 71, 5, 6], [4, 2, 2], [0, 0])]
+    >>> for split in SPLITS:
+    ...     made = corrupt_pieces(*example, split=split, **settings)
+    ...     print(made["inputs"].numpy(), made["targets"].numpy())
+    [ 1  2 90 70 71  5 91] [90  3  4 91  6]
+    [ 1  2  3  4 70 71 90] [90  5  6]
+    [ 1  2  3  4 90] [90 70 71  5  6]
+    """
+    once = splits_once(denoiser, split)
+    suffix = pieces[-1]
+    if once and split == BEFORE_LAST_IMAGE:  # the last run is noise, and so one piece with the texts around it
+        suffix += pieces[-2]
+        pieces = tf.concat([pieces[:-3], [tf.reduce_sum(pieces[-3:])]], axis=0)
+    all_pieces = tf.RaggedTensor.from_row_lengths(tokens, pieces, validate=False)
+    number = tf.size(pieces)
+    texts, runs = (tf.gather(all_pieces, tf.range(first, number, 2)) for first in (0, 1))
+    lengths = tf.cast(texts.row_lengths(), tf.int32)
+    if once:
+        noise = (suffix * tf.one_hot(tf.size(lengths) - 1, tf.size(lengths), dtype=tf.int32))[:, tf.newaxis]
+        kept = tf.pad(lengths[:, tf.newaxis] - noise, [[0, 0], [0, 1]])
+    else:
+        kept, noise = random_spans(denoiser, lengths, max_length, seed)
+    sentinels = range(_FIRST_SENTINEL, _FIRST_SENTINEL + noise.shape[1]) if denoiser.sentinel else ()
+    rows = corrupt_rows(texts.to_tensor(), kept, noise, sentinels=sentinels, mode=(), eos=((), ()))
+    spans = tf.math.count_nonzero(noise, axis=1, dtype=tf.int32)
+    rows = {key: _numbered_on(row, tf.cumsum(spans, exclusive=True), special.sentinels) for key, row in rows.items()}
+    in_turn = tf.reshape(tf.stack([tf.range(0, number // 2), tf.range(number // 2 + 1, number)], axis=1), [1, -1])
+    inputs = concatenate(tf.concat([rows["inputs"], runs], axis=0), [in_turn, [[number // 2]]]).flat_values
+    endings = [special.ending if wanted else [] for wanted in add_eos]
+    return {
+        "inputs": tf.concat([np.array(special.mode, np.int32), inputs, np.array(endings[0], np.int32)], axis=0),
+        "targets": tf.concat([rows["targets"].flat_values, np.array(endings[1], np.int32)], axis=0),
+    }
+
+
+def _numbered_on(rows: tf.RaggedTensor, before: tf.Tensor, sentinels: Sequence[int]) -> tf.RaggedTensor:
+    """The rows of pieces with the sentinels of the example. `before` is how many the pieces before each have, [rows] int32."""
+    ids = rows.flat_values
+    number = ids - _FIRST_SENTINEL + tf.gather(before, tf.cast(rows.value_rowids(), tf.int32))
+    table = np.array([*sentinels, 0], np.int32)  # never empty; the last is for ids that are none, and is not used
+    place = tf.where(ids >= _FIRST_SENTINEL, number, len(table) - 1)
+    return rows.with_flat_values(tf.where(ids >= _FIRST_SENTINEL, tf.gather(table, place), ids))

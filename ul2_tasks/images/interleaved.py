@@ -1,0 +1,240 @@
+"""Texts with pictures in places as ids, for encoders that read pictures in runs of placeholders, such as T5Gemma 2's.
+
+    A cat: [picture] It sleeps.     A cat: \\n\\n <start> <image> .. <image> <end> \\n\\n It sleeps.
+    pieces                          3      260                                        4
+
+A piece of text, then a run, then a piece of text, and so on: texts can be empty, runs cannot. The ids are those of Transformers'
+`Gemma3Processor`, which writes two line feeds on either side of a picture, and tokenizes what stands between two as a whole.
+So line feeds of a text that stand next to those of a picture are one piece with them there, and belong to the run here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ul2_tasks.images.draws import Draws
+from ul2_tasks.images.elements import Element, Picture, Plan, Text, checked
+from ul2_tasks.images.plans import t2i_pretrain
+from ul2_tasks.scalars import is_integer
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureRun:
+    """What stands for a picture in the inputs. The defaults are T5Gemma 2's.
+
+    Attributes:
+        start, placeholder, end: the ids before, for and after the features of a picture.
+        tokens: how many features, and so placeholders, a picture has.
+        around: the text on either side of it; "" for none.
+
+    >>> PictureRun(start=7, placeholder=8, end=9, tokens=3, around="").ids
+    (7, 8, 9)
+    """
+
+    start: int = 255_999
+    placeholder: int = 256_001
+    end: int = 256_000
+    tokens: int = 256
+    around: str = "\n\n"
+
+    def __post_init__(self):
+        for name in ("start", "placeholder", "end", "tokens"):
+            if not is_integer(getattr(self, name), at_least=1):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+        if len(set(self.ids)) < 3:
+            raise ValueError(f"start, placeholder and end are {self.ids}, expected three different ids")
+        if not isinstance(self.around, str):
+            raise ValueError(f"around is {self.around!r}, expected a text")
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids that no text may have, and no denoiser."""
+        return self.start, self.placeholder, self.end
+
+    def run_of(self, image: object) -> list[int]:
+        """The ids of a picture, without what stands around it."""
+        return [self.start, *[self.placeholder] * self.tokens, self.end]
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeRun:
+    """What stands for a picture that is codes, such as a VQ-VAE gives: an id for each.
+
+    Attributes:
+        start, end: the ids before and after the codes.
+        first: the id of code 0; that of code c is `first + c`.
+        codes: how many different codes there are.
+        around: as for `PictureRun`.
+
+    >>> CodeRun(start=7, end=8, first=100, codes=512).run_of([3, 0, 511])
+    [7, 103, 100, 611, 8]
+    """
+
+    start: int
+    end: int
+    first: int
+    codes: int
+    around: str = ""
+
+    def __post_init__(self):
+        for name in ("start", "end", "first", "codes"):
+            if not is_integer(getattr(self, name), at_least=1):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+        if len(set(self.ids)) < len(self.ids):
+            raise ValueError(f"start is {self.start} and end {self.end}, expected two ids that are not those of codes")
+        if not isinstance(self.around, str):
+            raise ValueError(f"around is {self.around!r}, expected a text")
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids that no text may have, and no denoiser."""
+        return self.start, self.end, *range(self.first, self.first + self.codes)
+
+    def run_of(self, image: object) -> list[int]:
+        """The ids of a picture, without what stands around it.
+
+        Args:
+            image: its codes, in their order; or these as bytes, int32 little-endian.
+
+        Raises:
+            ValueError: there is none, or one is out of range.
+        """
+        codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
+        if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
+            raise ValueError(f"a picture is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
+        if codes.min() < 0 or codes.max() >= self.codes:
+            raise ValueError(f"a picture has codes from {codes.min()} to {codes.max()}, expected 0 to {self.codes - 1}")
+        return [self.start, *(codes + self.first).tolist(), self.end]
+
+
+class Interleaved(NamedTuple):
+    """A record as ids.
+
+    Attributes:
+        tokens: [tokens] int32.
+        pieces: [2 P + 1] int32, how many of them each piece of text has, and in turn each of the P runs.
+        images: the P pictures, as the plan has them.
+    """
+
+    tokens: np.ndarray
+    pieces: np.ndarray
+    images: list[object]
+
+
+def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: PictureRun | CodeRun) -> Interleaved:
+    """The ids of a plan. Texts that are neighbours become one, with a line feed between them.
+
+    Args:
+        plan: texts, and pictures that are seen by a ViT.
+        encode: the ids of a text.
+        run: what stands for a picture.
+
+    Raises:
+        ValueError: a picture is to be generated; a text becomes an id that marks pictures.
+
+    >>> ids = lambda text: list(text.encode())
+    >>> found = interleaved([Text("ab"), Picture("c.png", "vit"), Text("d")], ids, PictureRun(256, 257, 258, tokens=2))
+    >>> found.tokens.tolist(), found.pieces.tolist()
+    ([97, 98, 10, 10, 256, 257, 257, 258, 10, 10, 100], [2, 8, 1])
+    """
+    texts, images = _texts_and_images(plan)
+    reserved = _reserved(run)
+    parts: list[list[int]] = []
+    for number, text in enumerate(texts):
+        before, inner, after = _around(text, number > 0, number < len(images), run.around)
+        ids = [_encoded(part, encode, reserved) for part in (before, inner, after)]
+        if number:
+            parts[-1] += ids[0]
+        parts.append(ids[1])
+        if number < len(images):
+            parts.append(ids[2] + run.run_of(images[number]))
+    return Interleaved(
+        np.array(list(itertools.chain.from_iterable(parts)), np.int32), np.array([len(part) for part in parts], np.int32), images
+    )
+
+
+def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
+    """The plan of a record of `texts` and `images`, two lists of one length: at a place stands a text, a picture, or both.
+
+    Where both stand, the text comes first.
+
+    Args:
+        record: a picture is its bytes, its path, Hugging Face's object with either, or a list of its codes.
+        draws: of the record; not used.
+
+    Raises:
+        ValueError: a list is missing, or they differ in length.
+
+    >>> from ul2_tasks.images.draws import draws_of
+    >>> from ul2_tasks.images.elements import letters
+    >>> letters(texts_and_images({"texts": ["A cat.", None], "images": [None, "cat.png"]}, draws_of(0, 0, "r")))
+    'T V'
+    """
+    texts, images = record.get("texts"), record.get("images")
+    if not isinstance(texts, list | tuple) or not isinstance(images, list | tuple) or len(texts) != len(images):
+        raise ValueError(f"the record has the fields {sorted(record)}, expected texts and images, two lists of one length")
+    plan: list[Element] = []
+    for text, image in zip(texts, images):
+        if isinstance(image, Mapping):
+            image = image.get("bytes") or image.get("path")
+        plan += [Text(text)] if text else []
+        plan += [Picture(image, "vit")] if image else []
+    return tuple(plan)
+
+
+def captioned(record: Mapping[str, Any], draws: Draws) -> Plan:
+    """A picture and then its caption, of a record of `image` and `captions`, see `plans.t2i_pretrain`.
+
+    >>> from ul2_tasks.images.draws import draws_of
+    >>> captioned({"image": "cat.png", "captions": ["A cat."]}, draws_of(0, 0, "r"))[1].text
+    'A cat.'
+    """
+    plan = t2i_pretrain(record, draws)
+    pictures = [Picture(element.image, "vit") for element in plan if isinstance(element, Picture)]
+    return (*pictures, *(Text(element.text) for element in plan if isinstance(element, Text)))
+
+
+def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]:
+    """The P pictures, and the P + 1 texts between them, before the first and after the last."""
+    texts: list[list[str]] = [[]]
+    images: list[object] = []
+    for element in checked(plan):
+        if isinstance(element, Text):
+            texts[-1].append(element.text)
+        elif element.seen_as != "vit":
+            raise ValueError(f"the plan has a picture that is seen as {element.seen_as!r}, and this model makes no picture")
+        else:
+            images.append(element.image)
+            texts.append([])
+    return ["\n".join(filter(None, between)) for between in texts], images
+
+
+def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[str, str, str]:
+    """A text without what belongs to the pictures next to it; before and after it, what does.
+
+    >>> _around("\\nHe sleeps.", is_after=True, is_before=True, around="\\n\\n")
+    ('\\n\\n\\n', 'He sleeps.', '\\n\\n')
+    """
+    inner = text.lstrip(around) if is_after else text
+    before = around + text[: len(text) - len(inner)] if is_after else ""
+    rest = inner.rstrip(around) if is_before else inner
+    after = inner[len(rest) :] + around if is_before else ""
+    return (before, rest, after) if rest or not is_after else (before + after, "", "")
+
+
+@functools.lru_cache
+def _reserved(run: PictureRun | CodeRun) -> frozenset[int]:
+    return frozenset(run.ids)
+
+
+def _encoded(text: str, encode: Callable[[str], Sequence[int]], reserved: frozenset[int]) -> list[int]:
+    ids = list(encode(text)) if text else []
+    if marks := sorted(reserved.intersection(ids)):
+        raise ValueError(f"a text becomes the ids {marks}, which mark pictures; tokenize it so that no text becomes one of them")
+    return ids

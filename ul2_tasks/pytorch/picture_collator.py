@@ -1,0 +1,99 @@
+"""`T5Gemma2Collator`: single examples of texts with pictures to a batch of T5Gemma 2's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ul2_tasks.converters.hugging_face import IGNORED
+from ul2_tasks.converters.pictures import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
+from ul2_tasks.example_features import IMAGES
+from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.scalars import is_integer
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError(
+        f"ul2_tasks.pytorch.picture_collator needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
+    ) from error
+
+
+class T5Gemma2Collator:
+    """A collate function for a PyTorch DataLoader: pads texts, and decodes pictures, for `T5Gemma2ForConditionalGeneration`.
+
+        dataset = UL2IterableDataset("mine_mix", {"inputs": 1024, "targets": 512})
+        for batch in torch.utils.data.DataLoader(dataset, batch_size=8, collate_fn=T5Gemma2Collator()):
+            loss = model(**batch).loss
+
+    An example is what `UL2IterableDataset` gives of `register_pictures`, or any dictionary of `input_ids` and `labels`, [tokens] in
+    the tokenizer's own ids, and `images`, the bytes of each picture in the order of their runs; without that there are none.
+    """
+
+    def __init__(
+        self,
+        pad_to_multiple_of: int = 8,
+        decoder_start_token_id: int = T5GEMMA2_START,
+        pad_token_id: int = 0,
+        picture: PictureRun = PictureRun(),  # noqa: B008  # it is frozen
+        side: int = T5GEMMA2_SIDE,
+    ):
+        """
+        Args:
+            pad_to_multiple_of: the length of rows is a multiple of it.
+            decoder_start_token_id, pad_token_id: the model's.
+            picture: what stands for a picture in `input_ids`.
+            side: of the pictures that the model takes, in pixels.
+
+        Raises:
+            ValueError: an argument is no number of its kind.
+        """
+        values = {"pad_to_multiple_of": pad_to_multiple_of, "side": side}
+        for name, value in values.items():
+            if not is_integer(value, at_least=1):
+                raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+        self._multiple, self._side, self._picture = pad_to_multiple_of, side, picture
+        self._start, self._pad = decoder_start_token_id, pad_token_id
+
+    def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Makes a batch.
+
+        Args:
+            examples: at least one.
+
+        Returns:
+            `input_ids`, `attention_mask`, `decoder_input_ids`, `decoder_attention_mask` and `labels`, [B, length] int64; and
+            `pixel_values`, [pictures, 3, side, side] float32, if there is a picture.
+
+        Raises:
+            ValueError: there is no example; the placeholders are not those of the pictures; a picture cannot be read.
+        """
+        if not examples:
+            raise ValueError("there are no examples, expected at least one")
+        input_ids, mask = self._rows([example["input_ids"] for example in examples])
+        targets, target_mask = self._rows([example["labels"] for example in examples])
+        images = [image for example in examples for image in example.get(IMAGES, ())]
+        check_placeholders(input_ids, len(images), self._picture)
+        shifted = np.concatenate([np.full((len(examples), 1), self._start), targets[:, :-1]], axis=1)
+        batch = {
+            "input_ids": input_ids,
+            "attention_mask": mask,
+            "decoder_input_ids": shifted,
+            "decoder_attention_mask": target_mask,
+            "labels": np.where(target_mask > 0, targets, IGNORED),
+        }
+        if images:
+            batch[PIXELS] = pixel_values(images, self._side)
+        return {name: torch.from_numpy(values) for name, values in batch.items()}
+
+    def _rows(self, examples: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Padded rows, and a mask of what is no padding, [B, length] int64 each."""
+        longest = max(len(tokens) for tokens in examples)
+        rows = np.full((len(examples), -(-longest // self._multiple) * self._multiple), self._pad, np.int64)
+        mask = np.zeros_like(rows)
+        for row, own_mask, tokens in zip(rows, mask, examples):
+            row[: len(tokens)] = np.asarray(tokens)
+            own_mask[: len(tokens)] = 1
+        return rows, mask

@@ -1,0 +1,167 @@
+"""Texts with pictures in places as a SeqIO source: records of files, or of lists, by a plan."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import fsspec
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.example_features import IMAGES
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.images.draws import Draws, draws_of
+from ul2_tasks.images.elements import Element, Text
+from ul2_tasks.images.example_set import example_records
+from ul2_tasks.images.interleaved import captioned, texts_and_images
+from ul2_tasks.images.plans import vlm_sft
+from ul2_tasks.images.records import Records, listed_records, open_records
+from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.streams import RecordSource
+
+TEXTS, WHERE = "texts", "where"
+KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Element]]] = {
+    "interleaved": texts_and_images,
+    "captions": captioned,
+    "vlm_sft": vlm_sft,
+}
+Held: TypeAlias = str | os.PathLike | Sequence[str | os.PathLike] | Sequence[Mapping[str, Any]]  # files, or records themselves
+_RECORD = "record"  # the feature of a record as a text
+
+
+class PictureSource(RecordSource):
+    """Records of texts and pictures.
+
+    Its dataset is of {"texts", "images": [places] strings, "where" and "problem": string scalars}. At each place is a text, or the
+    bytes of a picture, or both, the text first; what is not there is empty.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, Held],
+        kind: str | Callable[[Mapping[str, Any], Draws], Sequence[Element]] = "interleaved",
+        folder: str | None = None,
+    ):
+        """See `open_pictures`."""
+        super().__init__(splits=splits, text_key=_RECORD, id_key=None)
+        if not callable(kind) and kind not in KINDS:
+            raise ValueError(f"kind is {kind!r}, expected one of {list(KINDS)}, or a function of a record and its draws")
+        self._held, self._kind, self._folder = dict(splits), kind, folder
+        self._opened: dict[str, Records] = {}
+
+    def __repr__(self) -> str:
+        held = {split: _in_words(held) for split, held in self._held.items()}
+        kind = seqio.utils.function_name(self._kind) if callable(self._kind) else self._kind
+        return f"PictureSource({held}, kind={kind!r}, folder={self._folder!r})"
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """The pieces of the files, such as row groups."""
+        return [f"{piece.path}, {number}" for number, piece in enumerate(self._records(split).pieces)]
+
+    def num_input_examples(self, split: str) -> int:
+        return len(self._records(split))
+
+    def records(self, split: str, segment: int) -> Iterator[Record]:
+        """The records of a piece, each as a serialized `tf.train.Example`."""
+        found = self._records(split)
+        for name, record in found.read(found.pieces[segment], 0):
+            try:
+                if isinstance(record, ValueError):
+                    raise record
+                plan = (self._kind if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
+                yield Record(_as_example(plan, name))
+            except ValueError as error:
+                yield Record(_as_example([], name), problem=str(error))
+
+    @no_autograph
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused_kwargs,
+    ) -> tf.data.Dataset:
+        """See the class, and `RecordSource.get_dataset`."""
+        places = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
+        features = {TEXTS: places, IMAGES: places, WHERE: tf.io.FixedLenFeature([], tf.string)}
+
+        def parsed(record: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return {**tf.io.parse_single_example(record[_RECORD], features), PROBLEM: record[PROBLEM]}
+
+        return super().get_dataset(split, shuffle, seed, shard_info).map(parsed, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _records(self, split: str) -> Records:
+        if split not in self._held:
+            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self._held)}")
+        if split not in self._opened:
+            held: Any = self._held[split]
+            self._opened[split] = listed_records(held, split) if _are_records(held) else open_records(held, self._folder)
+        return self._opened[split]
+
+
+def open_pictures(
+    source: Held | Mapping[str, Held],
+    kind: str | Callable[[Mapping[str, Any], Draws], Sequence[Element]] = "interleaved",
+    folder: str | None = None,
+) -> PictureSource:
+    """Opens records of texts with pictures in places, for `register_pictures`. No file is opened before a dataset is asked for.
+
+    Args:
+        source: "embedded", stories that this package draws; files of records, by path, glob, folder or list: Parquet, JSON Lines,
+            or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of the split.
+            Otherwise all is `train`.
+        kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, a picture, or a
+            text and then a picture at each place; "captions", with `image` and `captions`, the picture first; "vlm_sft", see
+            `images.plans`; or a function of a record and its draws that gives the elements of a plan, see `images.elements`.
+        folder: where paths of pictures begin; by default the folder of the record's file.
+
+    Raises:
+        ValueError: the kind is none of these.
+
+    >>> source = open_pictures([{"texts": ["A cat:", None], "images": [None, b".."]}])
+    >>> next(source.get_dataset("train").as_numpy_iterator())["images"].tolist()
+    [b'', b'..']
+    """
+    if source == "embedded":
+        source = example_records("story")
+    return PictureSource(source if isinstance(source, Mapping) else {"train": source}, kind, folder)
+
+
+def _are_records(held: Held) -> bool:
+    return not isinstance(held, str | os.PathLike) and all(isinstance(one, Mapping) for one in held)
+
+
+def _in_words(held: Any) -> object:
+    """Files by their names; records by their number and SHA-256."""
+    if not _are_records(held):
+        return os.fspath(held) if isinstance(held, str | os.PathLike) else [os.fspath(one) for one in held]
+    return f"{len(held)} records, sha256 {hashlib.sha256(repr(held).encode()).hexdigest()}"
+
+
+def _as_example(plan: Sequence[Element], where: str) -> bytes:
+    texts = [element.text.encode() if isinstance(element, Text) else b"" for element in plan]
+    images = [b"" if isinstance(element, Text) else _bytes_of(element.image) for element in plan]
+    if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
+        raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
+    features = {TEXTS: texts, IMAGES: images, WHERE: [where.encode()]}
+    lists = {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=values)) for key, values in features.items()}
+    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
+
+
+def _bytes_of(image: object) -> bytes:
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, list | tuple | np.ndarray):
+        return np.asarray(image, "<i4").tobytes()
+    if not isinstance(image, str):
+        raise ValueError(f"a picture is of type {type(image).__name__}, expected its bytes, the path of its file, or its codes")
+    try:
+        with fsspec.open(image, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise ValueError(f"the picture {image!r} cannot be read: {error.strerror or error}") from error

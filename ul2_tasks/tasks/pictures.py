@@ -1,0 +1,333 @@
+"""`register_pictures`: UL2 on texts with pictures in places. Pictures go to the encoder whole, texts are corrupted."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import seqio
+import tensorflow as tf
+from absl import logging
+
+from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
+from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.pictures import PIECES, PictureCorpusConfiguration, PictureCorpusTask, images_feature
+from ul2_tasks.corpus.view import salted
+from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
+from ul2_tasks.denoising.lengths import budgets
+from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, SPLITS, corrupt_pieces, longest
+from ul2_tasks.denoising.pieces import PIECES as EACH_PIECE
+from ul2_tasks.denoising.preprocessors import noise_seed
+from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
+from ul2_tasks.graphs import count, no_autograph, python_op, traced_once
+from ul2_tasks.images.interleaved import CodeRun, PictureRun
+from ul2_tasks.sources.pictures import Held, open_pictures
+from ul2_tasks.tasks.arguments import epochs_of, host_of
+from ul2_tasks.tasks.names import check_names_are_free, is_registered
+from ul2_tasks.tasks.providers import DenoisingMixture
+from ul2_tasks.vocabulary.by_name import open_for_modes
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, plain_modes, with_id_shift
+
+T5GEMMA2_PICTURES = PictureRun()
+STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
+ON_PROBLEM = ("raise", "skip")
+_unfit: collections.Counter[str] = collections.Counter()  # records of this process, by task and cause
+
+
+@dataclasses.dataclass(frozen=True)
+class PicturesConfiguration:
+    """The arguments of `register_pictures` except the name, in the one form that equal arguments have.
+
+    Raises:
+        ValueError: an argument is none of its kind.
+    """
+
+    source: seqio.DataSource
+    vocabulary: seqio.Vocabulary
+    denoisers: tuple[Denoiser, ...]
+    split: str
+    picture: PictureRun | CodeRun
+    on_error: str
+    unfit: str
+    sentinels: tuple[int, ...] | str | None
+    modes: Mapping[str, Mode] | None
+
+    def __post_init__(self):
+        for name, expected in {"split": SPLITS, "on_error": ON_PROBLEM, "unfit": ON_PROBLEM}.items():
+            if getattr(self, name) not in expected:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {list(expected)}")
+        if not isinstance(self.picture, PictureRun | CodeRun):
+            raise ValueError(f"picture is {self.picture!r}, expected a PictureRun or a CodeRun")
+        if self.split == BEFORE_LAST_IMAGE and not isinstance(self.picture, CodeRun):
+            raise ValueError(f"split is {self.split!r}, which asks for pictures, but placeholders say nothing; give a CodeRun")
+        if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
+            raise ValueError(
+                f"denoisers {causal} keep nothing that pictures could stand among; take a SequentialDenoiser, and"
+                " split='last_image'"
+            )
+
+    @property
+    def special_tokens(self) -> SpecialTokensRequest:
+        return SpecialTokensRequest(self.sentinels, self.modes, tuple(dict.fromkeys(each.mode for each in self.denoisers)))
+
+    @property
+    def corpus(self) -> PictureCorpusConfiguration:
+        """The configuration of the task `NAME_corpus`."""
+        text = CorpusConfiguration(on_error=self.on_error, special_tokens=self.special_tokens)
+        return PictureCorpusConfiguration(text, self.picture)
+
+
+class PicturesTask(seqio.Task):
+    """The examples of one denoiser: a task NAME_<denoiser> of `register_pictures`.
+
+    SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted.
+
+    Attributes:
+        configuration: the arguments of `register_pictures`.
+        denoiser: what corrupts its texts.
+        corpus: what it reads.
+    """
+
+    def __init__(self, name: str, corpus: PictureCorpusTask, denoiser: Denoiser, configuration: PicturesConfiguration):
+        tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
+        features = {"inputs": tokens, "targets": tokens} | (
+            {} if isinstance(configuration.picture, CodeRun) else {IMAGES: images_feature()}
+        )
+        super().__init__(name, corpus.source, features, preprocessors=[])
+        self.corpus, self.denoiser, self.configuration = corpus, denoiser, configuration
+
+    def special_tokens(self) -> SpecialTokens:
+        """The ids that the denoiser adds to those of the text. Opens the vocabulary.
+
+        Raises:
+            ValueError: see `special_ids.special_tokens`; or ids of pictures are beyond the vocabulary, or mean something else.
+        """
+        vocabulary, run = self.configuration.vocabulary, self.configuration.picture
+        special = self.configuration.special_tokens.tokens(vocabulary, self.denoiser.mode)
+        if max(run.ids) >= vocabulary.vocab_size:
+            raise ValueError(
+                f"the ids of pictures reach {max(run.ids)}, and the vocabulary has {vocabulary.vocab_size} ids; give"
+                " picture=PictureRun(..) with ids of this vocabulary that no text needs"
+            )
+        taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
+        taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
+        if both := {id: taken[id] for id in run.ids if id in taken}:
+            raise ValueError(
+                f"some ids of pictures are something else: {both}; give sentinels and modes, or the picture, other ids"
+            )
+        return special
+
+    def get_dataset(
+        self,
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        shuffle_buffer_size: int | None = None,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = 1,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+    ) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
+
+        Returns:
+            A dataset of {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [pictures] strings, in the order of their
+            runs in the inputs}.
+
+        Raises:
+            ValueError: the lengths are not those of inputs and targets; see `special_tokens` and `PictureCorpusTask.records`; or
+                no record makes an example.
+            tf.errors.OpError: while iterating, on a record with a problem, or that makes no example, if it is to be raised.
+        """
+        del shuffle_buffer_size, trim_output_features, try_in_mem_cache
+        if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
+            raise ValueError(
+                f"sequence_length has {unknown}, expected inputs and targets alone: an example has all of its pictures, or is none"
+            )
+        lengths = budgets(self.denoiser, sequence_length)
+        special, (host, hosts), num_epochs = self.special_tokens(), host_of(shard_info), epochs_of(num_epochs)
+        read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
+        self._check_not_empty(read(shuffle=False, num_epochs=1), split, special, lengths)
+        corrupted = traced_once(
+            corrupt_pieces,
+            denoiser=self.denoiser,
+            split=self.configuration.split,
+            special=special,
+            max_length=sum(lengths),
+            add_eos=self._add_eos,
+        )
+
+        def is_fit(example: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            fit = python_op(lambda pieces: self._is_fit(pieces.tolist(), special, lengths), [example[PIECES]], tf.bool)
+            return tf.ensure_shape(fit, [])
+
+        @seqio.map_over_dataset(num_seeds=1)
+        def corrupt(example: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+            tokens = example["targets"]
+            made = corrupted(tokens, example[PIECES], noise_seed(seed, self.denoiser, tokens))
+            return {key: made[key] if key in made else example[key] for key in self.output_features}
+
+        fingerprint = {
+            "pictures_version": STREAM_VERSION,
+            "task": self.name,
+            "denoiser": dataclasses.asdict(self.denoiser),
+            "corpus": self.corpus.made_of,
+            "special": [list(special.sentinels), list(special.mode)],
+            "split_of_texts": self.configuration.split,
+            "unfit": self.configuration.unfit,
+            "sequence_length": dict(zip(TOKEN_FEATURES, lengths)),
+            "split": split,
+            "use_cached": bool(use_cached),
+            "shuffle": bool(shuffle),
+            "seed": seed_of(seed),
+            "shard": [host, hosts],
+        }
+        with seqio.utils.map_seed_manager(seed):
+            records = no_autograph(read)(shuffle=shuffle, num_epochs=num_epochs).filter(no_autograph(is_fit))
+            guarded = resume_only_in(as_text(fingerprint), records, has_seed=seed is not None)
+            return with_id_shift(no_autograph(corrupt)(guarded), self.configuration.vocabulary)
+
+    @property
+    def _add_eos(self) -> tuple[bool, bool]:
+        inputs, targets = (self.output_features[key].add_eos for key in TOKEN_FEATURES)
+        return inputs, targets and self.denoiser.targets_end_in_eos
+
+    def _problem(self, pieces: Sequence[int], special: SpecialTokens, lengths: Sequence[int]) -> tuple[str, str]:
+        """Why a record makes no example: for counting, and with its numbers. Both are empty where it makes one."""
+        try:
+            found = longest(pieces, self.denoiser, self.configuration.split, len(special.mode), self._add_eos)
+        except ValueError as error:
+            return str(error), ""
+        if found.sentinels > len(special.sentinels):
+            return "there are too few sentinels", f": it needs {found.sentinels}, and the vocabulary has {len(special.sentinels)}"
+        for key, tokens, length in zip(TOKEN_FEATURES, found, lengths):
+            if tokens > length:
+                pictures = f" with all pictures, {len(pieces) // 2}" if key == "inputs" else ""
+                return f"its {key} are too long", f": up to {tokens} tokens{pictures}, of {length} in sequence_length"
+        return "", ""
+
+    def _is_fit(self, pieces: Sequence[int], special: SpecialTokens, lengths: Sequence[int]) -> bool:
+        cause, numbers = self._problem(pieces, special, lengths)
+        if not cause:
+            return True
+        if self.configuration.unfit == "raise":
+            raise ValueError(
+                f"{self.name}: a record makes no example: {cause}{numbers}. Mend it, or register the corpus with unfit='skip',"
+                " which leaves out such records and counts them"
+            )
+        total, is_logged = count(_unfit, f"{self.name}: {cause}")
+        if is_logged:
+            logging.warning("%s: %d records until now make no example, because %s", self.name, total, cause)
+        return False
+
+    def _check_not_empty(self, records: tf.data.Dataset, split: str, special: SpecialTokens, lengths: Sequence[int]) -> None:
+        """Raises a ValueError where no record makes an example, and passes that are repeated would never end."""
+        counts: collections.Counter[str] = collections.Counter()
+        for record in records:
+            cause, _ = self._problem(record[PIECES].numpy().tolist(), special, lengths)
+            if not cause or self.configuration.unfit == "raise":
+                return
+            counts[cause] += 1
+        why = "; ".join(f"{number} of its records because {cause}" for cause, number in counts.items()) or "it has no record"
+        raise ValueError(f"{self.name!r} makes no example of split {split!r}: {why}")
+
+
+def register_pictures(
+    name: str,
+    source: seqio.DataSource | Held | Mapping[str, Held] = "embedded",
+    vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+    denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
+    *,
+    split: str = EACH_PIECE,
+    picture: PictureRun | CodeRun = T5GEMMA2_PICTURES,
+    on_error: str = "raise",
+    unfit: str = "raise",
+    sentinels: int | Sequence[int] | str | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> str:
+    """Registers `NAME_corpus`, of texts with pictures in places, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
+
+    The inputs have each picture whole, as a run of placeholders between its marks, and the pictures themselves go along as
+    `images`, encoded. Texts are corrupted piece by piece: each between two pictures is a chunk of its own, with the noise tokens
+    and spans that its denoiser has for its length, and the sentinels are numbered on through the example. No record is cut, and
+    none is joined with another. Called again with the same arguments it changes nothing.
+
+    Args:
+        name: the beginning of all names.
+        source: files or lists of records, see `open_pictures`, which has more arguments. Or a `seqio.DataSource` of {"texts":
+            [places] strings, "images": [places] strings}: at each place a text, the bytes of a picture, or both, the text first;
+            what is not there is empty. It may have "where", the record's place in words.
+        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is refused; a denoiser without sentinels makes
+            examples of records with one piece of text alone, unless they are split at the last image.
+        split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last picture,
+            whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
+            it asks for a picture, which then has to be codes.
+        picture: what stands for a picture, by default as T5Gemma 2 has it: 260 tokens. Its ids are never those of a text. With a
+            `CodeRun` the codes of each picture, which records have in place of its bytes, are tokens among others: there are no
+            `images`, and examples can be packed and read by any encoder-decoder model, but only the split
+            "before_last_image" makes targets of them.
+        on_error: what becomes of a record with a problem, such as a picture that is cut off: "raise", or "skip", which leaves it
+            out and counts it in the log. All pictures are decoded once to know it.
+        unfit: what becomes of a record that makes no example, because it is too long, or has no text where one is needed:
+            "raise", or "skip", which leaves it out and counts it in the log.
+
+    Returns:
+        "NAME_mix".
+
+    Raises:
+        ValueError: an argument is none of its kind; the name is taken, by another provider or by other arguments, which are named.
+    """
+    denoisers = check_denoisers(denoisers)
+    vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in denoisers], sentinels, modes)
+    if not isinstance(source, seqio.DataSource):
+        source = open_pictures(source)
+    configuration = PicturesConfiguration(
+        source, vocabulary, denoisers, split, picture, on_error, unfit, sentinels, plain_modes(modes)
+    )
+    mixture = f"{name}_mix"
+    if is_registered(seqio.MixtureRegistry, mixture, configuration):
+        return mixture
+    check_names_are_free(name, ["corpus", "mix", *(denoiser.name for denoiser in denoisers)])
+    corpus = PictureCorpusTask(f"{name}_corpus", source, vocabulary, configuration=configuration.corpus)
+    tasks = [PicturesTask(f"{name}_{denoiser.name}", corpus, denoiser, configuration) for denoiser in denoisers]
+    providers: list[seqio.Task] = [corpus, *tasks]
+    for task in providers:
+        seqio.TaskRegistry.add_provider(task.name, task)
+    rates = [(task.name, task.denoiser.weight) for task in tasks]
+    seqio.MixtureRegistry.add(mixture, rates, mixture_cls=DenoisingMixture, configuration=configuration)
+    return mixture
+
+
+class _WithoutPictures(seqio.Task):
+    """A task of texts alone, as one whose examples have no picture."""
+
+    def __init__(self, task: seqio.Task):
+        super().__init__(task.name, task.source, {**task.output_features, IMAGES: images_feature()}, preprocessors=[])
+        self.task = task
+
+    def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`."""
+        examples = self.task.get_dataset(*arguments, **settings)
+        return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
+
+
+def beside_pictures(weights: Mapping[str, float]) -> list[tuple[seqio.Task, float]]:
+    """The tasks of mixtures, all with pictures or the lack of them, and the rate of each.
+
+    Args:
+        weights: of mixtures and tasks, by their names.
+    """
+    rates: collections.defaultdict[str, float] = collections.defaultdict(float)
+    tasks: dict[str, seqio.Task] = {}
+    for name, weight in weights.items():
+        mixed = seqio.get_mixture_or_task(name)
+        for task in seqio.get_subtasks(mixed):
+            rates[task.name] += weight * (mixed.get_rate(task) / mixed.total_rate if isinstance(mixed, seqio.Mixture) else 1)
+            tasks[task.name] = task if IMAGES in task.output_features else _WithoutPictures(task)
+    return [(task, rates[name]) for name, task in tasks.items()]
