@@ -179,6 +179,8 @@ def test_what_cannot_be_exported_is_refused(name, tmp_path):
     bare = ul2_tasks.register_chat("ec_bare", write_jsonl(tmp_path / "a.jsonl"))
     with pytest.raises(ValueError, match=r"the input's manifest is required, and .*manifest.json is not there"):
         write_conversations(bare, str(tmp_path / "x"), require_input_manifest=True, console=QUIET)
+    with pytest.raises(ValueError, match="max_conversations is 0, expected an integer of at least 1, or None for all"):
+        write_conversations(bare, str(tmp_path / "x"), max_conversations=0, console=QUIET)
     nothing = ul2_tasks.register_chat("ec_nothing", write_jsonl(tmp_path / "b.jsonl", [GOLDEN[:1]]))
     with pytest.raises(ValueError, match=r"makes no example .*: \{'without a learned token': 1\}"):
         write_conversations(nothing, str(tmp_path / "x"), console=QUIET)

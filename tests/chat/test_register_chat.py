@@ -18,7 +18,7 @@ import ul2_tasks
 from ul2_tasks.chat.supervision import HARMONY, Supervision
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.tasks.chat import ChatTask, open_conversations
 
 CONVERSATIONS = [
     [
@@ -303,3 +303,63 @@ def test_no_argument_is_ignored_whatever_the_source_is():
         ul2_tasks.register_chat("rc_twice", validation=0.2)
     with pytest.raises(ValueError, match=r"messages_key is 'turns', but .* gives conversations as 'text'; leave it out"):
         ul2_tasks.register_chat("rc_key", memory, messages_key="turns")
+
+
+def write_contract(path, ids, metadata):
+    """Rows of the columns messages_json and, as far as they are given, synth_id and metadata_json."""
+    columns = {"messages_json": [json.dumps({"messages": messages}) for messages in CONVERSATIONS[: len(ids or metadata)]]}
+    columns |= {"synth_id": ids} if ids else {}
+    columns |= {"metadata_json": [json.dumps(one) for one in metadata]} if metadata else {}
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(columns, row))) + "\n" for row in zip(*columns.values())))
+    else:
+        pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
+    ids = [f"id {number}" for number in range(60)]
+    metadata = [{"synth_id": id, "model": "x"} for id in ids]
+    found = []
+    for number, (own, beside) in enumerate([(ids, None), (None, metadata), (ids, metadata), (ids, [{}] * 60)]):
+        path = write_contract(folder / f"ids{number}.{suffix}", own, beside)
+        name = ul2_tasks.register_chat(f"rc_ids_{suffix}_{number}", path, messages_key="messages_json", validation=0.3)
+        found.append((examples(name, "train"), examples(name, "validation")))
+    assert all(splits == found[0] for splits in found)
+    assert 8 <= len(found[0][1]) <= 28
+
+
+@pytest.mark.parametrize(
+    ("own", "beside", "sentence"),
+    [
+        (
+            ["a", "b"],
+            [{"synth_id": "a"}, {"synth_id": "c"}],
+            r"(line|row) 2: 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
+        ),
+        (["a", ""], None, r"(line|row) 2: 'synth_id' is empty"),
+        (None, [{"synth_id": "a"}, {"model": "x"}], r"(line|row) 2: has no id: neither a field 'synth_id', nor one in its 'meta"),
+        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line|row) 2: 'synth_id' in 'metadata_json' is null"),
+        (None, [{"synth_id": "a"}, "synth_id"], r"(line|row) 2: has no id"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_id_that_is_not_there_or_not_one_is_refused_with_its_place(tmp_path, own, beside, sentence, suffix):
+    path = write_contract(tmp_path / f"a.{suffix}", own, beside)
+    source = open_conversations(path, "messages_json", validation=0.3)
+    name = ul2_tasks.register_chat(f"rc_{tmp_path.name}", source)
+    with pytest.raises(ValueError, match=sentence):
+        assert [examples(name, split) for split in source.splits] == []
+
+
+def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", CONVERSATIONS[:2])
+    with pytest.raises(ValueError, match=r"has no field 'turns', it has \['id', 'messages'\]; give messages_key, one of these"):
+        examples(ul2_tasks.register_chat("rc_turns", path, messages_key="turns"))
+    with pytest.raises(ValueError, match=r"has no field 'uid', it has \['id', 'messages'\]; give id_key, one of these"):
+        examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))
+    with pytest.raises(ValueError, match=r"'a.txt' are text files, expected conversations: files of JSON Lines"):
+        ul2_tasks.register_chat("rc_txt", "a.txt")
+    with pytest.raises(ValueError, match=r"mode is '\[Q\]', .*no piece of .*; give register_chat a piece that the renderer's"):
+        ul2_tasks.register_chat("rc_mode", path, mode="[Q]")

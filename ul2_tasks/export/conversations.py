@@ -50,6 +50,7 @@ from ul2_tasks.jobs.shards import (
     temporary_files,
     write_shard,
 )
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
@@ -123,6 +124,8 @@ def write_conversations(
         RuntimeError: a conversation cannot be rendered, or a file not be read or written; says which, and why.
     """
     console = console or Console(stderr=True)
+    if max_conversations is not None and not is_integer(max_conversations, at_least=1):
+        raise ValueError(f"max_conversations is {max_conversations!r}, expected an integer of at least 1, or None for all")
     if pipeline_options is not None:
         import_beam()
     task = _task(name)

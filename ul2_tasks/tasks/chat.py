@@ -31,11 +31,12 @@ from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.memory import embedded_chat
 from ul2_tasks.tasks.arguments import epochs_of, host_of
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
-from ul2_tasks.vocabulary.special_ids import Mode, id_shift, special_tokens, with_id_shift
+from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_tokens, with_id_shift
 
 CHAT, REPLY = FORMS = ("chat", "reply")
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
 _CONVERSATIONS_AT_A_TIME = 64
+_MESSAGES_JSON, _SYNTH_ID = "messages_json", "synth_id"  # columns that go together in data sets of conversations
 _left_out: collections.Counter[str] = collections.Counter()  # examples of this process, by task and cause
 
 
@@ -262,7 +263,9 @@ def register_chat(
             `seqio.DataSource` gives each conversation as a text of JSON.
         renderer: what makes tokens of messages, see `open_renderer`.
         messages_key: the field or column with the messages: a list of them, or JSON of a list or of an object with `messages`.
-        id_key, validation: see `open_source`.
+        id_key: the field or column with a conversation's id: of that name, or in the JSON of the field `metadata_json`; where both
+            have it, they must be equal. By default "synth_id" beside "messages_json", and else the messages' own JSON is the id.
+        validation: see `open_source`.
         on_error: what becomes of a conversation that cannot be rendered: "raise", or "skip", which counts it.
         spans, supervise, turns, too_long: see `Supervision`. By default all turns are learned of in `NAME_chat`, and each turn is
             a reply of its own in `NAME_reply`, with its history as at inference; with a chat template, which alone knows that
@@ -283,12 +286,8 @@ def register_chat(
     if form not in FORMS:
         raise ValueError(f"form is {form!r}, expected one of {list(FORMS)}")
     opened = open_renderer(renderer)
-    if source == "embedded":
-        source = embedded_chat()
-    text_key = getattr(source, "text_key", "text") if isinstance(source, seqio.DataSource) else messages_key
-    if messages_key not in ("messages", text_key):
-        raise ValueError(f"messages_key is {messages_key!r}, but {source!r} gives conversations as {text_key!r}; leave it out")
-    source = open_source(source, text_key=text_key, id_key=id_key, validation=validation, as_json=True)
+    source = open_conversations(source, messages_key, id_key, validation)
+    text_key = getattr(source, "text_key", "text")
     learned: dict[str, Any] = {"spans": spans, "supervise": supervise, "too_long": too_long}
     configuration = ChatConfiguration(
         source=source,
@@ -315,14 +314,39 @@ def register_chat(
     return wanted
 
 
+def open_conversations(
+    spec: seqio.DataSource | Files | Mapping[str, Files],
+    messages_key: str = "messages",
+    id_key: str | None = None,
+    validation: float | None = None,
+    **options: Any,
+) -> seqio.DataSource:
+    """The source of conversations; see `register_chat`, and for `options` `open_source`."""
+    if isinstance(spec, str) and spec == "embedded":
+        spec = embedded_chat()
+    text_key = messages_key
+    if isinstance(spec, seqio.DataSource):
+        text_key = getattr(spec, "text_key", "text")
+        if messages_key not in ("messages", text_key):
+            raise ValueError(f"messages_key is {messages_key!r}, but {spec!r} gives conversations as {text_key!r}; leave it out")
+    elif messages_key == _MESSAGES_JSON and validation is not None:
+        id_key = id_key or _SYNTH_ID
+    return open_source(spec, text_key=text_key, id_key=id_key, validation=validation, as_json=True, **options)
+
+
 def chat_tasks(name: str) -> list[ChatTask]:
     """The chat tasks of a task or mixture, in its order."""
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, ChatTask)]
 
 
 def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
-    modes = None if isinstance(mode, str) else {"the mode": mode}
-    return special_tokens(vocabulary, mode if isinstance(mode, str) else "the mode", modes=modes).mode
+    given = piece_id(vocabulary, mode) if isinstance(mode, str) else mode
+    if given is None:
+        raise ValueError(
+            f"mode is {mode!r}, which is no piece of {vocabulary}; give register_chat a piece that the renderer's vocabulary has,"
+            " an id, or ids"
+        )
+    return special_tokens(vocabulary, "the mode", modes={"the mode": given}).mode
 
 
 @no_autograph
