@@ -235,7 +235,7 @@ def test_lengths_are_kept_or_told(jsonl):
     longest = max(len(example["tokens"]) for example in examples(jsonl))
     assert len(list(task.get_dataset({"tokens": longest}, "train", shuffle=False))) == 150
     dataset = task.get_dataset({"tokens": longest - 1}, "train", shuffle=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"conversation \d+ has \d+ tokens, more than"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jsonl, line \d+: the conversation has \d+ tokens, more than"):
         list(dataset)
     with pytest.raises(ValueError, match=r"sequence_length has \['targets'\], but the tokens of 'rc_jsonl_chat' are \['tokens'\]"):
         task.get_dataset({"targets": 5}, "train")

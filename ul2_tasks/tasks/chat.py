@@ -16,7 +16,8 @@ from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
 from ul2_tasks.chat.by_name import Renderer, open_renderer
 from ul2_tasks.chat.examples import Examples, Stops, chats, replies
 from ul2_tasks.chat.reading import Reader
-from ul2_tasks.chat.supervision import Supervision
+from ul2_tasks.chat.segments import Conversations
+from ul2_tasks.chat.supervision import ConversationError, Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpusTask
 from ul2_tasks.corpus.view import CorpusView, salted
@@ -105,11 +106,17 @@ class ChatTask(seqio.Task):
             lengths: the most tokens of "tokens", or of "inputs" and "targets"; None, or nothing, for any number.
 
         Raises:
-            ValueError: see `examples.chats`.
+            ValueError: see `examples.chats`; says where the conversation is.
         """
+        try:
+            found = self._examples(reader.read(numbers), lengths)
+        except ConversationError as error:
+            raise ValueError(f"{reader.where(int(numbers[error.number]))}: {error.what}") from error
+        return found._replace(conversations=numbers[found.conversations])
+
+    def _examples(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:
         renderer = self.corpus.renderer
         stops = Stops(renderer.final_stop, renderer.keeps_history)
-        conversations = reader.read(numbers)
         shift = np.int32(id_shift(renderer.vocabulary))
         if self.form == CHAT:
             found = chats(conversations, self.supervision, stops, lengths.get("tokens"))
@@ -125,7 +132,7 @@ class ChatTask(seqio.Task):
                 places = np.repeat(np.cumsum(of_inputs) - of_inputs, len(mode))
                 ids["inputs"] = np.insert(ids["inputs"], places, np.tile(np.array(mode, np.int32), len(of_inputs)))
                 found = found._replace(lengths=found.lengths | {"inputs": of_inputs + len(mode)})
-        return found._replace(values=found.values | ids, conversations=numbers[found.conversations])
+        return found._replace(values=found.values | ids)
 
     def get_dataset(
         self,
@@ -307,7 +314,13 @@ def register_chat(
     if is_registered(seqio.TaskRegistry, wanted, configuration):
         return wanted
     check_names_are_free(name, ["corpus", *FORMS])
-    corpus = ChatCorpusTask(f"{name}_corpus", source, configuration=CorpusConfiguration(text_key, on_error), renderer=opened)
+    corpus = ChatCorpusTask(
+        f"{name}_corpus",
+        source,
+        configuration=CorpusConfiguration(text_key, on_error),
+        renderer=opened,
+        supervision=configuration.supervision,
+    )
     tasks: list[seqio.Task] = [corpus, *(ChatTask(f"{name}_{each}", corpus, each, configuration) for each in FORMS)]
     for task in tasks:
         seqio.TaskRegistry.add_provider(task.name, task)
