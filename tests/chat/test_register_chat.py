@@ -201,8 +201,48 @@ def test_a_mixture_with_replies_of_which_parts_are_not_learned_is_refused(jsonl)
     ul2_tasks.register_chat("rc_parts", "embedded", spans={**spans, "assistant/commentary": 0, "assistant/commentary>tool": 0})
     vocabulary = seqio.get_mixture_or_task("rc_parts_reply").output_features["targets"].vocabulary
     ul2_tasks.register("rc_text2", vocabulary=vocabulary, denoisers=S)
-    with pytest.raises(ValueError, match="'rc_parts_reply' does not learn all of its targets, and mixtures have no masks"):
+    with pytest.raises(ValueError, match=r"'rc_parts_reply' does not learn .*, and mixtures with denoisers have no masks"):
         ul2_tasks.mix("rc_wrong", {"rc_text2_mix": 1, "rc_parts_reply": 1})
+
+
+@pytest.fixture(scope="module")
+def two(folder):
+    """Two corpora of conversations, of the second of which headers are not learned, and the names of both forms."""
+    ul2_tasks.register_chat("rc_one", write_jsonl(folder / "one.jsonl", CONVERSATIONS[:40]))
+    ul2_tasks.register_chat("rc_two", write_jsonl(folder / "two.jsonl", CONVERSATIONS[40:60]), supervise="content")
+    return {form: {f"rc_one_{form}": 3, f"rc_two_{form}": 1} for form in ("chat", "reply")}
+
+
+@pytest.mark.parametrize("form", ["chat", "reply"])
+def test_a_mixture_of_conversations_keeps_masks_and_spans(two, form, tmp_path):
+    name = ul2_tasks.mix(f"rc_kept_{form}", two[form])
+    own = [{str(example) for example in examples(task)} for task in two[form]]
+    read = [str(example) for example in examples(name, num_epochs=None, shuffle=True, count=400)]
+    shares = [sum(example in of_task for example in read) for of_task in own]
+    assert sum(shares) == 400
+    assert 250 <= shares[0] <= 350
+
+    def dataset():
+        return seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=3, num_epochs=None)
+
+    saved, resumed = saved_and_resumed(dataset, 50, tmp_path)
+    for _ in range(50):
+        assert str(next(resumed)) == str(next(saved))
+
+
+def test_what_cannot_be_mixed_of_conversations_is_said(two, jsonl, tmp_path):
+    with pytest.raises(ValueError, match=r"are conversations of both forms; mix \['rc_one_chat'\] and \['rc_two_reply'\] apart"):
+        ul2_tasks.mix("rc_forms", {"rc_one_chat": 1, "rc_two_reply": 1})
+    name = ul2_tasks.mix("rc_rates", two["chat"])
+    saved = iter(seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=0, num_epochs=None))
+    next(saved)
+    path = tf.train.Checkpoint(saved).write(str(tmp_path / "c"))
+    other = ul2_tasks.mix("rc_other_rates", dict.fromkeys(two["chat"], 1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
+        tf.train.Checkpoint(iter(seqio.get_mixture_or_task(other).get_dataset(None, "train", seed=0, num_epochs=None))).read(path)
+    ul2_tasks.register_chat("rc_valid", {"train": str(tmp_path / "x.jsonl"), "validation": str(tmp_path / "y.jsonl")})
+    with pytest.raises(ValueError, match="has no split 'validation', because not all of its tasks have"):
+        seqio.get_mixture_or_task(ul2_tasks.mix("rc_v", {"rc_one_chat": 1, "rc_valid_chat": 1})).get_dataset(None, "validation")
 
 
 def test_a_bad_conversation_is_named_by_file_and_row_or_skipped_and_counted(folder):

@@ -30,7 +30,8 @@ from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.memory import embedded_chat
-from ul2_tasks.tasks.arguments import epochs_of, host_of
+from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of
+from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_tokens, with_id_shift
 
@@ -148,8 +149,11 @@ class ChatTask(seqio.Task):
         try_in_mem_cache: bool = True,
         *,
         features: Collection[str] | None = None,
+        rates: Mapping[str, float] | None = None,
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
+
+        `features` are those that are wanted. `rates` are of the mixture that reads the task, and must be the same to resume.
 
         Returns:
             Of NAME_chat, a dataset of {"tokens": [tokens] int32, "loss_mask" and "span_id": [tokens] uint8}; of NAME_reply, of
@@ -183,6 +187,8 @@ class ChatTask(seqio.Task):
             lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self.name), num_epochs
         )
         fingerprint = self._fingerprint(reader, split, use_cached, shuffle, seed, lengths, host, hosts)
+        if rates is not None:
+            fingerprint["rates"] = dict(rates)
         batches = resume_only_in(as_text(fingerprint), batches, has_seed=seed is not None)
         examples = _examples_of(batches, [name for name in names if features is None or name in features], names)
         return with_id_shift(examples, self.corpus.renderer.vocabulary)
@@ -241,6 +247,33 @@ class ChatTask(seqio.Task):
             "seed": seed_of(seed),
             "shard": [host, hosts],
         }
+
+
+class ChatMixture(seqio.Mixture):
+    """A mixture of chat tasks of one form, whose examples keep their masks and spans.
+
+    Attributes:
+        configuration: the arguments of `mix`.
+    """
+
+    def __init__(self, *arguments, configuration: object = None, **keywords):
+        super().__init__(*arguments, sample_fn=sample_examples, **keywords)
+        self.configuration = configuration
+
+    def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
+        """See `seqio.Mixture.get_dataset`.
+
+        Raises:
+            ValueError: a task has no such split, which SeqIO would leave out.
+        """
+        check_splits(self, split)
+        return super().get_dataset(sequence_length, split, *arguments, **keywords)
+
+    def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
+        """See `seqio.Mixture.get_task_dataset`; masks and spans, which are no output features of replies, are always there."""
+        names = ("sequence_length", "split", "use_cached", "shuffle", "seed", "shard_info", "num_epochs")
+        settings = dict(zip(names, arguments)) | {key: value for key, value in keywords.items() if key in names}
+        return task.get_dataset(**settings, rates={other.name: self.get_rate(other) for other in self.tasks})
 
 
 def register_chat(
