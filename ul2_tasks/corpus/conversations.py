@@ -10,10 +10,10 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.chat.by_name import Renderer
-from ul2_tasks.chat.messages import messages_in, parse
+from ul2_tasks.chat.by_name import Renderer, render_all
+from ul2_tasks.chat.messages import Message, messages_in, parse
 from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversations
-from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
+from ul2_tasks.chat.segments import COLUMNS, Conversations, Segment, as_arrays
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration
@@ -75,14 +75,9 @@ class ChatCorpusTask(CorpusTask):
             ValueError: there is a problem, and the corpus is to raise it; a message is of a kind that the tasks do not know.
         """
         rendered, problems = [], []
-        for record in records:
-            segments, problem = [], record.problem
-            if not problem:
-                try:
-                    segments = self.renderer.render(parse(record.text) if record.value is None else messages_in(record.value))
-                except ValueError as error:
-                    problem = f"{_where(record)}: {error}"
-            rendered.append(segments)
+        for record, segments in zip(records, self._render(records)):
+            problem = f"{_where(record)}: {segments}" if isinstance(segments, ValueError) else record.problem
+            rendered.append([] if isinstance(segments, ValueError) else segments)
             problems.append(problem.encode(errors="replace"))
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, [b""] * len(records), problems)
         found = as_arrays(rendered, self.renderer.eod)
@@ -94,6 +89,17 @@ class ChatCorpusTask(CorpusTask):
         columns = {MESSAGES: (found.messages.reshape(-1), found.counts * len(COLUMNS))}
         texts = [record.text if is_whole else b"" for record, is_whole in zip(records, are_whole)]
         return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns)
+
+    def _render(self, records: Sequence[Record]) -> list[list[Segment] | ValueError]:
+        """The segments of each record, none of one with a problem; or why it cannot be rendered."""
+        found: list[list[Message] | ValueError] = []
+        for record in records:
+            try:
+                found.append([] if record.problem else parse(record.text) if record.value is None else messages_in(record.value))
+            except ValueError as error:
+                found.append(error)
+        rendered = iter(render_all(self.renderer, [one for one in found if one and not isinstance(one, ValueError)]))
+        return [next(rendered) if one and not isinstance(one, ValueError) else one for one in found]  # type: ignore[misc]
 
     def settings(self, source: str) -> dict[str, str]:
         return super().settings(source) | {"renderer": self.renderer.identity}
