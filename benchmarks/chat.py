@@ -7,6 +7,8 @@ It makes conversations of the embedded corpus's prose, and compares, in CPU time
     tiktoken        `encode_ordinary` of the contents alone, which are in memory
     ours            `ul2 cache`: JSON Lines are read, parsed, checked, rendered, tokenized, written and hashed
     openai-harmony  its own rendering of the same conversations, from JSON, nothing is written
+    tokenizers      a byte-level BPE of `tokenizers`: the contents alone, all at once
+    chat template   `ul2 cache` with the same tokenizer and a template as Qwen's
     rows            packed rows of 4096 from the store, as a model is fed them, without the start
 
 and an unbroken run of 100,000 letters. It needs the tokenizer file, see `open_renderer`.
@@ -26,6 +28,7 @@ from collections.abc import Callable
 
 import seqio
 import tiktoken
+import tokenizers
 from rich.console import Console
 from rich.table import Table
 
@@ -61,14 +64,42 @@ def conversations(megabytes: float) -> list[list[dict[str, str]]]:
     return found
 
 
+TEMPLATE = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}{% endfor %}"""
+
+
+def write_tokenizer(folder: str) -> tokenizers.Tokenizer:
+    """A folder with a tokenizer and a chat template, as models come with."""
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
+    tokenizer.train_from_iterator(ul2_tasks.embedded_documents(), 16_000, special_tokens=special, show_progress=False)
+    tokenizer.save(f"{folder}/tokenizer.json")
+    configuration = {"eos_token": special[0], "chat_template": TEMPLATE}
+    pathlib.Path(folder, "tokenizer_config.json").write_text(json.dumps(configuration))
+    return tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
+
+
+def with_reasoning(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The same conversation with reasoning as a field of the answer, as chat templates take it."""
+    found = []
+    for message in messages:
+        if message.get("channel") == "final":
+            reasoning = found.pop()["content"]
+            found.append({"role": "assistant", "reasoning_content": reasoning, "content": message["content"]})
+        else:
+            found.append({"role": message["role"], "content": message["content"]})
+    return found
+
+
 def cpu_seconds(function: Callable[[], object]) -> float:
     before = time.process_time()
     function()
     return time.process_time() - before
 
 
-def write(folder: str, found: list) -> str:
-    path = pathlib.Path(folder) / "conversations.jsonl"
+def write(folder: str, found: list, name: str = "conversations") -> str:
+    path = pathlib.Path(folder) / f"{name}.jsonl"
     path.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in found))
     return str(path)
 
@@ -115,12 +146,22 @@ def main() -> None:
         name = ul2_tasks.register_chat("benchmark", path, f"harmony:{file}")
         corpus = seqio.TaskRegistry.get("benchmark_corpus")
         ul2_tasks.register_chat("start", write(tempfile.mkdtemp(dir=folder), found[:1]), f"harmony:{file}")
+        tokenizer = write_tokenizer(folder)
+        own = [with_reasoning(messages) for messages in found]
+        ul2_tasks.register_chat("template", write(folder, own, "template"), f"template:{folder}", spans="plain")
+        ul2_tasks.register_chat("template_start", write(folder, own[:1], "start"), f"template:{folder}", spans="plain")
         times: dict[str, list[float]] = {}
         for repeat in range(arguments.repeats):
             times.setdefault("tiktoken", []).append(cpu_seconds(lambda: [encode(text) for text in contents]))
             start = cpu_seconds(lambda repeat=repeat: build("start_corpus", f"{folder}/start{repeat}", console=quiet))
             whole = cpu_seconds(lambda repeat=repeat: build("benchmark_corpus", f"{folder}/cache{repeat}", console=quiet))
             times.setdefault("ours", []).append(whole - start)
+            times.setdefault("tokenizers", []).append(
+                cpu_seconds(lambda: [each.ids for each in tokenizer.encode_batch_fast(contents, add_special_tokens=False)])
+            )
+            start = cpu_seconds(lambda repeat=repeat: build("template_start_corpus", f"{folder}/start{repeat}", console=quiet))
+            whole = cpu_seconds(lambda repeat=repeat: build("template_corpus", f"{folder}/cache{repeat}", console=quiet))
+            times.setdefault("chat template", []).append(whole - start)
             try:
                 times.setdefault("openai-harmony", []).append(cpu_seconds(lambda: harmony(path, file)))
             except ImportError:
@@ -133,11 +174,11 @@ def main() -> None:
             more = cpu_seconds(lambda: read_rows(name, epochs=1 + MORE))
             times.setdefault("rows", []).append((more - first) / MORE)
     table = Table(title=f"{len(found):,} conversations, {tokens:,} tokens: CPU time, median of {arguments.repeats}")
-    for column in ("side", "ns a token", "to tiktoken"):
+    for column in ("side", "ns a token", "to the bare tokenizer"):
         table.add_column(column, justify="left" if column == "side" else "right")
-    bare = statistics.median(times["tiktoken"])
     for side, seconds in times.items():
         median = statistics.median(seconds)
+        bare = statistics.median(times["tokenizers" if side in ("tokenizers", "chat template") else "tiktoken"])
         table.add_row(side, f"{median / tokens * 1e9:.0f}", f"{median / bare:.2f}")
     run = "a" * 100_000
     table.add_row("a run of 100,000 letters", f"{cpu_seconds(lambda: encode(run)):.3f} s in all", "")

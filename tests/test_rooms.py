@@ -25,7 +25,7 @@ ROOMS = {
     "addresses": {"converters", "corpus", "denoising", "order", "store", "vocabulary"},
     "tasks": {"addresses", "chat", "converters", "corpus", "denoising", "images", "order", "sources", "store", "vocabulary"},
     "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "tasks", "vocabulary"},
-    "export": {"chat", "corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
+    "export": {"corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
     "statistics": {"chat", "converters", "corpus", "denoising", "images", "sources", "tasks", "vocabulary"},
     "inspection": {
         "addresses",

@@ -22,7 +22,8 @@ from t5x.examples.decoder_only import network as decoder_network
 from t5x.examples.t5 import network
 from test_t5x import SMALL_DECODER, steps, train, train_together
 
-from ul2_tasks.t5x_chat import SPANS, SpanDecoderOnlyModel, SpanEncoderDecoderModel, SpanTrainer
+import ul2_tasks
+from ul2_tasks.t5x_chat import SPANS, SpanDecoderOnlyModel, SpanEncoderDecoderModel, SpanTrainer, vocabulary_of
 
 pytestmark = pytest.mark.t5x
 
@@ -148,6 +149,34 @@ def test_means_within_each_microbatch_would_be_another_gradient():
     whole, first, second = (jax.tree.leaves(expected(model, params, part)[2]) for part in (batch, *halves))
     scale = max(np.abs(leaf).max() for leaf in whole)
     assert max(np.abs((a + b) / 2 - w).max() for a, b, w in zip(first, second, whole)) > 0.05 * scale
+
+
+@pytest.mark.parametrize("form", ["chat", "reply"])
+def test_a_mixture_of_two_corpora_has_the_loss_of_each_span(form):
+    ul2_tasks.register_chat("t5x_one")
+    ul2_tasks.register_chat("t5x_two", supervise="sampled", turns="last")
+    name = ul2_tasks.mix(f"t5x_{form}", {f"t5x_one_{form}": 1, f"t5x_two_{form}": 1})
+    size = SIZE | {"vocab_size": vocabulary_of(name).vocab_size}
+    if form == "chat":
+        converter, lengths = ul2_tasks.ChatFeatureConverter(), {"tokens": 512}
+        config = decoder_network.TransformerConfig(
+            **size, num_layers=1, mlp_activations=("gelu", "linear"), logits_via_embedding=True
+        )
+        module, model = decoder_network.DecoderWrapper(config), SpanDecoderOnlyModel
+    else:
+        converter, lengths = ul2_tasks.ReplyFeatureConverter(), {"inputs": 512, "targets": 512}
+        config = network.T5Config(**size, num_encoder_layers=1, num_decoder_layers=1, mlp_activations=("gelu", "linear"))
+        module, model = network.Transformer(config), SpanEncoderDecoderModel
+    model = model(module, *[vocabulary_of(name)] * len(lengths), optimizer_def=GRADIENT_KEPT)
+    rows = seqio.get_dataset(name, lengths, converter, dataset_split="train", shuffle=True, seed=0)
+    batch = next(rows.batch(4).as_numpy_iterator())
+    with trainer(model, batch, 2, **WEIGHTS) as running:
+        loss, means, _ = expected(model, jax.device_get(running.train_state.params), batch)
+        metrics = running.train(iter([batch]), 1).result()
+    assert set(np.unique(batch["decoder_span_ids"])) >= {0, 1, 2}
+    assert metrics["loss"].value == pytest.approx(loss, rel=1e-5)
+    for span in SPANS:
+        assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-5)
 
 
 def test_an_evaluation_is_that_of_one_large_batch():

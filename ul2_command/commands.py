@@ -373,8 +373,7 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
     of_chat = chat_tasks(mixture)
     if others := [task.name for task in other_tasks(mixture) if task not in of_chat]:
         click.echo(f"left out, as they are no denoising tasks: {', '.join(others)}; `seqio_cache_tasks` caches them", err=True)
-    # A task of conversations is no mixture, and has no denoiser.
-    denoising = [] if of_chat and mixture == of_chat[0].name else denoising_tasks(mixture)
+    denoising = [] if _is_chat(mixture, None) else denoising_tasks(mixture)
     corpora = list(dict.fromkeys([*(task.source.corpus for task in denoising), *(task.corpus for task in of_chat)]))
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
     if texts and len(texts) < len(corpora):
@@ -442,6 +441,9 @@ def export(registration, written_as: str, output: str, cache_dir: str | None, **
     if [task.name for task in chat_tasks(mixture)] == [mixture]:
         _export_conversations(mixture, written_as, output, registration, bool(cache_dir), options["pipeline_options"], **of_chat)
         return
+    if _is_chat(mixture, None):
+        each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in chat_tasks(mixture))
+        raise click.UsageError(f"{mixture} is not one corpus of conversations for a decoder; export {each}")
     if given := list(given_of(*of_chat)):
         raise click.UsageError(f"--{given[0]} goes with conversations; leave it out")
     _check_lengths(options["sequence_length"])

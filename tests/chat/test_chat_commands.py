@@ -123,6 +123,21 @@ def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
     assert ul2_tasks.register_chat("talked", **_arguments(corpus)) == "talked_chat"
 
 
+def test_a_mixture_of_conversations_is_looked_at_and_cached_and_exported_one_by_one(corpus, tmp_path):
+    for number in range(2):
+        ul2_tasks.register_chat(f"talked_{number}", str(corpus / f"{number}.jsonl"))
+    ul2_tasks.mix("talked_both", {"talked_0_chat": 1, "talked_1_chat": 2})
+    assert ul2("show", "talked_both", "--count", 1).stdout.count(": conversation ") == 2
+    assert "all laws hold" in ul2("stats", "talked_both").stdout
+    done = ul2("cache", "talked_both", "--output", tmp_path / "cache")
+    assert (done.exit_code, sorted(path.name for path in (tmp_path / "cache").iterdir())) == (
+        0,
+        ["talked_0_corpus", "talked_1_corpus"],
+    )
+    refused = ul2("export", "talked_both", "--format", "megatron", "--output", tmp_path / "out").stderr
+    assert "is not one corpus of conversations for a decoder; export talked_0_chat, talked_1_chat" in refused
+
+
 def _arguments(corpus):
     source = ul2_tasks.open_source(str(corpus / "*.jsonl"), text_key="messages", id_key="id", validation=0.1, as_json=True)
     return {"source": source, "renderer": "harmony:default"}

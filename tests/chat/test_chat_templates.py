@@ -17,8 +17,10 @@ from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks import open_vocabulary
+from ul2_tasks.chat import attribution
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
+from ul2_tasks.vocabulary import batches
 
 EOD = "<|endoftext|>"
 # As Qwen3's, in short: reasoning is there in the last turn alone.
@@ -71,6 +73,10 @@ def templated(folder, messages, **settings) -> list[int]:
 
 def joined(segments: list[Segment]) -> list[int]:
     return [id for segment in segments for id in segment.ids]
+
+
+def plain(segments: list[Segment]) -> list[tuple]:
+    return [segment._replace(ids=segment.ids.tolist()) for segment in segments]
 
 
 def rendered(renderer, messages):
@@ -177,12 +183,15 @@ def test_ids_are_those_of_transformers(make, template, tmp_path_factory):
     tokenizer.add_tokens(["<think>", "</think>", "\n\n", "and so", AddedToken("<swallows>", rstrip=True, lstrip=True)])
     eos = EOD if make is exclamation_first else "</s>"
     folder = write(tmp_path_factory.mktemp("model"), template, tokenizer, eos_token=eos)
-    renderer, hugging_face = TemplateRenderer(folder), oracle(folder)
+    renderer, by_places, hugging_face = TemplateRenderer(folder), TemplateRenderer(folder), oracle(folder)
+    by_places._attribution._by_stretches = lambda *arguments: None
 
     @given(CONVERSATIONS)
     def check(messages):
         expected = hugging_face.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]
-        assert joined(renderer.render(messages)) == expected
+        segments = renderer.render(messages)
+        assert joined(segments) == expected
+        assert plain(segments) == plain(by_places.render(messages)), "as if the place of each token had been asked for"
 
     check()
 
@@ -220,6 +229,25 @@ def test_no_text_becomes_a_marker(renderer, texts):
         body = renderer.vocabulary.decode([id + renderer.vocabulary.id_shift for id in ids])
         end = "\n" if segment.channel != "final" else ""
         assert body == contents[segment.channel or segment.role] + end
+
+
+def test_conversations_are_rendered_together_as_each_is_alone(renderer):
+    wrong = [{"role": "critic", "content": "x"}]
+    *rendered, refused = renderer.render_all([TURNS, PAIR, wrong])
+    assert [*map(plain, rendered)] == [plain(renderer.render(TURNS)), plain(renderer.render(PAIR))]
+    assert re.search("message 1 of 1 has the role 'critic'", str(refused))
+
+
+def test_long_conversations_are_encoded_in_parts_or_refused(renderer, tmp_path, monkeypatch):
+    text = "".join(f"word {number} " for number in range(2000))
+    messages = [*PAIR, {"role": "user", "content": text}]
+    without_markers = TemplateRenderer(write(tmp_path / "bare", CONTENTS))
+    expected = plain(renderer.render(messages))
+    for module in (batches, attribution):
+        monkeypatch.setattr(module, "LONG", 10_000)
+    assert plain(renderer.render(messages)) == expected
+    with pytest.raises(ValueError, match=r"has 18,897 characters, too many to say whose its tokens are"):
+        without_markers.render(messages)
 
 
 def trl() -> list[pathlib.Path]:

@@ -117,10 +117,10 @@ def test_a_message_of_weight_0_is_context(renderer):
 
 
 def test_kinds_without_a_row_are_refused(renderer):
-    with pytest.raises(ValueError, match=r"of the kinds \['assistant/commentary>tool'\], of which spans, .*, does not say"):
+    with pytest.raises(ValueError, match=r"of the kind 'assistant/commentary>tool', of which spans, .*, does not say"):
         read(renderer, [[user("u"), CALL]], spans="harmony")
     read(renderer, [[user("u"), CALL, final("f")]], spans={**HARMONY_TOOLS, "assistant/commentary>tool": 0})
-    with pytest.raises(ValueError, match=r"kinds \['assistant'\]"):
+    with pytest.raises(ValueError, match=r"message 2 of 2 is of the kind 'assistant'"):
         read(renderer, [[user("u"), {"role": "assistant", "content": "x"}]])
     [example] = read(renderer, [[user("u"), {"role": "assistant", "content": "x"}]], spans="plain")
     assert set(example["span_id"]) == {0, 2}
@@ -151,7 +151,9 @@ def test_too_long_is_refused_dropped_or_loses_its_oldest_turns(renderer):
     [whole] = read(renderer, [messages])
     length = len(whole["tokens"])
     assert read(renderer, [messages], budget=length) == [whole]
-    with pytest.raises(ValueError, match=rf"conversation 0 has {length} tokens, more than {length - 1}; give longer .*'oldest'"):
+    with pytest.raises(
+        ValueError, match=rf"conversation 0: the conversation has {length} tokens, more than {length - 1}; give longer .*'oldest'"
+    ):
         read(renderer, [messages], budget=length - 1)
     assert read(renderer, [messages], budget=length - 1, too_long="drop") == []
     [shorter] = read(renderer, [messages], budget=length - 1, too_long="oldest")

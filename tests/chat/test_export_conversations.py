@@ -1,5 +1,7 @@
 """Conversations for Megatron-LM: the files of the contract, resumed, verified, and as Megatron itself writes and reads them."""
 
+import dataclasses
+import io
 import itertools
 import json
 import os
@@ -17,6 +19,7 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.conversations_folder import read_manifest, read_shard, verify
+from ul2_tasks.tasks.chat import ChatTask
 
 QUIET = Console(quiet=True)
 SETTINGS = {"messages_key": "messages_json", "id_key": "synth_id", "validation": 0.1}
@@ -179,6 +182,8 @@ def test_what_cannot_be_exported_is_refused(name, tmp_path):
     bare = ul2_tasks.register_chat("ec_bare", write_jsonl(tmp_path / "a.jsonl"))
     with pytest.raises(ValueError, match=r"the input's manifest is required, and .*manifest.json is not there"):
         write_conversations(bare, str(tmp_path / "x"), require_input_manifest=True, console=QUIET)
+    with pytest.raises(ValueError, match="max_conversations is 0, expected an integer of at least 1, or None for all"):
+        write_conversations(bare, str(tmp_path / "x"), max_conversations=0, console=QUIET)
     nothing = ul2_tasks.register_chat("ec_nothing", write_jsonl(tmp_path / "b.jsonl", [GOLDEN[:1]]))
     with pytest.raises(ValueError, match=r"makes no example .*: \{'without a learned token': 1\}"):
         write_conversations(nothing, str(tmp_path / "x"), console=QUIET)
@@ -218,3 +223,64 @@ def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
     manifest = write_conversations(ul2_tasks.register_chat("ec_skip", path, on_error="skip"), str(tmp_path / "skip"), console=QUIET)
     assert read_manifest(str(tmp_path / "skip")) == json.loads(json.dumps(manifest))
     assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"refused": 1}
+
+
+def write_ids(path, ids, conversations):
+    path.write_text("".join(json.dumps({"id": id, "messages": one}) + "\n" for id, one in zip(ids, conversations)))
+
+
+def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path, monkeypatch):
+    for number, ids in enumerate((["a", "b", "a"], ["c", "b", "d"])):
+        write_ids(tmp_path / f"{number}.jsonl", ids, CONVERSATIONS[3 * number : 3 * number + 3])
+    write_ids(tmp_path / "valid.json", ["a", "e"], CONVERSATIONS[6:8])
+    files = {"train": str(tmp_path / "*.jsonl"), "validation": str(tmp_path / "valid.json")}
+    name = ul2_tasks.register_chat("ec_ids", files, id_key="id")
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "cache")])
+    console = Console(record=True, quiet=False, file=io.StringIO(), width=200)
+    manifests = [
+        build("ec_ids_corpus", str(tmp_path / "cache"), console=console),
+        write_conversations(name, str(tmp_path / "text"), console=console),
+        write_conversations(name, str(tmp_path / "cached"), use_cached=True, console=console),
+    ]
+    for manifest in manifests:
+        assert [manifest["splits"][split]["repeated_ids"] for split in ("train", "validation")] == [2, 0]
+        assert manifest["totals"]["repeated_ids"] == 3
+    assert console.export_text().count("3 have the id of an earlier one, in all splits together") == 3
+    manifest = write_conversations(name, str(tmp_path / "some"), use_cached=True, max_conversations=2, console=QUIET)
+    assert manifest["totals"]["repeated_ids"] is None
+    assert list(verify(str(tmp_path / "some"))) == []
+
+
+def test_conversations_without_an_id_are_counted_where_they_are_the_same(tmp_path):
+    path = write_jsonl(tmp_path / "same.jsonl", [GOLDEN, CONVERSATIONS[0], GOLDEN])
+    manifest = write_conversations(ul2_tasks.register_chat("ec_same", path), str(tmp_path / "out"), console=QUIET)
+    assert manifest["totals"]["repeated_ids"] == 1
+
+
+def test_a_kind_without_a_row_is_named_by_file_and_row_in_every_build(tmp_path, monkeypatch):
+    preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
+    path = write_jsonl(tmp_path / "kinds.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, preamble]])
+    sentence = r"kinds\.jsonl, line 3: message 4 of 4 is of the kind 'assistant/commentary', of which spans, .* give spans with"
+    for on_error in ("raise", "skip"):
+        name = ul2_tasks.register_chat(f"ec_kinds_{on_error}", path, spans="harmony", on_error=on_error)
+        with pytest.raises(ValueError, match=sentence):
+            next(iter(seqio.get_mixture_or_task(name).get_dataset(None, "train")))
+        with pytest.raises(RuntimeError, match=sentence):
+            write_conversations(name, str(tmp_path / on_error), console=QUIET)
+        with pytest.raises(RuntimeError, match=sentence):
+            build(f"ec_kinds_{on_error}_corpus", str(tmp_path / f"cache_{on_error}"), console=QUIET)
+
+
+def test_a_kind_without_a_row_is_named_by_its_place_in_the_cache(tmp_path, monkeypatch):
+    preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
+    paths = [write_jsonl(tmp_path / f"{n}.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, *[preamble] * n]]) for n in range(2)]
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "cache")])
+    name = ul2_tasks.register_chat("ec_place", paths)
+    build("ec_place_corpus", str(tmp_path / "cache"), console=QUIET)
+    task = seqio.get_mixture_or_task(name)
+    supervision = dataclasses.replace(task.supervision, spans="harmony")
+    other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, supervision=supervision))
+    reader = task.corpus.conversations("train", use_cached=True)
+    place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl: message 4 of 4 is of the kind"
+    with pytest.raises(ValueError, match=place):
+        other.examples(reader, np.array([5, 0]), {})

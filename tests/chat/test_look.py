@@ -320,7 +320,7 @@ FOUND = {
     ),
     "kind": (
         [GOLDEN, [U, {"role": "assistant", "content": "x"}]],
-        r"corpus: spans does not say .*: 1 assistant; give spans=\{.*'assistant': 3\}",
+        r"corpus: spans does not say .*: 1 assistant \(the first: .*jsonl, line 2\); give spans=\{.*'assistant': 3\}",
     ),
     "none": ([[{"role": "critic"}]], "corpus: no conversation in the 1 records of split 'train'"),
     "silent": ([[U]], "lengths: no example of 1 conversations has a learned token"),

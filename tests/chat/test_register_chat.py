@@ -18,7 +18,7 @@ import ul2_tasks
 from ul2_tasks.chat.supervision import HARMONY, Supervision
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.tasks.chat import ChatTask, open_conversations
 
 CONVERSATIONS = [
     [
@@ -201,8 +201,48 @@ def test_a_mixture_with_replies_of_which_parts_are_not_learned_is_refused(jsonl)
     ul2_tasks.register_chat("rc_parts", "embedded", spans={**spans, "assistant/commentary": 0, "assistant/commentary>tool": 0})
     vocabulary = seqio.get_mixture_or_task("rc_parts_reply").output_features["targets"].vocabulary
     ul2_tasks.register("rc_text2", vocabulary=vocabulary, denoisers=S)
-    with pytest.raises(ValueError, match="'rc_parts_reply' does not learn all of its targets, and mixtures have no masks"):
+    with pytest.raises(ValueError, match=r"'rc_parts_reply' does not learn .*, and mixtures with denoisers have no masks"):
         ul2_tasks.mix("rc_wrong", {"rc_text2_mix": 1, "rc_parts_reply": 1})
+
+
+@pytest.fixture(scope="module")
+def two(folder):
+    """Two corpora of conversations, of the second of which headers are not learned, and the names of both forms."""
+    ul2_tasks.register_chat("rc_one", write_jsonl(folder / "one.jsonl", CONVERSATIONS[:40]))
+    ul2_tasks.register_chat("rc_two", write_jsonl(folder / "two.jsonl", CONVERSATIONS[40:60]), supervise="content")
+    return {form: {f"rc_one_{form}": 3, f"rc_two_{form}": 1} for form in ("chat", "reply")}
+
+
+@pytest.mark.parametrize("form", ["chat", "reply"])
+def test_a_mixture_of_conversations_keeps_masks_and_spans(two, form, tmp_path):
+    name = ul2_tasks.mix(f"rc_kept_{form}", two[form])
+    own = [{str(example) for example in examples(task)} for task in two[form]]
+    read = [str(example) for example in examples(name, num_epochs=None, shuffle=True, count=400)]
+    shares = [sum(example in of_task for example in read) for of_task in own]
+    assert sum(shares) == 400
+    assert 250 <= shares[0] <= 350
+
+    def dataset():
+        return seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=3, num_epochs=None)
+
+    saved, resumed = saved_and_resumed(dataset, 50, tmp_path)
+    for _ in range(50):
+        assert str(next(resumed)) == str(next(saved))
+
+
+def test_what_cannot_be_mixed_of_conversations_is_said(two, jsonl, tmp_path):
+    with pytest.raises(ValueError, match=r"are conversations of both forms; mix \['rc_one_chat'\] and \['rc_two_reply'\] apart"):
+        ul2_tasks.mix("rc_forms", {"rc_one_chat": 1, "rc_two_reply": 1})
+    name = ul2_tasks.mix("rc_rates", two["chat"])
+    saved = iter(seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=0, num_epochs=None))
+    next(saved)
+    path = tf.train.Checkpoint(saved).write(str(tmp_path / "c"))
+    other = ul2_tasks.mix("rc_other_rates", dict.fromkeys(two["chat"], 1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
+        tf.train.Checkpoint(iter(seqio.get_mixture_or_task(other).get_dataset(None, "train", seed=0, num_epochs=None))).read(path)
+    ul2_tasks.register_chat("rc_valid", {"train": str(tmp_path / "x.jsonl"), "validation": str(tmp_path / "y.jsonl")})
+    with pytest.raises(ValueError, match="has no split 'validation', because not all of its tasks have"):
+        seqio.get_mixture_or_task(ul2_tasks.mix("rc_v", {"rc_one_chat": 1, "rc_valid_chat": 1})).get_dataset(None, "validation")
 
 
 def test_a_bad_conversation_is_named_by_file_and_row_or_skipped_and_counted(folder):
@@ -235,7 +275,7 @@ def test_lengths_are_kept_or_told(jsonl):
     longest = max(len(example["tokens"]) for example in examples(jsonl))
     assert len(list(task.get_dataset({"tokens": longest}, "train", shuffle=False))) == 150
     dataset = task.get_dataset({"tokens": longest - 1}, "train", shuffle=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"conversation \d+ has \d+ tokens, more than"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jsonl, line \d+: the conversation has \d+ tokens, more than"):
         list(dataset)
     with pytest.raises(ValueError, match=r"sequence_length has \['targets'\], but the tokens of 'rc_jsonl_chat' are \['tokens'\]"):
         task.get_dataset({"targets": 5}, "train")
@@ -303,3 +343,63 @@ def test_no_argument_is_ignored_whatever_the_source_is():
         ul2_tasks.register_chat("rc_twice", validation=0.2)
     with pytest.raises(ValueError, match=r"messages_key is 'turns', but .* gives conversations as 'text'; leave it out"):
         ul2_tasks.register_chat("rc_key", memory, messages_key="turns")
+
+
+def write_contract(path, ids, metadata):
+    """Rows of the columns messages_json and, as far as they are given, synth_id and metadata_json."""
+    columns = {"messages_json": [json.dumps({"messages": messages}) for messages in CONVERSATIONS[: len(ids or metadata)]]}
+    columns |= {"synth_id": ids} if ids else {}
+    columns |= {"metadata_json": [json.dumps(one) for one in metadata]} if metadata else {}
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(columns, row))) + "\n" for row in zip(*columns.values())))
+    else:
+        pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
+    ids = [f"id {number}" for number in range(60)]
+    metadata = [{"synth_id": id, "model": "x"} for id in ids]
+    found = []
+    for number, (own, beside) in enumerate([(ids, None), (None, metadata), (ids, metadata), (ids, [{}] * 60)]):
+        path = write_contract(folder / f"ids{number}.{suffix}", own, beside)
+        name = ul2_tasks.register_chat(f"rc_ids_{suffix}_{number}", path, messages_key="messages_json", validation=0.3)
+        found.append((examples(name, "train"), examples(name, "validation")))
+    assert all(splits == found[0] for splits in found)
+    assert 8 <= len(found[0][1]) <= 28
+
+
+@pytest.mark.parametrize(
+    ("own", "beside", "sentence"),
+    [
+        (
+            ["a", "b"],
+            [{"synth_id": "a"}, {"synth_id": "c"}],
+            r"(line|row) 2: 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
+        ),
+        (["a", ""], None, r"(line|row) 2: 'synth_id' is empty"),
+        (None, [{"synth_id": "a"}, {"model": "x"}], r"(line|row) 2: has no id: neither a field 'synth_id', nor one in its 'meta"),
+        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line|row) 2: 'synth_id' in 'metadata_json' is null"),
+        (None, [{"synth_id": "a"}, "synth_id"], r"(line|row) 2: has no id"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_id_that_is_not_there_or_not_one_is_refused_with_its_place(tmp_path, own, beside, sentence, suffix):
+    path = write_contract(tmp_path / f"a.{suffix}", own, beside)
+    source = open_conversations(path, "messages_json", validation=0.3)
+    name = ul2_tasks.register_chat(f"rc_{tmp_path.name}", source)
+    with pytest.raises(ValueError, match=sentence):
+        assert [examples(name, split) for split in source.splits] == []
+
+
+def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", CONVERSATIONS[:2])
+    with pytest.raises(ValueError, match=r"has no field 'turns', it has \['id', 'messages'\]; give messages_key, one of these"):
+        examples(ul2_tasks.register_chat("rc_turns", path, messages_key="turns"))
+    with pytest.raises(ValueError, match=r"has no field 'uid', it has \['id', 'messages'\]; give id_key, one of these"):
+        examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))
+    with pytest.raises(ValueError, match=r"'a.txt' are text files, expected conversations: files of JSON Lines"):
+        ul2_tasks.register_chat("rc_txt", "a.txt")
+    with pytest.raises(ValueError, match=r"mode is '\[Q\]', .*no piece of .*; give register_chat a piece that the renderer's"):
+        ul2_tasks.register_chat("rc_mode", path, mode="[Q]")

@@ -72,3 +72,16 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
     if not path or path.endswith(".tiktoken") or os.path.exists(os.path.join(path, FILE)):
         return HarmonyRenderer(O200kVocabulary(path or None))
     return HarmonyRenderer(open_vocabulary(path, modes=(*PRESET_MODES, *MARKERS)))
+
+
+def render_all(renderer: Renderer, conversations: Sequence[Sequence[Message]]) -> list[list[Segment] | ValueError]:
+    """The segments of each conversation, or why it cannot be rendered; all at once, where a renderer can."""
+    if isinstance(renderer, TemplateRenderer):
+        return renderer.render_all(conversations)
+    rendered: list[list[Segment] | ValueError] = []
+    for messages in conversations:
+        try:
+            rendered.append(renderer.render(messages))
+        except ValueError as error:
+            rendered.append(error)
+    return rendered

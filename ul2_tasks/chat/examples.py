@@ -23,7 +23,7 @@ import numpy as np
 
 from ul2_tasks.chat.reading import ranges
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, PROMPT, ROLES, WEIGHT, Conversations
-from ul2_tasks.chat.supervision import Supervision, refused
+from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 
 _ASSISTANT, _USER = ROLES.index("assistant"), ROLES.index("user")
 _ANALYSIS, _FINAL = CHANNELS.index("analysis"), CHANNELS.index("final")
@@ -74,8 +74,8 @@ def chats(conversations: Conversations, supervision: Supervision, stops: Stops, 
         budget: the most tokens of an example; None for any number.
 
     Raises:
-        ValueError: an example has more tokens, and `too_long` is "raise"; a message is of a kind of which `supervision` says
-            nothing.
+        ConversationError: an example has more tokens, and `too_long` is "raise"; a message is of a kind of which `supervision`
+            says nothing.
     """
     reader = _Reader(conversations, supervision, stops)
     counts: collections.Counter[str] = collections.Counter()
@@ -99,7 +99,7 @@ def replies(
         budgets: the most tokens of inputs and of targets.
 
     Raises:
-        ValueError: see `chats`.
+        ConversationError: see `chats`.
     """
     reader = _Reader(conversations, supervision, stops)
     counts: collections.Counter[str] = collections.Counter()
@@ -127,10 +127,9 @@ class _Reader:
     def __init__(self, conversations: Conversations, supervision: Supervision, stops: Stops):
         self._supervision, self._stops = supervision, stops
         self._tokens = conversations.tokens
+        check_kinds(conversations, supervision)
         rows = conversations.messages
         spans = supervision.span_of_kinds()[rows[:, KIND]]
-        if (spans < 0).any():
-            raise refused(np.unique(rows[spans < 0, KIND]), supervision.spans)  # type: ignore[arg-type]  # a table by now
         self._spans = np.where(rows[:, WEIGHT] > 0, spans, 0).astype(np.uint8)
         # Where messages begin: after those before them, and after one EOD for each conversation before.
         self._first = np.cumsum(conversations.counts) - conversations.counts
@@ -209,9 +208,10 @@ class _Reader:
 
     def too_long(self, number: int, tokens: int, budget: int, what: str, counts: collections.Counter[str]) -> None:
         if self._supervision.too_long == "raise":
-            raise ValueError(
-                f"conversation {number} has {tokens} {what}, more than {budget}; give longer lengths, or too_long='drop', which"
-                " leaves it out and counts it, or too_long='oldest', which leaves out its oldest turns"
+            raise ConversationError(
+                number,
+                f"the conversation has {tokens} {what}, more than {budget}; give longer lengths, or too_long='drop', which leaves"
+                " it out and counts it, or too_long='oldest', which leaves out its oldest turns",
             )
         counts["too long"] += 1
 

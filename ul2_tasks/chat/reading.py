@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +26,9 @@ class Reader(Protocol):
     def read(self, numbers: np.ndarray) -> Conversations:
         """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
 
+    def where(self, number: int) -> str:
+        """The place of a conversation, in words: as exactly as it is known."""
+
 
 @dataclasses.dataclass(frozen=True)
 class StoredConversations:
@@ -34,10 +37,14 @@ class StoredConversations:
     Attributes:
         tokens: of each conversation.
         messages: the values of `segments.COLUMNS` of all messages of each.
+        shards: of the tokens, their names and, as far as it is known, what each was made of.
+        documents: how many conversations each shard has.
     """
 
     tokens: Store
     messages: Store
+    shards: tuple[tuple[str, str], ...]
+    documents: tuple[int, ...]
 
     @property
     def count(self) -> int:
@@ -52,12 +59,26 @@ class StoredConversations:
         values, sizes = self.messages.read_documents(numbers)
         return Conversations(tokens, lengths, values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))
 
+    def where(self, number: int) -> str:
+        ends = np.cumsum(self.documents)
+        shard = int(np.searchsorted(ends, number, side="right"))
+        name, source = self.shards[shard]
+        place = number - int(ends[shard]) + self.documents[shard] + 1
+        return f"conversation {number} of the cache, number {place} of {name}" + (f", which is of {source}" if source else "")
+
 
 class ConversationsInMemory:
-    """Conversations in memory; those without a message are left out, as a cache has none of these either."""
+    """Conversations in memory; those without a message are left out, as a cache has none of these either.
 
-    def __init__(self, batches: Iterable[Conversations]):
-        found = [as_arrays([], eod=0), *batches]
+    Args:
+        batches: of conversations, each with their places: as many objects, whose `str` is a place, or is empty.
+    """
+
+    def __init__(self, batches: Iterable[tuple[Conversations, Sequence[object]]]):
+        found, self._places = [as_arrays([], eod=0)], list[object]()
+        for batch, places in batches:
+            found.append(batch)
+            self._places += [place for place, count in zip(places, batch.counts, strict=True) if count]
         columns = (np.concatenate([batch[field] for batch in found]) for field in range(len(Conversations._fields)))
         all_of_them = Conversations(*columns)
         kept = all_of_them.counts > 0
@@ -83,6 +104,9 @@ class ConversationsInMemory:
             self._all.messages[ranges(self._message_ends[numbers] - counts, counts)],
             counts,
         )
+
+    def where(self, number: int) -> str:
+        return str(self._places[number]) or f"conversation {number}"
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -74,11 +74,24 @@ class Piece(NamedTuple):
     region: int
 
 
+class Stretch(NamedTuple):
+    """What a template writes between two markers.
+
+    Attributes:
+        marker: the number of the piece that is the marker before it; None at the beginning.
+        runs: the numbers of its pieces, in runs of one segment and region.
+    """
+
+    marker: int | None
+    runs: tuple[tuple[int, ...], ...]
+
+
 class Skeleton(NamedTuple):
     """What a template writes for conversations of one shape.
 
     Attributes:
         pieces: in their order.
+        stretches: the same pieces, as the markers among them divide them; one more than there are markers.
         owners: the message and channel of each segment; None for what belongs to no message.
         holes: the place of each content.
         left_out: the numbers of the messages whose reasoning it leaves out.
@@ -86,6 +99,7 @@ class Skeleton(NamedTuple):
     """
 
     pieces: tuple[Piece, ...]
+    stretches: tuple[Stretch, ...]
     owners: tuple[Hole | None, ...]
     holes: tuple[Hole, ...]
     left_out: tuple[int, ...]
@@ -163,8 +177,10 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
 
     segments = list(_segments(whole, _groups(whole, holes), shapes, tag_ends, earlier))
     prompts = {segment.owner.message for segment in segments if segment.owner and shapes[segment.owner.message].role == "assistant"}
+    pieces = tuple(piece for number, segment in enumerate(segments) for piece in _pieces(whole, number, segment, markers))
     return Skeleton(
-        tuple(piece for number, segment in enumerate(segments) for piece in _pieces(whole, number, segment, markers)),
+        pieces,
+        tuple(_stretches(pieces)),
         tuple(segment.owner for segment in segments),
         tuple(holes),
         left_out,
@@ -253,6 +269,15 @@ def common(one: str, other: str) -> int:
 
 def _clip(place: int, low: int, high: int) -> int:
     return max(low, min(place, high))
+
+
+def _stretches(pieces: Sequence[Piece]) -> Iterable[Stretch]:
+    marker = None
+    for end in [*(number for number, piece in enumerate(pieces) if piece.is_marker), len(pieces)]:
+        own = range(0 if marker is None else marker + 1, end)
+        runs = itertools.groupby(own, key=lambda number: (pieces[number].segment, pieces[number].region))
+        yield Stretch(marker, tuple(tuple(run) for _, run in runs))
+        marker = end
 
 
 def _pieces(whole: str, number: int, segment: _Segment, markers: Sequence[str]) -> Iterable[Piece]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ul2_tasks.chat.segments import KINDS, kind_name
+from ul2_tasks.chat.segments import KIND, KINDS, Conversations, kind_name
 from ul2_tasks.scalars import is_integer
 
 REASONING, ANSWER, TOOL_CALL = 1, 2, 3
@@ -81,11 +81,31 @@ class Supervision:
         return spans
 
 
-def refused(kinds: np.ndarray, spans: Mapping[str, int]) -> ValueError:
-    """The error for kinds that a table has no row for."""
-    names = sorted({kind_name(int(kind)) for kind in kinds})
-    rows = ", ".join(f"{name!r}: {TOOL_CALL}" for name in names)
-    return ValueError(
-        f"the assistant's messages are of the kinds {names}, of which spans, {dict(spans)}, does not say whether they are learned;"
-        f" give spans with {rows}, or with 0 where they are context, or a preset: {sorted(PRESETS)}"
+class ConversationError(ValueError):
+    """What is wrong with one of some conversations.
+
+    Attributes:
+        number: which of them, from 0.
+        what: is wrong with it.
+    """
+
+    def __init__(self, number: int, what: str):
+        super().__init__(f"conversation {number}: {what}")
+        self.number, self.what = number, what
+
+
+def check_kinds(conversations: Conversations, supervision: Supervision) -> None:
+    """Raises a ConversationError where a message is of a kind of which the table does not say whether it is learned."""
+    kinds = conversations.messages[:, KIND]
+    wrong = np.flatnonzero(supervision.span_of_kinds()[kinds] < 0)
+    if not len(wrong):
+        return
+    ends = np.cumsum(conversations.counts)
+    number = int(np.searchsorted(ends, wrong[0], side="right"))
+    count = int(conversations.counts[number])
+    message, name = int(wrong[0] - ends[number]) + count + 1, kind_name(int(kinds[wrong[0]]))
+    raise ConversationError(
+        number,
+        f"message {message} of {count} is of the kind {name!r}, of which spans, {supervision.spans}, does not say whether it is"
+        f" learned; give spans with {name!r}: {TOOL_CALL}, or with 0 where it is context, or a preset: {sorted(PRESETS)}",
     )

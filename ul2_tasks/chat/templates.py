@@ -19,12 +19,13 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
+from ul2_tasks.chat.attribution import Attribution
 from ul2_tasks.chat.messages import Message, check_fields, parts_of, text_of, weight_of
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.skeletons import (
@@ -46,6 +47,7 @@ _REASONING = ("reasoning_content", "thinking")
 _FIELDS = {"role", "content", "weight", *_REASONING}
 _FILE = "chat_template.jinja"
 _SHAPES = 1024  # whose skeletons are kept
+Value = TypeVar("Value")
 
 
 class TemplateRenderer:
@@ -84,8 +86,7 @@ class TemplateRenderer:
         variables = {**_special_tokens(configuration), **(settings or {})}
         self._render, self._render_marked = (_compile(template, variables, date, marks) for marks in (("", ""), MARKS))
         self._marked = load_marked(folder)
-        self._is_marker = np.zeros(self.vocabulary.vocab_size, bool)
-        self._is_marker[[*self._marked.ids.values()]] = True
+        self._attribution = Attribution(self._marked, self.vocabulary.vocab_size)
         self._skeleton = functools.lru_cache(_SHAPES)(
             lambda shapes: make_skeleton(shapes, self._render_marked, tuple(self._marked.ids))
         )
@@ -114,18 +115,40 @@ class TemplateRenderer:
             ValueError: a message has a role, field or content that is not known, or that the template leaves out or alters; the
                 template fails. Says which message.
         """
+        [segments] = self.render_all([messages])
+        if isinstance(segments, ValueError):
+            raise segments
+        return segments
+
+    def render_all(self, conversations: Sequence[Sequence[Message]]) -> list[list[Segment] | ValueError]:
+        """The segments of each of some conversations, see `render`, or why it cannot be rendered.
+
+        They are encoded together, which costs less.
+        """
+        written = [_tried(self._write, messages) for messages in conversations]
+        whole = [one for one in written if not isinstance(one, ValueError)]
+        ids = iter(self._attribution.encode([one.texts for one in whole]))
+        return [one if isinstance(one, ValueError) else _tried(self._segments, one, next(ids)) for one in written]
+
+    def _write(self, messages: Sequence[Message]) -> _Written:
         shapes, texts = _read(messages)
         skeleton = self._skeleton(shapes)
         if "".join(_put(skeleton, texts)) != self._render(filled(shapes, texts), False):
             raise ValueError(self._altered(skeleton, shapes, texts))
-        pieces = self._tokens(skeleton, texts)
+        return _Written(skeleton, messages, _put(skeleton, texts, self._marked.private))
+
+    def _segments(self, written: _Written, ids: np.ndarray) -> list[Segment]:
+        skeleton, messages, texts = written
+        of_tokens, regions = self._attribution.labels(skeleton, texts, ids)
+        borders = np.searchsorted(of_tokens, range(len(skeleton.owners) + 1))
         segments = []
-        for owner, (ids, regions) in zip(skeleton.owners, pieces):
-            role = shapes[owner.message].role if owner else "system"
-            prompt = int(np.sum(regions == PROMPT)) if role == "assistant" else len(ids)
+        for owner, (begin, end) in zip(skeleton.owners, itertools.pairwise(borders.tolist())):
+            own = regions[begin:end]
+            role = messages[owner.message]["role"] if owner else "system"
+            prompt = int(np.sum(own == PROMPT)) if role == "assistant" else len(own)
             weight = weight_of(messages[owner.message]) if owner else 1
             channel = owner.channel if owner else None
-            segments.append(Segment(role, channel, False, weight, ids, prompt, int(np.sum(regions < BODY))))
+            segments.append(Segment(role, channel, False, weight, ids[begin:end], prompt, int(np.sum(own < BODY))))
         return segments
 
     def left_out(self, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -153,21 +176,6 @@ class TemplateRenderer:
             raise ValueError(f"eod is {eod!r}, which is no token of {self.vocabulary!r}")
         return id - self.vocabulary.id_shift
 
-    def _tokens(self, skeleton: Skeleton, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each segment the ids, and the region that each is in."""
-        put = _put(skeleton, texts, self._marked.private)
-        encoded = self._marked.tokenizer.encode("".join(put), add_special_tokens=False)
-        ids = np.array(encoded.ids, np.int32)
-        places = np.array(encoded.offsets, np.int64).reshape(-1, 2)
-        is_marker = self._is_marker[ids]
-        pieces = _pieces_of(places, [*map(len, put)], skeleton)
-        # A marker may take white space beside it, also of a content, which is why it does not go by its place.
-        pieces[is_marker] = [number for number, piece in enumerate(skeleton.pieces) if piece.is_marker]
-        segments = np.array([piece.segment for piece in skeleton.pieces])[pieces]
-        regions = np.array([piece.region for piece in skeleton.pieces])[pieces]
-        borders = np.searchsorted(segments, range(len(skeleton.owners) + 1))
-        return [(ids[begin:end], regions[begin:end]) for begin, end in itertools.pairwise(borders)]
-
     def _altered(self, skeleton: Skeleton, shapes: Sequence[MessageShape], texts: Sequence[str]) -> str:
         """Which message the template alters: the first whose texts it writes otherwise, with stand-ins in all others."""
         for number in range(len(shapes)):
@@ -178,6 +186,22 @@ class TemplateRenderer:
                 how = _how(expected, written, own)
                 return f"message {number + 1} of {len(shapes)}: the chat template alters it, {how}"
         return "the chat template alters the messages, but none of them alone"
+
+
+class _Written(NamedTuple):
+    """A conversation as its template writes it: the texts of the skeleton's pieces, with private names for markers."""
+
+    skeleton: Skeleton
+    messages: Sequence[Message]
+    texts: list[str]
+
+
+def _tried(function: Callable[..., Value], *arguments: Any) -> Value | ValueError:
+    """What a function returns, or the ValueError that it raises."""
+    try:
+        return function(*arguments)
+    except ValueError as error:
+        return error
 
 
 def _read(messages: Sequence[Message]) -> tuple[tuple[MessageShape, ...], list[str]]:
@@ -217,31 +241,6 @@ def _put(skeleton: Skeleton, texts: Sequence[str], names: Mapping[str, str] | No
         texts[piece.hole] if piece.hole is not None else names[piece.text] if names and piece.is_marker else piece.text
         for piece in skeleton.pieces
     ]
-
-
-def _pieces_of(places: np.ndarray, lengths: Sequence[int], skeleton: Skeleton) -> np.ndarray:
-    """The number of the piece that each token belongs to.
-
-    A token in several pieces belongs to the content among them; where there is none, to the last.
-
-    Args:
-        places: [tokens, 2], where the characters of each token begin and end.
-        lengths: how many characters each piece has.
-        skeleton: whose pieces they are.
-
-    Raises:
-        ValueError: a token has characters of two messages.
-    """
-    first, last = np.searchsorted(np.cumsum(lengths), places.T - [[0], [1]], side="right")
-    pieces = np.minimum(np.maximum(first, last), len(lengths) - 1)
-    for token in np.flatnonzero(first < last):
-        touched = range(first[token], last[token] + 1)
-        inside = [number for number in touched if skeleton.pieces[number].hole is not None and lengths[number]]
-        if len({skeleton.pieces[number].segment for number in inside}) > 1:
-            raise ValueError("two contents share a token, because the chat template writes nothing between them")
-        if inside:
-            pieces[token] = inside[0]
-    return pieces
 
 
 def _how(expected: str, written: str, texts: Sequence[str]) -> str:

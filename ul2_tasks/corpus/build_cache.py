@@ -34,6 +34,7 @@ from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
 from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, total, write_atomically
+from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
     JobShard,
@@ -161,6 +162,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     """Writes the pairs of a shard; returns what the manifest says of them."""
     corpus = seqio.TaskRegistry.get(shard.corpus)
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
+    hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.counts_ids}
     with temporary_files(shard) as paths:
         with contextlib.ExitStack() as pairs:
             writers = {
@@ -174,7 +176,11 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                     own = batch.splits == split
                     counts[split]["empty"] += int((own & batch.are_whole & (batch.lengths == 0)).sum())
                     counts[split]["skipped"] += int((own & ~batch.are_whole).sum())
+                for split, found in hashes.items():
+                    found.append(batch.id_hashes(split))
                 advance(len(batch.lengths))
+        for split, found in hashes.items():
+            write_hashes(hashes_path(shard, split), found)
         for (split, column), writer in writers.items():
             counts[split] |= {column: writer.tokens} if column else {"documents": writer.documents, "tokens": writer.tokens}
         files = [
@@ -281,6 +287,7 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
     if changes := "; ".join(differences(begun["source"], stamps(corpus.source))):
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changes}; delete {cache_dir}, and begin again")
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
+    names = {split: list(corpus.source.list_shards(split)) for split in splits}
     for shard, record in zip(source_shards, all_shards(source_shards)):
         for split in shard.splits:
             pairs = {shard.pair(*of) for of in shard.pairs() if of[0] == split}
@@ -288,6 +295,7 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
             splits[split].append(
                 {
                     "shard": shard.pair(split),
+                    "source": names[split][shard.number],
                     **record["splits"][split],
                     "bytes": sum(file["bytes"] for file in files),
                     "files": files,
@@ -313,6 +321,11 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
     vocabulary = corpus.output_features["targets"].vocabulary
     format = {"format": cache.STORE, "dtype": stored_dtype(corpus).name, "id_shift": id_shift(vocabulary)}
     manifest = cache.manifest_of(corpus, begun["settings"], format, splits, begun["max_documents"])
+    if corpus.counts_ids:
+        paths = {split: [hashes_path(shard, split) for shard in source_shards if split in shard.splits] for split in splits}
+        for split, of_split in paths.items():
+            manifest["splits"][split]["repeated_ids"] = count_repeated(of_split)
+        manifest["totals"]["repeated_ids"] = count_repeated([*itertools.chain(*paths.values())])
     cache.write_manifest(cache_dir, manifest)
     write_atomically(place(cache_dir, cache.COMPLETED), "")
     remove_records(place(cache_dir, _RECORDS))
@@ -333,6 +346,8 @@ def _summarize(manifest: dict, corpus: CorpusTask, cache_dir: str, output_dir: s
     console.print(table)
     if without := [name for name, split in manifest["splits"].items() if not split["documents"]]:
         console.print(f"no file was written of {', '.join(without)}, which has no document", markup=False, highlight=False)
+    if repeated := manifest["totals"].get("repeated_ids"):
+        console.print(in_words(repeated), markup=False, highlight=False)
     provider, lengths = corpus.read_as
     for line in (
         f"To use it, in Python, where {provider} is registered:",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.chat.by_name import Renderer
-from ul2_tasks.chat.messages import messages_in, parse
+from ul2_tasks.chat.by_name import Renderer, render_all
+from ul2_tasks.chat.messages import Message, messages_in, parse
 from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversations
-from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
+from ul2_tasks.chat.segments import COLUMNS, Conversations, Segment, as_arrays
+from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.identity import describe_source
@@ -26,43 +28,78 @@ from ul2_tasks.vocabulary.special_ids import id_shift
 MESSAGES = "messages"  # the column
 
 
+class Part(NamedTuple):
+    """Some conversations of a corpus.
+
+    Attributes:
+        reader: reads them.
+        numbers: [n] int64, which of the reader's are meant.
+        id_hashes: [n] uint64, see `TokenBatch.id_hashes`; None where the cache is read.
+    """
+
+    reader: Reader
+    numbers: np.ndarray
+    id_hashes: np.ndarray | None
+
+
 class ChatCorpusTask(CorpusTask):
     """Conversations as a renderer writes them.
 
     Attributes:
         renderer: what makes tokens of messages.
+        supervision: what its tasks learn. A message of a kind that it does not know is refused when it is rendered, where its
+            file and row are known. A cache does not depend on it.
     """
 
     columns = (MESSAGES,)
+    counts_ids = True
 
-    def __init__(self, name: str, source: seqio.DataSource, *, configuration: CorpusConfiguration, renderer: Renderer):
+    def __init__(
+        self,
+        name: str,
+        source: seqio.DataSource,
+        *,
+        configuration: CorpusConfiguration,
+        renderer: Renderer,
+        supervision: Supervision,
+    ):
         feature = seqio.Feature(renderer.vocabulary, add_eos=False)
         super().__init__(name, source, {"targets": feature}, configuration=configuration)
-        self.renderer = renderer
+        self.renderer, self.supervision = renderer, supervision
         self._in_memory: dict[str, ConversationsInMemory] = {}
 
     def encode(self, records: Sequence[Record]) -> Encoded:
         """Renders conversations. A record that cannot be rendered is a problem, with the place of the record.
 
         Raises:
-            ValueError: there is a problem, and the corpus is to raise it.
+            ValueError: there is a problem, and the corpus is to raise it; a message is of a kind that the tasks do not know.
         """
         rendered, problems = [], []
-        for record in records:
-            segments, problem = [], record.problem
-            if not problem:
-                try:
-                    segments = self.renderer.render(parse(record.text) if record.value is None else messages_in(record.value))
-                except ValueError as error:
-                    problem = f"{str(record.where) or 'a conversation'}: {error}"
-            rendered.append(segments)
+        for record, segments in zip(records, self._render(records)):
+            problem = f"{_where(record)}: {segments}" if isinstance(segments, ValueError) else record.problem
+            rendered.append([] if isinstance(segments, ValueError) else segments)
             problems.append(problem.encode(errors="replace"))
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, [b""] * len(records), problems)
         found = as_arrays(rendered, self.renderer.eod)
+        try:
+            check_kinds(found, self.supervision)
+        except ConversationError as error:
+            raise ValueError(f"{_where(records[error.number])}: {error.what}") from error
         shift = np.int32(id_shift(self.output_features["targets"].vocabulary))
         columns = {MESSAGES: (found.messages.reshape(-1), found.counts * len(COLUMNS))}
         texts = [record.text if is_whole else b"" for record, is_whole in zip(records, are_whole)]
         return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns)
+
+    def _render(self, records: Sequence[Record]) -> list[list[Segment] | ValueError]:
+        """The segments of each record, none of one with a problem; or why it cannot be rendered."""
+        found: list[list[Message] | ValueError] = []
+        for record in records:
+            try:
+                found.append([] if record.problem else parse(record.text) if record.value is None else messages_in(record.value))
+            except ValueError as error:
+                found.append(error)
+        rendered = iter(render_all(self.renderer, [one for one in found if one and not isinstance(one, ValueError)]))
+        return [next(rendered) if one and not isinstance(one, ValueError) else one for one in found]  # type: ignore[misc]
 
     def settings(self, source: str) -> dict[str, str]:
         return super().settings(source) | {"renderer": self.renderer.identity}
@@ -91,19 +128,21 @@ class ChatCorpusTask(CorpusTask):
 
     def _stored(self, manifest: dict, split: str) -> StoredConversations:
         tokens, messages = (cache.open_store(self.cache_dir, manifest, split, column) for column in (None, MESSAGES))
-        return StoredConversations(tokens, messages)
+        held = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
+        named = tuple((shard["shard"], shard.get("source", "")) for shard in held)
+        return StoredConversations(tokens, messages, named, tuple(shard["documents"] for shard in held))
 
     def _conversations_in_memory(self, split: str) -> ConversationsInMemory:
         if split not in self._in_memory:
             self._in_memory[split] = ConversationsInMemory(self._rendered(split))
         return self._in_memory[split]
 
-    def _rendered(self, split: str) -> Iterator[Conversations]:
+    def _rendered(self, split: str) -> Iterator[tuple[Conversations, list[object]]]:
         """Renders a split in batches."""
         tokens = 0
         for shard in range(len(self.source.list_shards(split))):
             for batch in self._rendered_shard(split, shard):
-                yield _conversations(batch, split)
+                yield _conversations(batch, split), batch.places(split)
                 tokens += len(batch.tokens)
                 if tokens > MOST_TOKENS_IN_MEMORY:
                     raise ValueError(
@@ -117,9 +156,16 @@ class ChatCorpusTask(CorpusTask):
         records = shard_records(self.source, splits, shard, num_shards, self.configuration.text_key)
         return tokenize_records(self, ((name, record) for name, record in records if name == split))
 
-    def parts(
-        self, split: str, shards: Sequence[int], use_cached: bool, refused: collections.Counter[str]
-    ) -> Iterator[tuple[Reader, np.ndarray]]:
+    def repeated_ids(self) -> dict[str, int | None]:
+        """How many conversations of the cache have the id of an earlier one, in each split, and in all under "totals".
+
+        None where the cache does not say.
+        """
+        manifest = self._manifest()
+        counted = manifest["splits"] | {"totals": manifest["totals"]}
+        return {name: entry.get("repeated_ids") for name, entry in counted.items()}
+
+    def parts(self, split: str, shards: Sequence[int], use_cached: bool, refused: collections.Counter[str]) -> Iterator[Part]:
         """The conversations of some shards of the source, in its order and never all in memory.
 
         Args:
@@ -127,9 +173,6 @@ class ChatCorpusTask(CorpusTask):
             shards: their numbers.
             use_cached: whether the cache is read.
             refused: is told how many records are skipped, as "refused", if they are rendered.
-
-        Returns:
-            Pairs of what reads conversations, and the numbers of those that are meant, [n] int64.
         """
         if use_cached:
             manifest = self._manifest()
@@ -137,14 +180,14 @@ class ChatCorpusTask(CorpusTask):
             held = [shard["documents"] for shard in manifest["splits"][split]["shards"]]
             ends = np.cumsum(held)
             for shard in shards:
-                yield reader, np.arange(ends[shard] - held[shard], ends[shard])
+                yield Part(reader, np.arange(ends[shard] - held[shard], ends[shard]), None)
             return
         for shard in shards:
             for batch in self._rendered_shard(split, shard):
                 if skipped := int((~batch.are_whole).sum()):
                     refused["refused"] += skipped
-                found = ConversationsInMemory([_conversations(batch, split)])
-                yield found, np.arange(found.count)
+                found = ConversationsInMemory([(_conversations(batch, split), batch.places(split))])
+                yield Part(found, np.arange(found.count), batch.id_hashes(split))
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """Raises a ValueError: conversations become examples in other tasks."""
@@ -160,6 +203,10 @@ class ChatCorpusTask(CorpusTask):
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:
         return f"{self.name.removesuffix('_corpus')}_chat", {"tokens": 4096}
+
+
+def _where(record: Record) -> str:
+    return str(record.where) or "a conversation"
 
 
 def _conversations(batch: TokenBatch, split: str) -> Conversations:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.sources.records import Record, in_lists
 from ul2_tasks.sources.shard_records import shard_records, split_groups
+from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -26,6 +27,7 @@ class TokenBatch(NamedTuple):
         lengths: [documents] int64, how many tokens each has; 0 of a record that is skipped.
         are_whole: [documents] bool, which are documents; the others are records that are skipped.
         columns: see `view.Encoded`.
+        records: what they are made of.
     """
 
     splits: np.ndarray
@@ -33,12 +35,29 @@ class TokenBatch(NamedTuple):
     lengths: np.ndarray
     are_whole: np.ndarray
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    records: Sequence[Record]
 
     def of(self, split: str, column: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the documents of a split that have a token, or their values of a column; and how many each has."""
         values, lengths = self.columns[column] if column else (self.tokens, self.lengths)
-        kept = (self.splits == split) & (self.lengths > 0)
+        kept = self._kept(split)
         return (values, lengths) if kept.all() else (values[np.repeat(kept, lengths)], lengths[kept])
+
+    def places(self, split: str) -> list[object]:
+        """The places of those documents."""
+        return [self.records[number].where for number in np.flatnonzero(self._kept(split))]
+
+    def id_hashes(self, split: str) -> np.ndarray:
+        """The hashes of the ids of those documents, [documents] uint64; without an id the tokens are hashed."""
+        ends = np.cumsum(self.lengths)
+        hashes = []
+        for number in np.flatnonzero(self._kept(split)):
+            own = self.tokens[ends[number] - self.lengths[number] : ends[number]]
+            hashes.append(id_hash(self.records[number].id or own.tobytes()))
+        return np.array(hashes, np.uint64)
+
+    def _kept(self, split: str) -> np.ndarray:
+        return (self.splits == split) & (self.lengths > 0)
 
 
 def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
@@ -51,7 +70,8 @@ def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) 
     for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: len(item[1].text)):
         splits, of_each = zip(*batch)
         encoded = corpus.encode(of_each)
-        yield TokenBatch(np.array(splits), encoded.tokens - np.int32(shift), encoded.lengths, encoded.are_whole, encoded.columns)
+        tokens = encoded.tokens - np.int32(shift)
+        yield TokenBatch(np.array(splits), tokens, encoded.lengths, encoded.are_whole, encoded.columns, of_each)
 
 
 def corpus_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:

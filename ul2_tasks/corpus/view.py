@@ -51,9 +51,11 @@ class CorpusTask(seqio.Task):
     Attributes:
         configuration: how that is done.
         columns: the names of what its cache has beside the tokens, see `Encoded`.
+        counts_ids: whether a cache counts the documents whose id another one has.
     """
 
     columns: tuple[str, ...] = ()
+    counts_ids = False
 
     def __init__(
         self,

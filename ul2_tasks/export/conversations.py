@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.chat.examples import Examples
 from ul2_tasks.corpus.cache import git_revision
+from ul2_tasks.corpus.conversations import Part
 from ul2_tasks.corpus.view import corpus_settings
 from ul2_tasks.export.conversations_folder import (
     COLUMNS,
@@ -38,6 +38,7 @@ from ul2_tasks.export.conversations_folder import (
     read_shard,
 )
 from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, sha256, total, write_manifest
+from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
     JobShard,
@@ -50,6 +51,7 @@ from ul2_tasks.jobs.shards import (
     temporary_files,
     write_shard,
 )
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
@@ -60,6 +62,7 @@ from ul2_tasks.vocabulary.o200k import PADDED_SIZE, SHA256, O200kVocabulary
 from ul2_tasks.vocabulary.special_ids import id_shift, vocabulary_identity
 
 SAMPLE = 8  # sequences of a shard that are rendered again to verify it
+_AT_A_TIME = 256  # conversations
 _RECORDS = "_parts"
 _INPUT_MANIFEST = "manifest.json"
 _COUNTED = ("sequences", "tokens", "learned", "bytes")
@@ -123,6 +126,8 @@ def write_conversations(
         RuntimeError: a conversation cannot be rendered, or a file not be read or written; says which, and why.
     """
     console = console or Console(stderr=True)
+    if max_conversations is not None and not is_integer(max_conversations, at_least=1):
+        raise ValueError(f"max_conversations is {max_conversations!r}, expected an integer of at least 1, or None for all")
     if pipeline_options is not None:
         import_beam()
     task = _task(name)
@@ -187,7 +192,8 @@ def _compare(task: ChatTask, shard: ConversationShard) -> tuple[bool, int]:
     written, lengths = read_shard(shard.folder, shard.name.partition("-")[2], SAMPLE)
     shift = id_shift(task.corpus.renderer.vocabulary)
     found: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
-    for _, examples in _examples(task, dataclasses.replace(shard, max_conversations=None), collections.Counter()):
+    for part in _parts(task, dataclasses.replace(shard, max_conversations=None), collections.Counter()):
+        examples = task.examples(part.reader, part.numbers, {})
         for column, feature in _FEATURES.items():
             found[column].append(examples.values[feature] - (shift if column == "tokens" else 0))
         if sum(map(len, found["tokens"])) >= lengths.sum():
@@ -272,22 +278,27 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
     shift = np.int32(id_shift(task.corpus.renderer.vocabulary))
     spans: collections.Counter[str] = collections.Counter()
     left_out: collections.Counter[str] = collections.Counter()
-    conversations = 0
+    hashes: list[np.ndarray] = []
     with temporary_files(shard) as paths:
         with contextlib.ExitStack() as pairs:
             writers = {
                 column: pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
                 for (column, dtype), bin_path, idx_path in zip(COLUMNS.items(), paths[::2], paths[1::2])
             }
-            for count, found in _examples(task, shard, left_out):
-                conversations += count
-                advance(count)
+            conversations = 0
+            for part in _parts(task, shard, left_out):
+                found = task.examples(part.reader, part.numbers, {})
+                conversations += len(part.numbers)
+                advance(len(part.numbers))
+                if part.id_hashes is not None:
+                    hashes.append(part.id_hashes)
                 found.values["tokens"] -= shift
                 for column, writer in writers.items():
                     writer.add(found.values[_FEATURES[column]], found.lengths["tokens"])
                 values, counts = np.unique(found.values["span_id"], return_counts=True)
                 spans.update({str(span): int(number) for span, number in zip(values, counts) if span})
                 left_out.update(found.counts)
+        write_hashes(hashes_path(shard, shard.split), hashes)
         files = [
             {"file": file, **entry}
             for writer, *names in zip(writers.values(), shard.files[::2], shard.files[1::2])
@@ -307,18 +318,18 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
     }
 
 
-def _examples(task: ChatTask, shard: ConversationShard, skipped: collections.Counter[str]) -> Iterator[tuple[int, Examples]]:
-    """The examples of a shard, and of how many conversations they are."""
+def _parts(task: ChatTask, shard: ConversationShard, skipped: collections.Counter[str]) -> Iterator[Part]:
+    """The conversations of a shard, some at a time."""
     left = shard.max_conversations
-    for reader, numbers in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, skipped):
-        numbers = numbers if left is None else numbers[:left]
+    for reader, numbers, id_hashes in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, skipped):
+        count = len(numbers) if left is None else min(left, len(numbers))
+        for first in range(0, count, _AT_A_TIME):
+            some = slice(first, min(first + _AT_A_TIME, count))
+            yield Part(reader, numbers[some], None if id_hashes is None else id_hashes[some])
         if left is not None:
-            left -= len(numbers)
-        for first in range(0, len(numbers), 256):
-            some = numbers[first : first + 256]
-            yield len(some), task.examples(reader, some, {})
-        if left == 0:
-            return
+            left -= count
+            if not left:
+                return
 
 
 def _arguments(task: ChatTask, max_conversations: int | None, use_cached: bool) -> dict[str, object]:
@@ -372,6 +383,7 @@ def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard
     splits: dict[str, list[dict]] = {split: [] for split in task.splits}
     for shard, record in zip(shards, all_shards(shards)):
         splits[shard.split].append({"shard": shard.name.partition("-")[2], **record})
+    repeated = _repeated_ids(task, shards)
     is_o200k = isinstance(vocabulary, O200kVocabulary)
     return {
         **begun,
@@ -385,11 +397,33 @@ def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard
         "alignment": "token: lossmask and span are those of the token at the same place; where labels are tokens[1:], take [1:]",
         "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
         "splits": {
-            split: {**total(found, _COUNTED), "spans": _spans(found), "folder": folder_of(split), "shards": found}
+            split: {
+                **total(found, _COUNTED),
+                "spans": _spans(found),
+                "repeated_ids": repeated[split],
+                "folder": folder_of(split),
+                "shards": found,
+            }
             for split, found in splits.items()
         },
-        "totals": total(itertools.chain(*splits.values()), _COUNTED) | {"spans": _spans(list(itertools.chain(*splits.values())))},
+        "totals": {
+            **total(itertools.chain(*splits.values()), _COUNTED),
+            "spans": _spans(list(itertools.chain(*splits.values()))),
+            "repeated_ids": repeated["totals"],
+        },
     }
+
+
+def _repeated_ids(task: ChatTask, shards: Sequence[ConversationShard]) -> Mapping[str, int | None]:
+    """How many conversations of each split, and under "totals" of all together, have the id of an earlier one.
+
+    None where the cache is read, which has no ids, and does not say it of these conversations.
+    """
+    if shards[0].cache_dirs is not None:
+        is_all = all(shard.max_conversations is None for shard in shards)
+        return task.corpus.repeated_ids() if is_all else collections.defaultdict(lambda: None)
+    paths = {split: [hashes_path(shard, split) for shard in shards if shard.split == split] for split in task.splits}
+    return {split: count_repeated(found) for split, found in (paths | {"totals": [*itertools.chain(*paths.values())]}).items()}
 
 
 def _spans(shards: Sequence[Mapping]) -> dict[str, int]:
@@ -419,5 +453,7 @@ def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     all_shards_of = ((split["folder"], shard) for split in manifest["splits"].values() for shard in split["shards"])
     if empty := [f"{where}/{shard['shard']}" for where, shard in all_shards_of if not shard["sequences"]]:
         console.print(f"no files were written of {', '.join(empty)}, which have no example", markup=False, highlight=False)
+    if repeated := manifest["totals"]["repeated_ids"]:
+        console.print(in_words(repeated), markup=False, highlight=False)
     for cause, number in sorted(_left_out(manifest).items()):
         console.print(f"{number:,} {cause}", markup=False, highlight=False)

@@ -14,13 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.chat.messages import Message
-from ul2_tasks.chat.reading import ConversationsInMemory
-from ul2_tasks.chat.segments import as_arrays, kind_name, kind_of
+from ul2_tasks.chat.segments import kind_name, kind_of
 from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL
 from ul2_tasks.corpus.conversations import ChatCorpusTask
 from ul2_tasks.inspection.doctor import Finding, examine_installation
 from ul2_tasks.statistics.chat_drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
-from ul2_tasks.statistics.chat_records import Rendered, cause, records, render
+from ul2_tasks.statistics.chat_records import Rendered, cause, in_memory, records, render
 from ul2_tasks.tasks.chat import CHAT, ChatTask
 from ul2_tasks.vocabulary.o200k import FILE, SHA256, O200kVocabulary
 from ul2_tasks.vocabulary.special_ids import what_is_lost
@@ -197,14 +196,14 @@ def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Ma
         if segment.role == "assistant"
     )
     if unknown := {kind: TOOL_CALL for kind in sorted(kinds) if kind not in spans}:
-        counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in unknown)
+        counts = ", ".join(f"{kinds[kind]:,} {kind} (the first: {_first_of(kind, conversations)})" for kind in unknown)
         remedy = f"give spans={ {**spans, **unknown} }, with 0 where they are context"
         yield about("problem", "corpus", f"spans does not say whether these messages are learned: {counts}", remedy)
         return
     if not any(spans[kind] == ANSWER for kind in kinds):
         remedy = f"see whether the channels are there; spans is {dict(spans)}"
         yield about("note", "corpus", f"no message is learned as an answer (span {ANSWER}); there are {dict(kinds)}", remedy)
-    reader = ConversationsInMemory([as_arrays([one.segments for one in conversations], task.corpus.renderer.eod)])
+    reader = in_memory(task.corpus, conversations)
     numbers = np.arange(reader.count)
     parts = [numbers[start : start + AT_A_TIME] for start in range(0, len(numbers), AT_A_TIME)]
     drops = that_drops(task)
@@ -228,6 +227,18 @@ def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Ma
     yield about("ok", "lengths", f"{len(examples):,} examples; 99 % of them have at most: {said}")
     at_lengths = sum((read_examples(drops, reader, part, lengths)[1] for part in parts), collections.Counter())
     yield from _examine_budgets(task, lengths, at_lengths, ninety_nine, about)
+
+
+def _first_of(kind: str, conversations: Sequence[Rendered]) -> str:
+    """The place of the first conversation with a message of a kind."""
+    numbered = (
+        (number, one.where)
+        for number, one in enumerate(conversations)
+        for segment in one.segments
+        if kind_name(kind_of(segment.role, segment.channel, segment.to_tool)) == kind
+    )
+    number, where = next(numbered)
+    return where or f"conversation {number}"
 
 
 def _examine_budgets(

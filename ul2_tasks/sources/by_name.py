@@ -48,22 +48,23 @@ def open_source(
             "embedded": the corpus that is in every Python.
             any `seqio.DataSource`.
         text_key: the field, column or feature that holds the text.
-        id_key: the one that holds the document's id, a text, bytes or an integer. Only `validation` uses ids; by default the
-            text itself is the id.
+        id_key: the one that holds the document's id, a text, bytes or an integer. Only `validation` uses ids, and the counting of
+            conversations; by default the text itself is the id.
         validation: the fraction of documents that becomes the split `validation`. A hash of the id decides, so that a document is
             in the same split on every machine and in every order.
         format: of files, "text", "jsonl", "parquet", "arrow" or "tfrecord"; by default the one that their names end with.
         documents: what a document is in text files: a "line", a "file", or a "paragraph", which ends at blank lines. Text files
             must have it, and others cannot.
         eod: of "megatron:", the token that ends each document and is taken off; see `MegatronSource`.
-        as_json: of files and of "hf:", whether a value that is no text, such as a list of messages, becomes a text of JSON, as
-            `register_chat` reads it.
+        as_json: of files and of "hf:", whether documents are conversations, as `register_chat` reads them: a value that is no
+            text, such as a list of messages, becomes a text of JSON, and the id may be in the JSON of `metadata_json`, too.
 
     Raises:
         ValueError: an argument has another value, is missing, or means nothing for this source; `validation` is given, but the
             source already has a split of that name.
     """
-    if id_key is not None and validation is None:
+    is_read_here = as_json and not isinstance(spec, seqio.DataSource) and not str(spec).startswith("tfds:")
+    if id_key is not None and validation is None and not is_read_here:
         raise ValueError(f"id_key is {id_key!r}, and goes with validation alone, which is not given; give it, or leave out id_key")
     if (prefixes := _megatron_prefixes(spec)) is not None:
         others = {

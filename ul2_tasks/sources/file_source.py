@@ -84,7 +84,7 @@ class FileSource(RecordSource):
             found = files.segments(paths, layout)
             for segment in found[:_SEGMENTS_LOOKED_AT] if layout.format != "text" else ():
                 if fields := _tfrecord_fields(segment) if layout.format == "tfrecord" else records.fields(segment, layout):
-                    records.check_fields(segment.path, fields, layout.text_key, layout.id_key)
+                    records.check_fields(segment.path, fields, layout)
                     break
             self._segments[split] = found
         return self._segments[split]
@@ -107,6 +107,11 @@ class FileSource(RecordSource):
                     f"documents is {layout.documents!r}, and goes with text files; {patterns!r} are {kind}; leave it out"
                 )
             return
+        if layout.as_json:
+            raise ValueError(
+                f"{patterns!r} are text files, expected conversations: files of JSON Lines, Parquet or Arrow, or, if each line is"
+                " JSON, open_source(.., format='jsonl', as_json=True), or --corpus_format jsonl to a command"
+            )
         for name, value, default in (("text_key", layout.text_key, "text"), ("id_key", layout.id_key, None)):
             if value != default:
                 raise ValueError(f"{name} is {value!r}, but text files have no fields, and {patterns!r} are such; leave it out")

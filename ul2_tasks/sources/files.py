@@ -13,7 +13,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO
 
@@ -40,6 +40,7 @@ FORMATS = {
 # What these open are files, but share no type.
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstd.open}
 DOCUMENTS = ("line", "paragraph", "file")
+METADATA = "metadata_json"  # a field of conversations, with JSON in which the id may be
 # These errors mean that a file is not what its name says; any other OSError means that it cannot be reached. (bz2 raises a plain
 # OSError, without a number.)
 CORRUPT = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException)
@@ -60,7 +61,8 @@ class Layout:
             other formats.
         text_key: the field, column or feature that holds the text.
         id_key: the one that holds the document's id; None where no id is wanted.
-        as_json: whether a value that is no text, such as a list of messages, becomes JSON; otherwise it is a problem.
+        as_json: whether documents are conversations: a value that is no text, such as a list of messages, is taken, and the id
+            may be in the JSON of `METADATA`, too.
     """
 
     format: str | None
@@ -68,6 +70,18 @@ class Layout:
     text_key: str = "text"
     id_key: str | None = None
     as_json: bool = False
+
+    @property
+    def read(self) -> list[str]:
+        """The fields that are read, if they are there; the text's first."""
+        return [self.text_key, *([self.id_key] if self.id_key else []), *([METADATA] if self.id_key and self.as_json else [])]
+
+    def missing(self, present: Container[str]) -> str | None:
+        """A field that is wanted and not among those that are there; None where none is missing."""
+        if self.text_key not in present:
+            return self.text_key
+        has_id = not self.id_key or self.id_key in present or (self.as_json and METADATA in present)
+        return None if has_id else self.id_key
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,11 +32,12 @@ class HuggingFaceSource(RecordSource):
             as_json: see `Layout`.
         """
         super().__init__((), text_key, id_key)
-        self._path, self._config, self._as_json = os.path.expanduser(os.fspath(path)), config, as_json
+        self._path, self._config = os.path.expanduser(os.fspath(path)), config
+        self._layout = Layout("datasets", text_key=text_key, id_key=id_key, as_json=as_json)
 
     def __repr__(self) -> str:
         id = "" if self.id_key is None else f", id_key={self.id_key!r}"
-        as_json = ", as_json=True" if self._as_json else ""
+        as_json = ", as_json=True" if self._layout.as_json else ""
         return f"HuggingFaceSource({self._path!r}, {self._config!r}, text_key={self.text_key!r}{id}{as_json})"
 
     @functools.cached_property
@@ -51,9 +52,8 @@ class HuggingFaceSource(RecordSource):
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
         dataset = self._dataset(split)
-        layout = Layout("datasets", text_key=self.text_key, id_key=self.id_key, as_json=self._as_json)
         for number, row in enumerate(dataset.shard(num_shards=dataset.num_shards, index=segment), 1):
-            yield records.document_of(row, f"{self._path}, split {split}, shard {segment}, row {number}", layout)
+            yield records.document_of(row, f"{self._path}, split {split}, shard {segment}, row {number}", self._layout)
 
     @functools.cached_property
     def _saved(self):
@@ -72,7 +72,7 @@ class HuggingFaceSource(RecordSource):
         else:
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
         columns = dataset.column_names or next(iter(dataset), None)  # of some datasets only a row tells the columns
-        records.check_fields(f"{self._path}, split {split},", columns and sorted(columns), self.text_key, self.id_key)
+        records.check_fields(f"{self._path}, split {split},", columns and sorted(columns), self._layout)
         return dataset
 
 

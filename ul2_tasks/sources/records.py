@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ul2_tasks.sources.files import CORRUPT, Layout, Segment, open_file
+from ul2_tasks.sources.files import CORRUPT, METADATA, Layout, Segment, open_file
 
 PROBLEM = "problem"  # the name of this feature in a dataset
 _ROWS_AT_A_TIME = 128
@@ -86,16 +86,15 @@ def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callab
 
 def document_of(row: Mapping[str, object], where: object, layout: Layout, line: bytes = b"") -> Record:
     """The document in a row of fields. `str(where)` says in error messages which row it is; `line` is what it was parsed from."""
-    for key in filter(None, (layout.text_key, layout.id_key)):
-        if key not in row:
-            return Record(problem=f"{where}: has no field {key!r}, it has {sorted(row)}")
+    if missing := layout.missing(row):
+        return Record(problem=f"{where}: has no field {missing!r}, it has {sorted(row)}")
     text = row[layout.text_key]
     if layout.as_json and isinstance(text, list | Mapping):
-        return _with_id(Record(line, where=where, value=text), layout.id_key and row[layout.id_key], where, layout)
+        return _with_id(Record(line, where=where, value=text), row, layout)
     if not isinstance(text, str):
         return Record(problem=f"{where}: {layout.text_key!r} is of type {type(text).__name__}, expected a text")
     try:
-        return _with_id(Record(text.encode(), where=where), layout.id_key and row[layout.id_key], where, layout)
+        return _with_id(Record(text.encode(), where=where), row, layout)
     except UnicodeEncodeError as error:
         return Record(problem=f"{where}: {layout.text_key!r} is not Unicode, {error.reason}")
 
@@ -118,23 +117,41 @@ def fields(segment: Segment, layout: Layout) -> list[str] | None:
         return None
 
 
-def check_fields(where: str, present: Sequence[str] | None, text_key: str, id_key: str | None) -> None:
+def check_fields(where: str, present: Sequence[str] | None, layout: Layout) -> None:
     """Raises a ValueError where `present`, the fields that are there, lacks one that is wanted. None is unknown, and passes."""
-    for option, key in {"text_key": text_key, "id_key": id_key}.items():
-        if key is not None and present is not None and key not in present:
-            raise ValueError(f"{where} has no field {key!r}, it has {list(present)}; give {option}, one of these")
+    if present is not None and (missing := layout.missing(present)):
+        option = "id_key" if missing != layout.text_key else "messages_key" if layout.as_json else "text_key"
+        raise ValueError(f"{where} has no field {missing!r}, it has {list(present)}; give {option}, one of these")
 
 
-def _with_id(record: Record, id: object, where: object, layout: Layout) -> Record:
+def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Record:
     """The record with its id, if an id is wanted. A text becomes its UTF-8, bytes stay, and an integer becomes its digits."""
-    if not layout.id_key or record.problem:
+    key = layout.id_key
+    if not key or record.problem:
         return record
-    if id is None or id in ("", b""):
-        return Record(problem=f"{where}: {layout.id_key!r} is {'null' if id is None else 'empty'}, expected an id")
-    if isinstance(id, bool) or not isinstance(id, str | bytes | int):
-        kind = type(id).__name__
-        return Record(problem=f"{where}: {layout.id_key!r} is of type {kind}, expected a text, bytes or an integer as the id")
-    return record._replace(id=id if isinstance(id, bytes) else str(id).encode())
+    metadata = _metadata(row.get(METADATA)) if layout.as_json else {}
+    found = {f"{key!r}": row[key]} if key in row else {}
+    found |= {f"{key!r} in {METADATA!r}": metadata[key]} if key in metadata else {}
+    if not found:
+        return Record(problem=f"{record.where}: has no id: neither a field {key!r}, nor one in its {METADATA!r}")
+    ids = {}
+    for name, id in found.items():
+        if id is None or id in ("", b""):
+            return Record(problem=f"{record.where}: {name} is {'null' if id is None else 'empty'}, expected an id")
+        if isinstance(id, bool) or not isinstance(id, str | bytes | int):
+            kind = type(id).__name__
+            return Record(problem=f"{record.where}: {name} is of type {kind}, expected a text, bytes or an integer as the id")
+        ids[name] = id if isinstance(id, bytes) else str(id).encode()
+    if len({*ids.values()}) > 1:
+        both = ", and ".join(f"{name} is {id.decode(errors='replace')!r}" for name, id in ids.items())
+        return Record(problem=f"{record.where}: {both}, expected one id")
+    return record._replace(id=next(iter(ids.values())))
+
+
+def _metadata(value: object) -> Mapping[str, object]:
+    """The fields of a record's metadata: an object, or a text of JSON of one; none of anything else."""
+    parsed = _parsed(value) if isinstance(value, str | bytes) else value
+    return parsed if isinstance(parsed, Mapping) else {}
 
 
 class _Line(NamedTuple):
@@ -192,7 +209,7 @@ def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
         if problem := _schema_problem(parquet.schema_arrow, layout):
             yield Record(problem=f"{segment.path}: {problem}")
             return
-        names = [layout.text_key, *([layout.id_key] if layout.id_key else [])]
+        names = [name for name in dict.fromkeys(layout.read) if name in parquet.schema_arrow.names]
         for group in range(segment.start, parquet.num_row_groups if segment.stop is None else segment.stop):
             where = f"{segment.path}, row group {group}"
             try:
@@ -266,7 +283,7 @@ def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
     return document_of(value, where, layout, line)
 
 
-def _parsed(line: bytes) -> object:
+def _parsed(line: str | bytes) -> object:
     """The value of a line of JSON; or the error, where it is not JSON."""
     try:
         return json.loads(line)
@@ -284,9 +301,8 @@ def _open_arrow(file: BinaryIO) -> pa.RecordBatchFileReader | pa.RecordBatchStre
 
 
 def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
-    for key in filter(None, (layout.text_key, layout.id_key)):
-        if key not in schema.names:
-            return f"has no column {key!r}, it has {schema.names}"
+    if missing := layout.missing(schema.names):
+        return f"has no column {missing!r}, it has {schema.names}"
     kind = schema.field(layout.text_key).type
     text_kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
     if not layout.as_json and not any(is_kind(kind) for is_kind in text_kinds):
@@ -298,10 +314,11 @@ def _rows(batch: pa.RecordBatch, where: str, first: int, layout: Layout) -> Iter
     column = batch.column(layout.text_key)
     is_value = layout.as_json and pa.types.is_nested(column.type)
     texts = (column if is_value else column.cast(pa.large_binary())).to_pylist()
-    ids = batch.column(layout.id_key).to_pylist() if layout.id_key else itertools.repeat(None)
-    for row, (text, id) in enumerate(zip(texts, ids), first):
+    beside = [name for name in layout.read[1:] if name in batch.schema.names]
+    of_ids = batch.select(beside).to_pylist() if beside else itertools.repeat({})
+    for row, (text, ids) in enumerate(zip(texts, of_ids), first):
         at = f"{where}, row {row}"
         if text is None:
             yield Record(problem=f"{at}: {layout.text_key!r} is null, expected a text")
         else:
-            yield _with_id(Record(where=at, value=text) if is_value else _document(text, at), id, at, layout)
+            yield _with_id(Record(where=at, value=text) if is_value else _document(text, at), ids, layout)

@@ -44,7 +44,8 @@ def shard_records(
         source.check_splits()
         records = _records(source.source, "train", shard, num_shards, source.text_key, source.id_key)
         return map(source.assign, records)
-    return ((splits[0], record) for record in _records(source, splits[0], shard, num_shards, text_key, None))
+    id_key = source.id_key if isinstance(source, RecordSource) else None
+    return ((splits[0], record) for record in _records(source, splits[0], shard, num_shards, text_key, id_key))
 
 
 def stamps(source: seqio.DataSource) -> dict[str, str]:

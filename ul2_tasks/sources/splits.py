@@ -21,7 +21,12 @@ def hash_fraction(id: bytes) -> float:
     >>> hash_fraction(b"a") == 0xCA978112CA1BBDCA / 2**64
     True
     """
-    return int.from_bytes(hashlib.sha256(id).digest()[:8], "big") / 2**64
+    return id_hash(id) / 2**64
+
+
+def id_hash(id: bytes) -> int:
+    """The first 64 bits of the SHA-256 of a document's id or text."""
+    return int.from_bytes(hashlib.sha256(id).digest()[:8], "big")
 
 
 def split_rule(validation: float, what: str) -> str:

@@ -9,6 +9,7 @@ import seqio
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from ul2_tasks.sources.files import Layout
 from ul2_tasks.sources.records import check_fields
 
 
@@ -48,7 +49,7 @@ class TfdsSource(seqio.TfdsDataSource):
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
         dataset = super().get_dataset(split, *args, **kwargs)
-        check_fields(f"tfds:{self._name}", sorted(dataset.element_spec), self.text_key, None)
+        check_fields(f"tfds:{self._name}", sorted(dataset.element_spec), Layout("tfds", text_key=self.text_key))
         return dataset
 
     def _not_prepared(self, why: str) -> ValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ul2_tasks.chat.messages import Message, parse
@@ -88,8 +88,13 @@ def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstC
             found.append(rendered)
     if not found:
         raise ValueError(f"{corpus.name!r} has no conversation in split {split!r}; look at the source, or change how it is split")
-    arrays = as_arrays([rendered.segments for rendered in found], corpus.renderer.eod)
-    return FirstConversations(ConversationsInMemory([arrays]), found, refused, is_all)
+    return FirstConversations(in_memory(corpus, found), found, refused, is_all)
+
+
+def in_memory(corpus: ChatCorpusTask, conversations: Sequence[Rendered]) -> ConversationsInMemory:
+    """What reads rendered conversations."""
+    arrays = as_arrays([rendered.segments for rendered in conversations], corpus.renderer.eod)
+    return ConversationsInMemory([(arrays, [rendered.where for rendered in conversations])])
 
 
 def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iterator[Record]:

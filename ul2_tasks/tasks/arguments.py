@@ -1,4 +1,4 @@
-"""Arguments that SeqIO gives to every `get_dataset`, checked: which host this is, and how many epochs are read."""
+"""Arguments that SeqIO gives to every `get_dataset`, checked: the split, which host this is, and how many epochs are read."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ def epochs_of(num_epochs: int | None) -> int | None:
     if num_epochs is not None and not is_integer(num_epochs, at_least=1):
         raise ValueError(f"num_epochs is {num_epochs!r}, expected an integer of at least 1, or None for no end")
     return None if num_epochs is None else int(num_epochs)
+
+
+def check_splits(mixture: seqio.Mixture, split: str) -> None:
+    """Raises a ValueError where a task of a mixture has no such split. SeqIO would mix the others at other rates."""
+    without = {task.name: sorted(task.splits) for task in mixture.tasks if split not in task.splits}
+    if without:
+        raise ValueError(
+            f"{mixture.name!r} has no split {split!r}, because not all of its tasks have: {without}; name another split, or read"
+            " the tasks that have it one by one"
+        )

@@ -16,7 +16,8 @@ from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
 from ul2_tasks.chat.by_name import Renderer, open_renderer
 from ul2_tasks.chat.examples import Examples, Stops, chats, replies
 from ul2_tasks.chat.reading import Reader
-from ul2_tasks.chat.supervision import Supervision
+from ul2_tasks.chat.segments import Conversations
+from ul2_tasks.chat.supervision import ConversationError, Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpusTask
 from ul2_tasks.corpus.view import CorpusView, salted
@@ -29,13 +30,15 @@ from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.memory import embedded_chat
-from ul2_tasks.tasks.arguments import epochs_of, host_of
+from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of
+from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
-from ul2_tasks.vocabulary.special_ids import Mode, id_shift, special_tokens, with_id_shift
+from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_tokens, with_id_shift
 
 CHAT, REPLY = FORMS = ("chat", "reply")
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
 _CONVERSATIONS_AT_A_TIME = 64
+_MESSAGES_JSON, _SYNTH_ID = "messages_json", "synth_id"  # columns that go together in data sets of conversations
 _left_out: collections.Counter[str] = collections.Counter()  # examples of this process, by task and cause
 
 
@@ -104,11 +107,17 @@ class ChatTask(seqio.Task):
             lengths: the most tokens of "tokens", or of "inputs" and "targets"; None, or nothing, for any number.
 
         Raises:
-            ValueError: see `examples.chats`.
+            ValueError: see `examples.chats`; says where the conversation is.
         """
+        try:
+            found = self._examples(reader.read(numbers), lengths)
+        except ConversationError as error:
+            raise ValueError(f"{reader.where(int(numbers[error.number]))}: {error.what}") from error
+        return found._replace(conversations=numbers[found.conversations])
+
+    def _examples(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:
         renderer = self.corpus.renderer
         stops = Stops(renderer.final_stop, renderer.keeps_history)
-        conversations = reader.read(numbers)
         shift = np.int32(id_shift(renderer.vocabulary))
         if self.form == CHAT:
             found = chats(conversations, self.supervision, stops, lengths.get("tokens"))
@@ -124,7 +133,7 @@ class ChatTask(seqio.Task):
                 places = np.repeat(np.cumsum(of_inputs) - of_inputs, len(mode))
                 ids["inputs"] = np.insert(ids["inputs"], places, np.tile(np.array(mode, np.int32), len(of_inputs)))
                 found = found._replace(lengths=found.lengths | {"inputs": of_inputs + len(mode)})
-        return found._replace(values=found.values | ids, conversations=numbers[found.conversations])
+        return found._replace(values=found.values | ids)
 
     def get_dataset(
         self,
@@ -140,8 +149,11 @@ class ChatTask(seqio.Task):
         try_in_mem_cache: bool = True,
         *,
         features: Collection[str] | None = None,
+        rates: Mapping[str, float] | None = None,
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
+
+        `features` are those that are wanted. `rates` are of the mixture that reads the task, and must be the same to resume.
 
         Returns:
             Of NAME_chat, a dataset of {"tokens": [tokens] int32, "loss_mask" and "span_id": [tokens] uint8}; of NAME_reply, of
@@ -175,6 +187,8 @@ class ChatTask(seqio.Task):
             lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self.name), num_epochs
         )
         fingerprint = self._fingerprint(reader, split, use_cached, shuffle, seed, lengths, host, hosts)
+        if rates is not None:
+            fingerprint["rates"] = dict(rates)
         batches = resume_only_in(as_text(fingerprint), batches, has_seed=seed is not None)
         examples = _examples_of(batches, [name for name in names if features is None or name in features], names)
         return with_id_shift(examples, self.corpus.renderer.vocabulary)
@@ -235,6 +249,33 @@ class ChatTask(seqio.Task):
         }
 
 
+class ChatMixture(seqio.Mixture):
+    """A mixture of chat tasks of one form, whose examples keep their masks and spans.
+
+    Attributes:
+        configuration: the arguments of `mix`.
+    """
+
+    def __init__(self, *arguments, configuration: object = None, **keywords):
+        super().__init__(*arguments, sample_fn=sample_examples, **keywords)
+        self.configuration = configuration
+
+    def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
+        """See `seqio.Mixture.get_dataset`.
+
+        Raises:
+            ValueError: a task has no such split, which SeqIO would leave out.
+        """
+        check_splits(self, split)
+        return super().get_dataset(sequence_length, split, *arguments, **keywords)
+
+    def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
+        """See `seqio.Mixture.get_task_dataset`; masks and spans, which are no output features of replies, are always there."""
+        names = ("sequence_length", "split", "use_cached", "shuffle", "seed", "shard_info", "num_epochs")
+        settings = dict(zip(names, arguments)) | {key: value for key, value in keywords.items() if key in names}
+        return task.get_dataset(**settings, rates={other.name: self.get_rate(other) for other in self.tasks})
+
+
 def register_chat(
     name: str = "chat",
     source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
@@ -262,7 +303,9 @@ def register_chat(
             `seqio.DataSource` gives each conversation as a text of JSON.
         renderer: what makes tokens of messages, see `open_renderer`.
         messages_key: the field or column with the messages: a list of them, or JSON of a list or of an object with `messages`.
-        id_key, validation: see `open_source`.
+        id_key: the field or column with a conversation's id: of that name, or in the JSON of the field `metadata_json`; where both
+            have it, they must be equal. By default "synth_id" beside "messages_json", and else the messages' own JSON is the id.
+        validation: see `open_source`.
         on_error: what becomes of a conversation that cannot be rendered: "raise", or "skip", which counts it.
         spans, supervise, turns, too_long: see `Supervision`. By default all turns are learned of in `NAME_chat`, and each turn is
             a reply of its own in `NAME_reply`, with its history as at inference; with a chat template, which alone knows that
@@ -283,12 +326,8 @@ def register_chat(
     if form not in FORMS:
         raise ValueError(f"form is {form!r}, expected one of {list(FORMS)}")
     opened = open_renderer(renderer)
-    if source == "embedded":
-        source = embedded_chat()
-    text_key = getattr(source, "text_key", "text") if isinstance(source, seqio.DataSource) else messages_key
-    if messages_key not in ("messages", text_key):
-        raise ValueError(f"messages_key is {messages_key!r}, but {source!r} gives conversations as {text_key!r}; leave it out")
-    source = open_source(source, text_key=text_key, id_key=id_key, validation=validation, as_json=True)
+    source = open_conversations(source, messages_key, id_key, validation)
+    text_key = getattr(source, "text_key", "text")
     learned: dict[str, Any] = {"spans": spans, "supervise": supervise, "too_long": too_long}
     configuration = ChatConfiguration(
         source=source,
@@ -308,11 +347,37 @@ def register_chat(
     if is_registered(seqio.TaskRegistry, wanted, configuration):
         return wanted
     check_names_are_free(name, ["corpus", *FORMS])
-    corpus = ChatCorpusTask(f"{name}_corpus", source, configuration=CorpusConfiguration(text_key, on_error), renderer=opened)
+    corpus = ChatCorpusTask(
+        f"{name}_corpus",
+        source,
+        configuration=CorpusConfiguration(text_key, on_error),
+        renderer=opened,
+        supervision=configuration.supervision,
+    )
     tasks: list[seqio.Task] = [corpus, *(ChatTask(f"{name}_{each}", corpus, each, configuration) for each in FORMS)]
     for task in tasks:
         seqio.TaskRegistry.add_provider(task.name, task)
     return wanted
+
+
+def open_conversations(
+    spec: seqio.DataSource | Files | Mapping[str, Files],
+    messages_key: str = "messages",
+    id_key: str | None = None,
+    validation: float | None = None,
+    **options: Any,
+) -> seqio.DataSource:
+    """The source of conversations; see `register_chat`, and for `options` `open_source`."""
+    if isinstance(spec, str) and spec == "embedded":
+        spec = embedded_chat()
+    text_key = messages_key
+    if isinstance(spec, seqio.DataSource):
+        text_key = getattr(spec, "text_key", "text")
+        if messages_key not in ("messages", text_key):
+            raise ValueError(f"messages_key is {messages_key!r}, but {spec!r} gives conversations as {text_key!r}; leave it out")
+    elif messages_key == _MESSAGES_JSON and validation is not None:
+        id_key = id_key or _SYNTH_ID
+    return open_source(spec, text_key=text_key, id_key=id_key, validation=validation, as_json=True, **options)
 
 
 def chat_tasks(name: str) -> list[ChatTask]:
@@ -321,8 +386,13 @@ def chat_tasks(name: str) -> list[ChatTask]:
 
 
 def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
-    modes = None if isinstance(mode, str) else {"the mode": mode}
-    return special_tokens(vocabulary, mode if isinstance(mode, str) else "the mode", modes=modes).mode
+    given = piece_id(vocabulary, mode) if isinstance(mode, str) else mode
+    if given is None:
+        raise ValueError(
+            f"mode is {mode!r}, which is no piece of {vocabulary}; give register_chat a piece that the renderer's vocabulary has,"
+            " an id, or ids"
+        )
+    return special_tokens(vocabulary, "the mode", modes={"the mode": given}).mode
 
 
 @no_autograph

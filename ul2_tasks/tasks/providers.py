@@ -27,7 +27,7 @@ from ul2_tasks.example_features import DENOISER, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
-from ul2_tasks.tasks.arguments import epochs_of, host_of
+from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
@@ -203,13 +203,7 @@ class DenoisingMixture(seqio.Mixture):
         Raises:
             ValueError: a task has no such split. SeqIO would leave the task out, and so mix the others at other rates.
         """
-        splits = {task.name: sorted(task.splits) for task in self.tasks}
-        without = {name: present for name, present in splits.items() if split not in present}
-        if without:
-            raise ValueError(
-                f"{self.name!r} has no split {split!r}, because not all of its tasks have: {without}; name another split, or read"
-                " the tasks that have it one by one"
-            )
+        check_splits(self, split)
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs

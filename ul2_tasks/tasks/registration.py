@@ -11,7 +11,7 @@ import seqio
 
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import texts_in_memory
-from ul2_tasks.tasks.chat import CHAT, FORMS, ChatTask, register_chat
+from ul2_tasks.tasks.chat import CHAT, FORMS, ChatTask, open_conversations, register_chat
 from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.tasks.registry import RegisterConfiguration, register
 
@@ -78,7 +78,7 @@ def _register_chat(name: str, source: dict[str, Any], arguments: dict[str, Any])
             name, arguments["form"] = name.removesuffix(f"_{form}"), form
     if source:
         messages_key = arguments.pop("messages_key", "messages")
-        arguments["source"] = open_source(**{"text_key": messages_key, **source}, as_json=True)
+        arguments["source"] = open_conversations(source.pop("spec", "embedded"), source.pop("text_key", messages_key), **source)
     return register_chat(name, **arguments)
 
 

@@ -18,7 +18,7 @@ from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.tasks.chat import CHAT, ChatMixture, ChatTask
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
@@ -175,7 +175,8 @@ def register(
     providers: list[seqio.Task] = [corpus, *tasks]
     for task in providers:
         seqio.TaskRegistry.add_provider(task.name, task)
-    _add_mixture(mixture, [(task.name, task.denoiser.weight) for task in tasks], configuration)
+    rates = [(task.name, task.denoiser.weight) for task in tasks]
+    seqio.MixtureRegistry.add(mixture, rates, mixture_cls=DenoisingMixture, configuration=configuration)
     return mixture
 
 
@@ -189,7 +190,9 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         name: the beginning of the name.
         mixtures: the weights, numbers, of registered mixtures and tasks by their names, such as `register` and `mix` return. A
             weight divided by the sum of all is a share of the examples. All tasks have the features inputs and targets, of one
-            vocabulary (which is checked when a dataset is asked for), and at least one of them is a denoising task.
+            vocabulary (which is checked when a dataset is asked for), and at least one of them is a denoising task. Or all are
+            conversations, NAME_chat or NAME_reply alike, of one vocabulary: then masks and spans stay. Beside denoisers replies
+            have none, and so must be learned as a whole.
 
     Returns:
         "NAME_mix".
@@ -212,30 +215,35 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
     if missing:
         raise ValueError(f"there is no mixture or task {missing}, only {sorted(registered)}; register it first")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
+    chats = [task for task in tasks.values() if isinstance(task, ChatTask)]
+    if len(chats) == len(tasks):
+        if len({task.form for task in chats}) > 1:
+            raise ValueError(
+                f"{sorted(tasks)} are conversations of both forms; mix {[task.name for task in chats if task.form == CHAT]} and"
+                f" {[task.name for task in chats if task.form != CHAT]} apart, as a model reads one of them"
+            )
+        return _mixed(name, weights, tasks.values(), ChatMixture)
     features = {name: sorted(task.output_features) for name, task in tasks.items() if not isinstance(task, PicturesTask)}
     if others := {name: keys for name, keys in features.items() if keys != sorted(TOKEN_FEATURES)}:
         raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}")
     if not any(isinstance(task, DenoisingTask | PicturesTask) for task in tasks.values()):
         raise ValueError(f"none of {sorted(tasks)} is a denoising task; mix them with seqio.MixtureRegistry.add")
-    if parts := [name for name, task in tasks.items() if isinstance(task, ChatTask) and not task.learns_all_targets]:
+    if parts := [task.name for task in chats if not task.learns_all_targets]:
         raise ValueError(
-            f"{parts[0]!r} does not learn all of its targets, and mixtures have no masks: give spans in which all of the"
-            " assistant's messages are learned, and supervise='whole' or 'sampled'"
+            f"{parts[0]!r} does not learn all of its targets, and mixtures with denoisers have no masks: give spans in which all of"
+            " the assistant's messages are learned, and supervise='whole' or 'sampled'; or mix conversations alone"
         )
-    mixture = f"{name}_mix"
-    configuration = MixConfiguration(weights)
+    return _mixed(name, weights, tasks.values(), DenoisingMixture)
+
+
+def _mixed(name: str, weights: Mapping[str, float], tasks: Iterable[seqio.Task], mixture_cls: type[seqio.Mixture]) -> str:
+    mixture, configuration = f"{name}_mix", MixConfiguration(weights)
     if not is_registered(seqio.MixtureRegistry, mixture, configuration):
-        has_pictures = any(IMAGES in task.output_features for task in tasks.values())
+        has_pictures = any(IMAGES in task.output_features for task in tasks)
         rates = beside_pictures(weights) if has_pictures else list(weights.items())
-        _add_mixture(mixture, rates, configuration)
+        seqio.MixtureRegistry.add(mixture, rates, mixture_cls=mixture_cls, configuration=configuration)
     return mixture
 
 
 def _is_weight(weight: object) -> TypeGuard[float]:
     return is_finite(weight) and weight > 0
-
-
-def _add_mixture(
-    name: str, rates: Sequence[tuple[str | seqio.Task, float]], configuration: RegisterConfiguration | MixConfiguration
-) -> None:
-    seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=configuration)

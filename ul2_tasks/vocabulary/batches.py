@@ -51,12 +51,15 @@ def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[
     """
     encode = _library(vocabulary)
     if encode is None:
-        found = [np.asarray(vocabulary.encode_tf(tf.constant(text)), np.int32) for text in texts]
-    elif max(map(len, texts), default=0) <= LONG:
-        found = encode(texts)
-    else:
-        found = [_encode_long(encode, text) if len(text) > LONG else encode([text])[0] for text in texts]
-    return flat_ids(found)
+        return flat_ids([np.asarray(vocabulary.encode_tf(tf.constant(text)), np.int32) for text in texts])
+    return flat_ids(encode_all(encode, texts))
+
+
+def encode_all(encode: Encode, texts: Sequence[bytes]) -> list[np.ndarray]:
+    """The ids of each text, [tokens] int32, of a library's own function; those of a text longer than `LONG` are its parts'."""
+    if max(map(len, texts), default=0) <= LONG:
+        return encode(texts)
+    return [_encode_long(encode, text) if len(text) > LONG else encode([text])[0] for text in texts]
 
 
 def _library(vocabulary: seqio.Vocabulary) -> Encode | None:

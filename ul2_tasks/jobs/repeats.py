@@ -1,0 +1,52 @@
+"""How many documents of a job have an id that another one has: exact over all shards, in little memory.
+
+A worker writes the hashes of its shard's ids, 64 bits each, beside the shard's record. At the end of the job the hashes of all
+shards are counted in passes, each over those with one remainder, so that no more than some of them are in memory. Two ids of one
+hash, of which there is one chance in ten thousand among 60 million ids, count as one id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.jobs.manifest import size
+from ul2_tasks.jobs.shards import JobShard
+
+_AT_A_TIME = 1 << 24  # hashes in memory, 128 MB
+_HASH = np.dtype("<u8")
+
+
+def hashes_path(shard: JobShard, split: str) -> str:
+    """Where a worker writes the hashes of a shard's ids of a split; among the records, which are removed at the end of a job."""
+    return f"{shard.record.removesuffix('.json')}.{split}.ids"
+
+
+def write_hashes(path: str, hashes: Sequence[np.ndarray]) -> None:
+    """Writes hashes, [n] uint64 each."""
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(np.concatenate([np.zeros([0], _HASH), *hashes]).astype(_HASH).tobytes())  # once: none makes a file, too
+
+
+def count_repeated(paths: Sequence[str]) -> int:
+    """How many ids are those of earlier ones, in all files together."""
+    passes = sum(map(size, paths)) // (_AT_A_TIME * _HASH.itemsize) + 1
+    return sum(_count_of_remainder(paths, passes, remainder) for remainder in range(passes))
+
+
+def in_words(repeated: int) -> str:
+    """What a summary says of so many repeated ids."""
+    return f"{repeated:,} have the id of an earlier one, in all splits together; give each its own, since splits go by ids"
+
+
+def _count_of_remainder(paths: Sequence[str], passes: int, remainder: int) -> int:
+    own = [found[found % np.uint64(passes) == remainder] for found in map(_read, paths)]
+    hashes = np.concatenate([np.zeros([0], np.uint64), *own])
+    return len(hashes) - len(np.unique(hashes))
+
+
+def _read(path: str) -> np.ndarray:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return np.frombuffer(file.read(), _HASH)
