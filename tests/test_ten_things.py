@@ -20,7 +20,7 @@ def words(text: str) -> str:
 def test_each_command_prints_what_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     headings = re.findall(r"^## (\d+)\. ", PAGE, re.MULTILINE)
-    assert headings == [str(number) for number in range(1, 10)]
+    assert headings == [str(number) for number in range(1, 11)]
     printed, shown = "", 0
     for kind, block in re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         if kind == "shell":
