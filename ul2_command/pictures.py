@@ -51,7 +51,8 @@ def or_pictures(look: Callable[..., None], *own: str) -> Callable:
                 return
             given = given_of(*options)
             if wrong := [name for name in given if name not in _OF_RECORDS.union(own)]:
-                raise click.UsageError(f"--{wrong[0]} does not go with texts and pictures; leave it out")
+                option = next(one.opts[0] for one in click.get_current_context().command.params if one.name == wrong[0])
+                raise click.UsageError(f"{option} does not go with texts and pictures; leave it out")
             arguments = {name: options[name] for name in own}
             if "examples" in arguments and "examples" not in given:
                 arguments["examples"] = _RECORDS
@@ -142,20 +143,16 @@ def _recipe(plan: str | None, folder: str | None, given: dict[str, Any], seed: i
 
 def _sources(plan: str | None, folder: str | None, spec: list[str]) -> list:
     from ul2_tasks.images.example_set import example_records, example_sources
-    from ul2_tasks.images.plans import PLANS, vlm_sft
+    from ul2_tasks.images.plans import PLANS
     from ul2_tasks.images.recipe import Source
     from ul2_tasks.images.records import listed_records, open_records
-    from ul2_tasks.images.video import FrameSampler
 
     if plan is None:
         return example_sources()
     if not spec and plan not in PLANS:
         raise click.UsageError(f"--plan: got {plan!r}, expected one of {', '.join(PLANS)}, or a --corpus beside it")
     records = open_records(spec, folder) if spec else listed_records(example_records(plan), f"embedded set, {plan}")
-    if plan in PLANS:
-        usual = Source(records, plan)
-        return [Source(records, functools.partial(vlm_sft, frames=FrameSampler()), usual.sizes) if plan == "vlm_sft" else usual]
-    return [Source(records, _own_plan(plan))]
+    return [Source(records, plan if plan in PLANS else _own_plan(plan))]
 
 
 def _own_plan(name: str) -> Callable:
@@ -168,4 +165,7 @@ def _own_plan(name: str) -> Callable:
             f"--plan: got {name!r}, expected one of {', '.join(PLANS)}, or MODULE:FUNCTION of a plan of one's own"
         )
     sys.path.insert(0, os.getcwd())  # as with --module
-    return getattr(importlib.import_module(module), function)
+    found = getattr(importlib.import_module(module), function, None)
+    if not callable(found):
+        raise click.UsageError(f"--plan: the module {module!r} has no function {function!r}")
+    return found

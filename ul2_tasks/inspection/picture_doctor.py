@@ -48,12 +48,19 @@ def examine_pictures(recipe: Recipe, form: Form | None = None, records: int = LO
     >>> [finding.what for finding in examine_pictures(recipe_to_look_at(example_sources())) if finding.kind == "problem"]
     []
     """
+    return each_once([*examine_installation(), *_examine_packages(), *examine_recipe(recipe, form, records)])
+
+
+def examine_recipe(recipe: Recipe, form: Form | None = None, records: int = LOOKED_AT) -> Iterator[Finding]:
+    """The findings of `examine_pictures` without those of the installation."""
     statistics = measure_pictures(recipe, records)
-    findings = [*examine_installation(), *_examine_packages(), *_examine_tables(recipe, form or recipe.form)]
+    yield from _examine_tables(recipe, form or recipe.form)
     for source, found in zip(statistics.sources, look_at(recipe, min(records, DECODED))):
         about = functools.partial(Finding, concerns=(plan_name(found.source),))
-        findings += [*_examine_records(source, about), *_examine_lengths(source, about), *_examine_images(found, about)]
-    return each_once([*findings, *_examine_rows(statistics)])
+        yield from _examine_records(source, about)
+        yield from _examine_lengths(source, about)
+        yield from _examine_images(found, about)
+    yield from _examine_rows(statistics)
 
 
 def _examine_packages() -> Iterator[Finding]:

@@ -103,7 +103,7 @@ def _plain_sample(source: Source, name: str, sample: Sample, form: Form) -> dict
 
 def _plain_row(recipe: Recipe, samples: list[Sample]) -> dict[str, Any]:
     used = [sum(parts) for parts in zip(*(sample.counts for sample in samples))]
-    fill = {name: count / budget for name, count, budget in zip(Counts._fields, used, recipe.budgets)}
+    fill = {name: count / budget for name, count, budget in zip(Counts._fields, used, recipe.budgets) if budget}
     return {"samples": len(samples), "fill": fill, **_drawings(lay_out(samples, recipe.form))}
 
 

@@ -72,8 +72,8 @@ def shown_too_long(source: PictureSourceStatistics) -> str:
 
 def sentences_on_rows(statistics: PictureStatistics) -> Iterator[str]:
     """What is said of the rows."""
-    fill = ", ".join(f"{as_shown(part, 'percent')} of {PARTS[name]}" for name, part in statistics.fill.items())
-    yield f"{statistics.rows:,} rows of {statistics.samples:,} samples; they fill {fill}"
+    fill = ", ".join(f"{as_shown(part, 'percent')} of {PARTS[name]}" for name, part in statistics.fill.items() if part is not None)
+    yield f"{statistics.rows:,} rows of {statistics.samples:,} samples" + (f"; they fill {fill}" if fill else "")
     lacking = {"vit": "no picture for the ViT", "vae": "no latents", "text": "no text that is learned"}
     if any(statistics.lacking.values()):
         yield "of these, " + ", ".join(f"{number:,} have {lacking[name]}" for name, number in statistics.lacking.items() if number)

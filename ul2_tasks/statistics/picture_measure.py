@@ -84,7 +84,7 @@ class PictureStatistics:
         sources: see there.
         rows: how many were packed, of all sources as the recipe mixes them.
         samples: how many are in them.
-        fill: the part of each budget that is used.
+        fill: the part of each budget that is used; None where there is none.
         lacking: how many rows have no "vit", no "vae", no "text" that is learned.
         rows_of_epoch: about how many rows there are in the time in which the source that takes longest has an epoch.
         laws: see there.
@@ -191,7 +191,7 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
         rows=len(rows),
         samples=sum(map(len, rows)),
         fill={
-            name: float(used[:, number].mean() / budget) if rows else None
+            name: float(used[:, number].mean() / budget) if rows and budget else None
             for number, (name, budget) in enumerate(recipe.budgets._asdict().items())
         },
         lacking={name: sum(not len(getattr(row, key)) for row in laid_out) for name, key in lacks.items()},
