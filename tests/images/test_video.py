@@ -4,6 +4,7 @@ import collections
 import contextlib
 import functools
 import io
+import itertools
 import re
 
 import av
@@ -65,6 +66,17 @@ def test_the_frames_are_those_of_the_numbers_that_are_drawn(kind):
     data, sampler = video(75, **KINDS[kind]), FrameSampler(3, 6)
     for record in "abc":
         assert drawn(sampler, data, record) == sampler.numbers(75, draws_of(0, 0, record))
+
+
+def test_a_frame_that_is_not_to_be_seen_is_not_counted():
+    """VP8 has such frames for others to refer to. Here the 40th becomes one, by the bit that says so."""
+    data = bytearray(video(75, codec="libvpx", format="webm"))
+    with av.open(io.BytesIO(data)) as container:
+        packet = next(itertools.islice(container.demux(video=0), 40, None))
+        data[data.index(bytes(packet))] &= ~0x10
+    seen = [number for number in range(75) if number != 40]
+    sampler = FrameSampler(70, 70)
+    assert drawn(sampler, bytes(data)) == [seen[number] for number in sampler.numbers(74, draws_of(0, 0, "r"))]
 
 
 def test_a_path_is_read_as_its_bytes_are(tmp_path):

@@ -101,25 +101,30 @@ class _Clip:
 
 def _contents(video: object) -> _Contents:
     """Reads the packets of a video, and decodes the first frame, which alone tells how it has to be turned."""
-    times, keys, first, cut_off = [], [], None, 0
+    times, keys, first, unseen = [], [], None, 0
     with _opened(video) as (container, stream):
         for packet in container.demux(stream):
             if first is None:
                 first = next(iter(packet.decode()), None)
-            if packet.is_discard:  # which an editor has cut off, and left in the file
-                cut_off += 1
+            if packet.size and _is_unseen(packet, stream.codec_context.name):
+                unseen += 1
             elif packet.size:
                 times.append(packet.pts)
                 keys += [packet.pts] if packet.is_keyframe else []
         told = stream.frames  # 0 where the header does not tell
-    if len(times) + cut_off < told:
-        raise ValueError(f"the video has {len(times) + cut_off} frames, and its header tells of {told}: it is cut off")
+    if len(times) + unseen < told:
+        raise ValueError(f"the video has {len(times) + unseen} frames, and its header tells of {told}: it is cut off")
     if first is None or not times:
         raise ValueError("the video has no frame that can be decoded")
     if None in times:
         raise ValueError("the video has frames of which it does not tell the time")
     height, width = _upright(first).shape[:2]
     return _Contents((width, height), sorted(times), sorted(keys))
+
+
+def _is_unseen(packet: Any, codec: str) -> bool:
+    """Whether it is only there for others to be decoded: cut off by an editor, or a reference of VP8, whose first byte says so."""
+    return packet.is_discard or (codec == "vp8" and not bytes(packet)[0] & 0x10)
 
 
 def _frames(video: object, contents: _Contents, numbers: Sequence[int]) -> list[np.ndarray]:
