@@ -143,20 +143,16 @@ def _recipe(plan: str | None, folder: str | None, given: dict[str, Any], seed: i
 
 def _sources(plan: str | None, folder: str | None, spec: list[str]) -> list:
     from ul2_tasks.images.example_set import example_records, example_sources
-    from ul2_tasks.images.plans import PLANS, vlm_sft
+    from ul2_tasks.images.plans import PLANS
     from ul2_tasks.images.recipe import Source
     from ul2_tasks.images.records import listed_records, open_records
-    from ul2_tasks.images.video import FrameSampler
 
     if plan is None:
         return example_sources()
     if not spec and plan not in PLANS:
         raise click.UsageError(f"--plan: got {plan!r}, expected one of {', '.join(PLANS)}, or a --corpus beside it")
     records = open_records(spec, folder) if spec else listed_records(example_records(plan), f"embedded set, {plan}")
-    if plan in PLANS:
-        usual = Source(records, plan)
-        return [Source(records, functools.partial(vlm_sft, frames=FrameSampler()), usual.sizes) if plan == "vlm_sft" else usual]
-    return [Source(records, _own_plan(plan))]
+    return [Source(records, plan if plan in PLANS else _own_plan(plan))]
 
 
 def _own_plan(name: str) -> Callable:

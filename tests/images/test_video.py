@@ -4,6 +4,7 @@ import collections
 import contextlib
 import functools
 import io
+import itertools
 import re
 
 import av
@@ -14,7 +15,7 @@ import scipy.stats
 from ul2_tasks.images import video as video_module
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.pictures import pixels, size_of
-from ul2_tasks.images.plans import vlm_sft
+from ul2_tasks.images.plans import PLANS, vlm_sft
 from ul2_tasks.images.video import FrameSampler
 
 WIDTH, HEIGHT = 64, 48
@@ -65,6 +66,31 @@ def test_the_frames_are_those_of_the_numbers_that_are_drawn(kind):
     data, sampler = video(75, **KINDS[kind]), FrameSampler(3, 6)
     for record in "abc":
         assert drawn(sampler, data, record) == sampler.numbers(75, draws_of(0, 0, record))
+
+
+def test_a_frame_that_is_not_to_be_seen_is_not_counted():
+    """VP8 has such frames for others to refer to. Here the 40th becomes one, by the bit that says so."""
+    data = bytearray(video(75, codec="libvpx", format="webm"))
+    with av.open(io.BytesIO(data)) as container:
+        packet = next(itertools.islice(container.demux(video=0), 40, None))
+        data[data.index(bytes(packet))] &= ~0x10
+    seen = [number for number in range(75) if number != 40]
+    sampler = FrameSampler(70, 70)
+    assert drawn(sampler, bytes(data)) == [seen[number] for number in sampler.numbers(74, draws_of(0, 0, "r"))]
+
+
+def test_a_video_that_an_editor_has_shortened_has_the_frames_that_are_left():
+    """Such a file has all frames that it had, and says from which time on they are to be seen."""
+    file = io.BytesIO()
+    options = {"avoid_negative_ts": "disabled", "use_editlist": "1"}
+    with av.open(io.BytesIO(video(75, bf="2"))) as whole, av.open(file, "w", format="mp4", options=options) as shortened:
+        stream = shortened.add_stream_from_template(whole.streams.video[0])
+        for packet in whole.demux(video=0):
+            if packet.size:
+                earlier = round(1 / (25 * packet.time_base)) * 25
+                packet.pts, packet.dts, packet.stream = packet.pts - earlier, packet.dts - earlier, stream
+                shortened.mux(packet)
+    assert drawn(FrameSampler(50, 50), file.getvalue()) == list(range(25, 75))
 
 
 def test_a_path_is_read_as_its_bytes_are(tmp_path):
@@ -133,7 +159,8 @@ def test_few_frames_are_decoded_of_a_long_video(monkeypatch):
 def test_a_conversation_has_the_frames_where_the_mark_stands():
     turns = [{"from": "human", "value": "first <video> last"}, {"from": "gpt", "value": "counted"}]
     record = {"video": video(5), "conversations": turns}
-    plan = vlm_sft(record, draws_of(0, 0, "r"), frames=FrameSampler())
+    plan = PLANS["vlm_sft"](record, draws_of(0, 0, "r"))
+    assert [element.kind for element in vlm_sft(record, draws_of(0, 0, "r"), frames=FrameSampler(1, 2))].count("vit") <= 2
     assert [element.kind for element in plan] == ["text", *["vit"] * 5, "text", "text"]
     assert [number_of(pixels(element.image)) for element in plan[1:6]] == [0, 1, 2, 3, 4]
 

@@ -33,7 +33,7 @@ class FrameSampler:
         fewest, most: frames of a video. The defaults are BAGEL's.
 
     >>> from ul2_tasks.images.plans import vlm_sft
-    >>> own_plan = functools.partial(vlm_sft, frames=FrameSampler(fewest=4, most=6))
+    >>> with_fewer_frames = functools.partial(vlm_sft, frames=FrameSampler(fewest=4, most=6))
     """
 
     fewest: int = 8
@@ -101,25 +101,34 @@ class _Clip:
 
 def _contents(video: object) -> _Contents:
     """Reads the packets of a video, and decodes the first frame, which alone tells how it has to be turned."""
-    times, keys, first, cut_off = [], [], None, 0
+    times, keys, first = [], [], None
     with _opened(video) as (container, stream):
         for packet in container.demux(stream):
             if first is None:
                 first = next(iter(packet.decode()), None)
-            if packet.is_discard:  # which an editor has cut off, and left in the file
-                cut_off += 1
-            elif packet.size:
+            if packet.size and not _is_unseen(packet, stream.codec_context.name):
                 times.append(packet.pts)
                 keys += [packet.pts] if packet.is_keyframe else []
         told = stream.frames  # 0 where the header does not tell
-    if len(times) + cut_off < told:
-        raise ValueError(f"the video has {len(times) + cut_off} frames, and its header tells of {told}: it is cut off")
+    if len(times) < told and (found := _packets(video)) < told:
+        raise ValueError(f"the video has {found} frames, and its header tells of {told}: it is cut off")
     if first is None or not times:
         raise ValueError("the video has no frame that can be decoded")
     if None in times:
         raise ValueError("the video has frames of which it does not tell the time")
     height, width = _upright(first).shape[:2]
     return _Contents((width, height), sorted(times), sorted(keys))
+
+
+def _packets(video: object) -> int:
+    """How many packets of pictures there are, those that an editor has cut off included, which are not all read else."""
+    with _opened(video, ignore_editlist="1") as (container, stream):
+        return sum(packet.size > 0 for packet in container.demux(stream))
+
+
+def _is_unseen(packet: Any, codec: str) -> bool:
+    """Whether it is only there for others to be decoded: cut off by an editor, or a reference of VP8, whose first byte says so."""
+    return packet.is_discard or (codec == "vp8" and not bytes(packet)[0] & 0x10)
 
 
 def _frames(video: object, contents: _Contents, numbers: Sequence[int]) -> list[np.ndarray]:
@@ -161,12 +170,12 @@ def _upright(frame: Any) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _opened(video: object) -> Iterator[tuple[InputContainer, Any]]:
+def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any]]:
     """The video and its stream of pictures. What PyAV stumbles over is told in one sentence."""
     av = _av()
     with file_of(video, "video") as file:
         try:
-            with av.open(file, options={"format_whitelist": ",".join(FORMATS)}) as container:
+            with av.open(file, options={"format_whitelist": ",".join(FORMATS), **options}) as container:
                 stream = next(iter(container.streams.video), None)
                 if stream is None or stream.codec_context is None:
                     raise ValueError("the video has no pictures, or none that can be decoded")
