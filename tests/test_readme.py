@@ -64,7 +64,7 @@ assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_id
 """,
     "docs/guides/pictures.md": """
 assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum()
-assert len(row) == 17
+assert len(row) == 17 and row._fields == tuple(tensors)[:17] and found.sample.shape == tensors["packed_position_ids"].shape
 """,
     "docs/guides/pictures_t5gemma2.md": """
 assert {263} < set(example["inputs"].tolist()) and len(example["images"]) == (example["inputs"] == 263).sum() / 4

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
+from ul2_command import pictures
 from ul2_command.errors import PROBLEMS_FOUND, Group, plain
 from ul2_command.options import (
     files,
@@ -65,6 +66,7 @@ def main(context: click.Context) -> None:
 
 
 @main.command()
+@pictures.or_pictures(pictures.show, "count", "as_json")
 @of_a_mixture
 @with_lengths(None, shown="288,288; with --step 512,512")
 @of_examples
@@ -163,6 +165,7 @@ def find(registration, document: str | None, text: str | None, epochs: int, coun
 
 
 @main.command()
+@pictures.or_pictures(pictures.stats, "examples", "to_json")
 @of_a_mixture
 @with_lengths("512,512")
 @of_examples
@@ -201,6 +204,7 @@ def stats(registration, sequence_length, output: str | None, to_json: bool, **op
 
 
 @main.command()
+@pictures.or_pictures(pictures.report, "examples", "count", "output")
 @of_a_mixture
 @with_lengths("512,512")
 @of_examples
@@ -269,6 +273,7 @@ def lengths(registration, sequence_length, as_json: bool) -> None:
 
 
 @main.command()
+@pictures.or_pictures(pictures.doctor, "as_json")
 @of_a_mixture
 @with_lengths("512,512")
 @click.option("--split", default="train", show_default=True, help="The split whose documents are examined.")

@@ -60,10 +60,20 @@ def spans(value: str) -> str | dict[str, int]:
     return {kind: int(span) for kind, span in (pair.split("=") for pair in value.split(","))}
 
 
+def tables(value: str) -> tuple[int, int]:
+    """Parses "70,64" as two numbers."""
+    found = re.fullmatch(r"(\d+),(\d+)", value)
+    if not found:
+        raise click.BadParameter(f"got {value!r}, expected the sides of the tables of the ViT and of latents, such as 70,64")
+    return int(found[1]), int(found[2])
+
+
 def lengths(value: str) -> dict[str, int]:
-    """Parses "512,512" as {"inputs": 512, "targets": 512}, and "4096" as {"tokens": 4096}."""
+    """Parses "512,512" as {"inputs": 512, "targets": 512}, "4096" as {"tokens": 4096}, and three numbers as those of pictures."""
     if value.isdecimal():
         return {"tokens": int(value)}
+    if re.fullmatch(r"\d+,\d+,\d+", value):
+        return dict(zip(("tokens", "vit", "vae"), map(int, value.split(","))))
     if not re.fullmatch(r"\d+,\d+", value):
         raise click.BadParameter(
             f"got {value!r}, expected the tokens of inputs and of targets, such as 512,512, or of conversations, such as 4096"

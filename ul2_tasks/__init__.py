@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.picture_collator import T5Gemma2Collator as T5Gemma2Collator
+    from ul2_tasks.pytorch.picture_rows import PictureRowsDataset as PictureRowsDataset
     from ul2_tasks.pytorch.span_loss import SpanWeights as SpanWeights
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
 
 # They need torch, which not everyone has.
 _OF_TORCH = {
+    "PictureRowsDataset": "ul2_tasks.pytorch.picture_rows",
     "SpanTrainer": "ul2_tasks.pytorch.chat_trainer",
     "SpanWeights": "ul2_tasks.pytorch.span_loss",
     "T5Gemma2Collator": "ul2_tasks.pytorch.picture_collator",

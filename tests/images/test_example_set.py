@@ -10,7 +10,7 @@ import pytest
 
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import letters
-from ul2_tasks.images.example_set import EXAMPLE_PLANS, example_records, story, write_example_set
+from ul2_tasks.images.example_set import example_records, example_sources, story, write_example_set
 from ul2_tasks.images.pictures import pixels
 
 COLOURS = {
@@ -121,14 +121,19 @@ def test_a_story_ends_with_the_picture_to_generate():
     assert found == {f"{'T V C ' * pages}T N" for pages in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("kind", EXAMPLE_PLANS)
+@pytest.mark.parametrize("kind", ["t2i_pretrain", "unified_edit", "vlm_sft", "story"])
 def test_a_record_is_a_function_of_kind_number_and_seed(kind):
     records = example_records(kind, 6)
     assert example_records(kind, 4) == records[:4]
     assert all(first != second for first, second in itertools.combinations(records, 2))
     assert example_records(kind, 4, seed=1) != records[:4]
-    for record in records:
-        assert EXAMPLE_PLANS[kind](record, draws_of(0, 0, "r"))
+
+
+def test_the_set_as_sources():
+    for source, kind in zip(example_sources(20), ["t2i_pretrain", "unified_edit", "vlm_sft", "story"]):
+        assert source.records.what == f"embedded set, {kind}, 20 records"
+        for record in example_records(kind, 20):
+            assert source.elements(record, draws_of(0, 0, "r"))
 
 
 def test_an_unknown_kind_is_refused():

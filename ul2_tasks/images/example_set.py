@@ -10,7 +10,7 @@ import io
 import json
 import os
 import pathlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Element, Picture, Plan, Text
 from ul2_tasks.images.pictures import pillow
 from ul2_tasks.images.plans import PLANS, Record
+from ul2_tasks.images.recipe import Source
+from ul2_tasks.images.records import listed_records
 
 _NAMES = ("circle", "square", "triangle", "2", "4", "5", "7", "A", "B", "E", "H")
 _COLOURS = {
@@ -80,9 +82,6 @@ def story(record: Record, draws: Draws) -> Plan:
     return (*elements, Text(text, droppable=True), Picture(image, "noised"))
 
 
-EXAMPLE_PLANS: Mapping[str, Callable[[Record, Draws], Plan]] = {**PLANS, "story": story}
-
-
 def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str, Any]]:
     """Records of the embedded set.
 
@@ -101,6 +100,21 @@ def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str,
     if kind not in _MAKERS:
         raise ValueError(f"the embedded set has no records of the kind {kind!r}, expected one of {list(_MAKERS)}")
     return [_MAKERS[kind](draws_of(seed, 0, f"embedded set, {kind}, record {number}")) for number in range(count)]
+
+
+def example_sources(count: int = 32, seed: int = 0) -> list[Source]:
+    """The embedded set as sources, one of each kind.
+
+    Args:
+        count, seed: see `example_records`.
+
+    Raises:
+        ImportError: Pillow is not there.
+    """
+    return [
+        Source(listed_records(example_records(kind, count, seed), f"embedded set, {kind}"), kind if kind in PLANS else story)
+        for kind in _MAKERS
+    ]
 
 
 def write_example_set(folder: str | os.PathLike, count: int = 32, seed: int = 0) -> list[pathlib.Path]:

@@ -6,6 +6,7 @@ record is in every epoch, or in none. The spaces around a text are no part of it
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.elements import Picture, Plan, Text
+from ul2_tasks.images.video import FrameSampler
 
 Record = Mapping[str, Any]
 Frames = Callable[[object, Draws], Sequence[object]]
@@ -128,7 +130,7 @@ def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
 PLANS: Mapping[str, Callable[[Record, Draws], Plan]] = {
     "t2i_pretrain": t2i_pretrain,
     "unified_edit": unified_edit,
-    "vlm_sft": vlm_sft,
+    "vlm_sft": functools.partial(vlm_sft, frames=FrameSampler()),
 }
 
 

@@ -78,9 +78,11 @@ class Recipe:
     always: Sequence[Literal["vit", "vae"]] = ()
 
     def __post_init__(self):
-        for name, value in {**self.budgets._asdict(), "pool": self.pool, "epochs": self.epochs or 1}.items():
-            if not is_integer(value, at_least=1):
-                raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+        numbers = zip((*Counts._fields, "pool", "epochs"), (*self.budgets, self.pool, 1 if self.epochs is None else self.epochs))
+        for name, value in numbers:
+            least = 0 if name in ("vit", "vae") else 1
+            if not is_integer(value, at_least=least):
+                raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
         if self.on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
         if unknown := set(self.always) - {"vit", "vae"}:

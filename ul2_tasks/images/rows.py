@@ -16,7 +16,7 @@ import numpy as np
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Picture
 from ul2_tasks.images.fitting import fitted
-from ul2_tasks.images.layout import lay_out
+from ul2_tasks.images.layout import Row, lay_out
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.patches import patches
 from ul2_tasks.images.pictures import pixels, resized, size_of
@@ -27,8 +27,6 @@ from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader
 from ul2_tasks.images.samples import Counts, Sample, Sizes, dummy, sample_of
 from ul2_tasks.images.sizes import Grid, Size
-
-Row = dict[str, Any]
 
 
 class RowMaker:
@@ -69,7 +67,7 @@ class RowMaker:
         rows = pack([sample.counts for _, sample in samples], self._room)
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
 
-    def row(self, named: Sequence[tuple[str, Sample]]) -> Row | None:
+    def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
         """The arrays of a row, see `PictureRowsDataset`; None if each of its samples was skipped.
 
         Raises:
@@ -91,7 +89,7 @@ class RowMaker:
                 names.append("dummy")
                 samples.append(added)
                 shown.append((kind, np.zeros((1, getattr(sizes, kind).stride ** 2 * 3), np.uint8)))
-        row = lay_out(samples, self._recipe.form)._asdict()
+        row = dict(zip(Row._fields, lay_out(samples, self._recipe.form)))
         return {
             **row,
             "packed_vit_patches": _joined(shown, "vit", sizes.vit),

@@ -33,7 +33,7 @@ class FrameSampler:
         fewest, most: frames of a video. The defaults are BAGEL's.
 
     >>> from ul2_tasks.images.plans import vlm_sft
-    >>> own_plan = functools.partial(vlm_sft, frames=FrameSampler(fewest=4, most=6))
+    >>> with_fewer_frames = functools.partial(vlm_sft, frames=FrameSampler(fewest=4, most=6))
     """
 
     fewest: int = 8

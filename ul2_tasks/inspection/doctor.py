@@ -85,10 +85,11 @@ def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "trai
     for name, corpus in corpora.items():
         findings += examine_vocabulary([task for task in tasks if task.source.corpus.name == name])
         findings += examine_corpus(corpus, split, documents)
-    return _each_once([*findings, *examine_lengths(tasks, sequence_length)])
+    return each_once([*findings, *examine_lengths(tasks, sequence_length)])
 
 
-def _each_once(findings: Iterable[Finding]) -> list[Finding]:
+def each_once(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, those that say the same as one, of all that they concern."""
     merged: dict[Finding, list[str]] = {}
     for finding in findings:
         merged.setdefault(dataclasses.replace(finding, concerns=()), []).extend(finding.concerns)

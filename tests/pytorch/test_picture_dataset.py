@@ -1,0 +1,258 @@
+"""`PictureRowsDataset`: the same rows for any workers, a small state that is exact, and text that becomes no mark."""
+
+import hashlib
+import io
+import itertools
+import json
+import pickle
+import time
+
+import new_process
+import numpy as np
+import pytest
+from picture_sources import FORM, SIZES, edits, ids, made, png, source, talks
+from PIL import Image
+from support import byte_vocabulary
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from ul2_tasks import PictureRowsDataset  # noqa: E402
+from ul2_tasks.images.dropout import Dropout  # noqa: E402
+from ul2_tasks.images.elements import Text  # noqa: E402
+from ul2_tasks.images.recipe import Source  # noqa: E402
+from ul2_tasks.images.records import open_records  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+BUDGETS = {"tokens": 150, "vit": 100, "vae": 120}
+BAD = {"image": b"none", "captions": "a"}
+
+
+def dataset(*sources, **settings) -> PictureRowsDataset:
+    return PictureRowsDataset(
+        sources or [source([*made(20), BAD, *made(30)])],
+        FORM,
+        settings.pop("vocabulary", ids),
+        BUDGETS,
+        **{"pool": 12, "num_epochs": 1, "on_error": "skip", "rank": 0, "world_size": 1, **settings},
+    )
+
+
+def digest(row: dict) -> str:
+    parts = [f"{key} {value.numpy().tobytes() if isinstance(value, torch.Tensor) else value}" for key, value in sorted(row.items())]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def digests(rows) -> list[str]:
+    return [digest(row) for row in rows]
+
+
+def loader(data: PictureRowsDataset, workers: int):
+    return torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers)
+
+
+def test_any_processes_and_workers_have_the_same_rows_of_an_epoch():
+    """Also more workers than there are pools, of one file."""
+    alone = digests(dataset())
+    assert len(set(alone)) == len(alone) > 8
+    shared = [digests(dataset(rank=rank, world_size=3)) for rank in range(3)]
+    assert all(shared)
+    assert sorted(itertools.chain(*shared)) == sorted(alone)
+    assert sorted(digests(loader(dataset(), 6))) == sorted(alone)
+
+
+def test_without_an_end_every_worker_has_rows():
+    rows = loader(dataset(source(made(5)), num_epochs=None, pool=4), 3)
+    names = [row["samples"] for row in itertools.islice(rows, 12)]
+    assert {name.split(",")[1] for row in names for name in row} == {f" record {number}" for number in range(5)}
+
+
+def test_rows_are_tensors_but_for_totals_and_names():
+    row = next(iter(dataset(source(made()), source(edits(), "unified_edit"), source(talks(), "vlm_sft"), num_epochs=None)))
+    others = {name: type(value) for name, value in row.items() if not isinstance(value, torch.Tensor)}
+    assert others == {"ce_tokens": int, "ce_weight": float, "mse_tokens": int, "samples": list}
+
+
+def test_it_resumes_after_each_row_of_an_epoch():
+    data = dataset()
+    rows, states = [], [data.state_dict()]
+    for row in data:
+        rows.append(digest(row))
+        states.append(json.loads(json.dumps(data.state_dict())))
+    assert max(len(json.dumps(state)) for state in states) < 2000
+    skipped = data.skipped
+    assert skipped == {"sample": 1}
+    for number, state in enumerate(states):
+        again = dataset()
+        again.load_state_dict(state)
+        assert again.state_dict() == state
+        assert digests(again) == rows[number:]
+        assert again.skipped == skipped
+
+
+def test_an_iterator_without_a_state_begins_anew():
+    data = dataset()
+    first = digests(itertools.islice(data, 3))
+    assert digests(itertools.islice(data, 3)) == first
+    state = data.state_dict()
+    data.load_state_dict(state)
+    assert digests(itertools.islice(data, 3)) != first
+    assert digests(itertools.islice(data, 3)) == first
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_data_loader_resumes_it(workers):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    whole = digests(stateful(dataset(), batch_size=None, num_workers=workers))
+    begun = stateful(dataset(), batch_size=None, num_workers=workers)
+    rows = iter(begun)
+    given = [digest(next(rows)) for _ in range(5)]
+    state = pickle.loads(pickle.dumps(begun.state_dict()))
+    again = stateful(dataset(), batch_size=None, num_workers=workers)
+    again.load_state_dict(state)
+    assert given + digests(again) == whole
+
+
+RUN = (
+    f"import sys; sys.path[:0] = {new_process.FOLDERS}"
+    + """
+import json
+from test_picture_dataset import dataset, digest
+data = dataset(num_epochs=None)
+path = sys.argv[1]
+try:
+    lines = open(path).read().splitlines()
+except FileNotFoundError:
+    lines = []
+if lines:
+    data.load_state_dict(json.loads(lines[-1])["state"])
+with open(path, "a") as file:
+    for row in data:
+        file.write(json.dumps({"row": digest(row), "state": data.state_dict()}) + chr(10))
+        file.flush()
+        if len(sys.argv) > 2 and data.state_dict()["place"]["pool"] > int(sys.argv[2]):
+            break
+"""
+)
+
+
+def test_it_goes_on_after_it_was_killed(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    program = new_process.Program(["-c", RUN, path])
+    while not path.exists() or path.read_text().count("\n") < 7:
+        assert program.poll() is None, "it ended before it was killed"
+        time.sleep(0.01)
+    program.kill()
+    program.wait()
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if line.endswith("\n")))
+    last = json.loads(path.read_text().splitlines()[-1])["state"]["place"]["pool"]
+    new_process.run("-c", RUN, path, last, check=True)
+    found = [json.loads(line)["row"] for line in path.read_text().splitlines()]
+    assert len(found) > 7
+    assert found == digests(itertools.islice(dataset(num_epochs=None), len(found)))
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ({"seed": 1}, "seed was '0' and is '1'"),
+        ({"pool": 13}, "pool was '12' and is '13'"),
+        ({"rank": 1, "world_size": 2}, "shard was '0 of 1' and is '1 of 2'"),
+        ({"vocabulary": lambda text: [9]}, r"text was '32 ids of a text, \w+' and is '1 ids of a text, \w+'"),
+    ],
+)
+def test_a_state_of_other_settings_is_refused_with_both(other, sentence):
+    state = dataset().state_dict()
+    data = dataset(**other)
+    data.load_state_dict(state)
+    with pytest.raises(ValueError, match=f"the state is of another dataset: {sentence}; take the same settings"):
+        iter(data)
+    with pytest.raises(ValueError, match="the state has version 7, expected 1"):
+        data.load_state_dict({**state, "version": 7})
+
+
+def test_an_epoch_of_bad_records_ends_with_an_error():
+    for settings in ({"num_epochs": 1}, {"num_epochs": None}):
+        with pytest.raises(ValueError, match=r"in a row were skipped, by cause \{'sample': 30\}"):
+            list(dataset(source([BAD] * 30), **settings))
+
+
+def test_an_epoch_of_which_all_is_dropped_ends_with_an_error():
+    for epochs in (1, None):
+        words = source(made(30), lambda record, draws: [Text("a", droppable=True)], dropout=Dropout(text=1))
+        with pytest.raises(ValueError, match=r"^no row came of \d pools of records; skipped were, by cause, \{\}$"):
+            list(dataset(words, num_epochs=epochs))
+
+
+def test_no_text_becomes_a_mark_and_ids_are_the_tokenizers_own():
+    vocabulary, _ = byte_vocabulary()
+    data = dataset(source([{"image": png(9, 9), "captions": "<extra_id_0> a"}]), vocabulary=vocabulary, on_error="raise")
+    [row] = data
+    assert set(row["packed_text_ids"].tolist()).isdisjoint(range(259, 300))
+
+
+def test_it_can_be_sent_to_a_worker_that_is_spawned():
+    vocabulary, _ = byte_vocabulary()
+    data = dataset(source([*made(20)]), vocabulary=vocabulary)
+    expected = digests(data)
+    assert digests(pickle.loads(pickle.dumps(data))) == expected
+
+
+def test_files_are_read_by_all_workers(tmp_path):
+    for number in range(2):
+        lines = [json.dumps({"image": f"{number}.png", "captions": [f"caption {line}"]}) for line in range(30)]
+        (tmp_path / f"{number}.jsonl").write_text("\n".join(lines))
+        (tmp_path / f"{number}.png").write_bytes(png(20, 20, number))
+    data = dataset(Source(open_records(tmp_path), "t2i_pretrain", SIZES), on_error="raise")
+    names = [name for row in loader(data, 3) for name in row["samples"]]
+    assert sorted(names) == sorted(f"{tmp_path}/{file}.jsonl, line {line + 1}, epoch 0" for file in range(2) for line in range(30))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"rank": 1}, "rank is 1 and world_size 1"),
+        ({"rank": None}, "rank is None and world_size 1, expected both"),
+        ({"num_epochs": 0}, "epochs is 0"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        dataset(**settings)
+    with pytest.raises(ValueError, match=r"budgets is \{'tokens': 1\}, expected tokens vit vae, each with a number"):
+        PictureRowsDataset(source(made()), FORM, ids, {"tokens": 1})
+    with pytest.raises(ValueError, match="2 sources have no epochs in common"):
+        dataset(source(made()), source(made()))
+
+
+def ramp(first: int) -> bytes:
+    """A picture of 24 x 24 pixels, which is not resized: 4 x 4 patches for the ViT, 3 x 3 of latents."""
+    file = io.BytesIO()
+    Image.fromarray((first + np.arange(24 * 24 * 3).reshape(24, 24, 3) % 200).astype(np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_the_golden_row():
+    """Three edits, C V T N; of the second the clean picture is there, the ViT's is dropped: it leaves its position."""
+    records = [{"image_list": [ramp(n), ramp(n + 1)], "instruction_list": [[f"do {n}", f"{n}!"]]} for n in range(3)]
+    data = PictureRowsDataset(source(records, "unified_edit"), FORM, ids, BUDGETS, num_epochs=1, seed=4, pool=3)
+    [row] = data
+    assert row["samples"] == ["made, record 0, epoch 0", "made, record 1, epoch 0", "made, record 2, epoch 0"]
+    assert row["sample_lens"].tolist() == [11 + 18 + 4 + 11, 11 + 6 + 11, 11 + 18 + 6 + 11]
+    assert row["split_lens"].tolist() == [11, 18, 4, 11, 11, 6, 11, 11, 18, 6, 11]
+    assert row["attn_modes"].tolist() == [1, 1, 0, 2, 1, 0, 2, 1, 1, 0, 2]
+    first = [0] * 11 + [1] * 18 + [2, 3, 4, 5] + [6] * 11
+    second = [0] * 11 + [2, 3, 4, 5, 6, 7] + [8] * 11
+    assert row["packed_position_ids"][:72].tolist() == first + second
+    texts = [[1, *ids(text), 2] for text in ("0!", "do 1", "do 2")]
+    shown = [3, 4]
+    expected = shown * 2 + texts[0] + shown * 2 + texts[1] + shown * 3 + texts[2] + shown
+    assert row["packed_text_ids"].tolist() == expected
+    clean = -float("inf")
+    timesteps = [clean, 0.08082058, clean, -1.81730294, clean, -0.17581224]
+    assert row["packed_timesteps"].reshape(6, 9).tolist() == [pytest.approx([time] * 9) for time in timesteps]
+    assert row["packed_latent_position_ids"].reshape(6, 9).tolist() == [[0, 1, 2, 8, 9, 10, 16, 17, 18]] * 6
+    assert row["packed_vae_patches"][::9, 0].tolist() == [0, 1, 1, 2, 2, 3]
+    assert row["packed_vit_patches"][::16, 0].tolist() == [0, 2]
+    assert (row["packed_vae_patches"].sum(), row["packed_vit_patches"].sum()) == (1_019_520, 338_112)
+    assert (row["ce_tokens"], row["mse_tokens"], row["mse_loss_indexes"].tolist()[::9]) == (0, 27, [34, 62, 108])
