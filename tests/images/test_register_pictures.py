@@ -262,9 +262,7 @@ def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(c
 
 def test_a_cache_that_is_not_there_is_told(tmp_path):
     registered("uncached", RECORD, denoisers=S)
-    with pytest.raises(
-        ValueError, match="has pictures, which `seqio_cache_tasks --tasks=uncached_corpus` caches"
-    ):
+    with pytest.raises(ValueError, match="has pictures, which `seqio_cache_tasks --tasks=uncached_corpus` caches"):
         build("uncached_corpus", str(tmp_path))
     with pytest.raises(ValueError, match="use_cached: 'uncached_corpus' is in none of the cache directories"):
         read("uncached_mix", use_cached=True)
@@ -284,4 +282,9 @@ def test_texts_with_pictures_are_mixed_with_texts_alone():
     seen = [len(example["images"]) for example in examples]
     assert set(seen) == {0, 1}
     assert abs(sum(seen) - 300 / 4) < 35
+    clash = ul2_tasks.register("clash_texts", text, VOCABULARY, S, sentinels=[300, RUN.placeholder], modes=MODES)
+    with pytest.raises(ValueError, match=r"'clash_texts_s' has the ids \[263\] as sentinels or modes, and here they mark pictures"):
+        seqio.MixtureRegistry.get(ul2_tasks.mix("clash", {"mixed_pictures_mix": 1, clash: 1})).get_dataset(
+            {"inputs": 256, "targets": 256}, "train"
+        )
     assert all((RUN.placeholder in example["inputs"]) == bool(number) for number, example in zip(seen, examples))
