@@ -66,6 +66,11 @@ assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_id
 assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum()
 assert len(row) == 17 and row._fields == tuple(tensors)[:17] and found.sample.shape == tensors["packed_position_ids"].shape
 """,
+    "docs/guides/pictures_t5gemma2.md": """
+assert {263} < set(example["inputs"].tolist()) and len(example["images"]) == (example["inputs"] == 263).sum() / 4
+assert batch["pixel_values"].shape == (4, 3, 8, 8) and loss.isfinite()
+assert asked["targets"].tolist() == [368, 262, 265, 265, 265, 265, 263, 1]
+""",
     "docs/guides/pytorch_and_transformers.md": """
 assert list(row) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
 assert all(len(values) == 8 for values in row.values())

@@ -61,21 +61,14 @@ def test_a_denoiser_keeps_the_codes_whole():
         assert not {*RUN.ids} & {*example["targets"]}
 
 
-def test_s_asks_for_the_codes():
-    registered("asked", RECORDS[:3], denoisers=S, split="before_last_image")
+def test_s_asks_for_the_codes_of_a_file(tmp_path):
+    path = tmp_path / "codes.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS[:3]))
+    registered("asked", str(path), denoisers=S, split="before_last_image")
     for example, record in zip(read("asked_mix"), RECORDS):
         last = run(record["images"][-1])
         assert example["inputs"] == [260, *whole(record)[: -len(last)], SENTINELS[0], 1]
         assert example["targets"] == [SENTINELS[0], *last, 1]
-
-
-def test_codes_come_from_files(tmp_path):
-    path = tmp_path / "codes.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS[:2]))
-    registered("codes_file", str(path), denoisers=S)
-    assert [runs_in(example["inputs"]) for example in read("codes_file_mix")] == [
-        [run(codes) for codes in record["images"]] for record in RECORDS[:2]
-    ]
 
 
 def test_codes_are_packed_whole_and_mixed_with_texts():

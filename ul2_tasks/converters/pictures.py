@@ -16,7 +16,7 @@ import tensorflow as tf
 from ul2_tasks.converters.hugging_face import RowFormat, checked, model_inputs, shift_of_ids
 from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, PictureRun
 from ul2_tasks.images.pictures import pixels, resized
 from ul2_tasks.scalars import is_integer
 
@@ -104,7 +104,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         pad_to_multiple_of: int = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
-        picture: PictureRun = PictureRun(),  # noqa: B008  # it is frozen
+        picture: PictureRun = T5GEMMA2_PICTURE,
         side: int = T5GEMMA2_SIDE,
         vocabulary: seqio.Vocabulary | None = None,
     ):

@@ -30,6 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.pictures import PictureCorpusTask
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
@@ -215,6 +216,8 @@ def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: i
 def _corpus_task(corpus: str) -> CorpusTask:
     tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
     corpora = {name: task for name, task in tasks.items() if isinstance(task, CorpusTask)}
+    if isinstance(tasks.get(corpus), PictureCorpusTask):
+        raise ValueError(f"{corpus!r} has pictures, which `seqio_cache_tasks --tasks={corpus}` caches, and `ul2 cache` not")
     if corpus not in corpora:
         raise ValueError(f"there is no corpus {corpus!r}, only {[*corpora]}; name one, or the module that registers it")
     if corpora[corpus].is_tokens:

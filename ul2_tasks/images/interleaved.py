@@ -62,6 +62,9 @@ class PictureRun:
         return [self.start, *[self.placeholder] * self.tokens, self.end]
 
 
+T5GEMMA2_PICTURE = PictureRun()
+
+
 @dataclasses.dataclass(frozen=True)
 class CodeRun:
     """What stands for a picture that is codes, such as a VQ-VAE gives: an id for each.

@@ -10,7 +10,7 @@ import numpy as np
 from ul2_tasks.converters.hugging_face import IGNORED
 from ul2_tasks.converters.pictures import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
 from ul2_tasks.example_features import IMAGES
-from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, PictureRun
 from ul2_tasks.scalars import is_integer
 
 try:
@@ -37,7 +37,7 @@ class T5Gemma2Collator:
         pad_to_multiple_of: int = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
-        picture: PictureRun = PictureRun(),  # noqa: B008  # it is frozen
+        picture: PictureRun = T5GEMMA2_PICTURE,
         side: int = T5GEMMA2_SIDE,
     ):
         """

@@ -29,6 +29,7 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Element]]] = {
     "captions": captioned,
     "vlm_sft": vlm_sft,
 }
+_EMBEDDED = {"interleaved": "story", "captions": "t2i_pretrain", "vlm_sft": "vlm_sft"}  # records of the embedded set
 Held: TypeAlias = str | os.PathLike | Sequence[str | os.PathLike] | Sequence[Mapping[str, Any]]  # files, or records themselves
 _RECORD = "record"  # the feature of a record as a text
 
@@ -112,9 +113,9 @@ def open_pictures(
     """Opens records of texts with pictures in places, for `register_pictures`. No file is opened before a dataset is asked for.
 
     Args:
-        source: "embedded", stories that this package draws; files of records, by path, glob, folder or list: Parquet, JSON Lines,
-            or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of the split.
-            Otherwise all is `train`.
+        source: "embedded", records of the kind that this package draws; files of records, by path, glob, folder or list: Parquet,
+            JSON Lines, or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of
+            the split. Otherwise all is `train`.
         kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, a picture, or a
             text and then a picture at each place; "captions", with `image` and `captions`, the picture first; "vlm_sft", see
             `images.plans`; or a function of a record and its draws that gives the elements of a plan, see `images.elements`.
@@ -127,8 +128,8 @@ def open_pictures(
     >>> next(source.get_dataset("train").as_numpy_iterator())["images"].tolist()
     [b'', b'..']
     """
-    if source == "embedded":
-        source = example_records("story")
+    if source == "embedded" and isinstance(kind, str) and kind in KINDS:
+        source = example_records(_EMBEDDED[kind])
     return PictureSource(source if isinstance(source, Mapping) else {"train": source}, kind, folder)
 
 

@@ -24,15 +24,14 @@ from ul2_tasks.denoising.pieces import PIECES as EACH_PIECE
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import count, no_autograph, python_op, traced_once
-from ul2_tasks.images.interleaved import CodeRun, PictureRun
+from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, CodeRun, PictureRun
 from ul2_tasks.sources.pictures import Held, open_pictures
 from ul2_tasks.tasks.arguments import epochs_of, host_of
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
-from ul2_tasks.tasks.providers import DenoisingMixture
+from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, plain_modes, with_id_shift
 
-T5GEMMA2_PICTURES = PictureRun()
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
 ON_PROBLEM = ("raise", "skip")
 _unfit: collections.Counter[str] = collections.Counter()  # records of this process, by task and cause
@@ -245,7 +244,7 @@ def register_pictures(
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     split: str = EACH_PIECE,
-    picture: PictureRun | CodeRun = T5GEMMA2_PICTURES,
+    picture: PictureRun | CodeRun = T5GEMMA2_PICTURE,
     on_error: str = "raise",
     unfit: str = "raise",
     sentinels: int | Sequence[int] | str | None = None,
@@ -305,14 +304,21 @@ def register_pictures(
 
 
 class _WithoutPictures(seqio.Task):
-    """A task of texts alone, as one whose examples have no picture."""
+    """A task of texts alone, as one whose examples have no picture, beside others in which these ids mark pictures."""
 
-    def __init__(self, task: seqio.Task):
+    def __init__(self, task: seqio.Task, marks: frozenset[int]):
         super().__init__(task.name, task.source, {**task.output_features, IMAGES: images_feature()}, preprocessors=[])
-        self.task = task
+        self.task, self.marks = task, marks
 
     def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
-        """See `seqio.Task.get_dataset`."""
+        """See `seqio.Task.get_dataset`.
+
+        Raises:
+            ValueError: a sentinel or a mode of the task marks pictures.
+        """
+        taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
+        if both := sorted(self.marks & taken):
+            raise ValueError(f"{self.name!r} has the ids {both} as sentinels or modes, and here they mark pictures; give it others")
         examples = self.task.get_dataset(*arguments, **settings)
         return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
 
@@ -323,11 +329,13 @@ def beside_pictures(weights: Mapping[str, float]) -> list[tuple[seqio.Task, floa
     Args:
         weights: of mixtures and tasks, by their names.
     """
+    mixed_tasks = [task for name in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(name))]
+    marks = frozenset(id for task in mixed_tasks if isinstance(task, PicturesTask) for id in task.configuration.picture.ids)
     rates: collections.defaultdict[str, float] = collections.defaultdict(float)
     tasks: dict[str, seqio.Task] = {}
     for name, weight in weights.items():
         mixed = seqio.get_mixture_or_task(name)
         for task in seqio.get_subtasks(mixed):
             rates[task.name] += weight * (mixed.get_rate(task) / mixed.total_rate if isinstance(mixed, seqio.Mixture) else 1)
-            tasks[task.name] = task if IMAGES in task.output_features else _WithoutPictures(task)
+            tasks[task.name] = task if IMAGES in task.output_features else _WithoutPictures(task, marks)
     return [(task, rates[name]) for name, task in tasks.items()]
