@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import seqio
 
-from ul2_tasks.images.elements import letters
+from ul2_tasks.images.elements import Picture, letters
 from ul2_tasks.images.layout import Form, lay_out
 from ul2_tasks.images.problems import Problems, RecordError, Step
 from ul2_tasks.images.recipe import Recipe, Source
@@ -146,12 +146,13 @@ def recipe_to_look_at(
     return Recipe(tuple(sources), form, text_vocabulary(vocabulary, ()).encode, budgets, seed)
 
 
-def look_at(recipe: Recipe, records: int) -> Iterator[Looked]:
+def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
     """Reads the first records of each source, in the order of its first epoch. No picture is decoded.
 
     Args:
         recipe: see there; its budgets do not count.
         records: so many of each source.
+        images: whether the samples have their images, which take memory.
 
     Raises:
         OSError: a file cannot be reached.
@@ -165,7 +166,8 @@ def look_at(recipe: Recipe, records: int) -> Iterator[Looked]:
         maker.problems = noted
         count = min(records, len(source.records))
         found = itertools.chain.from_iterable(row for number in range(-(-count // pool)) for row in maker.packed(number))
-        yield Looked(source, count, list(itertools.islice(found, count)), dict(noted.counts), noted.first)
+        samples = [(name, sample if images else _without_images(sample)) for name, sample in itertools.islice(found, count)]
+        yield Looked(source, count, samples, dict(noted.counts), noted.first)
 
 
 def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
@@ -178,8 +180,9 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
     Raises:
         OSError: a file cannot be reached.
     """
-    sources = [_source(found, recipe.budgets) for found in look_at(recipe, records)]
-    rows = [[sample for _, sample in row] for row in first_rows(recipe, records)]
+    sources = [_source(found, recipe.budgets) for found in look_at(recipe, records, images=False)]
+    named = [[(name, _without_images(sample)) for name, sample in row] for row in first_rows(recipe, records)]
+    rows = [[sample for _, sample in row] for row in named]
     used = np.array([np.sum([sample.counts for sample in row], axis=0) for row in rows]).reshape(len(rows), 3)
     laid_out = [lay_out(row, recipe.form) for row in rows]
     lacks = {"vit": "packed_vit_token_indexes", "vae": "packed_vae_token_indexes", "text": "ce_loss_indexes"}
@@ -196,7 +199,7 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
         },
         lacking={name: sum(not len(getattr(row, key)) for row in laid_out) for name, key in lacks.items()},
         rows_of_epoch=round(len(rows) / (_pools(recipe, records) * recipe.pool) * _epoch(recipe)),
-        laws=list(_laws(recipe, rows, laid_out, used)),
+        laws=list(_laws(recipe, named, laid_out, used)),
     )
 
 
@@ -244,6 +247,11 @@ def _epoch(recipe: Recipe) -> int:
     return round(max(len(source.records) * weights / source.weight for source in recipe.sources))
 
 
+def _without_images(sample: Sample) -> Sample:
+    plan = (dataclasses.replace(one, image=None) if isinstance(one, Picture) else one for one in sample.plan)
+    return sample._replace(plan=tuple(plan))
+
+
 def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
     samples = [sample for _, sample in found.samples]
     elements: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -265,7 +273,7 @@ def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
     )
 
 
-def _laws(recipe: Recipe, rows: Sequence[Sequence[Sample]], laid_out: Sequence[Any], used: np.ndarray) -> Iterator[Law]:
+def _laws(recipe: Recipe, rows: Sequence[Sequence[tuple[str, Sample]]], laid_out: Sequence[Any], used: np.ndarray) -> Iterator[Law]:
     above = int((used > np.array(recipe.budgets)).any(axis=1).sum())
     yield Law("no row has more than its budgets", not above, f"{above} of {len(rows)} rows have")
     differ = sum(
@@ -275,7 +283,7 @@ def _laws(recipe: Recipe, rows: Sequence[Sequence[Sample]], laid_out: Sequence[A
     yield Law("what is counted before decoding is what a row has", not differ, f"{differ} of {len(rows)} rows differ")
     broken = sum(not _is_whole(row) for row in laid_out)
     yield Law("each place is a text's, or one patch", not broken, f"{broken} of {len(rows)} rows break it")
-    seen = collections.Counter(id(sample) for row in rows for sample in row)
+    seen = collections.Counter(name for row in rows for name, _ in row)
     twice = sum(count > 1 for count in seen.values())
     yield Law("no sample is in two rows", not twice, f"{twice} of {len(seen)} samples are")
 
