@@ -8,9 +8,9 @@ CPU time on one core, the least of several rounds, pictures of 1024 x 1024 pixel
     edit's middle picture   one picture, seen as noised and clean latents and by the ViT
     arrays of a row         eight t2i samples, without their pixels
 
-Packing is compared by tokens alone: what becomes of samples of drawn lengths, in BAGEL's loop and in pools of 256. Without
---bagel, a checkout of ByteDance-Seed/Bagel, its columns are empty. It needs torchvision and opencv-python-headless; decord is stood
-in for.
+Rows of edits are first compared with those that BAGEL makes of the same records and draws. Packing is compared by tokens: what
+becomes of samples of drawn lengths, in BAGEL's loop and in pools of 256. Without --bagel, a checkout of ByteDance-Seed/Bagel, its
+columns are empty. It needs torchvision and opencv-python-headless; decord is stood in for.
 """
 
 from __future__ import annotations
@@ -22,28 +22,33 @@ import itertools
 import multiprocessing
 import os
 import pathlib
+import random
 import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.layout import Form, lay_out
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import listed_records, open_records
 from ul2_tasks.images.rows import RowMaker
-from ul2_tasks.images.samples import Counts
+from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.pytorch.bagel import bagel_batch
 
 FORM = Form(bos=1, eos=2, picture_start=3, picture_end=4)
 SIDE = 1024
@@ -97,7 +102,6 @@ class Bagel:
     def __init__(self, folder: str):
         sys.path.insert(0, folder)
         sys.modules.setdefault("decord", types.ModuleType("decord"))
-        import torch
         from data.data_utils import get_flattened_position_ids_extrapolate, pil_img2rgb
         from data.dataset_base import DataConfig, PackedDataset
         from data.transforms import ImageTransform
@@ -105,7 +109,7 @@ class Bagel:
         torch.set_num_threads(1)
         self.packer_class, self.as_rgb = PackedDataset, pil_img2rgb
         self.vae, self.vit = ImageTransform(1024, 512, 16), ImageTransform(518, 224, 14)
-        config = DataConfig(None, text_cond_dropout_prob=0, max_latent_size=64)
+        config = DataConfig(None, *[0.5] * 3, max_latent_size=64)
         marks = {"bos_token_id": 1, "eos_token_id": 2, "start_of_image": 3, "end_of_image": 4}
         self.settings = {
             "data_config": config,
@@ -126,17 +130,41 @@ class Bagel:
         return self.t2i_row_of([self.vae(self.decoded(image)) for image in images])
 
     def t2i_row_of(self, pixels: list[Any]) -> dict[str, Any]:
+        plan = [self.element("text", 0, droppable=False), self.element("vae_image", 1, droppable=False)]
+        samples = (
+            {"image_tensor_list": [one], "text_ids_list": [ids("a cat on a mat")], "sequence_plan": [*plan]} for one in pixels
+        )
+        return self.packed(samples)
+
+    def row_of(self, samples: list[Sample]) -> dict[str, Any]:
+        """The row of the same samples, whose draws it is given in place of its own."""
+        kept = [kept for sample in samples for kept in sample.kept]
+        times = [time for sample in samples for time in sample.timesteps if time > -np.inf]
+        with (
+            mock.patch.object(random, "random", side_effect=[0.9 if one else 0.1 for one in kept]),
+            mock.patch.object(np.random, "randn", side_effect=times),
+        ):
+            return self.packed(map(self.sample, samples))
+
+    def sample(self, sample: Sample) -> dict[str, Any]:
+        kinds = {"text": "text", "vit": "vit_image", "clean": "vae_image", "noised": "vae_image"}
+        pictures = [element for element in sample.plan if isinstance(element, Picture)]
+        return {
+            "image_tensor_list": [(self.vit if one.kind == "vit" else self.vae)(self.decoded(one.image)) for one in pictures],
+            "text_ids_list": [content.tolist() for content in sample.contents if isinstance(content, np.ndarray)],
+            "sequence_plan": [self.element(kinds[one.kind], int(one.kind == "noised")) for one in sample.plan],
+        }
+
+    def element(self, kind: str, loss: int, droppable: bool = True) -> dict[str, Any]:
+        return {"type": kind, "enable_cfg": int(droppable), "loss": loss, "special_token_loss": 0, "special_token_label": None}
+
+    def packed(self, samples: Iterable[dict[str, Any]]) -> dict[str, Any]:
         packer = object.__new__(self.packer_class)
         vars(packer).update(self.settings)
         status = packer.set_sequence_status()
-        for one in pixels:
-            status = packer.pack_sequence(self.t2i_sample(one), status)
+        for sample in samples:
+            status = packer.pack_sequence(sample, status)
         return packer.to_tensor(status)
-
-    def t2i_sample(self, pixels: Any) -> dict[str, Any]:
-        common = {"special_token_loss": 0, "special_token_label": None}
-        plan = [{"type": "text", "enable_cfg": 1, "loss": 0, **common}, {"type": "vae_image", "enable_cfg": 0, "loss": 1, **common}]
-        return {"image_tensor_list": [pixels], "text_ids_list": [ids("a cat on a mat")], "sequence_plan": plan}
 
     def fill(self, lengths: np.ndarray, expected: int, most: int, of_sample: int) -> tuple[float, float]:
         """How full its rows are, and which part of the samples is in none."""
@@ -169,6 +197,20 @@ class Bagel:
             for row in packer:
                 rows, tokens, taken = rows + 1, tokens + row["curr"], taken + len(row["sample_lens"])
         return tokens / (rows * most), 1 - taken / len(lengths)
+
+
+def compare(bagel: Bagel) -> str:
+    """Compares rows of edits with those that BAGEL's code makes of the same records and draws."""
+    edits = Source(listed_records(example_records("unified_edit", 64)), "unified_edit")
+    maker = RowMaker(recipe(edits, pool=64, always=("vit", "vae")))
+    rows = 0
+    for packed in maker.packed(0):
+        row = maker.row(packed)
+        ours = bagel_batch({name: torch.from_numpy(of) if isinstance(of, np.ndarray) else of for name, of in row.items()}, 36864)
+        for name, of in bagel.row_of([sample for _, sample in packed]).items():
+            assert torch.equal(of, ours[name].to(of.dtype)) if isinstance(of, torch.Tensor) else of == ours[name], name
+        rows += 1
+    return f"{rows} rows of edits are those of BAGEL's code, bit for bit."
 
 
 def our_fill(lengths: np.ndarray, most: int) -> float:
@@ -261,6 +303,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100)
     arguments = parser.parse_args()
     bagel = Bagel(str(arguments.bagel.resolve())) if arguments.bagel else None
+    if bagel:
+        Console().print(compare(bagel))
     images = jpegs(32)
     for make in (
         lambda folder: speeds(images, bagel, arguments.rounds, folder),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ul2_tasks.images.layout import patch_positions
-from ul2_tasks.images.patches import patches
+from ul2_tasks.images.patches import patches, picture
 
 
 def test_patches_are_bagels():
@@ -24,6 +24,11 @@ def test_each_patch_stands_where_its_position_says():
     pixels = np.arange(rows).repeat(2)[:, np.newaxis] * side + np.arange(columns).repeat(2)
     found = patches(pixels[..., np.newaxis], 2)
     assert (found == patch_positions(np.array([rows]), np.array([columns]), side)[:, np.newaxis]).all()
+
+
+def test_patches_become_the_picture_again():
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 3), np.uint8)
+    assert (picture(patches(pixels, 4), rows=3, columns=5) == pixels).all()
 
 
 def test_a_picture_that_is_no_whole_number_of_patches_is_refused():

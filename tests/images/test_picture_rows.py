@@ -1,6 +1,7 @@
 """`rows.RowMaker`: what is counted is laid out, nothing is lost, an image is decoded once, and problems are told or counted."""
 
 import collections
+import functools
 import logging
 
 import numpy as np
@@ -14,9 +15,12 @@ from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Picture, Text
 from ul2_tasks.images.patches import patches
 from ul2_tasks.images.pictures import pixels, resized
+from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.problems import RecordError
+from ul2_tasks.images.recipe import Source
+from ul2_tasks.images.records import listed_records
 from ul2_tasks.images.rows import RowMaker
-from ul2_tasks.images.sizes import Size
+from ul2_tasks.images.sizes import VIT_CONVERSATION, VIT_EDIT, Size
 
 ALL = {"t2i_pretrain": made(), "unified_edit": edits(), "vlm_sft": talks()}
 NEVER = Dropout(text=0, vit=0, clean=0)
@@ -267,6 +271,8 @@ def test_settings_say_what_differs():
     for name, other in others.items():
         found = other.settings()
         assert [key for key in base if base[key] != found[key]] == [name]
+    words = [recipe(source(made(), functools.partial(vlm_sft, frames=lambda file, draws: []))).settings() for _ in "12"]
+    assert words[0] == words[1]
     for other in (source(made(), "vlm_sft"), source(made(), dropout=NEVER), source(made(), weight=2)):
         assert recipe(other).settings()["sources"] != base["sources"]
 
@@ -300,3 +306,10 @@ def test_draws_of_dropout_are_those_of_the_law():
     maker = RowMaker(recipe(source(made(400))))
     kept = collections.Counter(sample.kept[0] for row in packed_rows(maker) for _, sample in row)
     assert abs(kept[False] - 40) < 30
+
+
+def test_conversations_have_sizes_of_their_own_also_with_other_frames():
+    records = listed_records(talks(1))
+    for plan in ("vlm_sft", vlm_sft, functools.partial(vlm_sft, frames=lambda file, draws: [])):
+        assert Source(records, plan).sizes.vit == VIT_CONVERSATION
+    assert Source(records, "unified_edit").sizes.vit == VIT_EDIT

@@ -13,12 +13,14 @@ import pytest
 from picture_sources import FORM, SIZES, edits, ids, made, png, source, talks
 from PIL import Image
 from support import byte_vocabulary
+from test_hugging_face_vocabulary import exclamation_first
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from ul2_tasks import PictureRowsDataset  # noqa: E402
+from ul2_tasks import PictureRowsDataset, open_vocabulary  # noqa: E402
 from ul2_tasks.images.dropout import Dropout  # noqa: E402
 from ul2_tasks.images.elements import Text  # noqa: E402
+from ul2_tasks.images.layout import Form  # noqa: E402
 from ul2_tasks.images.recipe import Source  # noqa: E402
 from ul2_tasks.images.records import open_records  # noqa: E402
 
@@ -184,11 +186,22 @@ def test_an_epoch_of_which_all_is_dropped_ends_with_an_error():
             list(dataset(words, num_epochs=epochs))
 
 
-def test_no_text_becomes_a_mark_and_ids_are_the_tokenizers_own():
-    vocabulary, _ = byte_vocabulary()
-    data = dataset(source([{"image": png(9, 9), "captions": "<extra_id_0> a"}]), vocabulary=vocabulary, on_error="raise")
-    [row] = data
-    assert set(row["packed_text_ids"].tolist()).isdisjoint(range(259, 300))
+def test_no_text_becomes_a_mark_and_ids_are_the_tokenizers_own(tmp_path):
+    """Of a tokenizer whose id 0 is "!", so that SeqIO has all ids one higher, and whose marks are tokens that text can spell."""
+    tokenizer = exclamation_first()
+    tokenizer.add_tokens(["<start>", "<end>", "<picture>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    marks = [tokenizer.token_to_id(name) for name in ("<think>", "<start>", "<end>", "<picture>")]
+    settings = {"budgets": BUDGETS, "num_epochs": 1}
+    written = source([{"image": png(9, 9), "captions": "so! <think> and <end>"}], dropout=Dropout(text=0))
+    [row] = PictureRowsDataset(written, Form(*marks, 8, 8), open_vocabulary(tmp_path), **settings)
+    bos, *text, eos, start, end = row["packed_text_ids"].tolist()
+    assert [bos, eos, start, end] == marks
+    assert not {*text} & {*marks}
+    assert tokenizer.decode(text, skip_special_tokens=False) == "so! <think> and <end>"
+    with pytest.raises(ValueError, match=r"^made, record 0: a text has the id \d+, which is a mark; take a vocabulary"):
+        list(PictureRowsDataset(written, Form(*marks, 8, 8), lambda text: tokenizer.encode(text).ids, **settings))
 
 
 def test_it_can_be_sent_to_a_worker_that_is_spawned():

@@ -1,6 +1,9 @@
-"""Pixels as the patches that a model takes, in the order of their positions."""
+"""Pixels as the patches that a model takes, in the order of their positions, and back."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 
@@ -28,3 +31,21 @@ def patches(pixels: np.ndarray, side: int) -> np.ndarray:
         raise ValueError(f"the picture has {width} x {height} pixels, expected multiples of {side}")
     blocks = pixels.reshape(height // side, side, width // side, side, channels)
     return blocks.transpose(0, 2, 1, 3, 4).reshape(-1, side * side * channels)
+
+
+def picture(patches: Any, rows: int, columns: int) -> Any:
+    """The pixels of a picture in three colours, from its patches: the inverse of `patches`.
+
+    Args:
+        patches: [rows * columns, side * side * 3], an array or a tensor.
+        rows, columns: of patches.
+
+    Returns:
+        [rows * side, columns * side, 3], the same as the patches are.
+
+    >>> pixels = np.arange(6 * 4 * 3).reshape(6, 4, 3)
+    >>> bool((picture(patches(pixels, side=2), rows=3, columns=2) == pixels).all())
+    True
+    """
+    side = math.isqrt(patches.shape[1] // 3)
+    return patches.reshape(rows, columns, side, side, 3).swapaxes(1, 2).reshape(rows * side, columns * side, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -12,7 +13,7 @@ from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Element
 from ul2_tasks.images.layout import Form
-from ul2_tasks.images.plans import PLANS, Record
+from ul2_tasks.images.plans import PLANS, Record, vlm_sft
 from ul2_tasks.images.pools import Pools
 from ul2_tasks.images.records import Records
 from ul2_tasks.images.samples import Counts, Sizes
@@ -27,7 +28,7 @@ class Source:
     Attributes:
         records: see `records.open_records`.
         plan: a name of `plans.PLANS`, or a function of a record and its draws that gives the elements.
-        sizes: how large pictures are; by default BAGEL's, with those of conversations for "vlm_sft".
+        sizes: how large pictures are; by default BAGEL's, with those of conversations for `vlm_sft`.
         dropout: how often elements that may be dropped are.
         weight: how many of its samples come for how many of other sources.
     """
@@ -42,11 +43,16 @@ class Source:
         if not callable(self.plan) and self.plan not in PLANS:
             raise ValueError(f"the plan is {self.plan!r}, expected one of {list(PLANS)}, or a function of a record and its draws")
         if self.sizes is None:
-            object.__setattr__(self, "sizes", Sizes(vit=VIT_CONVERSATION) if self.plan == "vlm_sft" else Sizes())
+            plan = getattr(self._plan, "func", self._plan)  # of one with other frames
+            object.__setattr__(self, "sizes", Sizes(vit=VIT_CONVERSATION) if plan is vlm_sft else Sizes())
 
     def elements(self, record: Record, draws: Draws) -> Sequence[Element]:
         """The plan of a record."""
-        return (self.plan if callable(self.plan) else PLANS[self.plan])(record, draws)
+        return self._plan(record, draws)
+
+    @property
+    def _plan(self) -> Callable[[Record, Draws], Sequence[Element]]:
+        return self.plan if callable(self.plan) else PLANS[self.plan]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,4 +132,5 @@ def _name(plan: object) -> str:
 
 
 def _digest(value: object) -> str:
-    return hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()
+    words = re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # of a function: where it is in this process
+    return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()

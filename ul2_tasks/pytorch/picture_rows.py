@@ -56,7 +56,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
     with other draws. A pool's rows are a function of its number, and shards share out pools: any number of processes and workers
     has the same rows, in another order. Nothing is left unread, however few files there are.
 
-    **Memory** of a worker is a pool's pictures as they are in the files, and a row's pixels.
+    **Memory** of a worker is a pool's pictures as they are in the files, the page of Parquet that is read, and a row's pixels.
 
     **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is
     right after each row, also when the process was killed. It reads one pool anew, of which it decodes what is still to come. The
@@ -91,7 +91,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             form: the model's marks and tables, in the tokenizer's own ids.
             vocabulary: of `open_vocabulary`, with which no text becomes a mark; or any function of a text that gives its ids.
             budgets: {"tokens": int, "vit": int, "vae": int}: places of a row, patches of the ViT, and patches of latents.
-            num_epochs: after how many it ends, of one source; None for no end.
+            num_epochs: after how many it ends, of one source; None for no end. Each pass over the dataset gives the same rows.
             seed, pool, on_error, shrink, always: see `recipe.Recipe`.
             rank, world_size: the number of this process, and how many there are. By default those of `torch.distributed` if it is
                 initialised, otherwise the environment variables RANK and WORLD_SIZE, otherwise 0 and 1.

@@ -1,0 +1,75 @@
+"""Rows as BAGEL's trainer takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ul2_tasks.images.layout import MODES
+from ul2_tasks.images.patches import picture
+
+_AS_THEY_ARE = (
+    "packed_position_ids",
+    "packed_text_ids",
+    "packed_text_indexes",
+    "packed_label_ids",
+    "ce_loss_indexes",
+    "ce_loss_weights",
+    "packed_vit_position_ids",
+    "packed_vit_token_indexes",
+    "vit_token_seqlens",
+    "packed_latent_position_ids",
+    "packed_vae_token_indexes",
+    "packed_timesteps",
+    "mse_loss_indexes",
+)
+
+
+def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, Any]:
+    """A row of `PictureRowsDataset` by the names and in the types of what BAGEL's packer yields with `use_flex=True`.
+
+    Its pixels become floats from -1 to 1, four times as large: do it where the model is, and not in a worker.
+
+    Args:
+        row: it has pictures of both kinds, see `always`; without them BAGEL's model fails.
+        places: its `max_num_tokens`: splits and samples get a last one that makes up so many. None for none.
+
+    Returns:
+        what its model's `forward` takes, with `padded_images` in place of their latents.
+
+    Raises:
+        ValueError: the row has more places, or lacks pictures of a kind.
+    """
+    length = len(row["packed_position_ids"])
+    if places is not None and length > places:
+        raise ValueError(f"the row has {length} places, expected at most {places}")
+    if not len(row["packed_vit_patches"]) or not len(row["packed_vae_patches"]):
+        raise ValueError("the row lacks pictures of a kind; give PictureRowsDataset always=('vit', 'vae')")
+    padding = [] if places is None else [places - length]
+    return {
+        **{name: row[name] for name in _AS_THEY_ARE},
+        "sequence_length": length,
+        "sample_lens": row["sample_lens"].tolist() + padding,
+        "split_lens": row["split_lens"].tolist() + padding,
+        "attn_modes": [MODES[mode] for mode in row["attn_modes"].tolist()] + ["causal"] * len(padding),
+        "packed_vit_tokens": _scaled(row["packed_vit_patches"]),
+        "padded_images": _padded(row["packed_vae_patches"], row["vae_latent_shapes"].tolist()),
+        "patchified_vae_latent_shapes": [tuple(shape) for shape in row["vae_latent_shapes"].tolist()],
+    }
+
+
+def _padded(patches: torch.Tensor, shapes: list[list[int]]) -> torch.Tensor:
+    """[pictures, 3, height, width] float32, each in the upper left corner of zeros."""
+    sizes = [rows * columns for rows, columns in shapes]
+    pictures = [_scaled(picture(of, *shape)).permute(2, 0, 1) for of, shape in zip(patches.split(sizes), shapes)]
+    padded = torch.zeros(len(pictures), 3, max(one.shape[1] for one in pictures), max(one.shape[2] for one in pictures))
+    padded = padded.to(patches.device)
+    for place, one in zip(padded, pictures):
+        place[:, : one.shape[1], : one.shape[2]] = one
+    return padded
+
+
+def _scaled(values: torch.Tensor) -> torch.Tensor:
+    return (values / 255 - 0.5) / 0.5
