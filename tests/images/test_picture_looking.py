@@ -126,8 +126,8 @@ def test_the_doctor_finds_what_is_wrong(folder, tmp_path):
     problems = [finding["what"] for finding in found if finding["kind"] == "problem"]
     assert done.exit_code == 1
     assert "vae_side is 32, and pictures have up to 64 patches on a side" in problems[0]
-    assert re.search(r"1 of 3 records are wrong \(plan\); the first: .*bad.parquet, .*which has no caption", problems[1])
-    assert "1 of 3 records are wrong (sample); the first: " in problems[2]
+    assert re.search(r"wrong, of 3 records: 1 \(plan\), the first: .*bad.parquet, .*which has no caption", problems[1])
+    assert "wrong, of 3 records: 1 (sample), the first: " in problems[2]
     assert "the picture begins with b'GIF', expected one of" in problems[2]
 
 
@@ -190,7 +190,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, plan, senten
         (["stats", "pictures", "--lengths", "0,1,1"], "tokens is 0, expected an integer of at least 1"),
         (["stats", "pictures", "--tables", "70"], "expected the sides of the tables of the ViT and of latents, such as 70,64"),
         (["stats", "pictures", "--tables", "8,8"], "vit_side is 8, and pictures have up to 37 patches on a side"),
-        (["show", "--plan", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 2 records of t2i_pretrain is right"),
+        (["show", "--plan", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain is right"),
         (["show", "--plan", "t2i_pretrain", "--corpus", "SET/none.jsonl"], "no file matches"),
     ],
 )
@@ -221,13 +221,23 @@ def test_measurements_are_those_of_what_is_looked_at(recipe):
 def test_what_is_wrong_is_counted_by_cause_and_the_rest_is_shown():
     recipe = bad_recipe()
     (looked,) = look_at(recipe, 4)
-    assert (looked.problems, len(looked.samples)) == ({"plan": 1, "sample": 1}, 2)
-    assert looked.first["plan"] == "mine, record 0: captions is '', which has no caption that is not empty"
-    assert looked.first["sample"] == "mine, record 1: the picture 'no/such/file.png' cannot be read: No such file or directory"
+    no_caption, no_file = (
+        "plan: captions is '..', which has no caption that is not empty",
+        "sample: the picture '..' cannot be read",
+    )
+    assert (len(looked.samples), list(looked.problems.values())) == (2, [1, 1])
+    assert [kind.startswith(known) for kind, known in zip(looked.problems, (no_caption, no_file))] == [True, True]
+    assert looked.first[no_caption] == "mine, record 0: captions is '', which has no caption that is not empty"
+    assert (
+        list(looked.first.values())[1] == "mine, record 1: the picture 'no/such/file.png' cannot be read: No such file or directory"
+    )
     console = Console(file=io.StringIO(), width=200)
     show_pictures(recipe, 4, console)
     print_pictures(measure_pictures(recipe), console)
-    assert "1 not shown (plan): mine, record 0" in console.file.getvalue()
+    assert (
+        "1 (plan), the first: mine, record 0: captions is '', which has no caption that is not empty, of 4 records"
+        in console.file.getvalue()
+    )
     assert "wrong     1 (sample), the first: mine, record 1" in console.file.getvalue()
 
 
@@ -249,7 +259,7 @@ def test_a_budget_may_be_nothing(tmp_path):
 def test_of_no_record_that_is_right_there_is_a_measurement():
     recipe = recipe_to_look_at([Source(listed_records([{}] * 300, "mine"), "vlm_sft")])
     statistics = measure_pictures(recipe)
-    assert (statistics.rows, statistics.fill["tokens"], statistics.sources[0].problems) == (0, None, {"plan": 300})
+    assert (statistics.rows, statistics.fill["tokens"], *statistics.sources[0].problems.values()) == (0, None, 300)
     assert any("none of 300 records is right" in finding.what for finding in examine_recipe(recipe))
 
 

@@ -12,7 +12,7 @@ from ul2_tasks.images.pictures import pixels, size_of
 from ul2_tasks.images.recipe import Recipe
 from ul2_tasks.images.samples import Counts
 from ul2_tasks.inspection.doctor import Finding, each_once, examine_installation
-from ul2_tasks.inspection.picture_table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_too_long
+from ul2_tasks.inspection.picture_table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_problems, shown_too_long
 from ul2_tasks.statistics.picture_measure import (
     Looked,
     PictureSourceStatistics,
@@ -86,8 +86,8 @@ def _examine_tables(recipe: Recipe, form: Form) -> Iterator[Finding]:
 
 
 def _examine_records(source: PictureSourceStatistics, about: About) -> Iterator[Finding]:
-    for cause, number in source.problems.items():
-        what = f"{number:,} of {source.looked_at:,} records are wrong ({cause}); the first: {source.first[cause]}"
+    for line in shown_problems(source.problems, source.first):
+        what = f"wrong, of {source.looked_at:,} records: {line}"
         yield about("problem", "records", what, "mend them, or on_error='skip', which leaves them out and counts them")
     if source.plans:
         yield about("ok", "records", f"{source.looked_at:,} of {source.records:,} records: {shown_plans(source)}")

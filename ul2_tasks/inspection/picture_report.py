@@ -15,8 +15,8 @@ from ul2_tasks.images.pictures import pillow, pixels, resized
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.samples import Counts, Sample
 from ul2_tasks.inspection.picture_drawing import MODE_COLOURS, mask, strip
-from ul2_tasks.inspection.picture_show import COLOURS, SEEN, as_plain
-from ul2_tasks.inspection.picture_table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_too_long
+from ul2_tasks.inspection.picture_show import COLOURS, SEEN, SPARE, as_plain
+from ul2_tasks.inspection.picture_table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_problems, shown_too_long
 from ul2_tasks.inspection.report import check_path, packages, verdict
 from ul2_tasks.inspection.report_tables import as_shown
 from ul2_tasks.inspection.show import visible
@@ -66,12 +66,19 @@ def write_picture_report(
     jinja2, markupsafe, _ = packages()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.globals.update(
-        as_shown=as_shown, shown_plans=shown_plans, shown_elements=shown_elements, shown_too_long=shown_too_long, parts=PARTS
+        as_shown=as_shown,
+        shown_plans=shown_plans,
+        shown_elements=shown_elements,
+        shown_problems=shown_problems,
+        shown_too_long=shown_too_long,
+        parts=PARTS,
     )
     environment.filters["drawn"] = markupsafe.Markup
     statistics = measure_pictures(recipe, records)
     samples = [
-        _plain_sample(found.source, name, sample, recipe.form) for found in look_at(recipe, count) for name, sample in found.samples
+        _plain_sample(found.source, name, sample, recipe.form)
+        for found in look_at(recipe, count + SPARE)
+        for name, sample in found.samples[:count]
     ]
     rows = [_plain_row(recipe, [sample for _, sample in row]) for row in itertools.islice(first_rows(recipe, records), ROWS)]
     page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(

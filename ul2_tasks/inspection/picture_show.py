@@ -15,12 +15,14 @@ from ul2_tasks.images.elements import LETTERS, Picture
 from ul2_tasks.images.pictures import size_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.samples import Sample
+from ul2_tasks.inspection.picture_table import shown_problems
 from ul2_tasks.inspection.show import visible
 from ul2_tasks.statistics.picture_measure import Looked, look_at, plan_name
 
 COLOURS = {"text": "#af5f00", "vit": "#0087af", "clean": "#008700", "noised": "#d700af"}
 SEEN = {"vit": "ViT", "clean": "clean latents", "noised": "noised latents"}
 _DROPPED = "dim strike"
+SPARE = 30  # records that are read beside those that are shown, as some may be wrong
 
 
 def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None) -> None:
@@ -43,15 +45,15 @@ def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None
     >>> show_pictures(recipe_to_look_at(example_sources()), count=1, console=Console(quiet=True))
     """
     console = console or Console()
-    for found in look_at(recipe, count):
+    for found in look_at(recipe, count + SPARE):
         _check(found)
-        for name, sample in found.samples:
+        for name, sample in found.samples[:count]:
             console.print(Text.assemble((plan_name(found.source), "bold"), f": {visible(name)}"))
             console.print(_head(sample))
             console.print(_table(found.source, sample))
             console.print()
-        for cause, sentence in found.first.items():
-            console.print(Text(f"{found.problems[cause]} not shown ({cause}): {visible(sentence)}", "bold yellow"))
+        for line in shown_problems(found.problems, found.first):
+            console.print(Text(f"{line}, of {found.records:,} records", "bold yellow"))
 
 
 def show_pictures_json(recipe: Recipe, count: int = 2, file: TextIO | None = None) -> None:
@@ -75,9 +77,9 @@ def show_pictures_json(recipe: Recipe, count: int = 2, file: TextIO | None = Non
     >>> json.loads(lines.getvalue().splitlines()[0])["plan"]
     'T N'
     """
-    for found in look_at(recipe, count):
+    for found in look_at(recipe, count + SPARE):
         _check(found)
-        for name, sample in found.samples:
+        for name, sample in found.samples[:count]:
             line = {"source": plan_name(found.source), "record": name, **as_plain(found.source, sample)}
             print(json.dumps(line, ensure_ascii=False), file=file or sys.stdout)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +17,7 @@ from ul2_tasks.statistics.picture_measure import PERCENTS, PictureSourceStatisti
 PARTS = {"tokens": "tokens", "vit": "ViT patches", "vae": "patches of latents"}
 KINDS = {"text": "texts", "vit": "pictures for the ViT", "clean": "clean latents", "noised": "noised latents"}
 _PLANS_SHOWN = 8
+_PROBLEMS_SHOWN = 8
 
 
 def print_pictures(statistics: PictureStatistics, console: Console) -> None:
@@ -70,6 +71,15 @@ def shown_too_long(source: PictureSourceStatistics) -> str:
     return f"{source.too_long['any']:,} samples do not fit into a row: {of_each}" if of_each else ""
 
 
+def shown_problems(problems: Mapping[str, int], first: Mapping[str, str]) -> Iterator[str]:
+    """The most frequent problems, each with how many there are and the first of them; and how many there are of others."""
+    kinds = sorted(problems, key=lambda kind: -problems[kind])
+    for kind in kinds[:_PROBLEMS_SHOWN]:
+        yield f"{problems[kind]:,} ({kind.split(':')[0]}), the first: {visible(first[kind])}"
+    if others := sum(problems[kind] for kind in kinds[_PROBLEMS_SHOWN:]):
+        yield f"{others:,} for {len(kinds) - _PROBLEMS_SHOWN:,} other reasons"
+
+
 def sentences_on_rows(statistics: PictureStatistics) -> Iterator[str]:
     """What is said of the rows."""
     fill = ", ".join(f"{as_shown(part, 'percent')} of {PARTS[name]}" for name, part in statistics.fill.items() if part is not None)
@@ -87,8 +97,8 @@ def _sentences(source: PictureSourceStatistics) -> Iterator[Text]:
     yield Text(f"elements  {shown_elements(source)}")
     if too_long := shown_too_long(source):
         yield Text(f"too long  {too_long}", "bold yellow")
-    for cause, number in source.problems.items():
-        yield Text(f"wrong     {number:,} ({cause}), the first: {visible(source.first[cause])}", "bold yellow")
+    for line in shown_problems(source.problems, source.first):
+        yield Text(f"wrong     {line}", "bold yellow")
 
 
 def _counts(source: PictureSourceStatistics) -> Table:

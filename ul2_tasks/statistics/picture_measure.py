@@ -6,14 +6,15 @@ import collections
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import seqio
 
-from ul2_tasks.images.elements import letters
-from ul2_tasks.images.layout import Form, lay_out
+from ul2_tasks.images.elements import Picture, letters
+from ul2_tasks.images.layout import Form, Row, lay_out
 from ul2_tasks.images.problems import Problems, RecordError, Step
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
@@ -25,6 +26,7 @@ from ul2_tasks.vocabulary.special_ids import text_vocabulary
 
 BUDGETS = Counts(tokens=36_864, vit=16_384, vae=28_672)
 PERCENTS = (50, 90, 99)
+_LACKING = {"vit": "packed_vit_token_indexes", "vae": "packed_vae_token_indexes", "text": "ce_loss_indexes"}
 _NO_LIMIT = Counts(2**40, 2**40, 2**40)
 
 
@@ -36,8 +38,8 @@ class Looked:
         source: which.
         records: how many were read, of its first epoch's.
         samples: the name of each that is right, and the sample, however long it is.
-        problems: how many are not, by cause.
-        first: the first problem of each cause.
+        problems: how many are not, by where that was found and what it is, without numbers and texts.
+        first: the first problem of each of these.
     """
 
     source: Source
@@ -107,16 +109,25 @@ class PictureStatistics:
         return all(law.holds for law in self.laws)
 
 
+class _Facts(NamedTuple):
+    """What is kept of a row's arrays."""
+
+    counts: tuple[int, int, int]
+    lacking: set[str]
+    is_whole: bool
+
+
 class _Noted(Problems):
-    """Problems of which the first of each cause is kept, and of which there may be any number in a row."""
+    """Problems of which the first of each kind is kept, and of which there may be any number in a row."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first: dict[str, str] = {}
 
     def skip(self, problem: RecordError, step: Step, most: int) -> None:
-        self.counts[problem.cause] += 1
-        self.first.setdefault(problem.cause, str(problem))
+        kind = f"{problem.cause}: {_without_particulars(str(problem.__cause__))}"
+        self.counts[kind] += 1
+        self.first.setdefault(kind, str(problem))
 
 
 def recipe_to_look_at(
@@ -146,12 +157,13 @@ def recipe_to_look_at(
     return Recipe(tuple(sources), form, text_vocabulary(vocabulary, ()).encode, budgets, seed)
 
 
-def look_at(recipe: Recipe, records: int) -> Iterator[Looked]:
+def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
     """Reads the first records of each source, in the order of its first epoch. No picture is decoded.
 
     Args:
         recipe: see there; its budgets do not count.
         records: so many of each source.
+        images: whether the samples have their images, which take memory.
 
     Raises:
         OSError: a file cannot be reached.
@@ -165,7 +177,8 @@ def look_at(recipe: Recipe, records: int) -> Iterator[Looked]:
         maker.problems = noted
         count = min(records, len(source.records))
         found = itertools.chain.from_iterable(row for number in range(-(-count // pool)) for row in maker.packed(number))
-        yield Looked(source, count, list(itertools.islice(found, count)), dict(noted.counts), noted.first)
+        samples = [(name, sample if images else _without_images(sample)) for name, sample in itertools.islice(found, count)]
+        yield Looked(source, count, samples, dict(noted.counts), noted.first)
 
 
 def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
@@ -178,11 +191,11 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
     Raises:
         OSError: a file cannot be reached.
     """
-    sources = [_source(found, recipe.budgets) for found in look_at(recipe, records)]
-    rows = [[sample for _, sample in row] for row in first_rows(recipe, records)]
+    sources = [_source(found, recipe.budgets) for found in look_at(recipe, records, images=False)]
+    named = [[(name, _without_images(sample)) for name, sample in row] for row in first_rows(recipe, records)]
+    rows = [[sample for _, sample in row] for row in named]
     used = np.array([np.sum([sample.counts for sample in row], axis=0) for row in rows]).reshape(len(rows), 3)
-    laid_out = [lay_out(row, recipe.form) for row in rows]
-    lacks = {"vit": "packed_vit_token_indexes", "vae": "packed_vae_token_indexes", "text": "ce_loss_indexes"}
+    facts = [_facts(lay_out(row, recipe.form)) for row in rows]
     return PictureStatistics(
         version=__version__,
         seed=recipe.seed,
@@ -194,9 +207,9 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
             name: float(used[:, number].mean() / budget) if rows and budget else None
             for number, (name, budget) in enumerate(recipe.budgets._asdict().items())
         },
-        lacking={name: sum(not len(getattr(row, key)) for row in laid_out) for name, key in lacks.items()},
+        lacking={name: sum(name in row.lacking for row in facts) for name in _LACKING},
         rows_of_epoch=round(len(rows) / (_pools(recipe, records) * recipe.pool) * _epoch(recipe)),
-        laws=list(_laws(recipe, rows, laid_out, used)),
+        laws=list(_laws(recipe, named, facts, used)),
     )
 
 
@@ -244,6 +257,20 @@ def _epoch(recipe: Recipe) -> int:
     return round(max(len(source.records) * weights / source.weight for source in recipe.sources))
 
 
+def _without_particulars(sentence: str) -> str:
+    """Equal for records that are wrong for the same reason.
+
+    >>> _without_particulars("image_list has 3 pictures, expected at least 'four'")
+    "image_list has N pictures, expected at least '..'"
+    """
+    return re.sub(r"\d+", "N", re.sub(r"'[^']*'|\"[^\"]*\"", "'..'", sentence))
+
+
+def _without_images(sample: Sample) -> Sample:
+    plan = (dataclasses.replace(one, image=None) if isinstance(one, Picture) else one for one in sample.plan)
+    return sample._replace(plan=tuple(plan))
+
+
 def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
     samples = [sample for _, sample in found.samples]
     elements: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -265,21 +292,20 @@ def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
     )
 
 
-def _laws(recipe: Recipe, rows: Sequence[Sequence[Sample]], laid_out: Sequence[Any], used: np.ndarray) -> Iterator[Law]:
+def _laws(recipe: Recipe, rows: Sequence[Sequence[tuple[str, Sample]]], facts: Sequence[_Facts], used: np.ndarray) -> Iterator[Law]:
     above = int((used > np.array(recipe.budgets)).any(axis=1).sum())
     yield Law("no row has more than its budgets", not above, f"{above} of {len(rows)} rows have")
-    differ = sum(
-        (len(row.packed_position_ids), len(row.packed_vit_position_ids), len(row.packed_latent_position_ids)) != tuple(counts)
-        for row, counts in zip(laid_out, used.tolist())
-    )
+    differ = sum(row.counts != tuple(counts) for row, counts in zip(facts, used.tolist()))
     yield Law("what is counted before decoding is what a row has", not differ, f"{differ} of {len(rows)} rows differ")
-    broken = sum(not _is_whole(row) for row in laid_out)
+    broken = sum(not row.is_whole for row in facts)
     yield Law("each place is a text's, or one patch", not broken, f"{broken} of {len(rows)} rows break it")
-    seen = collections.Counter(id(sample) for row in rows for sample in row)
+    seen = collections.Counter(name for row in rows for name, _ in row)
     twice = sum(count > 1 for count in seen.values())
     yield Law("no sample is in two rows", not twice, f"{twice} of {len(seen)} samples are")
 
 
-def _is_whole(row: Any) -> bool:
+def _facts(row: Row) -> _Facts:
     places = np.concatenate([row.packed_text_indexes, row.packed_vit_token_indexes, row.packed_vae_token_indexes])
-    return np.array_equal(np.sort(places), np.arange(len(row.packed_position_ids)))
+    counts = len(row.packed_position_ids), len(row.packed_vit_position_ids), len(row.packed_latent_position_ids)
+    lacking = {name for name, key in _LACKING.items() if not len(getattr(row, key))}
+    return _Facts(counts, lacking, np.array_equal(np.sort(places), np.arange(counts[0])))
