@@ -119,12 +119,7 @@ class ChatCorpusTask(CorpusTask):
         return found
 
     def _manifest(self) -> dict:
-        if not self.cache_dir:
-            raise ValueError(
-                f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
-                " `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs)"
-            )
-        return cache.check(self.cache_dir, self, corpus_settings(self))
+        return cache.check(self.cache_folder, self, corpus_settings(self))
 
     def _stored(self, manifest: dict, split: str) -> StoredConversations:
         tokens, messages = (cache.open_store(self.cache_dir, manifest, split, column) for column in (None, MESSAGES))
