@@ -2,7 +2,9 @@
 
 import io
 import json
+import pathlib
 import re
+import runpy
 import sys
 
 import numpy as np
@@ -417,3 +419,11 @@ def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_miss
 )
 def test_causes_are_without_places_and_numbers(problem, wanted):
     assert cause(problem) == wanted
+
+
+def test_the_picture_in_the_docs_is_what_the_command_prints_now():
+    """Compared by its texts, since versions of rich draw them differently; `python docs/chat_picture.py` draws it again."""
+    script = runpy.run_path(str(pathlib.Path(__file__).parents[2] / "docs" / "chat_picture.py"))
+    kept, drawn = (re.findall(r">([^<>]+)</text>", picture) for picture in (script["PICTURE"].read_text(), script["draw"]()))
+    assert kept == drawn
+    assert "47&#160;reasoning" in drawn
