@@ -16,6 +16,7 @@ from ul2_tasks.vocabulary.o200k import O200kVocabulary, find_file
 from ul2_tasks.vocabulary.special_ids import id_shift, piece_names
 
 CONVERSATIONS = 10_000
+RENDERED_ONE_BY_ONE = 1000  # of these also message by message; of all, the whole and where its messages begin
 # What a content may have in it: markers and their parts, other scripts, white space, long runs, nothing at all.
 PIECES = [*MARKERS, "assistant", "final", " to=functions.f", "<|endoftext|>", "<|reserved_200019|>", "<|im_end|>", "<", "|>", ""]
 PIECES += ["Hello", " \n\n", "  ", "\t", "\x00", "é", "漢字", "🙂", "\u202e", "123456", "def f(x):\n\treturn x", "a" * 50, "ß"]
@@ -93,7 +94,7 @@ def test_ten_thousand_adversarial_conversations_have_the_ids_of_openai_harmony(r
 
     keep = openai_harmony.RenderConversationConfig(auto_drop_analysis=False)
     drawn = random.Random(0)
-    for _ in range(CONVERSATIONS):
+    for number in range(CONVERSATIONS):
         messages = [message(drawn) for _ in range(drawn.randint(1, 6))]
         conversation = openai_harmony.Conversation.from_json(json.dumps({"messages": messages}))
         segments = renderer.render(messages)
@@ -101,6 +102,8 @@ def test_ten_thousand_adversarial_conversations_have_the_ids_of_openai_harmony(r
         assert ids == oracle.render_conversation_for_training(conversation, config=keep), messages
         # Each segment is its message: <|start|> stands at the beginning of segments and nowhere else.
         assert all([place for place, id in enumerate(segment.ids) if id == 200006] == [0] for segment in segments)
+        if number >= RENDERED_ONE_BY_ONE:
+            continue
         has_functions = any("tools" in part for m in messages for part in m["content"] if isinstance(part, dict))
         options = openai_harmony.RenderOptions(conversation_has_function_tools=has_functions)
         each = [oracle.render(parsed, options) for parsed in conversation.messages]
