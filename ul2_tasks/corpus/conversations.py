@@ -95,7 +95,7 @@ class ChatCorpusTask(CorpusTask):
         found: list[list[Message] | ValueError] = []
         for record in records:
             try:
-                found.append([] if record.problem else parse(record.text) if record.value is None else messages_in(record.value))
+                found.append([] if record.problem else messages_of(record))
             except ValueError as error:
                 found.append(error)
         rendered = iter(render_all(self.renderer, [one for one in found if one and not isinstance(one, ValueError)]))
@@ -198,6 +198,15 @@ class ChatCorpusTask(CorpusTask):
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:
         return f"{self.name.removesuffix('_corpus')}_chat", {"tokens": 4096}
+
+
+def messages_of(record: Record) -> list[Message]:
+    """The messages of a record.
+
+    Raises:
+        ValueError: see `messages.parse`.
+    """
+    return parse(record.text) if record.value is None else messages_in(record.value)
 
 
 def _where(record: Record) -> str:

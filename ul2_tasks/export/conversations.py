@@ -429,12 +429,14 @@ def _left_out(manifest: Mapping) -> dict[str, int]:
 
 def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     table = Table(title=Text(f"{folder}: tokens of conversations, for Megatron-LM"))
-    spans = list(manifest["totals"]["spans"])
-    for column in ("split", "shards", *_COUNTED[:-1], *(f"span {span}" for span in spans), "bytes"):
+    splits = manifest["splits"]
+    for column in ("split", *splits):
         table.add_column(column, justify="left" if column == "split" else "right")
-    for name, split in manifest["splits"].items():
-        numbers = (len(split["shards"]), *(split[key] for key in _COUNTED[:-1]), *(split["spans"].get(span, 0) for span in spans))
-        table.add_row(name, *(f"{number:,}" for number in (*numbers, split["bytes"])))
+    rows = {"shards": [len(split["shards"]) for split in splits.values()]}
+    rows |= {key: [split[key] for split in splits.values()] for key in _COUNTED}
+    rows |= {f"span {span}": [split["spans"].get(span, 0) for split in splits.values()] for span in manifest["totals"]["spans"]}
+    for name, numbers in rows.items():
+        table.add_row(name, *(f"{number:,}" for number in numbers))
     console.print(table)
     all_shards_of = ((split["folder"], shard) for split in manifest["splits"].values() for shard in split["shards"])
     if empty := [f"{where}/{shard['shard']}" for where, shard in all_shards_of if not shard["sequences"]]:
