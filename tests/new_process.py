@@ -35,6 +35,8 @@ ATTRIBUTES: dict[str, object] = {}  # of preloaded modules, by full name: other 
 TESTS = pathlib.Path(__file__).parent
 FOLDERS = [str(path) for path in (TESTS, *sorted(TESTS.glob("[a-z]*/")))]  # what a program needs on its path to import a test
 HASH_SEED = "1"
+# A command whose worker processes are started by its first argument, see `executable`.
+AS_A_SCRIPT = "import sys; sys.path.remove(''); sys.executable = sys.argv.pop(1); from ul2_command import main; main()"
 OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 

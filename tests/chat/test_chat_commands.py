@@ -1,8 +1,11 @@
 """The commands with conversations."""
 
 import json
+import os
+import pathlib
 import re
 
+import new_process
 import pytest
 import seqio
 from test_command_line import ul2
@@ -70,8 +73,10 @@ def test_an_export_of_a_text_that_was_changed_is_named(tmp_path):
 
 
 def test_workers_register_the_conversations_themselves(cached, corpus):
-    done = ul2("cache", "talked", *options(corpus), "--output", cached / "beam", "--workers", 2)
-    assert done.exit_code == 0, done.output
+    command = ["cache", "talked", *options(corpus), "--output", cached / "beam", "--workers", 2]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    done = new_process.run("-c", new_process.AS_A_SCRIPT, new_process.executable(cached), *command, env=environment, cwd=cached)
+    assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in (cached / "cache" / "talked_corpus").glob("*.bin"))
     for name in names:
         assert (cached / "beam" / "talked_corpus" / name).read_bytes() == (cached / "cache" / "talked_corpus" / name).read_bytes()

@@ -99,8 +99,6 @@ def test_ten_thousand_adversarial_conversations_have_the_ids_of_openai_harmony(r
         segments = renderer.render(messages)
         ids = [id for segment in segments for id in segment.ids]
         assert ids == oracle.render_conversation_for_training(conversation, config=keep), messages
-        # Each segment is its message: <|start|> stands at the beginning of segments and nowhere else.
-        assert all([place for place, id in enumerate(segment.ids) if id == 200006] == [0] for segment in segments)
         has_functions = any("tools" in part for m in messages for part in m["content"] if isinstance(part, dict))
         options = openai_harmony.RenderOptions(conversation_has_function_tools=has_functions)
         each = [oracle.render(parsed, options) for parsed in conversation.messages]

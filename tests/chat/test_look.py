@@ -2,10 +2,14 @@
 
 import io
 import json
+import pathlib
 import re
+import runpy
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import seqio
 from chat_support import GOLDEN, harmony, o200k_file
@@ -417,3 +421,23 @@ def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_miss
 )
 def test_causes_are_without_places_and_numbers(problem, wanted):
     assert cause(problem) == wanted
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_messages_of_any_field_and_form_are_looked_at(kind, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"turns": [GOLDEN]}), path)
+    else:
+        path.write_text(json.dumps({"turns": GOLDEN}))
+    name = ul2_tasks.register_chat(f"look_nested_{kind}", str(path), messages_key="turns")
+    assert [finding for finding in examine_conversations(name) if finding.kind == "problem"] == []
+    assert next(draw_chat(name, count=1))[1].conversation == 0
+
+
+def test_the_picture_in_the_docs_is_what_the_command_prints_now():
+    """Compared by its texts, since versions of rich draw them differently; `python docs/chat_picture.py` draws it again."""
+    script = runpy.run_path(str(pathlib.Path(__file__).parents[2] / "docs" / "chat_picture.py"))
+    kept, drawn = (re.findall(r">([^<>]+)</text>", picture) for picture in (script["PICTURE"].read_text(), script["draw"]()))
+    assert kept == drawn
+    assert "47&#160;reasoning" in drawn

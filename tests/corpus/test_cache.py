@@ -602,14 +602,11 @@ def same_files(one, other):
         assert (other / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-AS_A_SCRIPT = "import sys; sys.path.remove(''); sys.executable = sys.argv.pop(1); from ul2_command import main; main()"
-
-
 def test_the_script_finds_a_module_in_the_current_folder(tmp_path):
     """And so do its worker processes, which write what one process writes."""
     source = text_files(tmp_path, [document.encode() for document in long_documents()])
     module = program(tmp_path, f"register('own', {source})")
-    arguments = ["-c", AS_A_SCRIPT, new_process.executable(tmp_path), *command(tmp_path, module, "--workers", 2)[2:]]
+    arguments = ["-c", new_process.AS_A_SCRIPT, new_process.executable(tmp_path), *command(tmp_path, module, "--workers", 2)[2:]]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = new_process.run(*arguments, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -95,7 +95,7 @@ class ChatCorpusTask(CorpusTask):
         found: list[list[Message] | ValueError] = []
         for record in records:
             try:
-                found.append([] if record.problem else parse(record.text) if record.value is None else messages_in(record.value))
+                found.append([] if record.problem else messages_of(record))
             except ValueError as error:
                 found.append(error)
         rendered = iter(render_all(self.renderer, [one for one in found if one and not isinstance(one, ValueError)]))
@@ -119,12 +119,7 @@ class ChatCorpusTask(CorpusTask):
         return found
 
     def _manifest(self) -> dict:
-        if not self.cache_dir:
-            raise ValueError(
-                f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
-                " `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs)"
-            )
-        return cache.check(self.cache_dir, self, corpus_settings(self))
+        return cache.check(self.cache_folder, self, corpus_settings(self))
 
     def _stored(self, manifest: dict, split: str) -> StoredConversations:
         tokens, messages = (cache.open_store(self.cache_dir, manifest, split, column) for column in (None, MESSAGES))
@@ -203,6 +198,15 @@ class ChatCorpusTask(CorpusTask):
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:
         return f"{self.name.removesuffix('_corpus')}_chat", {"tokens": 4096}
+
+
+def messages_of(record: Record) -> list[Message]:
+    """The messages of a record.
+
+    Raises:
+        ValueError: see `messages.parse`.
+    """
+    return parse(record.text) if record.value is None else messages_in(record.value)
 
 
 def _where(record: Record) -> str:

@@ -107,6 +107,21 @@ class CorpusTask(seqio.Task):
         """Whether the source has tokens, so that nothing is tokenized, and nothing is cached."""
         return isinstance(self.source, MegatronSource)
 
+    @property
+    def cache_folder(self) -> str:
+        """The folder of its cache.
+
+        Raises:
+            ValueError: it is in none of SeqIO's cache directories.
+        """
+        if not self.cache_dir:
+            raise ValueError(
+                f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it"
+                " with `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
+                " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
+            )
+        return self.cache_dir
+
     def stored(self, split: str) -> Store:
         """The documents of a corpus that is tokens; see `MegatronSource.documents`."""
         vocabulary = self.output_features["targets"].vocabulary
@@ -204,16 +219,7 @@ class CorpusView(seqio.DataSource):
         if self._corpus.is_tokens:
             store = self._corpus.source.store(split)
             return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
-        return cache.identity(self._cache_dir(), split)
-
-    def _cache_dir(self) -> str:
-        if not self._corpus.cache_dir:
-            raise ValueError(
-                f"use_cached: {self._corpus.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it"
-                " with `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
-                " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
-            )
-        return self._corpus.cache_dir
+        return cache.identity(self._corpus.cache_folder, split)
 
     def get_dataset(
         self,
@@ -241,7 +247,7 @@ class CorpusView(seqio.DataSource):
                 )
             return self._corpus.batches(split, shuffle, seed, shard_info)
         return cache.read(
-            self._cache_dir(),
+            self._corpus.cache_folder,
             self._corpus,
             corpus_settings(self._corpus),
             split=split,

@@ -37,13 +37,14 @@ from ul2_tasks.export.conversations_folder import (
     read_manifest,
     read_shard,
 )
-from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, sha256, total, write_manifest
+from ul2_tasks.jobs.manifest import absolute, place, sha256, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
     JobShard,
     all_shards,
     begin,
+    check_folder,
     finished_shards,
     import_beam,
     remove_records,
@@ -140,9 +141,12 @@ def write_conversations(
         "input_manifest": _input_manifest(task, require_input_manifest),
         "registration": _registration(prepare),
     }
-    if is_export(folder):
-        return _existing(folder, begun, console)
-    _check_folder(folder, records, begun)
+    is_written = is_export(folder)
+    check_folder(folder, [*([place(folder, MANIFEST)] if is_written else []), place(records, BEGUN)], begun)
+    if is_written:
+        remove_records(records)
+        console.print(f"{folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
+        return read_manifest(folder)
     finished = finished_shards(shards)
     waiting = begin(shards, finished, begun)
     run(name, shards, waiting, functools.partial(_write_shard, prepare=prepare), pipeline_options, console, of="conversations")
@@ -359,24 +363,6 @@ def _input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
     return None
 
 
-def _check_folder(folder: str, records: str, begun: Mapping) -> None:
-    path = place(records, BEGUN)
-    if tf.io.gfile.exists(path):
-        if changes := "; ".join(differences(load(path), json.loads(json.dumps(begun)))):
-            raise ValueError(f"{folder} was begun with other arguments: {changes}; delete it, or name another folder")
-    elif others := sorted(names_in(folder) - {_RECORDS}):
-        raise ValueError(f"{folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
-
-
-def _existing(folder: str, begun: Mapping, console: Console) -> dict:
-    manifest = read_manifest(folder)
-    if changes := "; ".join(differences({key: manifest[key] for key in begun}, json.loads(json.dumps(begun)))):
-        raise ValueError(f"{folder} has an export with other arguments: {changes}; delete it, or name another folder")
-    remove_records(place(folder, _RECORDS))
-    console.print(f"{folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
-    return manifest
-
-
 def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard]) -> dict:
     corpus = task.corpus
     vocabulary = corpus.renderer.vocabulary
@@ -443,12 +429,14 @@ def _left_out(manifest: Mapping) -> dict[str, int]:
 
 def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     table = Table(title=Text(f"{folder}: tokens of conversations, for Megatron-LM"))
-    spans = list(manifest["totals"]["spans"])
-    for column in ("split", "shards", *_COUNTED[:-1], *(f"span {span}" for span in spans), "bytes"):
+    splits = manifest["splits"]
+    for column in ("split", *splits):
         table.add_column(column, justify="left" if column == "split" else "right")
-    for name, split in manifest["splits"].items():
-        numbers = (len(split["shards"]), *(split[key] for key in _COUNTED[:-1]), *(split["spans"].get(span, 0) for span in spans))
-        table.add_row(name, *(f"{number:,}" for number in (*numbers, split["bytes"])))
+    rows = {"shards": [len(split["shards"]) for split in splits.values()]}
+    rows |= {key: [split[key] for split in splits.values()] for key in _COUNTED}
+    rows |= {f"span {span}": [split["spans"].get(span, 0) for split in splits.values()] for span in manifest["totals"]["spans"]}
+    for name, numbers in rows.items():
+        table.add_row(name, *(f"{number:,}" for number in numbers))
     console.print(table)
     all_shards_of = ((split["folder"], shard) for split in manifest["splits"].values() for shard in split["shards"])
     if empty := [f"{where}/{shard['shard']}" for where, shard in all_shards_of if not shard["sequences"]]:

@@ -36,12 +36,13 @@ from ul2_tasks.export.folder import (
     read_manifest,
 )
 from ul2_tasks.export.formats import NAMES, Examples, open_format
-from ul2_tasks.export.plan import RECORDS, Export, ExportArguments, ExportShard, describe, describe_ids, plan_export
-from ul2_tasks.jobs.manifest import differences, load, names_in, place, sha256, size, total, write_manifest
+from ul2_tasks.export.plan import Export, ExportArguments, ExportShard, describe, describe_ids, plan_export
+from ul2_tasks.jobs.manifest import differences, place, sha256, size, total, write_manifest
 from ul2_tasks.jobs.shards import (
     BEGUN,
     all_shards,
     begin,
+    check_folder,
     finished_shards,
     import_beam,
     remove_records,
@@ -116,7 +117,8 @@ def write_examples(
         "use_cached": use_cached,
     }
     export = plan_export(output, arguments)
-    _check_folder(export)
+    known = [manifest_path(export.folder) or "", place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
+    check_folder(export.folder, [path for path in known if path], _begun(export))
     finished = finished_shards(export.shards, _listed(export))
     if len(finished) == shards and is_export(export.folder):
         remove_records(export.records)
@@ -129,22 +131,6 @@ def write_examples(
     manifest = _finish(export)
     _summarize(manifest, export.folder, console)
     return manifest
-
-
-def _check_folder(export: Export) -> None:
-    """Raises a ValueError unless the folder is empty, or has this export, finished or not."""
-    paths = [manifest_path(export.folder), place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
-    known = [load(path) for path in paths if path and tf.io.gfile.exists(path)]
-    others = sorted(names_in(export.folder) - {RECORDS})
-    if others and not known:
-        raise ValueError(f"{export.folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
-    for before in known:
-        if before.get("schema_version") != SCHEMA_VERSION:
-            raise ValueError(f"{export.folder} has an export of another version of this package; delete it, or name another folder")
-        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in _begun(export).items())
-        changes = next(filter(None, by_key), "")  # the first key says enough: other arguments also make another pipeline
-        if changes:
-            raise ValueError(f"{export.folder} has an export with other arguments: {changes}; delete it, or name another folder")
 
 
 def _begun(export: Export) -> dict[str, object]:

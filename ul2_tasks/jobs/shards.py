@@ -30,7 +30,7 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ul2_tasks.jobs.manifest import load, names_in, place, removed_on_failure, size, write_atomically
+from ul2_tasks.jobs.manifest import differences, load, names_in, place, removed_on_failure, size, write_atomically
 from ul2_tasks.sources.files import parallel_map
 
 BEGUN = "begun.json"
@@ -106,6 +106,27 @@ def all_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = N
         folder = shards[0].folder
         raise RuntimeError(f"{folder} lacks {missing}, which workers have written: let all of them see this folder")
     return [finished[shard.name] for shard in shards]
+
+
+def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object]) -> None:
+    """Raises a ValueError unless a folder is empty, or has this export, finished or not.
+
+    Args:
+        folder: of the export.
+        known: the paths of what says what was asked for, as far as they are there: of the manifest, and of `BEGUN`.
+        begun: what is asked for, with "schema_version".
+    """
+    found = [load(path) for path in known if tf.io.gfile.exists(path)]
+    others = sorted(names_in(folder) - {_RECORDS[0]})
+    if others and not found:
+        raise ValueError(f"{folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
+    wanted = json.loads(json.dumps(begun))
+    for before in found:
+        if before.get("schema_version") != wanted["schema_version"]:
+            raise ValueError(f"{folder} has an export of another version of this package; delete it, or name another folder")
+        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in wanted.items())
+        if changes := next(filter(None, by_key), ""):  # the first key says enough: the others may follow from it
+            raise ValueError(f"{folder} has an export with other arguments: {changes}; delete it, or name another folder")
 
 
 def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ul2_tasks.chat.messages import Message, parse
+from ul2_tasks.chat.messages import Message
 from ul2_tasks.chat.reading import ConversationsInMemory
 from ul2_tasks.chat.segments import Segment, as_arrays
-from ul2_tasks.corpus.conversations import ChatCorpusTask
+from ul2_tasks.corpus.conversations import ChatCorpusTask, messages_of
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.tokenization import check_texts
 from ul2_tasks.sources.records import Record
@@ -125,7 +125,7 @@ def render(corpus: ChatCorpusTask, record: Record) -> Rendered:
     where, problem = str(record.where), record.problem
     if not problem:
         try:
-            messages = parse(record.text)
+            messages = messages_of(record)
             return Rendered(where, record.id, messages, corpus.renderer.render(messages), "")
         except ValueError as error:
             problem = f"{where or 'a conversation'}: {error}"
