@@ -388,8 +388,14 @@ def test_a_name_with_brackets_is_a_name(tmp_path):
     assert texts(open_source(str(tmp_path / "part[0].jsonl")).get_dataset()) == ["here"]
 
 
-@pytest.mark.parametrize("where", ["memory://corpus", "ram://corpus", "file"])
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        *(("memory://corpus", name) for name in ("a.jsonl", "a.jsonl.gz", "a.parquet")),
+        *(("ram://corpus", name) for name in ("a.jsonl", "a.parquet")),
+        ("file", "a.jsonl.gz"),
+    ],
+)
 def test_file_systems_of_fsspec_and_of_tensorflow_are_read(folder, tmp_path, where, name):
     """ram:// is TensorFlow's, and not fsspec's: it stands for gs:// without gcsfs."""
     where = f"file://{tmp_path}" if where == "file" else where
