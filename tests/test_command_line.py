@@ -461,12 +461,12 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
 
 
 def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, two):
-    asked = [*two, "--examples", 300, "--seed", 3]
+    asked = [*two, "--examples", 100, "--seed", 3]
     done = ul2("stats", *asked, "--output", tmp_path / "stats")
     assert done.exit_code == 0, done.stdout
     assert f"wrote {tmp_path / 'stats' / 'statistics.json'}" in done.stdout
     statistics = json.loads((tmp_path / "stats" / "statistics.json").read_text())
-    assert statistics["examples"] == sum(task["examples"] for task in statistics["tasks"]) == 300
+    assert statistics["examples"] == sum(task["examples"] for task in statistics["tasks"]) == 100
     samples = [json.loads(line) for line in (tmp_path / "stats" / "samples.jsonl").read_text().splitlines()]
     assert [sample["denoiser"] for sample in samples] == ["s"] * 8 + ["x2"] * 8
     done = ul2("report", *asked, "--output", tmp_path / "page.html")
@@ -483,7 +483,7 @@ def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
         "mixture._sample_fn = lambda datasets, rates, seed: sample_examples(datasets, [1] * len(datasets), seed)\n"
     )
     monkeypatch.chdir(tmp_path)
-    asked = ["unequal", "--module", "unequal_corpora", "--lengths", "64,64", "--examples", 300]
+    asked = ["unequal", "--module", "unequal_corpora", "--lengths", "64,64", "--examples", 100]
     for command in (["stats"], ["report", "--output", tmp_path / "page.html"]):
         done = ul2(*command, *asked)
         assert done.exit_code == 1, done.stderr

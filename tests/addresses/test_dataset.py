@@ -62,28 +62,27 @@ def as_text(row) -> str:
     return str({key: value.tolist() for key, value in sorted(row.items())})
 
 
-NAMES = ["numbered_mix", "numbered_r1", "numbered_drawn_mix", "numbered_both_mix"]
+NAMES = ["numbered_r1", "numbered_drawn_mix", "numbered_both_mix"]  # those of numbered_mix are a part of the last
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("name", "shuffle"), [*((name, True) for name in NAMES), ("numbered_both_mix", False)])
 def test_a_dataset_of_a_cache_is_the_sequence(name, shuffle):
     sequence = ul2_tasks.examples(name, LENGTHS, seed=3, shuffle=shuffle)
     found = examples_of(name, shuffle=shuffle, num_epochs=2)
     assert len(found) == 2 * len(sequence)
     assert all(map(equal, found, [*sequence, *sequence.epoch(1)]))
-    without_end = examples_of(name, 2 * len(found), shuffle=shuffle, num_epochs=None)
+    without_end = examples_of(name, len(found) + 50, shuffle=shuffle, num_epochs=None)
     assert all(map(equal, without_end, found))
-    assert len(without_end) == 2 * len(found)
+    assert len(without_end) == len(found) + 50
 
 
 @pytest.mark.parametrize("hosts", [3])
-@pytest.mark.parametrize("pack", [None, False, True])
+@pytest.mark.parametrize("pack", [None, True])
 def test_hosts_share_the_elements_in_turn_so_that_a_step_is_the_same_on_any_number(hosts, pack):
     def read(**arguments):
         if pack is None:
-            return examples_of("numbered_both_mix", num_epochs=2, **arguments)
-        return flat(rows_of("numbered_both_mix", pack, num_epochs=2, **arguments))
+            return examples_of("numbered_both_mix", **arguments)
+        return flat(rows_of("numbered_both_mix", pack, num_epochs=1, **arguments))
 
     whole = read()
     shares = [read(shard_info=seqio.ShardInfo(host, hosts)) for host in range(hosts)]
@@ -104,7 +103,7 @@ def test_padded_rows_are_those_of_seqios_converter(name):
         assert all(np.array_equal(row[key], other[key]) and row[key].dtype == other[key].dtype for key in row)
 
 
-@pytest.mark.parametrize("name", ["numbered_mix", "numbered_s", "numbered_both_mix"])
+@pytest.mark.parametrize("name", ["numbered_mix", "numbered_both_mix"])
 def test_packed_rows_hold_each_example_once_and_have_numbers(name):
     rows, sequence = flat(rows_of(name, pack=True, num_epochs=1)), ul2_tasks.examples(name, LENGTHS, seed=3, pack=True)
     assert len(rows) == len(sequence) == rows_of(name, pack=True, num_epochs=1).cardinality()
@@ -146,10 +145,9 @@ def test_packed_corpora_are_mixed_by_their_examples():
     assert examples[names.index("numbered_corpus")] / examples[names.index("numbered_other_corpus")] == pytest.approx(2, rel=1e-3)
 
 
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize(("batch_size", "first"), [(1, 0), (7, 20), (5000, 0)])
+@pytest.mark.parametrize(("batch_size", "first", "pack"), [(1, 0, True), (7, 20, False), (7, 20, True), (1000, 0, False)])
 def test_whole_batches_are_the_rows_in_batches(pack, batch_size, first):
-    epochs = 200 if batch_size > 1000 else 1
+    epochs = 50 if batch_size == 1000 else 1
     rows = continued(rows_of("numbered_mix", pack, num_epochs=epochs), first)
     batches = flat(tf.data.Dataset.batch(rows, batch_size, drop_remainder=True))
     assert batches
@@ -164,7 +162,7 @@ def test_whole_batches_are_the_rows_in_batches(pack, batch_size, first):
     assert all(np.array_equal(one[key], other[key]) for one, other in zip(found, batches) for key in other)
 
 
-@pytest.mark.parametrize("pack", [None, False, True])
+@pytest.mark.parametrize("pack", [None, True])
 def test_a_dataset_goes_on_at_any_element(pack):
     name, settings = "numbered_both_mix", {"num_epochs": 1, "shard_info": seqio.ShardInfo(1, 2)}
     if pack is None:
@@ -178,7 +176,7 @@ def test_a_dataset_goes_on_at_any_element(pack):
 
 @pytest.mark.parametrize(
     ("pack", "batch_size", "after"),
-    [(None, None, 50), (None, 3, 1), (False, None, 1), (False, 3, 50), (True, None, 50), (True, 3, 30)],
+    [(None, 3, 50), (False, None, 1), (False, 3, 50), (True, None, 50)],
 )
 def test_an_iterator_resumes_from_a_small_checkpoint(pack, batch_size, after, tmp_path):
     def build():

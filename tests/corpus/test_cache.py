@@ -152,8 +152,10 @@ def test_ours_writes_a_store_of_the_same_documents(split, built):
     assert sorted(map(tuple, np.split(found, np.cumsum(lengths)[:-1]))) == uncached(split=split)
 
 
-@pytest.mark.parametrize("name", ["cache_small_mix", "cache_small_r1", "cache_small_s"])
-@pytest.mark.parametrize("job", ["stock", "built"])
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [("stock", "cache_small_mix"), ("stock", "cache_small_r1"), ("built", "cache_small_mix"), ("built", "cache_small_s")],
+)
 def test_the_mixture_and_each_denoiser_read_it(job, name, request, cache_dirs, caplog, monkeypatch):
     cache_dirs(request.getfixturevalue(job))
     source = seqio.get_mixture_or_task("cache_small_corpus").source

@@ -100,8 +100,8 @@ LETTERS = [letter.upper() + letter * (3 * number + 1) for number, letter in enum
 BORDERS = {
     "joined": (LETTERS, BORDERED, {}),
     "separated": (LETTERS, BORDERED[::3], {"separate_documents": True}),
-    "apart": (LETTERS, BORDERED[::3], {"merge_examples": False}),
-    "in_memory": (["Ab"], BORDERED[::3], {}),
+    "apart": (LETTERS, BORDERED[:1], {"merge_examples": False}),
+    "in_memory": (["Ab"], BORDERED[3:], {}),
 }
 
 
@@ -131,11 +131,9 @@ def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
 
 def test_a_text_of_a_few_words_gives_as_many_examples():
     text = in_memory("a text of ten tokens or so is enough")
-    mixture = register("samples_short", text, denoisers=T5GEMMA2[::4], merge_examples=False)
-    samples = list(draw(mixture, LENGTHS, 5))
-    assert [sample.denoiser for sample in samples] == ["r1"] * 5 + ["s"] * 5
-    epoch = list(draw(mixture, LENGTHS, 5, num_epochs=1))
-    assert [sample.denoiser for sample in epoch] == ["r1", "s"], "the text is one example"
+    mixture = register("samples_short", text, denoisers=T5GEMMA2[4:], merge_examples=False)
+    assert len(list(draw(mixture, LENGTHS, 5))) == 5
+    assert len(list(draw(mixture, LENGTHS, 5, num_epochs=1))) == 1, "the text is one example"
 
 
 @pytest.mark.parametrize("merge_examples", [True, False])

@@ -23,7 +23,7 @@ from ul2_tasks.vocabulary.special_ids import special_tokens  # noqa: E402
 LENGTHS = {"inputs": 64, "targets": 64}
 ROWS = embedding_rows(default_vocabulary())
 DENOISERS = T5GEMMA2[::2]  # of each mode one
-STEPS = 60
+STEPS = 40
 
 
 @pytest.fixture(autouse=True)
@@ -91,10 +91,10 @@ def train(model, data, steps, learning_rate=3e-3) -> list[float]:
 
 @pytest.fixture(scope="module")
 def held_out() -> dict[str, list]:
-    """For each mode 32 examples of documents that are not trained on."""
+    """For each mode 16 examples of documents that are not trained on."""
     tasks = {denoiser.mode: seqio.TaskRegistry.get(f"trained_{denoiser.name}") for denoiser in DENOISERS}
     return {
-        mode: list(task.get_dataset(LENGTHS, "validation", seed=1).take(32).as_numpy_iterator()) for mode, task in tasks.items()
+        mode: list(task.get_dataset(LENGTHS, "validation", seed=1).take(16).as_numpy_iterator()) for mode, task in tasks.items()
     }
 
 
@@ -113,7 +113,7 @@ def loss_of(model, batch) -> float:
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_the_loss_falls_over_60_steps_and_with_every_mode(make, held_out):
+def test_the_loss_falls_and_with_every_mode(make, held_out):
     model, converter = make()
     evaluation = {mode: as_batch(examples, **converter) for mode, examples in held_out.items()}
     before = {mode: loss_of(model, batch) for mode, batch in evaluation.items()}
@@ -163,7 +163,7 @@ def test_after_training_on_one_text_the_model_fills_its_spans():
     denoisers = [T5GEMMA2[0], T5GEMMA2[4]]
     register("repeated", texts_in_memory([TEXT] * 8), denoisers=denoisers, merge_examples=False)
     model, converter = t5()
-    fit(model, batches("repeated_mix", 16, **converter), 200)
+    fit(model, batches("repeated_mix", 16, **converter), 130)
     model.eval()
     for denoiser in denoisers:
         special = special_tokens(default_vocabulary(), denoiser.mode)

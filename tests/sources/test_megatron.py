@@ -58,13 +58,13 @@ def test_prefixes_are_given_as_files_are(tmp_path, spec):
 
 
 def test_examples_are_lossless_with_the_cache_and_without(tmp_path):
-    mixture = register("megatron_all", write(tmp_path), BYTES, T5GEMMA2[::4], modes=MODES, merge_examples=False)
-    special = {task.denoiser.name: special_for(task.denoiser, BYTES, MODES) for task in seqio.get_mixture_or_task(mixture).tasks}
+    mixture = register("megatron_all", write(tmp_path), BYTES, R1, modes=MODES, merge_examples=False)
+    (task,) = seqio.get_mixture_or_task(mixture).tasks
+    special = special_for(task.denoiser, BYTES, MODES)
     for use_cached in (False, True):
-        for task in seqio.get_mixture_or_task(mixture).tasks:
-            dataset = task.get_dataset(LENGTHS, "train", use_cached=use_cached, shuffle=True, seed=2)
-            found = [restore(example, task.denoiser, special[task.denoiser.name]) for example in dataset.as_numpy_iterator()]
-            assert sorted(map(BYTES.decode, found)) == sorted(TEXTS)
+        dataset = task.get_dataset(LENGTHS, "train", use_cached=use_cached, shuffle=True, seed=2)
+        found = [restore(example, task.denoiser, special) for example in dataset.as_numpy_iterator()]
+        assert sorted(map(BYTES.decode, found)) == sorted(TEXTS)
 
 
 def test_a_shuffled_pass_has_each_document_once_and_each_pass_another_order(tmp_path):
@@ -175,14 +175,16 @@ def test_it_is_mixed_described_and_has_nothing_to_cache(tmp_path):
 
 @pytest.mark.parametrize("command", ["doctor", "lengths", "stats", "show", "export"])
 def test_the_commands_take_it(tmp_path, quick_advice, command):
-    """Of bytes, whose ids the vocabulary `bytes` has too."""
-    prefix = write(tmp_path, [text * 20 for text in TEXTS])
+    """Of bytes, whose ids the vocabulary `bytes` has too; those that read all denoisers take one that is registered with R1."""
+    prefix, name = write(tmp_path, [text * 20 for text in TEXTS]), f"megatron_{command}"
     options = {
         "stats": ["--examples", "50"],
+        "show": [],
         "export": ["--format", "parquet", "--output", str(tmp_path / "out")],
-    }.get(command, [])
-    arguments = ["--corpus", prefix, "--vocabulary", "bytes", "--lengths", "200,200", "--chunk_tokens", "150", *options]
-    done = CliRunner().invoke(main, [command, f"megatron_{command}", *arguments])
+    }.get(command, ["--corpus", prefix, "--vocabulary", "bytes", "--chunk_tokens", "150"])
+    if "--corpus" not in options:
+        registered(name, prefix, chunk_tokens=150)
+    done = CliRunner().invoke(main, [command, name, "--lengths", "200,200", *options])
     assert done.exit_code == 0, done.output
     if command == "doctor":
         said = " ".join(done.stdout.split())

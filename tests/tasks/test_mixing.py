@@ -27,7 +27,7 @@ def drawn(rates, seed, count) -> np.ndarray:
     ("rates", "seed"), [(RATES, 0), (RATES, 2**40), ([3, 1], 1), ([0.2, 0.5, 1e-3], 2), ([5, 0, 5], 3)], ids=str
 )
 def test_rates_are_the_shares_of_the_examples(rates, seed):
-    count = 20_000
+    count = 8000
     counts = np.bincount(drawn(rates, seed, count), minlength=len(rates))
     expected = count * np.array(rates) / sum(rates)
     assert (counts[expected == 0] == 0).all()
@@ -36,7 +36,7 @@ def test_rates_are_the_shares_of_the_examples(rates, seed):
 
 def test_draws_are_independent():
     """Of each draw and the next, and of each and the one 4,096 later, where another block of draws begins."""
-    sequence = drawn(RATES, 7, 40_000)
+    sequence = drawn(RATES, 7, 20_000)
     for lag in (1, 4096):
         table = np.zeros((5, 5))
         np.add.at(table, (sequence[:-lag], sequence[lag:]), 1)
