@@ -28,7 +28,10 @@ def bytes_of(text):
     return [5 + byte for byte in text.encode()]
 
 
-def recipe(records=None, plan="t2i_pretrain", encode=bytes_of, budgets=Counts(9000, 9000, 9000), **settings):
+BUDGETS = Counts(9000, 9000, 9000)
+
+
+def recipe(records=None, plan="t2i_pretrain", encode=bytes_of, budgets=BUDGETS, **settings):
     records = records or listed_records([RECORD, RECORD])
     return Recipe((Source(records, plan),), FORM, encode, budgets, **{"epochs": 1, "pool": 8, **settings})
 
@@ -119,6 +122,21 @@ def test_names_in_a_tar_may_be_any_bytes_and_no_file_is_of_more_bytes_than_it_ha
     assert "is sparse" in str(sparse)
 
 
+def test_a_tar_that_leads_back_is_not_followed(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for name in ("a.txt", "b.txt"):
+            tar.addfile(tarfile.TarInfo(name))
+    content = bytearray((tmp_path / "a.tar").read_bytes())
+    header = content[512:1024]
+    header[124:136] = b"\xff" + (256**11 - 1024).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    content[512:1024] = header
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(ValueError, match="is not what its name says"):
+        open_records(tmp_path)
+
+
 def test_no_file_is_told():
     with pytest.raises(ValueError, match="there is no file"):
         open_records([])
@@ -148,8 +166,6 @@ def without(record, draws):
     [
         (lambda record, draws: Text("a"), "the plan gives a value of type Text, expected a list of Text and Picture"),
         (lambda record, draws: None, "the plan gives a value of type NoneType, expected a list of Text and Picture"),
-        (lambda record, draws: [Text("a" * (1 // 0))], "ZeroDivisionError: integer division or modulo by zero"),
-        (lambda record, draws: next(iter([])), "StopIteration: "),
         (without, "KeyError: 'nothing'"),
     ],
 )

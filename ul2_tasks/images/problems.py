@@ -12,7 +12,7 @@ from typing import Any, Literal
 MOST_IN_A_ROW = 100  # that are skipped; more of them mean that something is wrong with all records
 _TOLD = 10  # problems of each cause that are logged
 # What comes of what a record holds, where a function of one's own reads it: not errors of memory, files, or packages.
-OF_RECORDS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RuntimeError, StopIteration)
+OF_RECORDS = (LookupError, TypeError, AttributeError, RecursionError)
 Step = Literal["planned", "decoded"]
 _logger = logging.getLogger(__name__)
 
