@@ -165,8 +165,8 @@ def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterator[tarfile.TarIn
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := tar.next()) is not None:
         tar.members.clear()  # type: ignore[attr-defined]  # which it would keep for all of the file
-        if member.size < 0:
-            raise tarfile.ReadError(f"{member.name!r} is of {member.size} bytes")  # the next one would stand before it, without end
+        if not 0 <= member.size < 1 << 60:
+            raise tarfile.ReadError(f"{member.name!r} is of {member.size} bytes")  # the next one would stand before it, or nowhere
         if member.isfile():
             yield member
 
