@@ -10,7 +10,7 @@ import numpy as np
 T = TypeVar("T")
 
 
-def is_integer(value: object, at_least: int) -> TypeGuard[int]:
+def is_integer(value: object, at_least: float) -> TypeGuard[int]:
     """Whether `value` is an integer of at least `at_least`."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= at_least)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, get_args
 
 from ul2_tasks.scalars import is_integer
 
@@ -114,6 +114,21 @@ def checked(elements: Sequence[Element]) -> Plan:
             raise ValueError(f"the pictures of group {group} differ in seen_as or droppable, expected one for all")
         ended |= {group} - {None}
     return tuple(elements)
+
+
+def planned(plan: Callable[[Any, Any], Iterable[Element]], record: object, draws: object) -> tuple[Element, ...]:
+    """What a plan gives for a record; it may be a generator.
+
+    Raises:
+        ValueError: it gives something else than elements; and whatever the plan raises.
+
+    >>> planned(lambda record, draws: (Text(each) for each in record), "ab", None)
+    (Text(text='a', learned=False, droppable=False, after=None), Text(text='b', learned=False, droppable=False, after=None))
+    """
+    found = plan(record, draws)
+    if not isinstance(found, Iterable):
+        raise ValueError(f"the plan gives a value of type {type(found).__name__}, expected a list of Text and Picture")
+    return tuple(found)
 
 
 def clips(elements: Sequence[Element]) -> list[tuple[int | None, list[int]]]:

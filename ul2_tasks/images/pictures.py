@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import io
+import os
+import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 MOST_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
+_NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
 _ORIENTATION = 0x0112  # the EXIF tag
 # What turns a picture upright, by its EXIF orientation: names of Pillow's Image.Transpose.
 _TURNS = {
@@ -104,7 +108,7 @@ def pixels(image: object, most_pixels: int = MOST_PIXELS, draft: tuple[int, int]
             if draft is not None:
                 opened.draft(None, draft[::-1] if orientation >= 5 else draft)
             opened.load()
-        seen = _on_white(opened)
+            seen = _on_white(opened)
         return np.asarray(seen.transpose(getattr(pillow().Transpose, _TURNS[orientation])) if orientation > 1 else seen)
 
 
@@ -146,15 +150,23 @@ def file_of(image: object, what: str) -> Iterator[BinaryIO]:
     """
     if isinstance(image, bytes):
         yield io.BytesIO(image)
-    elif isinstance(image, str):
-        try:
-            file = open(image, "rb")  # noqa: SIM115 (it is closed below)
-        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-            raise ValueError(f"the {what} {image!r} cannot be read: {error.strerror}") from error
-        with file:
+    elif isinstance(image, str | os.PathLike):
+        with _file_at(os.fspath(image), what) as file:
             yield file
     else:
         raise ValueError(f"the {what} is of type {type(image).__name__}, expected bytes or a path")
+
+
+def _file_at(path: str, what: str) -> BinaryIO:
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise ValueError(f"the {what} {path!r} is a device or a pipe, expected a file")  # which could be waited for without end
+        return open(path, "rb")
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        raise ValueError(f"the {what} {path!r} cannot be read: {error.strerror}") from error
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -138,6 +139,7 @@ def _image(value: object, what: str) -> object:
     """A picture as its bytes or its path. Hugging Face's data sets have an object with either."""
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str | bytes) or not value:
         raise ValueError(f"{what} is {_short(value)}, expected the bytes of a picture, or its path")
     return value

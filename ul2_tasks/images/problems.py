@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 MOST_IN_A_ROW = 100  # that are skipped; more of them mean that something is wrong with all records
 _TOLD = 10  # problems of each cause that are logged
+# What comes of what a record holds, where a function of one's own reads it: not errors of memory, files, or packages.
+OF_RECORDS = (LookupError, TypeError, AttributeError, RecursionError)
 Step = Literal["planned", "decoded"]
 _logger = logging.getLogger(__name__)
 
@@ -83,5 +85,13 @@ def told_as(cause: str, name: str, *more: type[Exception]) -> Iterator[None]:
     except RecordError:
         raise
     except kinds as error:
-        sentence = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise RecordError(cause, f"{name}: {sentence}") from error
+        raise RecordError(cause, f"{name}: {sentence_of(error)}") from error
+
+
+def sentence_of(error: Exception) -> str:
+    """The error in words, with its type where that is not clear.
+
+    >>> sentence_of(ValueError("there is no caption")), sentence_of(KeyError("caption"))
+    ('there is no caption', "KeyError: 'caption'")
+    """
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"

@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Element
+from ul2_tasks.images.elements import Element, planned
 from ul2_tasks.images.layout import Form
 from ul2_tasks.images.plans import PLANS, Record, vlm_sft
 from ul2_tasks.images.pools import Pools
 from ul2_tasks.images.records import Records
-from ul2_tasks.images.samples import Counts, Sizes
+from ul2_tasks.images.samples import Counts, Sizes, dummy
 from ul2_tasks.images.sizes import VIT_CONVERSATION
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import as_python, is_integer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Source:
     weight: float = 1.0
 
     def __post_init__(self):
+        if not isinstance(self.records, Records):
+            kind = type(self.records).__name__
+            raise ValueError(f"the records are of type {kind}, expected what open_records or listed_records gives")
         if not callable(self.plan) and self.plan not in PLANS:
             raise ValueError(f"the plan is {self.plan!r}, expected one of {list(PLANS)}, or a function of a record and its draws")
         if self.sizes is None:
@@ -48,7 +52,7 @@ class Source:
 
     def elements(self, record: Record, draws: Draws) -> Sequence[Element]:
         """The plan of a record."""
-        return self._plan(record, draws)
+        return planned(self._plan, record, draws)
 
     @property
     def _plan(self) -> Callable[[Record, Draws], Sequence[Element]]:
@@ -89,17 +93,29 @@ class Recipe:
             least = 0 if name in ("vit", "vae") else 1
             if not is_integer(value, at_least=least):
                 raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
+        if not is_integer(self.seed, at_least=-math.inf):
+            raise ValueError(f"seed is {self.seed!r}, expected an integer")
         if self.on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
         if unknown := set(self.always) - {"vit", "vae"}:
             raise ValueError(f"always has {sorted(unknown)}, expected 'vit', 'vae', or both")
         if not self.sources:
             raise ValueError("there is no source")
+        if min(self.room) < 0:
+            raise ValueError(f"the budgets are {tuple(self.budgets)}, too little for what always={self.always} gives each row")
         for source in self.sources:
+            if not isinstance(source, Source):
+                raise ValueError(f"a source is of type {type(source).__name__}, expected a Source")
             self.form.check(source.sizes)
             first = self.sources[0].sizes
             if (source.sizes.vit.stride, source.sizes.vae.stride) != (first.vit.stride, first.vae.stride):
                 raise ValueError("the strides of the sources' sizes differ, expected the same patches in all of a row")
+
+    @property
+    def room(self) -> Counts:
+        """What samples may take of each budget."""
+        spared = [dummy("vit" if name == "vit" else "clean").counts for name in self.always]
+        return Counts(*(budget - sum(counts) for budget, *counts in zip(self.budgets, *spared)))
 
     def pools(self) -> Pools:
         """In which order records come."""
@@ -114,8 +130,9 @@ class Recipe:
             "sources": "; ".join(sources) if len(sources) < 5 else f"{len(sources)} sources, {_digest(sources)}",
             "form": repr(self.form),
             "text": f"{len(probe)} ids of a text, {_digest(probe)}",
-            **{name: repr(tuple(getattr(self, name))) for name in ("budgets", "always")},
-            **{name: repr(getattr(self, name)) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
+            "budgets": repr(tuple(map(as_python, self.budgets))),
+            "always": repr(tuple(self.always)),
+            **{name: repr(as_python(getattr(self, name))) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
         }
 
 

@@ -60,7 +60,7 @@ def read_parquet(piece: Piece, start: int) -> Iterator[Named]:
             found = pq.ParquetFile(file, buffer_size=1 << 20)  # without it the whole row group would be read at once
             first = 0
             for batch in found.iter_batches(_ROWS, row_groups=[piece.start], use_threads=False):
-                for record in batch.slice(max(0, start - first)).to_pylist():
+                for record in _objects(batch.slice(max(0, start - first))):
                     yield _row(piece, given), record
                     given += 1
                 first += len(batch)
@@ -89,7 +89,7 @@ def read_jsonl(piece: Piece, start: int) -> Iterator[Named]:
         lines = itertools.islice(file, _LINES)
         named = ((piece.first + number, line) for number, line in enumerate(lines) if line.strip())
         for number, line in itertools.islice(named, start, None):
-            yield f"{piece.path}, line {number + 1}", _object(line, "the line")
+            yield _name(piece, f"line {number + 1}"), _object(line, "the line")
 
 
 def tar_pieces(path: str) -> list[Piece]:
@@ -110,7 +110,7 @@ def read_tar(piece: Piece, start: int) -> Iterator[Named]:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for number, (key, members) in enumerate(itertools.islice(_samples(tar), piece.records)):
                 if number >= start:
-                    yield f"{piece.path}, sample {piece.first + number} ({key})", _sample(tar, members)
+                    yield _name(piece, f"sample {piece.first + number} ({key})"), _sample(tar, members)
 
 
 FORMATS: dict[str, tuple[Callable[[str], list[Piece]], Callable[[Piece, int], Iterator[Named]]]] = {
@@ -128,7 +128,26 @@ def open_file(path: str) -> BinaryIO:
 
 
 def _row(piece: Piece, row: int) -> str:
-    return f"{piece.path}, row group {piece.start}, row {row}"
+    return _name(piece, f"row group {piece.start}, row {row}")
+
+
+def _name(piece: Piece, place: str) -> str:
+    """The name of a record. Names of files may be any bytes, which Python has as surrogates; those are no Unicode."""
+    return f"{piece.path}, {place}".encode(errors="backslashreplace").decode()
+
+
+def _objects(batch: pa.RecordBatch) -> list[dict[str, Any] | ValueError]:
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError):  # a text that is no UTF-8, or a time that Python does not have
+        return [_alone(batch.slice(row, 1)) for row in range(len(batch))]
+
+
+def _alone(batch: pa.RecordBatch) -> dict[str, Any] | ValueError:
+    try:
+        return batch.to_pylist()[0]
+    except (ValueError, OverflowError) as error:
+        return ValueError(f"the row cannot be read: {error}")
 
 
 def _object(content: bytes, what: str) -> dict[str, Any] | ValueError:
@@ -146,6 +165,8 @@ def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterator[tarfile.TarIn
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := tar.next()) is not None:
         tar.members.clear()  # type: ignore[attr-defined]  # which it would keep for all of the file
+        if not 0 <= member.size < 1 << 60:
+            raise tarfile.ReadError(f"{member.name!r} is of {member.size} bytes")  # the next one would stand before it, or nowhere
         if member.isfile():
             yield member
 
@@ -156,10 +177,17 @@ def _key_and_suffix(member: tarfile.TarInfo) -> tuple[str, str]:
     return os.path.join(folder, key), suffix.lower()
 
 
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    if member.issparse():
+        raise ValueError(f"{member.name!r} is sparse, and may be of any size")
+    file = tar.extractfile(member)
+    return file.read() if file else b""
+
+
 def _sample(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> dict[str, Any] | ValueError:
     try:
-        files = {_key_and_suffix(member)[1]: file.read() for member in members if (file := tar.extractfile(member))}
-    except tarfile.TarError as error:
+        files = {_key_and_suffix(member)[1]: _content(tar, member) for member in members}
+    except (tarfile.TarError, ValueError) as error:
         return ValueError(f"the sample cannot be read: {error}")
     record: dict[str, Any] = {}
     if "json" in files:

@@ -54,6 +54,8 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
         ValueError: there is no file or no record; a file is of none of these formats, or is not what its name says.
     """
     paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
+    if not paths:
+        raise ValueError("there is no file, expected paths, globs or folders")
     with futures.ThreadPoolExecutor(_THREADS) as threads:
         pieces = list(itertools.chain(*threads.map(_pieces, paths)))
     if not pieces:
@@ -141,7 +143,9 @@ def _pieces(path: str) -> list[Piece]:
     pieces_of, _ = FORMATS[_format(path)]
     try:
         return pieces_of(path)
-    except (pa.ArrowException, EOFError, tarfile.TarError) as error:
+    except (pa.ArrowException, EOFError, tarfile.TarError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the file cannot be reached
         raise ValueError(f"{path!r} is not what its name says: {error}") from error
 
 
@@ -155,16 +159,19 @@ def _read_file(piece: Piece, start: int, folder: str | None) -> Iterator[Named]:
 def _located(record: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """The fields that may hold paths, each of them from the folder on."""
 
-    def whole(value: Any) -> Any:
-        if isinstance(value, list):
-            return [whole(one) for one in value]
-        if isinstance(value, dict) and not value.get("bytes"):
-            return value | {"path": whole(value.get("path"))}
-        return os.path.join(folder, value) if isinstance(value, str) and value not in ("", "None") else value
+    def joined(path: Any) -> Any:
+        return os.path.join(folder, path) if isinstance(path, str) and path not in ("", "None") else path
 
-    return {name: whole(record[name]) for name in _OF_FILES if name in record}
+    def whole(value: Any) -> Any:
+        is_object = isinstance(value, dict) and not value.get("bytes")
+        return value | {"path": joined(value.get("path"))} if is_object else joined(value)
+
+    found = {name: record[name] for name in _OF_FILES if name in record}
+    return {name: [*map(whole, value)] if isinstance(value, list) else whole(value) for name, value in found.items()}
 
 
 def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
     for number in range(piece.start + start, piece.start + piece.records):
-        yield f"{piece.path}, record {number}", dict(records[number])
+        record = records[number]
+        wrong = ValueError(f"the record is of type {type(record).__name__}, expected a dictionary")
+        yield f"{piece.path}, record {number}", dict(record) if isinstance(record, Mapping) else wrong

@@ -22,10 +22,10 @@ from ul2_tasks.images.patches import patches
 from ul2_tasks.images.pictures import pixels, resized, size_of
 from ul2_tasks.images.plans import Record
 from ul2_tasks.images.pools import in_order
-from ul2_tasks.images.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
+from ul2_tasks.images.problems import MOST_IN_A_ROW, OF_RECORDS, Problems, RecordError, Step, told_as
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader
-from ul2_tasks.images.samples import Counts, Sample, Sizes, dummy, sample_of
+from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
 from ul2_tasks.images.sizes import Grid, Size
 
 
@@ -43,8 +43,6 @@ class RowMaker:
         self._readers = [Reader(source.records) for source in recipe.sources]
         self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
         self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.always}
-        spared = [sample.counts for sample in self._dummies.values()]
-        self._room = Counts(*(budget - sum(counts) for budget, *counts in zip(recipe.budgets, *spared)))
 
     @property
     def pools_of_epoch(self) -> int:
@@ -64,7 +62,7 @@ class RowMaker:
             OSError: a file cannot be reached.
         """
         samples = self._samples(pool)
-        rows = pack([sample.counts for _, sample in samples], self._room)
+        rows = pack([sample.counts for _, sample in samples], self._recipe.room)
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
 
     def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
@@ -112,7 +110,7 @@ class RowMaker:
         if isinstance(record, ValueError):
             raise RecordError("record", f"{name}: {record}") from record
         draws = draws_of(self._recipe.seed, epoch, name)
-        with told_as("plan", name, LookupError, TypeError, AttributeError):
+        with told_as("plan", name, *OF_RECORDS):
             plan = source.elements(record, draws)
         size_once = _by_identity(size_of)
 
@@ -122,12 +120,14 @@ class RowMaker:
         with told_as("sample", name):
             sample = measure(source.sizes)
         with told_as("too long", name):
-            return fitted(sample, measure, source.sizes, self._room, self._recipe.shrink)
+            return fitted(sample, measure, source.sizes, self._recipe.room, self._recipe.shrink)
 
     def _encode(self, text: str) -> Any:
-        ids = np.asarray(self._recipe.encode(text), np.int64)
+        ids = np.asarray(self._recipe.encode(text))
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise ValueError(f"a text became an array of {ids.dtype} with the shape {ids.shape}, expected a list of ids")
         self._recipe.form.check_ids(ids)
-        return ids
+        return ids.astype(np.int64, copy=False)
 
     @contextlib.contextmanager
     def _counted(self, step: Step) -> Iterator[None]:

@@ -175,7 +175,8 @@ def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any
     av = _av()
     with file_of(video, "video") as file:
         try:
-            with av.open(file, options={"format_whitelist": ",".join(FORMATS), **options}) as container:
+            # Texts beside the pictures, such as a title in Latin-1, do not matter.
+            with av.open(file, metadata_errors="replace", options={"format_whitelist": ",".join(FORMATS), **options}) as container:
                 stream = next(iter(container.streams.video), None)
                 if stream is None or stream.codec_context is None:
                     raise ValueError("the video has no pictures, or none that can be decoded")

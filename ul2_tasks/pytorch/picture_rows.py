@@ -102,7 +102,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         if set(budgets) != set(Counts._fields):
             raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
         self._recipe = Recipe(
-            sources=(sources,) if isinstance(sources, Source) else tuple(sources),
+            sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             form=form,
             encode=_Ids(vocabulary, form) if isinstance(vocabulary, seqio.Vocabulary) else vocabulary,
             budgets=Counts(**budgets),

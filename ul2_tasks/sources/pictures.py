@@ -15,10 +15,12 @@ import tensorflow as tf
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.images.draws import Draws, draws_of
-from ul2_tasks.images.elements import Element, Text
+from ul2_tasks.images.elements import Element, Text, checked, planned
 from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import captioned, texts_and_images
+from ul2_tasks.images.pictures import file_of
 from ul2_tasks.images.plans import vlm_sft
+from ul2_tasks.images.problems import OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.sources.streams import RecordSource
@@ -73,10 +75,11 @@ class PictureSource(RecordSource):
             try:
                 if isinstance(record, ValueError):
                     raise record
-                plan = (self._kind if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
-                yield Record(_as_example(plan, name))
-            except ValueError as error:
-                yield Record(_as_example([], name), problem=str(error))
+                plan = planned(self._kind if callable(self._kind) else KINDS[self._kind], record, draws_of(0, 0, name))
+                read = Record(_as_example(checked(plan) if plan else plan, name))
+            except (ValueError, *OF_RECORDS) as error:
+                read = Record(_as_example([], name), problem=sentence_of(error))
+            yield read
 
     @no_autograph
     def get_dataset(
@@ -159,6 +162,9 @@ def _bytes_of(image: object) -> bytes:
         return image
     if isinstance(image, list | tuple | np.ndarray):
         return np.asarray(image, "<i4").tobytes()
+    if isinstance(image, os.PathLike) or (isinstance(image, str) and "://" not in image):
+        with file_of(image, "picture") as file:
+            return file.read()
     if not isinstance(image, str):
         raise ValueError(f"a picture is of type {type(image).__name__}, expected its bytes, the path of its file, or its codes")
     try:
