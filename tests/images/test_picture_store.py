@@ -10,7 +10,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from click.testing import CliRunner
-from picture_support import MODES, NOISE, RUN, SENTINELS, SPECIAL, VOCABULARY, S, picture, read, record_of, registered
+from picture_support import NOISE, RUN, SPECIAL, VOCABULARY, S, picture, read, record_of, registered
 from rich.console import Console
 
 import ul2_tasks
@@ -18,7 +18,7 @@ from ul2_command import main
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.pictures import PictureCorpusTask
-from ul2_tasks.images.interleaved import CodeRun, texts_and_images
+from ul2_tasks.images.interleaved import texts_and_images
 
 QUIET = Console(quiet=True)
 RECORDS = [
@@ -125,10 +125,10 @@ def codes(split, shuffle_files, seed=None):
 def test_a_source_of_ones_own_and_codes_are_cached_by_the_command(folder, monkeypatch):
     (folder / "drawn_module.py").write_text(
         textwrap.dedent(f"""
-            import seqio, ul2_tasks, {__name__} as here
+            import picture_support as here, seqio, ul2_tasks, {__name__} as test
             ul2_tasks.register_pictures(
-                "drawn", seqio.FunctionDataSource(here.codes, ["train"]), here.VOCABULARY, here.S, split="before_last_image",
-                picture=here.CodeRun(start=262, end=263, first=264, codes=16), modes=here.MODES, sentinels=here.SENTINELS[:60],
+                "drawn", seqio.FunctionDataSource(test.codes, ["train"]), here.VOCABULARY, here.S, split="before_last_image",
+                picture=ul2_tasks.CodeRun(start=262, end=263, first=264, codes=16), modes=here.MODES, sentinels=here.SENTINELS[:60],
             )
         """)
     )
