@@ -166,8 +166,8 @@ class PictureCorpusTask(CorpusTask):
         made_of, shift = tf.constant(self.made_of), manifest["id_shift"]
 
         def example(tokens: tf.Tensor, pieces: tf.Tensor, images: tf.Tensor) -> dict[str, tf.Tensor]:
-            flat = (tf.ensure_shape(each, [None]) for each in (tokens + shift, pieces, images))
-            return dict(zip(self.output_features, flat)) | {MADE_OF: made_of}
+            parts = {"targets": tokens + shift, PIECES: pieces, IMAGES: images}
+            return {key: tf.ensure_shape(part, [None]) for key, part in parts.items()} | {MADE_OF: made_of}
 
         reading = (functools.partial(_stored, stores), [tf.int32, tf.int32, tf.string], no_autograph(example))
         return read_in_order(stores[0].documents, 1, *reading, shuffle, seed, shard_info)
