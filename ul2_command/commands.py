@@ -365,16 +365,20 @@ def cache(registration, output: str, max_documents: int | None, pipeline_options
     If the mixture has several corpora, they are tokenized one after the other. Each is a Beam job, on this machine or on a cluster.
     A job that was interrupted goes on where it stopped when it is started again.
     """
+    import seqio
+
     from ul2_tasks.corpus.build_cache import build
     from ul2_tasks.tasks.chat import chat_tasks
+    from ul2_tasks.tasks.pictures import pictures_tasks
     from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 
     mixture = registration.apply()
-    of_chat = chat_tasks(mixture)
-    if others := [task.name for task in other_tasks(mixture) if task not in of_chat]:
-        click.echo(f"left out, as they are no denoising tasks: {', '.join(others)}; `seqio_cache_tasks` caches them", err=True)
-    denoising = [] if _is_chat(mixture, None) else denoising_tasks(mixture)
-    corpora = list(dict.fromkeys([*(task.source.corpus for task in denoising), *(task.corpus for task in of_chat)]))
+    others: list[Any] = [*chat_tasks(mixture), *pictures_tasks(mixture)]
+    if left_out := [task.name for task in other_tasks(mixture) if task not in others]:
+        click.echo(f"left out, as they are no denoising tasks: {', '.join(left_out)}; `seqio_cache_tasks` caches them", err=True)
+    tasks = seqio.get_subtasks(seqio.get_mixture_or_task(mixture))
+    denoising = [] if len(others) == len(tasks) else denoising_tasks(mixture)
+    corpora = list(dict.fromkeys([*(task.source.corpus for task in denoising), *(task.corpus for task in others)]))
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
     if texts and len(texts) < len(corpora):
         tokens = ", ".join(corpus.name for corpus in corpora if corpus.is_tokens)

@@ -13,8 +13,7 @@ from picture_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL
 from support import UNIFORM, saved_and_resumed
 
 import ul2_tasks
-from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.corpus.pictures import PictureCorpusConfiguration, PictureCorpusTask
+from ul2_tasks.corpus.pictures import PictureCorpusTask
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser
 from ul2_tasks.images.interleaved import PictureRun
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -249,17 +248,15 @@ def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(c
     assert found == seen()
     assert len(found) == 6
     corpus = seqio.TaskRegistry.get("cached_corpus")
-    other = PictureCorpusConfiguration(corpus.configuration.text, dataclasses.replace(RUN, tokens=5))
+    other = dataclasses.replace(RUN, tokens=5)
     with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_corpus' of"):
-        PictureCorpusTask("cached_corpus", corpus.source, VOCABULARY, configuration=other).records(
+        PictureCorpusTask("cached_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other).records(
             "train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1
         )
 
 
-def test_a_cache_that_is_not_there_is_told(tmp_path):
+def test_a_cache_that_is_not_there_is_told():
     registered("uncached", RECORD, denoisers=S)
-    with pytest.raises(ValueError, match="has pictures, which `seqio_cache_tasks --tasks=uncached_corpus` caches"):
-        build("uncached_corpus", str(tmp_path))
     with pytest.raises(ValueError, match="use_cached: 'uncached_corpus' is in none of the cache directories"):
         read("uncached_mix", use_cached=True)
 

@@ -30,7 +30,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.pictures import PictureCorpusTask
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
@@ -49,7 +48,7 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import shard_records, split_groups, stamps
+from ul2_tasks.sources.shard_records import split_groups, stamps
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -167,7 +166,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     with temporary_files(shard) as paths:
         with contextlib.ExitStack() as pairs:
             writers = {
-                of: pairs.enter_context(PairWriter(bin_path, idx_path, np.dtype(np.int32) if of[1] else stored_dtype(corpus)))
+                of: pairs.enter_context(PairWriter(bin_path, idx_path, corpus.columns[of[1]] if of[1] else stored_dtype(corpus)))
                 for of, bin_path, idx_path in zip(shard.pairs(), paths[::2], paths[1::2])
             }
             for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
@@ -198,7 +197,7 @@ def _read(task: CorpusTask, shard: SourceShard) -> Iterator[tuple[str, Record]]:
         raise OSError(
             f"there were {shard.num_shards} shards when the job began, and now there are {present}; do not touch the corpus"
         )
-    return shard_records(task.source, shard.splits, shard.number, shard.num_shards, task.configuration.text_key)
+    return task.shard_records(shard.splits, shard.number, shard.num_shards)
 
 
 def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: int | None) -> Iterator[tuple[str, Record]]:
@@ -216,8 +215,6 @@ def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: i
 def _corpus_task(corpus: str) -> CorpusTask:
     tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
     corpora = {name: task for name, task in tasks.items() if isinstance(task, CorpusTask)}
-    if isinstance(tasks.get(corpus), PictureCorpusTask):
-        raise ValueError(f"{corpus!r} has pictures, which `seqio_cache_tasks --tasks={corpus}` caches, and `ul2 cache` not")
     if corpus not in corpora:
         raise ValueError(f"there is no corpus {corpus!r}, only {[*corpora]}; name one, or the module that registers it")
     if corpora[corpus].is_tokens:
@@ -249,7 +246,7 @@ def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) 
                 number=number,
                 num_shards=num_shards,
                 max_documents=share,
-                columns=task.columns,
+                columns=tuple(task.columns),
             )
 
 

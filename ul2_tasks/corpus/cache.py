@@ -31,7 +31,7 @@ from ul2_tasks.jobs.manifest import faults, load, missing_or_resized, names_in, 
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.sources.files import parallel_map
 from ul2_tasks.store.documents import read_store
-from ul2_tasks.store.read import Store
+from ul2_tasks.store.read import Store, open_pair
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.special_ids import Mode
 
@@ -73,13 +73,18 @@ def read(
         _check_records(cache_dir, expected)  # only the first host reads all of it, to make the manifest
     else:
         manifest = _check(cache_dir, corpus, expected, manifest)
+    check_documents(cache_dir, split, manifest, shard_info)
+    if manifest is not None and is_store(manifest):
+        return read_store(open_store(cache_dir, manifest, split), manifest["id_shift"], shuffle, seed, shard_info)
+    return tfrecords.read_files(_files(cache_dir, split, manifest), shuffle, seed, shard_info)
+
+
+def check_documents(cache_dir: str, split: str, manifest: Mapping | None, shard_info: seqio.ShardInfo | None) -> None:
+    """Raises a ValueError where a split has no document, or fewer documents than there are hosts."""
     num_shards = shard_info.num_shards if shard_info else 1
     documents = _documents(cache_dir, split, manifest)
     if documents < num_shards:
         raise ValueError(f"the cache {cache_dir} has {documents} documents in split {split!r}, too few for {num_shards} hosts")
-    if manifest is not None and is_store(manifest):
-        return read_store(open_store(cache_dir, manifest, split), manifest["id_shift"], shuffle, seed, shard_info)
-    return tfrecords.read_files(_files(cache_dir, split, manifest), shuffle, seed, shard_info)
 
 
 def is_store(manifest: Mapping) -> bool:
@@ -153,6 +158,8 @@ def identity(cache_dir: str, split: str) -> str:
 def verify(cache_dir: str) -> Iterator[str]:
     """Reads all of a cache again. Gives a sentence for each file that is missing, truncated, altered or too many.
 
+    Where there is none, it gives one for each pair of files that holds other numbers of documents or values than the manifest says.
+
     Raises:
         ValueError: there is no such folder, no cache in it, an unfinished one, or one without a manifest.
     """
@@ -167,7 +174,10 @@ def verify(cache_dir: str) -> Iterator[str]:
     manifest = read_manifest(cache_dir)
     if manifest is None:
         raise ValueError(f"{cache_dir} has no {MANIFEST}; the first use of the cache makes it")
-    yield from faults(cache_dir, *_listed_and_present(cache_dir, manifest))
+    wrong = list(faults(cache_dir, *_listed_and_present(cache_dir, manifest)))
+    yield from wrong
+    if is_store(manifest) and not wrong:
+        yield from _miscounted(cache_dir, manifest)
 
 
 def is_cache(folder: str) -> bool:
@@ -277,6 +287,17 @@ def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping
     shards = [shard for split in manifest["splits"].values() for shard in split["shards"]]
     listed = [file for shard in shards for file in shard["files"]] if is_store(manifest) else shards
     return listed, {name for name in names_in(cache_dir) if is_data(name)}
+
+
+def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
+    """A sentence for each pair of files with other counts than the manifest's, such as one beside the tokens of fewer documents."""
+    for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
+        for pair in sorted({file["file"].rpartition(".")[0] for file in shard["files"]}):
+            column = pair.removeprefix(shard["shard"]).removeprefix(".") or "tokens"
+            index, _ = open_pair(place(cache_dir, pair))
+            found, said = (index.entries - 1, index.tokens), (shard["documents"], shard[column])
+            if found != said:
+                yield f"{pair} has {found[0]} documents and {found[1]} {column}, the manifest says {said[0]} and {said[1]}"
 
 
 def is_data(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, to
 from ul2_tasks.corpus.tokenization import check_texts
 from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import shard_records, split_groups
+from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 MESSAGES = "messages"  # the column
@@ -51,7 +52,7 @@ class ChatCorpusTask(CorpusTask):
             file and row are known. A cache does not depend on it.
     """
 
-    columns = (MESSAGES,)
+    columns = types.MappingProxyType({MESSAGES: np.dtype(np.int32)})
     counts_ids = True
 
     def __init__(
@@ -148,7 +149,7 @@ class ChatCorpusTask(CorpusTask):
     def _rendered_shard(self, split: str, shard: int) -> Iterator[TokenBatch]:
         splits = next(group for group in split_groups(self.source) if split in group)
         num_shards = len(self.source.list_shards(split))
-        records = shard_records(self.source, splits, shard, num_shards, self.configuration.text_key)
+        records = self.shard_records(splits, shard, num_shards)
         return tokenize_records(self, ((name, record) for name, record in records if name == split))
 
     def repeated_ids(self) -> dict[str, int | None]:

@@ -1,46 +1,40 @@
-"""`PictureCorpusTask`: the task `NAME_corpus` of texts with pictures in places, which SeqIO's own job caches."""
+"""`PictureCorpusTask`: the task `NAME_corpus` of texts with pictures in places, whose cache has both."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
 from ul2_tasks.corpus.identity import describe_source, source_identity
 from ul2_tasks.corpus.tokenization import check_texts
+from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.elements import Element, Picture, Text
-from ul2_tasks.images.interleaved import CodeRun, PictureRun, interleaved
+from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, interleaved
 from ul2_tasks.images.pictures import pixels
-from ul2_tasks.sources.pictures import TEXTS, WHERE
-from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.sources.pictures import TEXTS, WHERE, PictureSource, parsed, serialized
+from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.store.documents import read_in_order
+from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.special_ids import text_vocabulary
 
 PICTURE_VERSION = 1  # raised whenever the same records give other tokens
 PIECES, MADE_OF = "pieces", "made_of"
+_SIZES = "sizes"  # the column of how many bytes each picture has
 _SHUFFLED_RECORDS = 256  # a record has hundreds of kilobytes, which are in every checkpoint of an iterator
+_NOTHING = Interleaved(np.zeros(0, np.int32), np.zeros(0, np.int32), [])
 
 
-@dataclasses.dataclass(frozen=True)
-class PictureCorpusConfiguration:
-    """How records become tokens and pictures.
-
-    Attributes:
-        text: of the texts: what becomes of records with a problem, and the sentinels and modes that no text becomes.
-        run: what stands for a picture.
-    """
-
-    text: CorpusConfiguration
-    run: PictureRun | CodeRun
-
-
-class PictureCorpusTask(seqio.Task):
+class PictureCorpusTask(CorpusTask):
     """Records of texts and pictures, as ids and as the pictures' bytes.
 
     Its examples are {"targets": [tokens] int32, "pieces": [2 P + 1] int32, see `interleaved`, "images": [P] strings, "made_of":
@@ -50,28 +44,79 @@ class PictureCorpusTask(seqio.Task):
     text, or a picture, or a picture after a text; what is not there is empty.
 
     Attributes:
-        configuration: how that is done.
+        run: what stands for a picture.
     """
 
+    columns = types.MappingProxyType({PIECES: np.dtype(np.int32), _SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
+
     def __init__(
-        self, name: str, source: seqio.DataSource, vocabulary: seqio.Vocabulary, *, configuration: PictureCorpusConfiguration
+        self,
+        name: str,
+        source: seqio.DataSource,
+        vocabulary: seqio.Vocabulary,
+        *,
+        configuration: CorpusConfiguration,
+        run: PictureRun | CodeRun,
     ):
         features = {
             "targets": seqio.Feature(vocabulary, add_eos=False),
             PIECES: seqio.Feature(seqio.PassThroughVocabulary(0), add_eos=False),
             IMAGES: images_feature(),
         }
-        steps = [
-            functools.partial(tokenize_pictures, configuration=configuration, source=source),
-            seqio.CacheDatasetPlaceholder(),
-        ]
-        super().__init__(name, source, features, steps, shuffle_buffer_size=_SHUFFLED_RECORDS)
-        self.configuration = configuration
+        super().__init__(
+            name,
+            source,
+            features,
+            configuration=configuration,
+            step=functools.partial(tokenize_pictures, run=run),
+            shuffle_buffer_size=_SHUFFLED_RECORDS,
+        )
+        self.run = run
+
+    @functools.cached_property
+    def tokenizer(self) -> seqio.Vocabulary:
+        """The vocabulary, by which no text becomes a sentinel, a mode, or an id of a picture."""
+        return _tokenizer(self.output_features["targets"].vocabulary, self.configuration, self.run)
+
+    def encode(self, records: Sequence[Record]) -> Encoded:
+        """See `CorpusTask.encode`. A record with a picture that cannot be decoded has a problem."""
+        found, problems = [], []
+        for record in records:
+            texts, images, where = parsed(record.text)
+            each, problem = _read(texts, images, where, record.problem, self.tokenizer, self.run)
+            found.append(each)
+            problems.append(problem)
+        none = [b""] * len(records)
+        are_whole = check_texts(describe_source(self.source), self.configuration.on_error, none, problems)
+        encoded: list[Any] = [each.images for each in found]
+        columns = {
+            PIECES: _flat([each.pieces for each in found]),
+            _SIZES: _flat([np.array([len(image) for image in each], np.int32) for each in encoded]),
+            IMAGES: _flat([np.frombuffer(b"".join(each), np.uint8) for each in encoded]),
+        }
+        return Encoded(none, *_flat([each.tokens for each in found]), are_whole, columns)
+
+    def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
+        if isinstance(self.source, PictureSource):
+            yield from super().shard_records(splits, shard, num_shards)
+            return
+        dataset = self.source.get_dataset(split=splits[0], shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
+        _check_features(dataset)
+        for record in dataset.as_numpy_iterator():
+            text = serialized(record[TEXTS].tolist(), record[IMAGES].tolist(), record.get(WHERE, b""))
+            yield splits[0], Record(text, problem=record.get(PROBLEM, b"").decode(errors="replace"))
+
+    def settings(self, source: str) -> dict[str, str]:
+        return _settings(self.output_features["targets"].vocabulary, source, self.configuration, self.run)
 
     @property
     def made_of(self) -> str:
         """What decides the examples, in 16 hexadecimal digits."""
-        return _made_of(self.output_features["targets"].vocabulary, self.configuration, self.source)
+        return _made_of(self.output_features["targets"].vocabulary, self.configuration, self.run, self.source)
+
+    @property
+    def read_as(self) -> tuple[str, dict[str, int]]:
+        return super().read_as[0], {"inputs": 2048, "targets": 512}
 
     def records(
         self,
@@ -92,14 +137,48 @@ class PictureCorpusTask(seqio.Task):
         if use_cached and not self.cache_dir:
             raise ValueError(
                 f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
-                f" `seqio_cache_tasks --tasks={self.name}`, or read the source itself (use_cached=False)"
+                " `ul2 cache`, or read the source itself (use_cached=False)"
             )
-        examples = self.get_dataset(
-            None, split, use_cached, shuffle, None, seed, shard_info, num_epochs, trim_output_features=False, try_in_mem_cache=False
+        # The order of a store is a permutation, which needs no buffer, and so no records in a checkpoint.
+        buffer = 1 if use_cached and self._is_stored else None
+        return self.get_dataset(
+            None,
+            split,
+            use_cached,
+            shuffle,
+            buffer,
+            seed,
+            shard_info,
+            num_epochs,
+            trim_output_features=False,
+            try_in_mem_cache=False,
         )
-        if use_cached:
-            self._check_cache(self.get_dataset(None, split, True, shuffle=False, try_in_mem_cache=False))
-        return examples
+
+    @property
+    def _is_stored(self) -> bool:
+        """Whether `ul2 cache` wrote the cache. That of SeqIO's own job has no manifest."""
+        return cache.read_manifest(self.cache_dir) is not None
+
+    def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        manifest = cache.check(self.cache_dir, self, corpus_settings(self))
+        cache.check_documents(self.cache_dir, split, manifest, shard_info)
+        stores = [cache.open_store(self.cache_dir, manifest, split, column) for column in (None, *self.columns)]
+        made_of, shift = tf.constant(self.made_of), manifest["id_shift"]
+
+        def example(tokens: tf.Tensor, pieces: tf.Tensor, images: tf.Tensor) -> dict[str, tf.Tensor]:
+            parts = {"targets": tokens + shift, PIECES: pieces, IMAGES: images}
+            return {key: tf.ensure_shape(part, [None]) for key, part in parts.items()} | {MADE_OF: made_of}
+
+        reading = (functools.partial(_stored, stores), [tf.int32, tf.int32, tf.string], no_autograph(example))
+        return read_in_order(stores[0].documents, 1, *reading, shuffle, seed, shard_info)
+
+    def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
+        self.assert_cached()
+        if self._is_stored:
+            return super()._get_cached_source(split)
+        source = seqio.Task._get_cached_source(self, split, file_shuffle_buffer_size)
+        self._check_cache(source.get_dataset(split, shuffle=False))
+        return source
 
     def _check_cache(self, examples: tf.data.Dataset) -> None:
         if MADE_OF not in examples.element_spec:
@@ -112,6 +191,19 @@ class PictureCorpusTask(seqio.Task):
                 )
 
 
+def _stored(stores: Sequence[Store], numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The tokens, the pieces and the pictures of one document."""
+    (tokens, _), (pieces, _), (sizes, _) = (store.read_documents(numbers) for store in stores[:3])
+    (held,) = stores[3].read_each(numbers)
+    if pieces.sum() != len(tokens) or sizes.sum() != len(held):
+        raise ValueError(
+            f"document {numbers[0]} of {stores[0].prefixes[0]} .. has {len(tokens)} tokens in pieces of {pieces.sum()}, and"
+            f" {len(held)} bytes of pictures of {sizes.sum()}: these files do not belong together; write the cache anew"
+        )
+    images = np.split(held, np.cumsum(sizes))[:-1]
+    return tokens, pieces, np.array([image.tobytes() for image in images], object)
+
+
 def images_feature() -> seqio.Feature:
     """Encoded pictures, any number of them in an example."""
     return seqio.Feature(seqio.PassThroughVocabulary(0), add_eos=False, dtype=tf.string, rank=1)
@@ -122,7 +214,8 @@ def tokenize_pictures(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     *,
-    configuration: PictureCorpusConfiguration,
+    configuration: CorpusConfiguration,
+    run: PictureRun | CodeRun,
     source: seqio.DataSource,
 ) -> tf.data.Dataset:
     """Reads each record, as a preprocessor of a SeqIO task. Its pictures are decoded once, so that none fails in training.
@@ -132,6 +225,7 @@ def tokenize_pictures(
             place of the record, and what is wrong with it.
         output_features: as SeqIO passes them.
         configuration: of the corpus.
+        run: what stands for a picture.
         source: where the records come from.
 
     Returns:
@@ -142,26 +236,13 @@ def tokenize_pictures(
         tf.errors.OpError: while iterating, on a record with a problem, if they are to be raised.
     """
     vocabulary = output_features["targets"].vocabulary
-    if missing := sorted({TEXTS, IMAGES} - dataset.element_spec.keys()):
-        raise ValueError(
-            f"the source has the features {sorted(dataset.element_spec)}, expected texts and images; {missing} missing"
-        )
-    encoder = text_vocabulary(vocabulary, configuration.text.special_tokens.ids(vocabulary) | set(configuration.run.ids))
-    described = describe_source(source)
+    _check_features(dataset)
+    tokenizer, described = _tokenizer(vocabulary, configuration, run), describe_source(source)
 
     def read(texts: np.ndarray, images: np.ndarray, where: bytes, problem: bytes) -> tuple:
-        place = where.decode(errors="replace") or "a record"
-        try:
-            if problem:
-                raise ValueError(problem.decode(errors="replace"))
-            found = interleaved(_plan(texts.tolist(), images.tolist()), encoder.encode, configuration.run)
-            carried = [] if isinstance(configuration.run, CodeRun) else found.images
-            for image in carried:
-                pixels(image)
-            return found.tokens, found.pieces, np.array(carried, object), True
-        except ValueError as error:
-            check_texts(described, configuration.text.on_error, [b""], [f"{place}: {error}".encode(errors="replace")])
-        return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, object), False
+        found, wrong = _read(texts.tolist(), images.tolist(), where, problem.decode(errors="replace"), tokenizer, run)
+        (is_whole,) = check_texts(described, configuration.on_error, [b""], [wrong])
+        return found.tokens, found.pieces, np.array(found.images, object), is_whole
 
     def example(record: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         parts = [record[TEXTS], record[IMAGES], record.get(WHERE, tf.constant("")), record.get(PROBLEM, tf.constant(""))]
@@ -169,9 +250,48 @@ def tokenize_pictures(
         tokens, pieces, images = (tf.ensure_shape(each, [None]) for each in found)
         return {"targets": tokens, PIECES: pieces, IMAGES: images, MADE_OF: made_of, "is_whole": tf.ensure_shape(is_whole, [])}
 
-    made_of = tf.constant(_made_of(vocabulary, configuration, source))
+    made_of = tf.constant(_made_of(vocabulary, configuration, run, source))
     examples = dataset.map(example, num_parallel_calls=tf.data.AUTOTUNE).filter(lambda example: example["is_whole"])
     return examples.map(lambda example: {key: value for key, value in example.items() if key != "is_whole"})
+
+
+def _check_features(dataset: tf.data.Dataset) -> None:
+    if missing := sorted({TEXTS, IMAGES} - dataset.element_spec.keys()):
+        raise ValueError(
+            f"the source has the features {sorted(dataset.element_spec)}, expected texts and images; {missing} missing"
+        )
+
+
+def _tokenizer(vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, run: PictureRun | CodeRun) -> seqio.Vocabulary:
+    return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary) | set(run.ids))
+
+
+def _read(
+    texts: Sequence[bytes],
+    images: Sequence[bytes],
+    where: bytes,
+    problem: str,
+    tokenizer: seqio.Vocabulary,
+    run: PictureRun | CodeRun,
+) -> tuple[Interleaved, bytes]:
+    """A record as ids and as the pictures that go along; and what is wrong with it, empty where nothing is."""
+    try:
+        if problem:
+            raise ValueError(problem)
+        found = interleaved(_plan(texts, images), tokenizer.encode, run)
+        if isinstance(run, CodeRun):
+            return found._replace(images=[]), b""
+        for image in found.images:
+            pixels(image)
+        return found, b""
+    except ValueError as error:
+        place = where.decode(errors="replace") or "a record"
+        return _NOTHING, f"{place}: {error}".encode(errors="replace")
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays one after the other, and how many values each has."""
+    return np.concatenate(arrays), np.array([len(array) for array in arrays], np.int64)
 
 
 def _plan(texts: Sequence[bytes], images: Sequence[bytes]) -> list[Element]:
@@ -191,7 +311,14 @@ def _decoded(text: bytes, number: int) -> str:
         raise ValueError(f"the text at place {number} is not UTF-8; it begins with {text[:40]!r}") from error
 
 
-def _made_of(vocabulary: seqio.Vocabulary, configuration: PictureCorpusConfiguration, source: seqio.DataSource) -> str:
+def _settings(
+    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, run: PictureRun | CodeRun
+) -> dict[str, str]:
+    return {**settings(vocabulary, source, configuration), "run": repr(run), "version": str(PICTURE_VERSION)}
+
+
+def _made_of(
+    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, run: PictureRun | CodeRun, source: seqio.DataSource
+) -> str:
     identity = source_identity(source) or f"{describe_source(source)}, which cannot tell what it reads"
-    of_text = settings(vocabulary, identity, configuration.text)
-    return digest({**of_text, "run": repr(configuration.run), "version": str(PICTURE_VERSION)})
+    return digest(_settings(vocabulary, identity, configuration, run))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.sources.records import Record, in_lists
-from ul2_tasks.sources.shard_records import shard_records, split_groups
+from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -95,7 +95,7 @@ def corpus_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> Iterator[
     splits = next(group for group in split_groups(corpus.source) if split in group)
     num_shards = len(corpus.source.list_shards(split))
     for shard in range(num_shards):
-        records = shard_records(corpus.source, splits, shard, num_shards, corpus.configuration.text_key)
+        records = corpus.shard_records(splits, shard, num_shards)
         for batch in tokenize_records(corpus, ((name, record) for name, record in records if name == split)):
             yield batch.of(split)
 

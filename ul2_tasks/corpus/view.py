@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from ul2_tasks.corpus.tokenization import check_texts, tokenize, tokenize_batche
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import record_batches
+from ul2_tasks.sources.shard_records import record_batches, shard_records
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH, read_store
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.batches import encode_batch
@@ -34,8 +34,8 @@ class Encoded(NamedTuple):
         tokens: [tokens] int32, ids of the corpus's vocabulary, one document's after the other's.
         lengths: [documents] int64, how many tokens each has.
         are_whole: [documents] bool, which are documents.
-        columns: what a corpus has of its documents beside tokens, by name: [values] int32, one document's after the other's, and
-            [documents] int64, how many each has.
+        columns: what a corpus has of its documents beside tokens, by name: [values] integers, one document's after the other's,
+            and [documents] int64, how many each has.
     """
 
     texts: list[bytes]
@@ -50,11 +50,11 @@ class CorpusTask(seqio.Task):
 
     Attributes:
         configuration: how that is done.
-        columns: the names of what its cache has beside the tokens, see `Encoded`.
+        columns: what its cache has beside the tokens, see `Encoded`: the dtype of each, by its name.
         counts_ids: whether a cache counts the documents whose id another one has.
     """
 
-    columns: tuple[str, ...] = ()
+    columns: Mapping[str, np.dtype] = types.MappingProxyType({})
     counts_ids = False
 
     def __init__(
@@ -64,16 +64,20 @@ class CorpusTask(seqio.Task):
         output_features: Mapping[str, seqio.Feature],
         *,
         configuration: CorpusConfiguration,
+        step: Callable[..., tf.data.Dataset] = tokenize,
+        shuffle_buffer_size: int | None = None,
     ):
+        if shuffle_buffer_size is None and not source.performs_internal_shuffling:
+            shuffle_buffer_size = seqio.SHUFFLE_BUFFER_SIZE
         super().__init__(
             name,
             source,
             output_features,
             preprocessors=[
-                functools.partial(tokenize, configuration=configuration, source=source),
+                functools.partial(step, configuration=configuration, source=source),
                 seqio.CacheDatasetPlaceholder(),
             ],
-            shuffle_buffer_size=None if source.performs_internal_shuffling else seqio.SHUFFLE_BUFFER_SIZE,
+            shuffle_buffer_size=shuffle_buffer_size,
         )
         self.configuration = configuration
 
@@ -92,6 +96,10 @@ class CorpusTask(seqio.Task):
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
         texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
         return Encoded(texts, *encode_batch(self.tokenizer, texts), are_whole)
+
+    def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
+        """The records of a shard of the source, see `shard_records`, as `encode` takes them."""
+        return shard_records(self.source, splits, shard, num_shards, self.configuration.text_key)
 
     def settings(self, source: str) -> dict[str, str]:
         """Describes all that decides the tokens of a document; see `configuration.settings`."""
@@ -164,6 +172,10 @@ class CorpusTask(seqio.Task):
         if self.is_tokens:
             raise ValueError(f"{self.name!r} has tokens, no records; read one of its denoisers, or its mixture")
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
+
+    def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """The documents of the cache one by one, as a stock task reads its cache; see `cache.read`."""
+        return unbatch(cache.read(self.cache_dir, self, corpus_settings(self), split, shuffle, seed, shard_info))
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
         """What `get_dataset(use_cached=True)` reads. SeqIO's own reads TFRecords alone."""
@@ -279,9 +291,7 @@ class _CachedDocuments(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused_kwargs,
     ) -> tf.data.Dataset:
-        settings = corpus_settings(self._corpus)
-        batches = cache.read(self._corpus.cache_dir, self._corpus, settings, split, shuffle, seed, shard_info)
-        return unbatch(batches)
+        return self._corpus.cached_documents(split, shuffle, seed, shard_info)
 
 
 def corpus_settings(corpus: CorpusTask) -> dict[str, str]:

@@ -68,6 +68,10 @@ class PictureSource(RecordSource):
     def num_input_examples(self, split: str) -> int:
         return len(self._records(split))
 
+    def files(self, split: str) -> list[str]:
+        """The files of records; none of records in memory."""
+        return [] if _are_records(self._held[split]) else sorted({piece.path for piece in self._records(split).pieces})
+
     def records(self, split: str, segment: int) -> Iterator[Record]:
         """The records of a piece, each as a serialized `tf.train.Example`."""
         found = self._records(split)
@@ -94,10 +98,10 @@ class PictureSource(RecordSource):
         places = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
         features = {TEXTS: places, IMAGES: places, WHERE: tf.io.FixedLenFeature([], tf.string)}
 
-        def parsed(record: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        def places_of(record: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return {**tf.io.parse_single_example(record[_RECORD], features), PROBLEM: record[PROBLEM]}
 
-        return super().get_dataset(split, shuffle, seed, shard_info).map(parsed, num_parallel_calls=tf.data.AUTOTUNE)
+        return super().get_dataset(split, shuffle, seed, shard_info).map(places_of, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _records(self, split: str) -> Records:
         if split not in self._held:
@@ -152,9 +156,21 @@ def _as_example(plan: Sequence[Element], where: str) -> bytes:
     images = [b"" if isinstance(element, Text) else _bytes_of(element.image) for element in plan]
     if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
         raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
-    features = {TEXTS: texts, IMAGES: images, WHERE: [where.encode()]}
+    return serialized(texts, images, where.encode())
+
+
+def serialized(texts: Sequence[bytes], images: Sequence[bytes], where: bytes) -> bytes:
+    """A record as a `tf.train.Example`, see `PictureSource`."""
+    features = {TEXTS: texts, IMAGES: images, WHERE: [where]}
     lists = {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=values)) for key, values in features.items()}
     return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
+
+
+def parsed(record: bytes) -> tuple[list[bytes], list[bytes], bytes]:
+    """What `serialized` was given."""
+    features = tf.train.Example.FromString(record).features.feature
+    texts, images, where = (list(features[key].bytes_list.value) for key in (TEXTS, IMAGES, WHERE))
+    return texts, images, b"".join(where)
 
 
 def _bytes_of(image: object) -> bytes:

@@ -11,6 +11,7 @@ from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import parallel_map, stamp
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.sources.streams import RecordSource
@@ -49,10 +50,10 @@ def shard_records(
 
 
 def stamps(source: seqio.DataSource) -> dict[str, str]:
-    """The size and the time of the last change of each file of a source; none of a source that is no `FileSource`."""
+    """The size and the time of the last change of each file of a source; none of a source that reads no files of its own."""
     while isinstance(source, HashSplit):
         source = source.source
-    if not isinstance(source, FileSource):
+    if not isinstance(source, FileSource | PictureSource):
         return {}
     paths = sorted({path for split in source.splits for path in source.files(split)})
     return dict(zip(paths, parallel_map(stamp, paths)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import seqio
 import tensorflow as tf
@@ -30,21 +33,50 @@ def read_store(store: Store, id_shift: int, shuffle: bool, seed: int | None, sha
     Returns:
         A dataset of {"targets": RaggedTensor [documents, tokens] int32}.
     """
-    host, hosts = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
-    own = len(range(host, store.documents, hosts))
 
-    def read(key: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        places = np.arange(int(first), min(int(first) + DOCUMENTS_PER_BATCH, own))
-        numbers = permute(places, own, int(key)) if shuffle else places
-        tokens, lengths = store.read_documents(host + hosts * numbers)
+    def read(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        tokens, lengths = store.read_documents(numbers)
         return tokens + np.int32(id_shift), lengths
 
-    def batch(key: tf.Tensor, first: tf.Tensor) -> dict[str, tf.RaggedTensor]:
-        return {"targets": ragged(*python_op(read, [key, first], [tf.int32, tf.int64]))}
+    def batch(tokens: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+        return {"targets": ragged(tokens, lengths)}
+
+    reading = (read, [tf.int32, tf.int64], batch)
+    return read_in_order(store.documents, DOCUMENTS_PER_BATCH, *reading, shuffle, seed, shard_info)
+
+
+@no_autograph
+def read_in_order(
+    documents: int,
+    at_a_time: int,
+    read: Callable[[np.ndarray], tuple],
+    dtypes: list[tf.DType],
+    element: Callable[..., Any],
+    shuffle: bool,
+    seed: int | None,
+    shard_info: seqio.ShardInfo | None,
+) -> tf.data.Dataset:
+    """Reads documents by their numbers, in the order that `read_store` has.
+
+    Args:
+        documents: how many there are.
+        at_a_time: how many are an element of the dataset.
+        read: gives arrays, of the numbers of documents, [n] int64.
+        dtypes: of these arrays.
+        element: makes an element of these, as tensors.
+        shuffle, seed, shard_info: see `read_store`.
+    """
+    host, hosts = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+    own = len(range(host, documents, hosts))
+
+    def read_at(key: np.ndarray, first: np.ndarray) -> tuple:
+        places = np.arange(int(first), min(int(first) + at_a_time, own))
+        numbers = permute(places, own, int(key)) if shuffle else places
+        return read(host + hosts * numbers)
 
     def one_pass(key: tf.Tensor) -> tf.data.Dataset:
-        firsts = tf.data.Dataset.range(0, own, DOCUMENTS_PER_BATCH)
-        return firsts.map(lambda first: batch(key, first), num_parallel_calls=tf.data.AUTOTUNE)
+        firsts = tf.data.Dataset.range(0, own, at_a_time)
+        return firsts.map(lambda first: element(*python_op(read_at, [key, first], dtypes)), num_parallel_calls=tf.data.AUTOTUNE)
 
     if not shuffle:
         return one_pass(tf.constant(0, tf.int64))

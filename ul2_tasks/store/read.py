@@ -149,6 +149,11 @@ class Store:
         Returns:
             [tokens] int32, one document's after the other's, and [n] int64, how many tokens each has.
         """
+        found = self.read_each(numbers)
+        return _together(found), np.array([len(tokens) for tokens in found], np.int64)
+
+    def read_each(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """Reads some documents, see `read_documents`: the tokens of each, as they lie in the files, whatever their dtype."""
         numbers = np.asarray(numbers, np.int64)
         pairs = np.searchsorted(self._document_starts, numbers, side="right") - 1
         of_pair = numbers - self._document_starts[pairs]
@@ -163,8 +168,8 @@ class Store:
         found = self._read(pairs, starts, stops)
         if self._end is not None:
             self._check_ends(pairs, of_pair, found)
-            found, stops = [tokens[:-1] for tokens in found], stops - 1
-        return _together(found), stops - starts
+            return [tokens[:-1] for tokens in found]
+        return found
 
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         """The tokens [start, stop) of all documents back to back, [stop - start] int32."""

@@ -15,7 +15,7 @@ from absl import logging
 
 from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.pictures import PIECES, PictureCorpusConfiguration, PictureCorpusTask, images_feature
+from ul2_tasks.corpus.pictures import PIECES, PictureCorpusTask, images_feature
 from ul2_tasks.corpus.view import salted
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import budgets
@@ -74,10 +74,9 @@ class PicturesConfiguration:
         return SpecialTokensRequest(self.sentinels, self.modes, tuple(dict.fromkeys(each.mode for each in self.denoisers)))
 
     @property
-    def corpus(self) -> PictureCorpusConfiguration:
+    def corpus(self) -> CorpusConfiguration:
         """The configuration of the task `NAME_corpus`."""
-        text = CorpusConfiguration(on_error=self.on_error, special_tokens=self.special_tokens)
-        return PictureCorpusConfiguration(text, self.picture)
+        return CorpusConfiguration(on_error=self.on_error, special_tokens=self.special_tokens)
 
 
 class PicturesTask(seqio.Task):
@@ -293,7 +292,7 @@ def register_pictures(
     if is_registered(seqio.MixtureRegistry, mixture, configuration):
         return mixture
     check_names_are_free(name, ["corpus", "mix", *(denoiser.name for denoiser in denoisers)])
-    corpus = PictureCorpusTask(f"{name}_corpus", source, vocabulary, configuration=configuration.corpus)
+    corpus = PictureCorpusTask(f"{name}_corpus", source, vocabulary, configuration=configuration.corpus, run=picture)
     tasks = [PicturesTask(f"{name}_{denoiser.name}", corpus, denoiser, configuration) for denoiser in denoisers]
     providers: list[seqio.Task] = [corpus, *tasks]
     for task in providers:
@@ -301,6 +300,11 @@ def register_pictures(
     rates = [(task.name, task.denoiser.weight) for task in tasks]
     seqio.MixtureRegistry.add(mixture, rates, mixture_cls=DenoisingMixture, configuration=configuration)
     return mixture
+
+
+def pictures_tasks(name: str) -> list[PicturesTask]:
+    """The tasks of a task or mixture that have pictures, in its order."""
+    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, PicturesTask)]
 
 
 class _WithoutPictures(seqio.Task):
