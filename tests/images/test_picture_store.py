@@ -104,17 +104,17 @@ def fails_once(record, draws):
 def test_a_job_that_ended_goes_on_with_the_shards_that_are_left(folder):
     records = [record_of([f"{n}", picture(n)]) for n in range(80)]
     source = ul2_tasks.open_pictures(records, kind=fails_once)
-    ul2_tasks.register_pictures("resumed", source, VOCABULARY, S, **SPECIAL)
+    ul2_tasks.register_pictures("resumed_pictures", source, VOCABULARY, S, **SPECIAL)
     with pytest.raises(RuntimeError, match="the disk is away"):
-        build("resumed_corpus", str(folder), console=QUIET)
-    first = folder / "resumed_corpus" / "train-00000-of-00002.images.bin"
+        build("resumed_pictures_corpus", str(folder), console=QUIET)
+    first = folder / "resumed_pictures_corpus" / "train-00000-of-00002.images.bin"
     written = first.stat().st_mtime_ns
     with pytest.raises(ValueError, match="is an unfinished cache, 1 of 2 shards are there"):
         list(cache.verify(str(first.parent)))
-    assert build("resumed_corpus", str(folder), console=QUIET)["totals"]["documents"] == 80
+    assert build("resumed_pictures_corpus", str(folder), console=QUIET)["totals"]["documents"] == 80
     assert first.stat().st_mtime_ns == written
     assert list(cache.verify(str(first.parent))) == []
-    assert [each["images"] for each in read("resumed_s", use_cached=True)] == [[picture(n)] for n in range(80)]
+    assert [each["images"] for each in read("resumed_pictures_s", use_cached=True)] == [[picture(n)] for n in range(80)]
 
 
 def codes(split, shuffle_files, seed=None):

@@ -225,32 +225,32 @@ def cached(tmp_path, monkeypatch):
     beam = pytest.importorskip("apache_beam", reason="the extra cache is not installed")
     from seqio.scripts import cache_tasks_main
 
-    registered("cached", *MANY[:6], ["Cut off:", NOISE[:400]], denoisers=[S], on_error="skip")
+    registered("cached_pictures", *MANY[:6], ["Cut off:", NOISE[:400]], denoisers=[S], on_error="skip")
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
     flags = cache_tasks_main.FLAGS
     if not flags.is_parsed():
         flags(["cache_tasks_main"])
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        folders = cache_tasks_main.run_pipeline(pipeline, ["cached_.*"], str(tmp_path))
+        folders = cache_tasks_main.run_pipeline(pipeline, ["cached_pictures_.*"], str(tmp_path))
     for folder in folders:
         (pathlib.Path(folder) / "COMPLETED").touch()
-    assert folders == [str(tmp_path / "cached_corpus")], "one corpus for all denoisers"
+    assert folders == [str(tmp_path / "cached_pictures_corpus")], "one corpus for all denoisers"
     return tmp_path
 
 
 def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(cached):
     def seen(**settings):
         """The noise goes with the place in the order, which is another one in a cache."""
-        examples = read("cached_mix", **settings)
+        examples = read("cached_pictures_mix", **settings)
         return sorted((each["images"], len(each["inputs"]), sorted(each["inputs"] + each["targets"])) for each in examples)
 
     found = seen(use_cached=True)
     assert found == seen()
     assert len(found) == 6
-    corpus = seqio.TaskRegistry.get("cached_corpus")
+    corpus = seqio.TaskRegistry.get("cached_pictures_corpus")
     other = dataclasses.replace(RUN, tokens=5)
-    with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_corpus' of"):
-        PictureCorpusTask("cached_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other).records(
+    with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_pictures_corpus' of"):
+        PictureCorpusTask("cached_pictures_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other).records(
             "train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1
         )
 
@@ -276,7 +276,7 @@ def test_texts_with_pictures_are_mixed_with_texts_alone():
     assert abs(sum(seen) - 200 / 4) < 30
     clash = ul2_tasks.register("clash_texts", text, VOCABULARY, S, sentinels=[300, RUN.placeholder], modes=MODES)
     with pytest.raises(ValueError, match=r"'clash_texts_s' has the ids \[263\] as sentinels or modes, and here they mark pictures"):
-        seqio.MixtureRegistry.get(ul2_tasks.mix("clash", {"mixed_pictures_mix": 1, clash: 1})).get_dataset(
+        seqio.MixtureRegistry.get(ul2_tasks.mix("clash_pictures", {"mixed_pictures_mix": 1, clash: 1})).get_dataset(
             {"inputs": 256, "targets": 256}, "train"
         )
     assert all((RUN.placeholder in example["inputs"]) == bool(number) for number, example in zip(seen, examples))
