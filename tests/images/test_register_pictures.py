@@ -250,9 +250,9 @@ def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(c
     corpus = seqio.TaskRegistry.get("cached_pictures_corpus")
     other = dataclasses.replace(RUN, tokens=5)
     with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_pictures_corpus' of"):
-        PictureCorpusTask("cached_pictures_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other).records(
-            "train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1
-        )
+        PictureCorpusTask(
+            "cached_pictures_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other
+        ).records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
 
 
 def test_a_cache_that_is_not_there_is_told():
