@@ -57,9 +57,9 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
 
 
 def test_verify_names_what_is_wrong_beside_the_tokens(folder):
-    registered("checked", *RECORDS[:3], denoisers=[S])
-    build("checked_corpus", str(folder), console=QUIET)
-    cached = folder / "checked_corpus"
+    registered("checked_pictures", *RECORDS[:3], denoisers=[S])
+    build("checked_pictures_corpus", str(folder), console=QUIET)
+    cached = folder / "checked_pictures_corpus"
     assert list(cache.verify(str(cached))) == []
     manifest = json.loads((cached / "manifest.json").read_text())
     shard = manifest["splits"]["train"]["shards"][0]
@@ -77,7 +77,7 @@ def test_verify_names_what_is_wrong_beside_the_tokens(folder):
     assert f"{sizes.name} is truncated" in cut
     assert f"{name}.bin is altered" in flipped
     with pytest.raises(ValueError, match="truncated"):
-        read("checked_s", use_cached=True)
+        read("checked_pictures_s", use_cached=True)
 
 
 def test_columns_that_do_not_belong_together_are_told(folder):

@@ -83,12 +83,12 @@ def test_a_corpus_that_makes_no_example_is_refused():
 
 
 def test_an_example_of_exactly_the_budget_is_made():
-    registered("exact", ["abcdefgh", PICTURES[0]], denoisers=S)  # 6 of 8 are noise
+    registered("exact_pictures", ["abcdefgh", PICTURES[0]], denoisers=S)  # 6 of 8 are noise
     lengths = 1 + 2 + 1 + len(A_RUN) + 1, 1 + 6 + 1
-    (example,) = read("exact_s", lengths)
+    (example,) = read("exact_pictures_s", lengths)
     assert (len(example["inputs"]), len(example["targets"])) == lengths
     with pytest.raises(tf.errors.OpError, match="its inputs are too long: up to 15 tokens with all pictures, 1, of 14 in"):
-        read("exact_s", (lengths[0] - 1, lengths[1]))
+        read("exact_pictures_s", (lengths[0] - 1, lengths[1]))
 
 
 PROBLEMS = {
