@@ -168,7 +168,7 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
     Where both stand, the text comes first.
 
     Args:
-        record: a picture is its bytes, its path, Hugging Face's object with either, or a list of its codes.
+        record: a picture is its bytes, its path, Hugging Face's object with either, or its codes, a list or an array.
         draws: of the record; not used.
 
     Raises:
@@ -186,6 +186,8 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
     for text, image in zip(texts, images):
         if isinstance(image, Mapping):
             image = image.get("bytes") or image.get("path")
+        elif isinstance(image, np.ndarray):  # of which neither [0] nor several would be true
+            image = image.tolist()
         plan += [Text(text)] if text else []
         plan += [Picture(image, "vit")] if image else []
     return tuple(plan)

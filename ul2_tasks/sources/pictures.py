@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +58,11 @@ class PictureSource(RecordSource):
         self._opened: dict[str, Records] = {}
 
     def __repr__(self) -> str:
+        return self._in_words
+
+    @functools.cached_property
+    def _in_words(self) -> str:
+        """Made once: all records in memory are hashed for it."""
         held = {split: _in_words(held) for split, held in self._held.items()}
         kind = seqio.utils.function_name(self._kind) if callable(self._kind) else self._kind
         return f"PictureSource({held}, kind={kind!r}, folder={self._folder!r})"
@@ -148,7 +154,18 @@ def _in_words(held: Any) -> object:
     """Files by their names; records by their number and SHA-256."""
     if not _are_records(held):
         return os.fspath(held) if isinstance(held, str | os.PathLike) else [os.fspath(one) for one in held]
-    return f"{len(held)} records, sha256 {hashlib.sha256(repr(held).encode()).hexdigest()}"
+    return f"{len(held)} records, sha256 {hashlib.sha256(repr(_without_arrays(held)).encode()).hexdigest()}"
+
+
+def _without_arrays(value: Any) -> Any:
+    """Records with lists for arrays, of which NumPy shows only the ends."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _without_arrays(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_without_arrays, value))
+    return [_without_arrays(one) for one in value] if isinstance(value, list) else value
 
 
 def _as_example(plan: Sequence[Element], where: str) -> bytes:

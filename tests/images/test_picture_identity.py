@@ -1,0 +1,39 @@
+"""Records in memory: what tells them apart, and codes as arrays of NumPy."""
+
+import numpy as np
+import pytest
+from picture_support import record_of
+
+from ul2_tasks import open_pictures
+from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.images.draws import draws_of
+from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.interleaved import texts_and_images
+
+
+def records(codes) -> list[dict]:
+    return [{"texts": ["a"], "images": [codes]}]
+
+
+@pytest.mark.parametrize("codes", [[0], [3, 0, 1], [7] * 2000])
+def test_codes_as_an_array_are_those_of_a_list(codes):
+    as_list, as_array = (texts_and_images(records(each)[0], draws_of(0, 0, "r")) for each in (codes, np.array(codes)))
+    assert as_list == as_array
+    assert isinstance(as_array[-1], Picture), "none is lost"
+    assert source_identity(open_pictures(records(codes))) == source_identity(open_pictures(records(np.array(codes))))
+
+
+def test_arrays_that_differ_in_one_code_are_other_records():
+    """As text NumPy leaves out the middle of a long array."""
+    codes = np.arange(2000)
+    others = codes.copy()
+    others[1000] = 0
+    assert source_identity(open_pictures(records(codes))) != source_identity(open_pictures(records(others)))
+
+
+def test_records_are_hashed_once(monkeypatch):
+    """They may be gigabytes, and messages of each batch name them."""
+    source = open_pictures([record_of(["a", b"picture"])])
+    said = repr(source)
+    monkeypatch.setattr("hashlib.sha256", None)
+    assert repr(source) == said
