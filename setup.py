@@ -61,6 +61,7 @@ setuptools.setup(
         "numpy",
         "pyarrow>=18",
         "rich>=13",
+        "wrapt>=1.15",  # which tensorflow brings anyway
     ],
     entry_points={"console_scripts": ["ul2 = ul2_command:main"]},
     extras_require={

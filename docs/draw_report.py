@@ -5,8 +5,10 @@
 It needs selenium, Chromium and its driver.
 """
 
+import contextlib
 import pathlib
 import sys
+from collections.abc import Iterator
 
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -14,12 +16,19 @@ from selenium.webdriver.common.by import By
 OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,900")
 
 
-def main(page: str) -> None:
+@contextlib.contextmanager
+def opened(page: str) -> Iterator[webdriver.Chrome]:
+    """A page in a browser without a window."""
     options = webdriver.ChromeOptions()
     for option in OPTIONS:
         options.add_argument(option)
     with webdriver.Chrome(options=options) as driver:
         driver.get(pathlib.Path(page).resolve().as_uri())
+        yield driver
+
+
+def main(page: str) -> None:
+    with opened(page) as driver:
         next(tab for tab in driver.find_elements(By.CSS_SELECTOR, "[role=tab]") if tab.text.endswith("_r2")).click()
         for _ in range(2):
             driver.find_element(By.ID, "next").click()

@@ -11,6 +11,7 @@ import textwrap
 import click
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
+TUTORIALS = ("tutorial", "tutorial_chat", "tutorial_pictures")
 WIDTH = 100  # of the help of a command, in characters
 
 
@@ -20,7 +21,7 @@ def pages() -> dict[str, str]:
         "index.md": _of_the_repository("README.md"),
         "contributing.md": _of_the_repository("CONTRIBUTING.md"),
         "changelog.md": _of_the_repository("CHANGELOG.md"),
-        "tutorial.md": _tutorial((REPOSITORY / "docs" / "tutorial.py").read_text()),
+        **{f"{name}.md": _tutorial((REPOSITORY / "docs" / f"{name}.py").read_text()) for name in TUTORIALS},
         "reference/command.md": _command(),
         "reference/gin.md": _gin_files(),
     }

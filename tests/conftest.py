@@ -46,6 +46,23 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(name, value)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def graphs_as_built():
+    """TensorFlow rewrites the graph of a pipeline for each of its iterators, which takes a fifth of the tests' time.
+
+    No example depends on it. What a saved iterator holds does: tests that save and resume one make it by `support.iterate`, as
+    users do. The programs of `new_process` make all so.
+    """
+    import tensorflow as tf
+    from support import iterate
+
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.data.Dataset, "__iter__", lambda dataset: iterate(dataset.with_options(options)))
+        yield
+
+
 @pytest.fixture
 def quick_advice(monkeypatch):
     """Advice is measured with fewer examples, which takes seconds otherwise: for tests that do not ask how good it is."""

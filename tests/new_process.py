@@ -2,7 +2,8 @@
 
 A server, started when the first program is, imports them and forks a process for each program, before TensorFlow has run
 anything. The process then is what `python ARGUMENTS` would make of it: its own arguments, folder, environment, search path,
-output, registries, exit status and end, at which Python is torn down as ever (multiprocessing's forkserver leaves that out).
+output, registries, exit status and end: Python waits for threads, and calls what `atexit` has. What comes after that, tearing
+down a million objects, takes most of a second, and is done for the programs of which it is asked.
 
 What a program of the server cannot show, and needs `subprocess` for: what an import opens, prints, needs or takes; what
 another variable does that Python or TensorFlow reads when it starts. All have the hash seed of the server, which is not that of
@@ -26,11 +27,22 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Sequence
 
-PRELOADED = ("tensorflow", "seqio", "torch", "apache_beam", "ul2_tasks.corpus.build_cache", "ul2_command.commands")
+PRELOADED = (
+    "tensorflow",
+    "seqio",
+    "torch",
+    "apache_beam",
+    "ul2_tasks.corpus.build_cache",
+    "ul2_tasks.tasks.registry",
+    "ul2_tasks.tasks.examples",
+    "ul2_tasks.t5x_dataset",
+    "ul2_command.commands",
+)
 ATTRIBUTES: dict[str, object] = {}  # of preloaded modules, by full name: other values in the programs that are started from now on
 TESTS = pathlib.Path(__file__).parent
 FOLDERS = [str(path) for path in (TESTS, *sorted(TESTS.glob("[a-z]*/")))]  # what a program needs on its path to import a test
@@ -43,7 +55,7 @@ OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 class Program:
     """A program that was started; a few methods of `subprocess.Popen`, and `stdout` and `stderr` as text when it has ended."""
 
-    def __init__(self, arguments: Sequence[object], cwd: object = None, env: dict[str, str] | None = None):
+    def __init__(self, arguments: Sequence[object], cwd: object = None, env: dict[str, str] | None = None, torn_down: bool = False):
         self.args = [sys.executable, *map(str, arguments)]
         self.returncode: int | None = None
         self._folder = tempfile.TemporaryDirectory()
@@ -51,7 +63,7 @@ class Program:
         for path in self._outputs:
             pathlib.Path(path).touch()  # it may be killed before it has opened them
         started = {"arguments": self.args[1:], "cwd": str(cwd or os.getcwd()), "env": dict(os.environ if env is None else env)}
-        self.pid = _ask({**started, "outputs": self._outputs, "attributes": ATTRIBUTES})
+        self.pid = _ask({**started, "outputs": self._outputs, "attributes": ATTRIBUTES, "torn_down": torn_down})
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -83,10 +95,15 @@ class Program:
 
 
 def run(
-    *arguments: object, cwd: object = None, env: dict[str, str] | None = None, check: bool = False, timeout: float = 600
+    *arguments: object,
+    cwd: object = None,
+    env: dict[str, str] | None = None,
+    check: bool = False,
+    timeout: float = 600,
+    torn_down: bool = False,
 ) -> subprocess.CompletedProcess:
     """As `subprocess.run([sys.executable, *arguments], ..)` with text that is captured, and no input."""
-    program = Program(arguments, cwd, env)
+    program = Program(arguments, cwd, env, torn_down)
     status = program.wait(timeout)
     done = subprocess.CompletedProcess(program.args, status, program.stdout, program.stderr)
     if check and status:
@@ -184,7 +201,26 @@ def _become(started: dict, search_path: Sequence[str]) -> None:
     exec(compile(code, what, "exec"), main.__dict__)
 
 
+def _end(status: int) -> None:
+    """Ends this process as Python does, but that nothing is torn down."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
     installed = sys.path[1:]
     sys.path[0] = str(pathlib.Path(__file__).parent.parent)
-    _become(_serve(socket.socket(fileno=int(sys.argv[1]))), installed)
+    program = _serve(socket.socket(fileno=int(sys.argv[1])))
+    code: object = None
+    try:
+        _become(program, installed)
+    except SystemExit as end:
+        code = end.code
+        if not isinstance(code, int | None):
+            raise
+    if program["torn_down"]:
+        sys.exit(code)
+    _end(code or 0)

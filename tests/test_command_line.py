@@ -597,7 +597,7 @@ def test_an_interrupt_is_one_line_and_one_exit_status(tmp_path, command, said):
     program = ["-m", "ul2_command", command, "waiting", "--module", "waiting_module"]
     program += ["--output", str(tmp_path / "out")] if command == "cache" else []
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
-    process = new_process.Program(program, env=environment)
+    process = new_process.Program(program, env=environment, torn_down=True)
     while not (tmp_path / "reached").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

@@ -38,6 +38,10 @@ READ = {
         "_query_document_sample_shuffle_indices",
         "ul2_tasks/megatron.py",
     ): "the place of a sample in the stream, to read masks there (tests/test_megatron_dataset.py)",
+    (
+        "_REGISTRY",
+        "ul2_tasks/when_imported.py",
+    ): "what SeqIO's registries hold, so that `ul2_mix` is registered when one is first read (tests/test_when_imported.py)",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }
 # What SeqIO's classes leave to those that are made of them, by the names that it has in SeqIO.
@@ -56,7 +60,7 @@ HAS_T5X = importlib.util.find_spec("t5x") is not None
 
 
 def is_private(name: str) -> bool:
-    return bool(re.fullmatch(r"_[a-z]\w*[a-z]", name))
+    return bool(re.fullmatch(r"_[a-zA-Z]\w*[a-zA-Z]", name))
 
 
 def read_in(path: pathlib.Path) -> set[str]:
@@ -78,7 +82,7 @@ def defined_in(path: pathlib.Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             defined.add(node.name)
-        elif isinstance(getattr(node, "ctx", None), ast.Store):
+        elif isinstance(getattr(node, "ctx", None), ast.Store) and getattr(getattr(node, "value", None), "id", "self") == "self":
             defined.add(getattr(node, "id", getattr(node, "attr", "")))
     return defined
 

@@ -70,6 +70,7 @@ assert len(row) == 17 and row._fields == tuple(tensors)[:17] and found.sample.sh
 assert {263} < set(example["inputs"].tolist()) and len(example["images"]) == (example["inputs"] == 263).sum() / 4
 assert batch["pixel_values"].shape == (4, 3, 8, 8) and loss.isfinite()
 assert asked["targets"].tolist() == [368, 262, 265, 265, 265, 265, 263, 1]
+assert [len(chunk["inputs"]) for chunk in chunks] == [24, 18]
 """,
     "docs/guides/pytorch_and_transformers.md": """
 assert list(row) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
@@ -182,7 +183,7 @@ def test_the_python_of_a_page_runs(page, folder):
     script = folder / f"{pathlib.Path(page).stem}.py"
     script.write_text("\n".join([*shown, CHECKS[page]]))
     environment = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    done = new_process.run(script, cwd=folder, env=environment, check=True, timeout=600)
+    done = new_process.run(script, cwd=folder, env=environment, check=True, timeout=600, torn_down=True)
     for text in (text for texts in told for text in texts):
         assert re.sub("^# ", "", text, flags=re.MULTILINE) in done.stdout
     if "such as b'r2'" in WRITTEN[page]:

@@ -27,6 +27,7 @@ from ul2_command.options import (
 )
 
 EXAMPLES, SAMPLES = 4000, 8
+_NO_NUMBERS = "whose examples have no numbers"
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
@@ -118,6 +119,7 @@ def show(registration, text, texts, denoisers, as_json: bool, step: int | None, 
         _check_lengths(sequence_length)
         if own:
             raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
+        _refuse_pictures(registration.apply(), _NO_NUMBERS)
         of_host = of_step.pop("host")
         run = open_run(registration, sequence_length=sequence_length or TRAINED, **of_step, **options)
         (shows.show_step_json if as_json else shows.show_step)(run, step, of_host, **chosen)
@@ -131,6 +133,14 @@ def show(registration, text, texts, denoisers, as_json: bool, step: int | None, 
         if own or denoisers:
             raise click.UsageError(f"{mixture} is conversations, which have no denoiser and no --text; leave them out")
         (show_chat_json if as_json else show_chat)(mixture, sequence_length, count=count, **options)
+        return
+    if _is_of_pictures(mixture):
+        from ul2_tasks.inspection.picture_task_show import show_picture_tasks, show_picture_tasks_json
+
+        if own:
+            raise click.UsageError(f"{mixture} is texts with pictures, and --text has none; leave it out")
+        shown = show_picture_tasks_json if as_json else show_picture_tasks
+        shown(mixture, sequence_length or _picture_lengths(mixture), **chosen, **options)
         return
     mixture = with_texts(mixture, own) if own else mixture
     (shows.show_json if as_json else shows.show)(mixture, sequence_length or SHOWN, **chosen, **options)
@@ -161,6 +171,7 @@ def find(registration, document: str | None, text: str | None, epochs: int, coun
     _check_lengths(options["sequence_length"])
     if (document is None) == (text is None):
         raise click.UsageError("it looks for --document or --text; give one of them")
+    _refuse_pictures(registration.apply(), _NO_NUMBERS)
     find_in(open_run(registration, **options), document, text, epochs=epochs, count=count)
 
 
@@ -191,6 +202,9 @@ def stats(registration, sequence_length, output: str | None, to_json: bool, **op
     mixture = registration.apply()
     if _is_chat(mixture, sequence_length):
         _stats_of_chat(mixture, output, to_json, **options)
+        return
+    if _is_of_pictures(mixture):
+        _stats_of_pictures(mixture, output, to_json, **options)
         return
     statistics = measure(mixture, sequence_length, **options)
     if to_json:
@@ -238,6 +252,7 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
         click.echo(f"wrote {write_chat_report(measured, list(draw_chat(mixture, lengths, count=count, **drawn)), output)}")
         _exit_if_broken(measured)
         return
+    _refuse_pictures(mixture, "of which there is no page")
     statistics = measure(mixture, sequence_length, **options)
     samples = _samples(mixture, sequence_length, options, count)
     click.echo(f"wrote {write_report(statistics, samples, output, advise(mixture, sequence_length))}")
@@ -263,7 +278,9 @@ def lengths(registration, sequence_length, as_json: bool) -> None:
     from ul2_tasks.inspection.length_table import look_at, print_lengths
 
     _check_lengths(sequence_length)
-    found = look_at(registration.apply(), sequence_length)
+    mixture = registration.apply()
+    _refuse_pictures(mixture, "whose chunks have no one length")
+    found = look_at(mixture, sequence_length)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found), indent=1))
     else:
@@ -293,6 +310,11 @@ def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
 
         sequence_length = _chat_lengths()
         findings = examine_chat(mixture, sequence_length, split)
+    elif _is_of_pictures(mixture):
+        from ul2_tasks.inspection.picture_task_doctor import examine_picture_tasks
+
+        sequence_length = given_of("sequence_length").get("sequence_length") or _picture_lengths(mixture)
+        findings = examine_picture_tasks(mixture, sequence_length, split)
     else:
         findings = examine(mixture, sequence_length, split)
     if as_json:
@@ -451,6 +473,7 @@ def export(registration, written_as: str, output: str, cache_dir: str | None, **
     if given := list(given_of(*of_chat)):
         raise click.UsageError(f"--{given[0]} goes with conversations; leave it out")
     _check_lengths(options["sequence_length"])
+    _refuse_pictures(mixture, "which is not exported: `ul2 cache` writes it, and training reads that (use_cached=True)")
     if written_as == "megatron":
         _export_tokens(mixture, output, options["split"], use_cached=bool(cache_dir))
         return
@@ -573,6 +596,44 @@ def _stats_of_chat(name: str, output: str | None, to_json: bool, **options) -> N
         click.echo(as_json(statistics), nl=False)
     else:
         print_chat(statistics, Console())
+    _exit_if_broken(statistics)
+
+
+def _is_of_pictures(name: str) -> bool:
+    """Whether all that a mixture or task has is texts with pictures in places."""
+    from ul2_tasks.tasks.pictures import is_of_pictures
+
+    return is_of_pictures(name)
+
+
+def _picture_lengths(name: str) -> dict[str, int]:
+    """The lengths where none are given: the default of texts has no room for pictures."""
+    from ul2_tasks.tasks.pictures import pictures_tasks
+
+    return pictures_tasks(name)[0].corpus.read_as[1]
+
+
+def _refuse_pictures(name: str, what: str) -> None:
+    """Raises a UsageError where a mixture is texts with pictures, for a command that can say nothing of them."""
+    if _is_of_pictures(name):
+        raise click.UsageError(f"{name} is texts with pictures, {what}; `ul2 show`, `ul2 stats` and `ul2 doctor` look at it")
+
+
+def _stats_of_pictures(name: str, output: str | None, to_json: bool, examples: int, **options) -> None:
+    from rich.console import Console
+
+    from ul2_tasks.inspection.picture_table import as_json, print_picture_tasks
+    from ul2_tasks.statistics.picture_tasks import RECORDS, measure_picture_tasks
+
+    if output:
+        raise click.UsageError("--output goes with texts alone; --json prints the statistics of texts with pictures")
+    lengths = given_of("sequence_length").get("sequence_length") or _picture_lengths(name)
+    records = examples if given_of("examples") else RECORDS
+    statistics = measure_picture_tasks(name, lengths, records=records, **options)
+    if to_json:
+        click.echo(as_json(statistics), nl=False)
+    else:
+        print_picture_tasks(statistics, Console())
     _exit_if_broken(statistics)
 
 

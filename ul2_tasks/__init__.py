@@ -1,45 +1,50 @@
-"""UL2 pre-training data for SeqIO and t5x: importing this registers `ul2_corpus`, `ul2_r1` .. `ul2_s` and `ul2_mix`."""
+"""UL2 pre-training data for SeqIO and t5x. After `import ul2_tasks` SeqIO has `ul2_corpus`, `ul2_r1` .. `ul2_s` and `ul2_mix`.
+
+Each name is imported when it is asked for. TensorFlow takes seconds and most of a gigabyte, and processes that read rows of
+pictures do not need it. Not everyone has torch.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING
 
-from ul2_tasks.chat.by_name import open_renderer
-from ul2_tasks.converters.chat import ChatFeatureConverter, ReplyFeatureConverter
-from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
-from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
-from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-from ul2_tasks.converters.pictures import T5Gemma2FeatureConverter
-from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.lengths import chunk_length
-from ul2_tasks.denoising.preprocessors import prepend_mode
-from ul2_tasks.export.folder import read_examples
-from ul2_tasks.images.interleaved import CodeRun, PictureRun
-from ul2_tasks.pytorch.collator import UL2DataCollator
-from ul2_tasks.sources.by_name import open_source
-from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
-from ul2_tasks.sources.pictures import open_pictures
-from ul2_tasks.t5x_dataset import get_dataset_at_step
-from ul2_tasks.tasks.advice import best_chunk_tokens
-from ul2_tasks.tasks.chat import register_chat
-from ul2_tasks.tasks.downstream import topics_task, with_mode
-from ul2_tasks.tasks.examples import examples
-from ul2_tasks.tasks.pictures import register_pictures
-from ul2_tasks.tasks.registration import Registration
-from ul2_tasks.tasks.registry import mix, register
+import ul2_tasks.when_imported  # noqa: F401 (which tells SeqIO and gin)
 from ul2_tasks.version import __version__ as __version__
-from ul2_tasks.vocabulary.by_name import open_vocabulary
-from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
-from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
-from ul2_tasks.vocabulary.special_ids import embedding_rows, id_shift, what_is_lost
 
 if TYPE_CHECKING:
+    from ul2_tasks.chat.by_name import open_renderer
+    from ul2_tasks.converters.chat import ChatFeatureConverter, ReplyFeatureConverter
+    from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
+    from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
+    from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+    from ul2_tasks.converters.pictures import T5Gemma2FeatureConverter
+    from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
+    from ul2_tasks.denoising.lengths import chunk_length
+    from ul2_tasks.denoising.preprocessors import prepend_mode
+    from ul2_tasks.export.folder import read_examples
+    from ul2_tasks.images.interleaved import CodeRun, PictureRun
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
+    from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.picture_collator import T5Gemma2Collator as T5Gemma2Collator
     from ul2_tasks.pytorch.picture_rows import PictureRowsDataset as PictureRowsDataset
     from ul2_tasks.pytorch.span_loss import SpanWeights as SpanWeights
+    from ul2_tasks.sources.by_name import open_source
+    from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
+    from ul2_tasks.sources.pictures import open_pictures
+    from ul2_tasks.t5x_dataset import get_dataset_at_step
+    from ul2_tasks.tasks.advice import best_chunk_tokens
+    from ul2_tasks.tasks.chat import register_chat
+    from ul2_tasks.tasks.downstream import topics_task, with_mode
+    from ul2_tasks.tasks.examples import examples
+    from ul2_tasks.tasks.pictures import register_pictures
+    from ul2_tasks.tasks.registration import Registration
+    from ul2_tasks.tasks.registry import mix, register
+    from ul2_tasks.vocabulary.by_name import open_vocabulary
+    from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
+    from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
+    from ul2_tasks.vocabulary.special_ids import embedding_rows, id_shift, what_is_lost
 
 __all__ = [
     "T5GEMMA2",
@@ -84,22 +89,61 @@ __all__ = [
     "with_mode",
 ]
 
-
-# They need torch, which not everyone has.
-_OF_TORCH = {
-    "PictureRowsDataset": "ul2_tasks.pytorch.picture_rows",
-    "SpanTrainer": "ul2_tasks.pytorch.chat_trainer",
-    "SpanWeights": "ul2_tasks.pytorch.span_loss",
-    "T5Gemma2Collator": "ul2_tasks.pytorch.picture_collator",
-    "UL2IterableDataset": "ul2_tasks.pytorch.dataset",
+_MODULES = {
+    "T5GEMMA2": "denoising.denoisers",
+    "UL2": "denoising.denoisers",
+    "UL2R": "denoising.denoisers",
+    "CausalDenoiser": "denoising.denoisers",
+    "ChatFeatureConverter": "converters.chat",
+    "CodeRun": "images.interleaved",
+    "Denoiser": "denoising.denoisers",
+    "EncDecFeatureConverter": "converters.encoder_decoder",
+    "HuggingFaceChatConverter": "converters.chat_hugging_face",
+    "HuggingFaceFeatureConverter": "converters.hugging_face",
+    "HuggingFaceVocabulary": "vocabulary.hugging_face",
+    "MemoryDataSource": "sources.memory",
+    "PictureRowsDataset": "pytorch.picture_rows",
+    "PictureRun": "images.interleaved",
+    "Registration": "tasks.registration",
+    "ReplyFeatureConverter": "converters.chat",
+    "SequentialDenoiser": "denoising.denoisers",
+    "SpanDenoiser": "denoising.denoisers",
+    "SpanTrainer": "pytorch.chat_trainer",
+    "SpanWeights": "pytorch.span_loss",
+    "T5Gemma2Collator": "pytorch.picture_collator",
+    "T5Gemma2FeatureConverter": "converters.pictures",
+    "UL2DataCollator": "pytorch.collator",
+    "UL2IterableDataset": "pytorch.dataset",
+    "best_chunk_tokens": "tasks.advice",
+    "chunk_length": "denoising.lengths",
+    "default_vocabulary": "vocabulary.sentencepiece",
+    "embedded_documents": "sources.memory",
+    "embedding_rows": "vocabulary.special_ids",
+    "examples": "tasks.examples",
+    "get_dataset_at_step": "t5x_dataset",
+    "id_shift": "vocabulary.special_ids",
+    "mix": "tasks.registry",
+    "open_pictures": "sources.pictures",
+    "open_renderer": "chat.by_name",
+    "open_source": "sources.by_name",
+    "open_vocabulary": "vocabulary.by_name",
+    "prepend_mode": "denoising.preprocessors",
+    "read_examples": "export.folder",
+    "register": "tasks.registry",
+    "register_chat": "tasks.chat",
+    "register_pictures": "tasks.pictures",
+    "topics_task": "tasks.downstream",
+    "what_is_lost": "vocabulary.special_ids",
+    "with_mode": "tasks.downstream",
 }
 
 
 def __getattr__(name: str) -> object:
-    """A name of `_OF_TORCH`, when it is asked for."""
-    if name not in _OF_TORCH:
+    """A name of `_MODULES`, of the module that has it."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_OF_TORCH[name]), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
-register()
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

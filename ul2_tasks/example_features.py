@@ -23,6 +23,7 @@ from collections.abc import Mapping
 # is a value like any other.
 NO_TOKEN = -1
 NO_MARK = 255
+IGNORED = -100  # the label of a position without loss, for PyTorch's cross entropy and for Transformers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import byte_vocabulary, saved_and_resumed
+from support import byte_vocabulary, iterate, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, SequentialDenoiser, mix, register
@@ -196,13 +196,13 @@ def test_an_iterator_resumes_from_a_small_checkpoint(pack, batch_size, after, tm
 @pytest.fixture(scope="module")
 def saved_rows(tmp_path_factory) -> str:
     """A checkpoint of an iterator over rows of `numbered_r1`."""
-    iterator = iter(rows_of("numbered_r1", pack=False))
+    iterator = iterate(rows_of("numbered_r1", pack=False))
     next(iterator)
     return tf.train.Checkpoint(iterator=iterator).write(str(tmp_path_factory.mktemp("rows") / "saved"))
 
 
 def restore(dataset: tf.data.Dataset, path: str):
-    iterator = iter(dataset)
+    iterator = iterate(dataset)
     tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
     return next(iterator)
 
@@ -335,11 +335,14 @@ def test_numbers_of_numpy_are_numbers():
         ({"num_epochs": 1.5}, "num_epochs is 1.5, expected an integer of at least 1, or None"),
         ({"shard_info": seqio.ShardInfo(2, 2)}, "expected an index from 0 to 1"),
         ({"shard_info": seqio.ShardInfo(-1, 2)}, "expected an index from 0 to 1"),
+        ({"seed": 3.7}, "seed is 3.7, expected an integer, or None"),
+        ({"seed": 1 << 63}, "seed is 9223372036854775808, expected an integer of 64 bits"),
     ],
 )
-def test_a_host_or_an_epoch_that_is_none_is_refused(arguments, message):
+@pytest.mark.parametrize("use_cached", [True, False])
+def test_a_host_an_epoch_or_a_seed_that_is_none_is_refused(arguments, message, use_cached):
     with pytest.raises(ValueError, match=message):
-        examples_of("numbered_mix", 1, **arguments)
+        examples_of("numbered_mix", 1, use_cached=use_cached, **arguments)
 
 
 def test_a_place_or_a_batch_size_that_is_none_is_refused():

@@ -12,7 +12,7 @@ import seqio
 import tensorflow as tf
 from chat_support import GOLDEN
 from rich.console import Console
-from support import saved_and_resumed
+from support import iterate, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks.chat.supervision import HARMONY, Supervision
@@ -174,11 +174,11 @@ def test_an_iterator_of_other_settings_is_refused(jsonl, tmp_path):
     def dataset(seed):
         return seqio.get_mixture_or_task(jsonl).get_dataset(None, "train", seed=seed, num_epochs=None)
 
-    saved = iter(dataset(0))
+    saved = iterate(dataset(0))
     next(saved)
     path = tf.train.Checkpoint(saved).write(str(tmp_path / "c"))
     with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
-        tf.train.Checkpoint(iter(dataset(1))).read(path)
+        tf.train.Checkpoint(iterate(dataset(1))).read(path)
 
 
 def test_replies_mix_with_denoisers_of_the_same_vocabulary(jsonl):
@@ -234,12 +234,14 @@ def test_what_cannot_be_mixed_of_conversations_is_said(two, jsonl, tmp_path):
     with pytest.raises(ValueError, match=r"are conversations of both forms; mix \['rc_one_chat'\] and \['rc_two_reply'\] apart"):
         ul2_tasks.mix("rc_forms", {"rc_one_chat": 1, "rc_two_reply": 1})
     name = ul2_tasks.mix("rc_rates", two["chat"])
-    saved = iter(seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=0, num_epochs=None))
+    saved = iterate(seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=0, num_epochs=None))
     next(saved)
     path = tf.train.Checkpoint(saved).write(str(tmp_path / "c"))
     other = ul2_tasks.mix("rc_other_rates", dict.fromkeys(two["chat"], 1))
     with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
-        tf.train.Checkpoint(iter(seqio.get_mixture_or_task(other).get_dataset(None, "train", seed=0, num_epochs=None))).read(path)
+        tf.train.Checkpoint(iterate(seqio.get_mixture_or_task(other).get_dataset(None, "train", seed=0, num_epochs=None))).read(
+            path
+        )
     ul2_tasks.register_chat("rc_valid", {"train": str(tmp_path / "x.jsonl"), "validation": str(tmp_path / "y.jsonl")})
     with pytest.raises(ValueError, match="has no split 'validation', because not all of its tasks have"):
         seqio.get_mixture_or_task(ul2_tasks.mix("rc_v", {"rc_one_chat": 1, "rc_valid_chat": 1})).get_dataset(None, "validation")
@@ -330,6 +332,8 @@ def test_hosts_and_epochs_that_are_not_there_are_refused(jsonl):
     for epochs in (0, 1.5):
         with pytest.raises(ValueError, match=f"num_epochs is {epochs}, expected an integer of at least 1, or None"):
             task.get_dataset(None, "train", num_epochs=epochs)
+    with pytest.raises(ValueError, match=r"seed is 0\.5, expected an integer"):
+        task.get_dataset(None, "train", seed=0.5)
     assert len(examples(jsonl, num_epochs=np.int64(2), shard_info=seqio.ShardInfo(np.int64(1), np.int64(3)))) == 100
 
 

@@ -10,7 +10,8 @@ from support import long_documents, saved_and_resumed
 from test_hugging_face_vocabulary import exclamation_first
 
 from ul2_tasks import T5GEMMA2, default_vocabulary, open_vocabulary, register, with_mode
-from ul2_tasks.converters.hugging_face import IGNORED, HuggingFaceFeatureConverter
+from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+from ul2_tasks.example_features import IGNORED
 from ul2_tasks.sources.memory import texts_in_memory
 
 LENGTHS = {"inputs": 24, "targets": 20}

@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import logging
 from click.testing import CliRunner
 from rich.console import Console
-from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, saved_and_resumed, t5_model
+from support import SPOILT_FILES, byte_vocabulary, flip, iterate, long_documents, saved_and_resumed, t5_model
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, embedded_documents, mix, register
@@ -252,15 +252,15 @@ def test_an_iterator_does_not_resume_over_a_cache_that_was_written_anew(built, c
         return seqio.get_mixture_or_task("cache_small_mix").get_dataset(LENGTHS, "train", use_cached=True, seed=1)
 
     cache_dirs(built)
-    iterator = iter(examples())
+    iterator = iterate(examples())
     next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
-    tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
+    tf.train.Checkpoint(iterator=iterate(examples())).read(path).assert_consumed()
     build("cache_small_corpus", str(tmp_path / "anew"), max_documents=40, console=QUIET)
     cache_dirs(tmp_path / "anew")
     message = r"this iterator was saved by another pipeline.*corpora: .*store of \d+ "
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        tf.train.Checkpoint(iterator=iter(examples())).read(path).assert_consumed()
+        tf.train.Checkpoint(iterator=iterate(examples())).read(path).assert_consumed()
 
 
 @pytest.mark.parametrize("job", ["stock", "built"])

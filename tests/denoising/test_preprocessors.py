@@ -12,6 +12,7 @@ from sentencepiece import sentencepiece_model_pb2
 from support import (
     DENOISERS,
     KINDS,
+    SEQUENTIAL,
     byte_vocabulary,
     configured,
     denoise,
@@ -29,7 +30,7 @@ from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length, 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.denoising.lengths import example_lengths
-from ul2_tasks.denoising.preprocessors import chunk, prepend_mode, solve
+from ul2_tasks.denoising.preprocessors import chunk, not_text, prepend_mode, solve
 from ul2_tasks.denoising.preprocessors import denoise as denoise_dataset
 from ul2_tasks.graphs import traced_once
 from ul2_tasks.vocabulary.special_ids import special_tokens
@@ -244,16 +245,20 @@ def test_blocks_hold_rows_of_all_lengths_up_to_the_chunk(merge_examples, short_r
             assert (tokens[length:] == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("bad", "merge_examples"),
-    [(0, True), (361, True), (262, True), (MODES["[X]"], True), (-1, True), (9999, True), (0, False)],
-    ids=["pad", "first", "last", "mode", "negative", "beyond", "apart"],
-)
+@pytest.mark.parametrize(("bad", "merge_examples"), [(361, True), (0, False)], ids=["joined", "apart"])
 def test_an_id_that_no_text_may_have_is_refused_by_number(bad, merge_examples):
     documents = [[10, 11, 12], [20, bad, 21]]
     with pytest.raises(tf.errors.InvalidArgumentError, match="denoiser r1: a document holds ids that no text may have") as error:
         denoise(documents, LENGTHS, T5GEMMA2[0], BYTES, modes=MODES, merge_examples=merge_examples)
     assert f"[{bad}]" in str(error.value)
+
+
+@pytest.mark.parametrize("bad", [0, 361, 262, MODES["[X]"], -1, 9999], ids=["pad", "first", "last", "mode", "negative", "beyond"])
+def test_such_ids_are_found_among_others(bad):
+    reserved = special_for(T5GEMMA2[0], BYTES, MODES).reserved
+    find = functools.partial(not_text, reserved=reserved, vocab_size=BYTES.vocab_size)
+    assert find(tf.constant([10, 11, 12, 20, bad, 21])).numpy().tolist() == [bad]
+    assert find(tf.constant([10, 11, 12, 20, 21])).numpy().tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -330,7 +335,7 @@ def test_noise_is_new_for_each_seed_denoiser_and_content_and_the_same_otherwise(
         assert equal < 0.05, f"another {name} must draw other noise; {equal:.0%} of {len(same)} chunks are masked alike"
 
 
-@pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
+@pytest.mark.parametrize("denoiser", [T5GEMMA2[0], SEQUENTIAL[2]], ids=denoiser_id)  # of equal lengths, and of drawn ones
 def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are(denoiser):
     """Another's own task, with stock SeqIO around the preprocessors."""
     output_features = features(BYTES)

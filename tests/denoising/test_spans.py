@@ -15,10 +15,24 @@ from t5.data.preprocessors import random_spans_noise_mask
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.spans import random_below, random_composition, random_spans
+from ul2_tasks.graphs import folded, random_bits
 from ul2_tasks.order.epochs import noise_keys
 from ul2_tasks.order.permutation import GOLDEN, mix
 
 SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_random_bits_are_those_of_tensorflows_own_functions(dtype):
+    """Of which they are shorter graphs: saved runs go on with the same noise."""
+    for numbers in ([0, 0], [1, 2], [-3, 2**31 - 1]):
+        seed = tf.constant(numbers, dtype)
+        for kind in (tf.int32, tf.uint32, tf.int64):
+            wanted = tf.random.stateless_uniform([3, 5], seed, None, None, kind, alg="philox")
+            np.testing.assert_array_equal(random_bits([3, 5], seed, kind), wanted)
+        for data in (tf.constant(1), tf.constant(-(2**40), tf.int64)):
+            np.testing.assert_array_equal(folded(seed, data), tf.random.fold_in(seed, data, alg="philox"))
+        np.testing.assert_array_equal(random_bits([2, 2], seed, dtype), tf.random.split(seed, 2, alg="philox"))
 
 
 def masks(denoiser, length, count, seed=0):

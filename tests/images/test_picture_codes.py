@@ -1,15 +1,17 @@
-"""Pictures as codes: runs of reserved ids that every denoiser keeps whole, or that S asks for; packed, and in a t5x batch."""
+"""Pictures as codes: runs of reserved ids, joined, that every denoiser keeps whole, or that S asks for; packed."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
 import seqio
+import tensorflow as tf
 from picture_support import S
-from support import restore
+from support import flat, restore_all, saved_and_resumed
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, CodeRun, EncDecFeatureConverter
+from ul2_tasks import T5GEMMA2, CodeRun, EncDecFeatureConverter, SequentialDenoiser
 from ul2_tasks.images.elements import Picture, Text
 from ul2_tasks.images.interleaved import interleaved
 from ul2_tasks.vocabulary.special_ids import special_tokens
@@ -39,8 +41,8 @@ def registered(name, records=RECORDS, **settings) -> str:
     return ul2_tasks.register_pictures(name, records, VOCABULARY, **{**SPECIAL, **settings})
 
 
-def read(name, **settings) -> list[dict]:
-    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, **{"seed": 0, "shuffle": False, "num_epochs": 1, **settings})
+def read(name, lengths=LENGTHS, **settings) -> list[dict]:
+    dataset = seqio.get_mixture_or_task(name).get_dataset(lengths, **{"seed": 0, "shuffle": False, "num_epochs": 1, **settings})
     return [{key: value.tolist() for key, value in one.items()} for one in dataset.as_numpy_iterator()]
 
 
@@ -49,16 +51,60 @@ def runs_in(ids) -> list[list[int]]:
     return [ids[start : ids.index(RUN.end, start) + 1] for start in starts]
 
 
-def test_a_denoiser_keeps_the_codes_whole():
-    """What denoisers do to texts between runs, tests/denoising/test_pieces.py says."""
-    denoiser, name = T5GEMMA2[1], "codes_whole"
-    registered(name, RECORDS[:3], denoisers=denoiser)
+@pytest.mark.parametrize("denoiser", [T5GEMMA2[1], S], ids=["r2", "s"])
+def test_records_are_joined_and_a_denoiser_keeps_the_codes_whole(denoiser):
+    """Where chunks are cut, tests/denoising/test_joined_pieces.py says; what becomes of their texts, test_pieces.py there."""
+    name = f"codes_whole_{denoiser.name}"
+    registered(name, denoisers=denoiser)
     special = special_tokens(VOCABULARY, denoiser.mode, SENTINELS, MODES)
-    for example, record in zip(read(f"{name}_mix"), RECORDS):
+    examples = read(f"{name}_mix")
+    stream = flat(map(whole, RECORDS))
+    assert restore_all(examples, denoiser, special) == stream
+    assert flat(runs_in(example["inputs"]) for example in examples) == runs_in(stream)
+    for example in examples:
         assert example.keys() == {"inputs", "targets"}
-        assert restore(example, denoiser, special) == whole(record)
-        assert runs_in(example["inputs"]) == [run(codes) for codes in record["images"]]
+        assert all(len(example[key]) <= LENGTHS[key] for key in example)
         assert not {*RUN.ids} & {*example["targets"]}
+
+
+def test_an_example_of_joined_records():
+    """Half of each text is noise. The chunk that could be "abcd", codes, "efgh" gives the codes that come after it the "h"."""
+    half = SequentialDenoiser(name="half", mode="[S]", noise_density=0.5)
+    records = [{"texts": ["abcd", "ef"], "images": [[1, 2], []]}, {"texts": ["gh"], "images": [[3]]}]
+    registered("joined_codes", records, denoisers=half)
+    a, b, c, d, e, f, g, h = VOCABULARY.encode("abcdefgh")
+    first, second = SENTINELS[:2]
+    assert read("joined_codes_half", lengths={"inputs": 12, "targets": 12}) == [
+        {"inputs": [260, a, b, first, *run([1, 2]), e, second, 1], "targets": [first, c, d, second, f, g, 1]},
+        {"inputs": [260, first, *run([3]), 1], "targets": [first, h, 1]},
+    ]
+
+
+def test_every_code_is_read_once_an_epoch_by_any_hosts_and_resumes(tmp_path):
+    registered("shared_codes", denoisers=S)
+
+    def make(index=0, hosts=1, **settings):
+        task = seqio.get_mixture_or_task("shared_codes_s")
+        return task.get_dataset(LENGTHS, seed=1, shard_info=seqio.ShardInfo(index, hosts), **settings)
+
+    hosts = [[one["inputs"].tolist() for one in make(index, 3).as_numpy_iterator()] for index in range(3)]
+    assert sorted(flat(map(runs_in, flat(hosts)))) == sorted(flat(runs_in(whole(record)) for record in RECORDS))
+    saved, resumed = saved_and_resumed(lambda: make(num_epochs=None), 12, tmp_path)
+    for _ in range(20):
+        assert next(saved)["inputs"].numpy().tolist() == next(resumed)["inputs"].numpy().tolist()
+
+
+def test_a_picture_that_is_longer_than_a_chunk_is_refused_with_its_record(caplog):
+    long = {"texts": ["A long one:"], "images": [[1] * 130]}
+    registered("long_codes", [*RECORDS[:2], long], denoisers=S)
+    message = "long_codes_s: a record makes no example: a picture is longer than a chunk, 132 tokens.* begins with 'A long one:'"
+    with pytest.raises(tf.errors.OpError, match=message):
+        read("long_codes_s")
+    registered("long_codes_skipped", [*RECORDS[:2], long], denoisers=S, unfit="skip")
+    with caplog.at_level(logging.WARNING):
+        examples = read("long_codes_skipped_s")
+    assert "1 records until now make no example, because a picture is longer than a chunk" in caplog.text
+    assert flat(runs_in(one["inputs"]) for one in examples) == flat(runs_in(whole(record)) for record in RECORDS[:2])
 
 
 def test_s_asks_for_the_codes_of_a_file(tmp_path):

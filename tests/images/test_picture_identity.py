@@ -9,6 +9,7 @@ from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Picture
 from ul2_tasks.images.interleaved import texts_and_images
+from ul2_tasks.sources.records import PROBLEM
 
 
 def records(codes) -> list[dict]:
@@ -21,6 +22,15 @@ def test_codes_as_an_array_are_those_of_a_list(codes):
     assert as_list == as_array
     assert isinstance(as_array[-1], Picture), "none is lost"
     assert source_identity(open_pictures(records(codes))) == source_identity(open_pictures(records(np.array(codes))))
+
+
+@pytest.mark.parametrize(
+    "codes", [[1.5], [-1], [[1, 2], [3, 4]], np.array([1.0, 2.0]), np.array([1 << 32]), [True, False]], ids=str
+)
+def test_what_is_no_code_is_refused(codes):
+    """As int32 1.5 would be 1, and 2**32 would be 0."""
+    (record,) = open_pictures(records(codes)).get_dataset("train", shuffle=False).as_numpy_iterator()
+    assert b"expected its codes, integers from 0 in one row" in record[PROBLEM]
 
 
 def test_arrays_that_differ_in_one_code_are_other_records():

@@ -316,6 +316,37 @@ def test_too_many_pixels_are_refused_by_the_header(read, width, height, sentence
         read(b"\x89PNG\r\n\x1a\n" + b"".join(map(chunk, chunks)))
 
 
+def with_scans(times):
+    """A JPEG whose last scan stands there so many times, with an EXIF of scans that are none, and a film behind it."""
+    jpeg = saved(smooth(), "JPEG", progressive=True, exif=b"Exif\0\0" + b"\xff\xda" * 200)
+    place = jpeg.rindex(b"\xff\xda")
+    return jpeg[:place] + jpeg[place:-2] * times + jpeg[-2:] + b"\xff\xda" * 200
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path, no_decoder):
+    (tmp_path / "bomb.jpg").write_bytes(with_scans(3000))
+    for image in (with_scans(3000), tmp_path / "bomb.jpg"):
+        assert size_of(image) == (67, 45)
+        with pytest.raises(ValueError, match=r"^the picture is a JPEG of 30\d\d scans, expected at most 100$"):
+            pixels(image)
+
+
+def test_a_jpeg_of_a_few_scans_is_that_picture_whatever_stands_around_them():
+    assert np.array_equal(pixels(with_scans(1)), pixels(saved(smooth(), "JPEG", progressive=True)))
+    assert pixels(with_scans(80)).shape == (45, 67, 3)
+
+
+def test_a_jpeg_that_is_cut_off_can_be_ended():
+    """As docs/guides/pictures.md has it: what is there stays, and the rest is of one colour."""
+    whole = saved(smooth(width=256, height=256), "JPEG")
+    cut = whole[: len(whole) * 3 // 4]
+    with pytest.raises(ValueError, match=r"^the picture is damaged"):
+        pixels(cut)
+    ended = pixels(cut + b"\xff\xd9")
+    assert np.array_equal(ended[:8], pixels(whole)[:8])
+    assert not np.array_equal(ended[-8:], pixels(whole)[-8:])
+
+
 def test_a_limit_of_ones_own():
     assert size_of(JPEG, most_pixels=67 * 45) == (67, 45)
     for read in (size_of, pixels):

@@ -10,7 +10,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from picture_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL, VOCABULARY, S, picture, read, registered
-from support import UNIFORM, saved_and_resumed
+from support import UNIFORM, iterate, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks.corpus.pictures import PictureCorpusTask
@@ -216,7 +216,7 @@ def test_an_iterator_resumes_in_its_own_pipeline_alone(tmp_path):
         one, other = next(saved), next(resumed)
         assert all(np.array_equal(one[key], other[key]) for key in one)
     with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
-        tf.train.Checkpoint(iterator=iter(make(seed=1))).read(str(tmp_path / "saved"))
+        tf.train.Checkpoint(iterator=iterate(make(seed=1))).read(str(tmp_path / "saved"))
 
 
 @pytest.fixture

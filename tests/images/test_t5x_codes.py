@@ -23,7 +23,7 @@ ul2_tasks.register_pictures:
   name = 'codes'
   source = {{'train': '{source}', 'validation': '{source}'}}
   vocabulary = %VOCABULARY
-  denoisers = [@ul2_tasks.SequentialDenoiser()]
+  denoisers = [@ul2_tasks.SequentialDenoiser(), @ul2_tasks.SpanDenoiser()]
   split = 'before_last_image'
   picture = @ul2_tasks.CodeRun()
   sentinels = {sentinels}
@@ -31,6 +31,11 @@ ul2_tasks.SequentialDenoiser:
   name = 's'
   mode = '[S]'
   noise_density = 0.75
+ul2_tasks.SpanDenoiser:
+  name = 'r'
+  mode = '[R]'
+  mean_span_length = 3
+  noise_density = 0.15
 ul2_tasks.CodeRun:
   start = {start}
   end = {end}
@@ -40,14 +45,14 @@ ul2_tasks.CodeRun:
 
 
 def test_a_run_learns_to_write_the_codes_that_a_text_asks_for(tmp_path):
-    """The last ids of the vocabulary's sentinels are those of codes here."""
+    """S asks for the codes of a record, and R reads records that are joined. The last ids of the sentinels are those of codes."""
     ids = sorted(special_tokens(default_vocabulary(), None).sentinels)
     start, end, first = ids[-2], ids[-1], ids[-2 - CODES]
     draw = random.Random(0)
     records = [{"texts": [f"Eight times {code}:"], "images": [[code] * 8]} for code in draw.choices(range(CODES), k=400)]
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    sentinels = ids[:8]
+    sentinels = ids[:64]
     numbers = {"sentinels": sentinels, "start": start, "end": end, "first": first, "codes": CODES}
     (tmp_path / "codes.gin").write_text(GIN.format(source=path, **numbers))
     train(tmp_path / "model", steps(20), files=("gin/ul2_tiny.gin", str(tmp_path / "codes.gin")))

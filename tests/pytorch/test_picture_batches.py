@@ -12,7 +12,7 @@ from picture_support import RUN, S, picture, png, read, registered  # noqa: E402
 from ul2_tasks import T5Gemma2Collator, T5Gemma2FeatureConverter, UL2IterableDataset  # noqa: E402
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
-from ul2_tasks.converters.pictures import pixel_values  # noqa: E402
+from ul2_tasks.images.t5gemma2 import pixel_values  # noqa: E402
 
 LENGTHS = {"inputs": 64, "targets": 64}
 SIDE = 8

@@ -101,6 +101,28 @@ def test_an_iterator_without_a_state_begins_anew():
     assert digests(itertools.islice(data, 3)) == first
 
 
+def test_iterators_have_places_of_their_own_and_the_state_is_the_last_ones():
+    data = dataset()
+    whole, first = digests(dataset()), iter(data)
+    began = [digest(next(first)) for _ in range(3)]
+    second = iter(data)
+    began += [digest(next(first)) for _ in range(2)]
+    assert data.state_dict()["place"] == {}
+    assert digest(next(second)) == whole[0]
+    state = data.state_dict()
+    assert [*began, *digests(first)] == whole
+    assert data.state_dict() == state
+    assert digests(second) == whole[1:]
+    data.load_state_dict(state)
+    assert digests(data) == whole[1:]
+
+
+def test_what_is_no_state_is_refused():
+    for value in (None, [1]):
+        with pytest.raises(ValueError, match=r"^the state is (None|\[1\]), expected what state_dict\(\) gave$"):
+            dataset().load_state_dict(value)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_data_loader_resumes_it(workers):
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
@@ -234,6 +256,10 @@ def test_arguments_that_cannot_be_are_refused(settings, sentence):
         dataset(**settings)
     with pytest.raises(ValueError, match=r"budgets is \{'tokens': 1\}, expected tokens vit vae, each with a number"):
         PictureRowsDataset(source(made()), FORM, ids, {"tokens": 1})
+    with pytest.raises(
+        ValueError, match=r"vocabulary is 'my\.model', expected what ul2_tasks\.open_vocabulary gives, or a function"
+    ):
+        PictureRowsDataset(source(made()), FORM, "my.model", {"tokens": 100, "vit": 100, "vae": 100})
     with pytest.raises(ValueError, match="2 sources have no epochs in common"):
         dataset(source(made()), source(made()))
 

@@ -24,6 +24,7 @@ import tensorflow_datasets as tfds
 from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import iterate
 
 from ul2_tasks import open_source
 from ul2_tasks.sources import files, records, streams
@@ -173,13 +174,13 @@ def test_hosts_share_out_every_document_once(folder, name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name):
-    iterator = iter(opened(folder, name).get_dataset(seed=3))
+    iterator = iterate(opened(folder, name).get_dataset(seed=3))
     for _ in range(100):
         next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
     rest = [document["text"].numpy() for document in iterator]
     streams._open.clear()  # as in another process: no stream is open
-    again = iter(opened(folder, name).get_dataset(seed=3))
+    again = iterate(opened(folder, name).get_dataset(seed=3))
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert [document["text"].numpy() for document in again] == rest
     assert len(rest) == len(CASES[name][2]) - 100
@@ -227,7 +228,7 @@ from ul2_tasks import open_source
 left = [iter(open_source(f"{folder}/{{name}}").get_dataset()) for name in ("a.jsonl.gz", "a.parquet")]
 print(len([next(iterator) for iterator in left]))
 """
-    done = new_process.run("-c", program, check=True)
+    done = new_process.run("-c", program, check=True, torn_down=True)
     assert done.stdout == "2\n"
     assert "Exception" not in done.stderr
 

@@ -9,7 +9,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from conftest import release
-from support import byte_vocabulary
+from support import byte_vocabulary, iterate
 from test_mixture import long_documents
 
 from ul2_tasks import T5GEMMA2, default_vocabulary, register
@@ -53,7 +53,7 @@ def read(iterator, count=BATCHES) -> dict[str, np.ndarray]:
 def train(directory: str, phase: str) -> None:
     """What one process does: "whole" reads, saves and reads on, "resume" restores and reads on."""
     for pack in (True, False):
-        iterator = iter(batches(mixture(), pack=pack))
+        iterator = iterate(batches(mixture(), pack=pack))
         checkpoint = tf.train.Checkpoint(iterator=iterator)
         if phase == "resume":
             checkpoint.read(f"{directory}/{pack}").assert_consumed()
@@ -82,14 +82,14 @@ def examples(name, lengths=LENGTHS, **settings) -> tf.data.Dataset:
 
 
 def save_after(dataset: tf.data.Dataset, count: int, path) -> str:
-    iterator = iter(dataset)
+    iterator = iterate(dataset)
     for _ in range(count):
         next(iterator)
     return tf.train.Checkpoint(iterator=iterator).write(str(path / "checkpoint"))
 
 
 def resume(dataset: tf.data.Dataset, path: str):
-    iterator = iter(dataset)
+    iterator = iterate(dataset)
     tf.train.Checkpoint(iterator=iterator).read(path)
     return iterator
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import byte_vocabulary, flat, restore_all, special_for
+from support import byte_vocabulary, flat, iterate, restore_all, special_for
 
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, UL2DataCollator, chunk_length, default_vocabulary, mix, register
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -49,8 +49,13 @@ def test_the_default_registration():
     assert [name for name in ("ul2_corpus", "ul2_r1") if seqio.TaskRegistry.get(name).supports_caching] == ["ul2_corpus"]
 
 
-def test_importing_registers_and_opens_no_file_of_the_package_or_the_corpus():
-    script = """
+def test_importing_registers_opens_no_file_of_the_package_or_the_corpus_and_needs_no_torch(tmp_path):
+    """What needs torch says what to install."""
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")")
+    script = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})"""
+    script += """
 import json, sys
 import seqio, sentencepiece.sentencepiece_model_pb2  # what others open is not ours
 opened = []
@@ -58,10 +63,16 @@ sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "op
 import ul2_tasks
 print(json.dumps([path for path in opened if not path.endswith((".py", ".pyc"))]))
 print("pydoc_data.topics" in sys.modules, "ul2_mix" in seqio.MixtureRegistry.names())
+try:
+    import ul2_tasks.pytorch.dataset
+except ImportError as error:
+    print(error)
 """
     lines = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.splitlines()
     assert [path for path in json.loads(lines[0]) if "/ul2_tasks/" in path or "pydoc" in path] == []
     assert lines[1] == "False True"
+    assert lines[2].startswith("ul2_tasks.pytorch.dataset needs the package torch (No module named 'torch')")
+    assert "pip install 'ul2_tasks[torch]'" in lines[2]
 
 
 def test_the_same_arguments_again_change_nothing():
@@ -113,7 +124,7 @@ def test_what_can_only_mean_one_thing_is_taken(tmp_path):
         task.get_dataset(lengths, shuffle=False, seed=0)
         for lengths in (LENGTHS, {key: np.int64(length) for key, length in LENGTHS.items()})
     )
-    saved, restored = map(iter, datasets)
+    saved, restored = map(iterate, datasets)
     next(saved)
     path = tf.train.Checkpoint(iterator=saved).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()

@@ -20,8 +20,6 @@ from ul2_tasks.denoising.preprocessors import corrupt_chunks
 from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.graphs import no_autograph, traced_once
 
-DTYPES = (tf.int32, tf.int32, tf.uint64)
-
 
 class Chunks(NamedTuple):
     """The chunks of one denoiser.
@@ -54,6 +52,16 @@ class Batch(NamedTuple):
 def members_of(numbering: Numbering) -> list[Member]:
     """The tasks of all corpora."""
     return [member for corpus in numbering.corpora for member in corpus.members]
+
+
+def signature_of(members: Sequence[Member]) -> list[tf.TensorSpec]:
+    """The types of the arrays of a `Batch` of these tasks, one after the other."""
+    lengths = [member.solution.full.length for member in members]
+    each = [
+        (tf.TensorSpec([None, length], tf.int32), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.uint64))
+        for length in lengths
+    ]
+    return [tf.TensorSpec([None], tf.int64)] * 2 + [spec for chunks in each for spec in chunks]
 
 
 def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:

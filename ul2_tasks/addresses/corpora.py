@@ -111,7 +111,7 @@ class OrderedCorpus:
 
     def _check(self, tokens: np.ndarray) -> None:
         first, last, whole = self._text_range
-        if first <= tokens.min() and tokens.max() <= last and (whole or self._is_text[tokens].all()):
+        if first <= tokens.min() and tokens.max() <= last and (whole or self._is_text.take(tokens).all()):
             return
         found, ids = np.unique(tokens), len(self._is_text)
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]

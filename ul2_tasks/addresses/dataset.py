@@ -18,12 +18,12 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.addresses.batches import DTYPES, Chunks, corrupting, members_of, read_batch
+from ul2_tasks.addresses.batches import Chunks, corrupting, members_of, read_batch, signature_of
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
 from ul2_tasks.converters.encoder_decoder import in_rows, write_rows
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
-from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.graphs import built_once, no_autograph, python_op
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import with_id_shift
 
@@ -166,18 +166,18 @@ class Reading:
             at_a_time = batch_size * max(1, at_a_time // batch_size)
             own = first + max(0, own - first) // batch_size * batch_size
         members = members_of(numbering)
-        corrupt = corrupting(members)
+        corrupt, signature = corrupting(members), signature_of(members)
 
         def read(first: np.ndarray) -> list[np.ndarray]:
             batch = read_batch(numbering, self._numbers(np.arange(int(first), min(int(first) + at_a_time, own))))
             return [batch.places, batch.members, *(array for chunks in batch.chunks for array in chunks)]
 
         def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(python_op(read, [first], [tf.int64, tf.int64, *DTYPES * len(members)]))
+            return tuple(python_op(read, [first], [spec.dtype for spec in signature]))
 
         def make(places: tf.Tensor, of_member: tf.Tensor, *arrays: tf.Tensor) -> dict[str, tf.Tensor]:
-            chunks = [Chunks(*arrays[at : at + len(DTYPES)]) for at in range(0, len(arrays), len(DTYPES))]
-            places, of_member = (tf.ensure_shape(each, [None]) for each in (places, of_member))
+            width = len(Chunks._fields)
+            chunks = [Chunks(*arrays[at : at + width]) for at in range(0, len(arrays), width)]
             made = lay_out(*corrupt(of_member, chunks), places, of_member)
             if batch_size is None:
                 return made
@@ -190,7 +190,7 @@ class Reading:
         numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
         # Slices would cost less, but one that is kept keeps all that was made with it.
-        elements = read_ahead.map(make, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        elements = read_ahead.map(built_once(make, signature), num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         if self.epochs is not None:
             elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
         return with_id_shift(elements, members[0].solution.vocabulary)

@@ -226,7 +226,7 @@ class _Reader:
         ends = np.cumsum(sizes)  # an EOD follows each example's messages
         starts = np.insert(self._starts[messages], ends, self._eods[numbers])
         lengths = np.insert(self._rows[messages, LENGTH].astype(np.int64), ends, 1)
-        tokens = self._tokens[ranges(starts, lengths)]
+        tokens = _parts(self._tokens, starts, lengths)
         spans = self._span_ids(np.insert(spans, ends, 0), np.insert(self._learned_from[messages], ends, 0), lengths)
         example = np.repeat(np.arange(len(sizes)), sizes + 1)
         totals = np.bincount(example, lengths, len(sizes)).astype(np.int64)
@@ -240,9 +240,9 @@ class _Reader:
             before, run = np.array(history, np.int64), np.array(own, np.int64)
             prompt = self._prompts[own[0]]
             starts, lengths = np.append(self._starts[before], self._starts[run[0]]), np.append(self._rows[before, LENGTH], prompt)
-            inputs.append(self._tokens[ranges(starts, lengths)])
+            inputs.append(_parts(self._tokens, starts, lengths))
             lengths = self._rows[run, LENGTH].astype(np.int64)
-            tokens = self._tokens[ranges(self._starts[run], lengths)]
+            tokens = _parts(self._tokens, self._starts[run], lengths)
             span = self._span_ids(self._spans[run], self._learned_from[run], lengths)
             self._end_final(tokens, np.array([len(tokens) - 1]), run[-1:])
             targets.append(tokens[prompt:])
@@ -263,8 +263,9 @@ class _Reader:
 
     def _span_ids(self, spans: np.ndarray, learned_from: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """[tokens] uint8, of messages [messages] with these spans, learned from these tokens of theirs on."""
-        place = ranges(np.zeros_like(lengths), lengths)
-        return np.where(place >= np.repeat(learned_from, lengths), np.repeat(spans, lengths), 0).astype(np.uint8)
+        before = np.minimum(learned_from, lengths)
+        runs = np.stack([np.zeros_like(spans), spans], axis=1), np.stack([before, lengths - before], axis=1)
+        return np.repeat(*(each.reshape(-1) for each in runs))
 
     def _end_final(self, tokens: np.ndarray, places: np.ndarray, messages: np.ndarray) -> None:
         """Ends examples whose last message is the final answer as a conversation ends; `places` are the last tokens of messages."""
@@ -273,3 +274,11 @@ class _Reader:
         kinds = self._rows[messages, KIND]
         is_final = (kinds // 8 == _ASSISTANT) & (kinds % 8 // 2 == _FINAL)
         tokens[places[is_final]] = self._stops.final
+
+
+def _parts(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """A copy of the values of some ranges, one range after the other. Ranges that touch, as most do, are copied at once."""
+    ends = starts + lengths
+    if len(starts) and (starts[1:] == ends[:-1]).all():
+        return values[starts[0] : ends[-1]].copy()
+    return values[ranges(starts, lengths)]

@@ -158,9 +158,10 @@ class HarmonyRenderer:
 
 def _has_functions(message: Message) -> bool:
     """Whether a developer's message defines functions, of which the system message then speaks, too."""
-    content = message.get("content")
-    parts = content if isinstance(content, list) else ()
-    return any(isinstance(part, Mapping) and part.get("type") == "developer_content" and part.get("tools") for part in parts)
+    parts = message.get("content")
+    return isinstance(parts, list) and any(
+        isinstance(part, Mapping) and part.get("type") == "developer_content" and part.get("tools") for part in parts
+    )
 
 
 def _field(message: Message, field: str) -> str | None:

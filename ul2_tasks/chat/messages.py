@@ -53,7 +53,7 @@ def messages_in(value: object) -> list[Message]:
 def check_fields(message: Message, known: Collection[str]) -> None:
     """Raises a ValueError where a message has a field that would be left out, or no known role. Empty fields may be there."""
     unknown = message.keys() - known
-    if others := sorted(key for key in unknown if message[key] not in (None, "", [], {})):
+    if unknown and (others := sorted(key for key in unknown if message[key] not in (None, "", [], {}))):
         raise ValueError(f"has the fields {others}, which would be left out; it may have {sorted(known)}")
     if message.get("role") not in ROLES:
         raise ValueError(f"has the role {message.get('role')!r}, expected one of {list(ROLES)}")

@@ -24,6 +24,7 @@ from ul2_tasks.converters.encoder_decoder import (
     EXAMPLES_PER_BATCH,
     as_long_as,
     decoder_features,
+    how_many,
     model_features,
     pack_rows,
     pad_rows,
@@ -175,7 +176,7 @@ def checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec:
         lengths: of the rows, in tokens.
         spec: the features of an example.
     """
-    sizes = {key: tf.math.count_nonzero(examples[key] != _absent(feature), axis=1) for key, feature in spec.items()}
+    sizes = {key: how_many(examples[key] != _absent(feature)) for key, feature in spec.items()}
     checks = []
     for key, feature in spec.items():
         size, tokens = sizes[key], sizes[feature.per_token_of]

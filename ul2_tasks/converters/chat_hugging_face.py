@@ -24,8 +24,8 @@ import tensorflow as tf
 
 from ul2_tasks.converters.chat import checked
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
-from ul2_tasks.converters.hugging_face import IGNORED, shift_of_ids
-from ul2_tasks.example_features import CHAT
+from ul2_tasks.converters.hugging_face import shift_of_ids
+from ul2_tasks.example_features import CHAT, IGNORED
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import is_integer
 

@@ -141,7 +141,7 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spe
         Features are padded as `spec` says, the others with 0.
     """
     of_tokens = token_features(spec)
-    example_lengths = {key: tf.math.count_nonzero(examples[key] >= 0, axis=1, dtype=tf.int32) for key in of_tokens}
+    example_lengths = {key: how_many(examples[key] >= 0) for key in of_tokens}
     row = assign_rows(tf.stack(list(example_lengths.values()), axis=1), tuple(lengths[key] for key in of_tokens))
     order = tf.argsort(row, stable=True)
 
@@ -152,6 +152,11 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spe
         return tf.RaggedTensor.from_row_lengths(tf.reshape(examples[key], [-1]), of_each, validate=False)
 
     return in_rows({key: runs(key) for key in spec}, 2 * order, tf.gather(row, order), lengths, spec)
+
+
+def how_many(are: tf.Tensor) -> tf.Tensor:
+    """How many values of each row are true: [N, tokens] bool to [N] int32. `tf.math.count_nonzero` counts in 64 bits."""
+    return tf.reduce_sum(tf.cast(are, tf.int32), axis=1)
 
 
 def in_rows(

@@ -21,12 +21,11 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
-from ul2_tasks.example_features import EXAMPLE, NO_TOKEN
+from ul2_tasks.example_features import EXAMPLE, IGNORED, NO_TOKEN
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift, stated_id_shift
 
-IGNORED = -100  # the label of a position without loss, for PyTorch's cross entropy and for Transformers
 PADDINGS = ("longest", "max_length")
 
 

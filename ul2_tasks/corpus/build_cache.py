@@ -349,11 +349,13 @@ def _summarize(manifest: dict, corpus: CorpusTask, cache_dir: str, output_dir: s
     if repeated := manifest["totals"].get("repeated_ids"):
         console.print(in_words(repeated), markup=False, highlight=False)
     provider, lengths = corpus.read_as
-    for line in (
+    lines = [
         f"To use it, in Python, where {provider} is registered:",
         f"    import seqio, ul2_tasks; seqio.add_global_cache_dirs([{output_dir!r}])",
         f"    dataset = seqio.get_mixture_or_task({provider!r}).get_dataset({lengths}, use_cached=True)",
-        "With t5x:",
-        f"    {shlex.quote(f'--seqio_additional_cache_dirs={output_dir}')} --gin.USE_CACHED_TASKS=True",
-    ):
+    ]
+    if corpus.is_for_t5x:
+        folder = shlex.quote(f"--seqio_additional_cache_dirs={output_dir}")
+        lines += ["With t5x:", f"    {folder} --gin.USE_CACHED_TASKS=True"]
+    for line in lines:
         console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -27,7 +27,7 @@ from ul2_tasks.corpus import tfrecords
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.jobs import manifest as jobs_manifest
-from ul2_tasks.jobs.manifest import faults, load, missing_or_resized, names_in, place, size, total
+from ul2_tasks.jobs.manifest import faults, load, missing_or_resized, names_in, place, size, sizes, total
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.sources.files import parallel_map
 from ul2_tasks.store.documents import read_store
@@ -151,8 +151,8 @@ def identity(cache_dir: str, split: str) -> str:
         return f"store of {len(shards)} shards, sha256 {_hash(shards)[:16]}"
     _check_split(cache_dir, split)
     names = tfrecords.expected_files(cache_dir, split)
-    sizes = parallel_map(lambda name: size(place(cache_dir, name)), names)
-    return f"{len(names)} files, {sum(sizes)} bytes, crc32 {zlib.crc32(repr(sizes).encode())}"
+    found = sizes(cache_dir, names)
+    return f"{len(names)} files, {sum(found)} bytes, crc32 {zlib.crc32(repr(found).encode())}"
 
 
 def verify(cache_dir: str) -> Iterator[str]:

@@ -96,6 +96,15 @@ class PictureCorpusTask(CorpusTask):
         }
         return Encoded(none, *_flat([each.tokens for each in found]), are_whole, columns)
 
+    def read(self, split: str) -> Iterator[tuple[str, Interleaved, str]]:
+        """The records of the source in their order: the place of each, what it is, and what is wrong with it, if anything is."""
+        shards = len(self.source.list_shards(split))
+        for shard in range(shards):
+            for _, record in self.shard_records([split], shard, shards):
+                texts, images, where = parsed(record.text)
+                found, problem = _read(texts, images, where, record.problem, self.tokenizer, self.run)
+                yield where.decode(errors="replace"), found, problem.decode(errors="replace")
+
     def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
         if isinstance(self.source, PictureSource):
             yield from super().shard_records(splits, shard, num_shards)
@@ -117,6 +126,10 @@ class PictureCorpusTask(CorpusTask):
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:
         return super().read_as[0], {"inputs": 2048, "targets": 512}
+
+    @property
+    def is_for_t5x(self) -> bool:
+        return isinstance(self.run, CodeRun)
 
     def records(
         self,

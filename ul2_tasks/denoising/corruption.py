@@ -68,9 +68,9 @@ def corrupt_rows(
     runs_per_row = 2 * spans + 2
     first = (tf.range(rows) * runs_per_row)[:, tf.newaxis]
     kept_run, noise_run = first + tf.range(0, runs_per_row, 2), first + tf.range(1, runs_per_row - 1, 2)
-    after_rows = range(len(special_runs))
-    mode_run, *sentinel_runs, inputs_end, targets_end, empty = [rows * runs_per_row + run for run in after_rows]
-    sentinel_run = tf.where(noise > 0, tf.stack(sentinel_runs) if sentinel_runs else empty, empty)
+    after_rows = rows * runs_per_row + tf.range(len(special_runs))
+    mode_run, inputs_end, targets_end, empty = after_rows[0], after_rows[-3], after_rows[-2], after_rows[-1]
+    sentinel_run = tf.where(noise > 0, after_rows[1:-3] if sentinels else empty, empty)
 
     def column(run: tf.Tensor) -> tf.Tensor:
         return tf.fill([rows, 1], run)

@@ -23,7 +23,7 @@ from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.denoising.spans import random_spans
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.graphs import no_autograph, traced_once
+from ul2_tasks.graphs import folded, no_autograph, traced_once
 from ul2_tasks.vocabulary.by_name import more_sentinels
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, special_tokens, with_id_shift
 
@@ -381,5 +381,4 @@ def not_text(tokens: tf.Tensor, *, reserved: Collection[int], vocab_size: int) -
 def noise_seed(seed: tf.Tensor, denoiser: Denoiser, tokens: tf.Tensor) -> tf.Tensor:
     """[2] int64. SeqIO gives one seed to all tasks of a mixture and to all hosts, so the denoiser and the tokens salt it."""
     content = tf.bitcast(tf.fingerprint(tf.reshape(tokens, [1, -1]))[0], tf.int64)
-    seed = tf.random.fold_in(seed, tf.constant(zlib.crc32(denoiser.name.encode()), tf.int64), alg="philox")
-    return tf.random.fold_in(seed, content, alg="philox")
+    return folded(folded(seed, tf.constant(zlib.crc32(denoiser.name.encode()), tf.int64)), content)

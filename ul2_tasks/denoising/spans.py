@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.graphs import folded, no_autograph, random_bits
 
 
 @no_autograph
@@ -155,7 +155,7 @@ def random_below(bounds: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         bits = _mix(seed[:, tf.newaxis] + draws) if bounds.shape.rank == 2 else _mix(seed + draws)
         bits = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))
     else:
-        bits = tf.random.stateless_uniform(tf.shape(bounds), seed, None, None, tf.uint32, alg="philox")
+        bits = random_bits(tf.shape(bounds), seed, tf.uint32)
     return tf.cast(tf.bitwise.right_shift(tf.cast(bits, tf.int64) * tf.cast(bounds, tf.int64), 32), tf.int32)
 
 
@@ -177,11 +177,11 @@ def _xor_shifted(values: tf.Tensor, shift: int) -> tf.Tensor:
 def _split(seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Two seeds made of one."""
     if seed.dtype != tf.uint64:
-        first, second = tf.unstack(tf.random.split(seed, 2, alg="philox"))
+        first, second = tf.unstack(random_bits([2, 2], seed, seed.dtype))  # as tf.random.split
         return first, second
     return _mix(tf.bitwise.invert(seed)), _mix(tf.bitwise.invert(seed + tf.constant(_GOLDEN)))
 
 
 def _fold_in(seed: tf.Tensor) -> tf.Tensor:
     """Another seed made of a seed."""
-    return tf.random.fold_in(seed, 1, alg="philox") if seed.dtype != tf.uint64 else _mix(seed ^ tf.constant(_GOLDEN))
+    return folded(seed, tf.constant(1)) if seed.dtype != tf.uint64 else _mix(seed ^ tf.constant(_GOLDEN))

@@ -1,7 +1,7 @@
-"""Who sees whom in a row: from its samples, splits and modes, as arrays of its length, and as a dense mask.
+"""Which place of a row sees which: as three numbers for each place, and as a dense mask.
 
-A place sees what stands before it in its sample, and all of its own split where that is a picture. A noised picture is seen by
-itself alone. As each place needs three numbers to know this, no mask of places x places has to be made:
+A place sees what stands before it in its sample. The places of a picture also see each other. A noised picture is seen by no place
+outside it. Three numbers for each place decide this, so a mask of places x places is not needed:
 
     def mask_mod(batch, head, query, key):               # of PyTorch's FlexAttention
         return sees(places, query, key)                  # `places` of tensors
@@ -19,12 +19,12 @@ _CAUSAL, _NOISE = MODES.index("causal"), MODES.index("noise")
 
 
 class Places(NamedTuple):
-    """What each place of a row has to know, [places] int64 each.
+    """What decides which places a place sees, [places] int64 each.
 
     Attributes:
         sample: the number of its sample.
-        picture: the number of its split, whose places see each other; -1 in a causal split.
-        noise: the number of its split, which no other sees; -1 in any but a noised one.
+        picture: the number of its split, if all places of the split see each other; -1 in a causal split.
+        noise: the number of its split, if no place outside the split sees it; -1 if it is not noised.
     """
 
     sample: Any
@@ -33,7 +33,7 @@ class Places(NamedTuple):
 
 
 def places(sample_lens: np.ndarray, split_lens: np.ndarray, attn_modes: np.ndarray) -> Places:
-    """The arrays from which `sees` tells who sees whom.
+    """Makes the arrays that `sees` takes.
 
     Args:
         sample_lens: [samples], places of each sample.
@@ -41,7 +41,7 @@ def places(sample_lens: np.ndarray, split_lens: np.ndarray, attn_modes: np.ndarr
         attn_modes: [splits], numbers of `layout.MODES`.
 
     Raises:
-        ValueError: samples and splits have not the same number of places.
+        ValueError: the lengths of samples and of splits have different sums.
 
     >>> places(np.array([3, 2]), np.array([1, 2, 2]), np.array([0, 2, 1]))
     Places(sample=array([0, 0, 0, 1, 1]), picture=array([-1,  1,  1,  2,  2]), noise=array([-1,  1,  1, -1, -1]))
@@ -58,7 +58,7 @@ def places(sample_lens: np.ndarray, split_lens: np.ndarray, attn_modes: np.ndarr
 
 
 def sees(places: Places, query: Any, key: Any) -> Any:
-    """Whether the place `query` sees the place `key`: of integers, of arrays of them, or of tensors, which may differ in shape.
+    """Whether the place `query` sees the place `key`. Both are integers, arrays or tensors, which are broadcast.
 
     >>> found = places(np.array([5]), np.array([1, 2, 2]), np.array([0, 2, 1]))
     >>> sees(found, np.array([2, 1, 4]), np.array([0, 2, 1])).tolist()
@@ -71,7 +71,7 @@ def sees(places: Places, query: Any, key: Any) -> Any:
 
 
 def dense_mask(places: Places) -> np.ndarray:
-    """[places, places] bool, whether each sees each: to look at, and to compare with. It grows with the square of the row.
+    """Whether each place (line) sees each place (column), [places, places] bool; for plots and for tests.
 
     >>> dense_mask(places(np.array([4]), np.array([1, 2, 1]), np.array([0, 2, 0]))).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 1]]

@@ -11,10 +11,10 @@ from ul2_tasks.scalars import is_finite
 
 @dataclasses.dataclass(frozen=True)
 class Dropout:
-    """How likely an element that may be dropped is dropped. The defaults are those of BAGEL's paper.
+    """With which probability droppable elements are dropped. The defaults are those of BAGEL's paper.
 
     Attributes:
-        text, vit, clean: of each kind, from 0 to 1.
+        text, vit, clean: the probability for each kind, from 0 to 1.
         together: whether all elements of a kind in a sample are dropped, or none: this is what a model is given where guidance
             leaves out a condition. Else each is dropped on its own, as BAGEL does it.
     """

@@ -50,8 +50,8 @@ class Picture:
     """A picture between its two marks. All of it stands at one position.
 
     Attributes:
-        image: the picture's bytes, or what else its reader knows it by, such as a path.
-        seen_as: by whom: "vit", to be understood; "clean", as latents to go by; "noised", as latents to be generated.
+        image: the bytes of the picture, or what its reader finds it by, such as a path.
+        seen_as: "vit", to be understood; "clean", latents that are a condition; "noised", latents to be generated.
         droppable: see `Text`. What is generated is never dropped.
         after: see `Text`.
         group: adjacent pictures with the same number see each other, have one timestep, and are dropped together: a clip. None for

@@ -1,4 +1,4 @@
-"""Samples that fit into a row. One that does not is too long, or has its pictures made smaller, by the rule of their sizes."""
+"""Samples that are too long for a row: refused, or their pictures are made smaller, by the rule of their sizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, roo
         measure: the sample with other sizes.
         sizes: how large pictures are.
         room: what there is of each budget.
-        shrink: whether pictures may be made smaller: those for the ViT, and latents, each as far as its budget demands, and both
+        shrink: whether pictures may be made smaller. Those for the ViT shrink until their budget holds, latents likewise, and both
             where there are too many tokens.
 
     Raises:

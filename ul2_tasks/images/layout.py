@@ -7,8 +7,8 @@
     positions   0   1 2   3    4     4 4 4 4 4
     splits      4 causal       6 noise
 
-Positions begin at 0 in each sample. A noised picture advances them by nothing, so its clean twin stands at the same one. A text
-that is dropped leaves no gap; a dropped picture leaves its own.
+Positions begin at 0 in each sample. A noised picture takes no position, so its clean twin stands at the same one. A dropped text
+leaves no gap in the positions; a dropped picture still takes its own.
 """
 
 from __future__ import annotations
@@ -86,25 +86,25 @@ class Form:
 
 
 class Row(NamedTuple):
-    """The arrays of a row, by the names that BAGEL's model knows. Every row has all of them; what it has nothing of is of length 0.
+    """The arrays of a row, under the names that BAGEL's model takes. Every row has all of them; some may have the length 0.
 
     Attributes:
         sample_lens: [samples] int64, places of each sample that has any.
         split_lens: [splits] int64, places of each split: an element, or a clip.
         attn_modes: [splits] int64, numbers of `MODES`.
         packed_position_ids: [places] int64.
-        packed_text_ids: [texts] int64, all that is no patch: the ids of texts, and marks.
+        packed_text_ids: [texts] int64, the ids of everything but patches: of texts, and of marks.
         packed_text_indexes: [texts] int64, the places of these.
-        packed_label_ids: [labels] int64, the id that is learned at a place, which is the next one's.
+        packed_label_ids: [labels] int64, the id that is learned at a place: the id of the next place.
         ce_loss_indexes: [labels] int64, the places of these.
-        ce_loss_weights: [labels] float32, 1 / sqrt(labels of the text); 1 where a mark's successor is learned.
+        ce_loss_weights: [labels] float32, 1 / sqrt(labels of the text); 1 for what is learned after a mark.
         packed_vit_position_ids: [ViT patches] int64, places in the ViT's table.
         packed_vit_token_indexes: [ViT patches] int64, places in the row.
         vit_token_seqlens: [ViT pictures] int64, patches of each.
         packed_latent_position_ids: [VAE patches] int64, places in the table of latents.
         packed_vae_token_indexes: [VAE patches] int64, places in the row.
         vae_latent_shapes: [VAE pictures, 2] int64, rows and columns of patches.
-        packed_timesteps: [VAE patches] float32, before the sigmoid; minus infinity where nothing is noised.
+        packed_timesteps: [VAE patches] float32, before the sigmoid; minus infinity for patches that are not noised.
         mse_loss_indexes: [noised patches] int64, places in the row.
     """
 
@@ -142,7 +142,7 @@ class _Elements(NamedTuple):
 
 
 def lay_out(samples: Sequence[Sample], form: Form) -> Row:
-    """Lays samples out, one after the other. A sample of which all is dropped is left out.
+    """Lays samples out, one after the other. A sample whose elements are all dropped is left out.
 
     Raises:
         ValueError: a picture has more patches on a side than the table of positions; the ids of a text have a mark among them.

@@ -1,11 +1,11 @@
 """Which samples share a row: as few rows as are found, within the budgets of tokens, ViT patches and latents.
 
-A row is filled from all samples that are left, by one after the other, each time the one that scores best of those that fit:
+A row is filled sample by sample, from all samples that are left. Each time, the one with the best score of those that fit is taken:
 
     score(sample) = sum over budgets of  demand * (room / budget) * (count / budget)
 
     room      what is still free in the row
-    demand    how many rows all that is left would fill of this budget alone
+    demand    how many rows the samples that are left would fill, were this the only budget
 
 So a sample is preferred that is large where the row has room, and the scarcer budget counts more (Panigrahy et al., Heuristics
 for Vector Bin Packing, 2011). Nothing is drawn: the same samples give the same rows.

@@ -5,9 +5,9 @@
     CMYK, grey, palette   become RGB
     16 bits               the upper 8 of them
 
-A picture is refused, with a ValueError of one sentence, that has several frames, too many pixels, or is cut off or damaged so that
-its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES, Pillow reads
-pictures that are cut off, here too.
+A picture is refused, with a ValueError of one sentence, that has several frames, too many pixels or scans, or is cut off or damaged
+so that its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES,
+Pillow reads pictures that are cut off, here too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import dataclasses
 import errno
 import io
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 MOST_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
+MOST_SCANS = 100  # of a JPEG, each of which goes over all pixels; encoders make about ten
+_SCAN = b"\xff\xda"
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # one that ends a scan: not a byte 255, nor a place to begin again after damage
 _NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
 _ORIENTATION = 0x0112  # the EXIF tag
 # What turns a picture upright, by its EXIF orientation: names of Pillow's Image.Transpose.
@@ -100,6 +104,7 @@ def pixels(image: object, most_pixels: int = MOST_PIXELS, draft: tuple[int, int]
         return image.read()
     with _opened(image, most_pixels) as opened:
         orientation = _orientation(opened)
+        _check_scans(opened)
         with _told():
             if (
                 opened.mode in ("1", "L") and "transparency" in opened.info
@@ -187,6 +192,32 @@ def _opened(image: object, most_pixels: int) -> Iterator[ImageFile]:
         if not still:
             raise ValueError(f"the picture is a {opened.format} of several frames, expected one")
         yield opened
+
+
+def _check_scans(opened: ImageFile) -> None:
+    """Refuses a JPEG that takes minutes, or hours, for its size."""
+    file = opened.fp
+    if opened.format not in ("JPEG", "MPO") or file is None:
+        return
+    file.seek(0)
+    content = file.read()
+    # What is no scan can have these bytes, too: a thumbnail, or a film behind the picture.
+    if content.count(_SCAN) > MOST_SCANS and (scans := _scans(content)) > MOST_SCANS:
+        raise ValueError(f"the picture is a JPEG of {scans} scans, expected at most {MOST_SCANS}")
+
+
+def _scans(jpeg: bytes) -> int:
+    """How many scans a JPEG has, marker by marker; those of a thumbnail, or behind its end, do not count.
+
+    >>> scan = _SCAN + b"\\x00\\x02 pixels \\xff\\x00 "
+    >>> _scans(b"\\xff\\xd8" + b"\\xff\\xe1\\x00\\x04" + _SCAN + scan * 2 + b"\\xff\\xd9" + scan)
+    2
+    """
+    found, place = 0, 2
+    while (marker := _MARKER.search(jpeg, place)) and marker[0] != b"\xff\xd9":
+        found += marker[0] == _SCAN
+        place = marker.end() + int.from_bytes(jpeg[marker.end() : marker.end() + 2], "big")
+    return found
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Records as plans: the three kinds that BAGEL has. A plan of one's own is a function of a record and its draws, too.
 
-Each raises a ValueError, one sentence, where the record is not what its kind says. It is the same sentence whatever is drawn: a
-record is in every epoch, or in none. The spaces around a text are no part of it.
+Each raises a ValueError, one sentence, where the record is not what its kind says. It does so whatever is drawn: a record is in
+every epoch, or in none. The spaces around a text are removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def t2i_pretrain(record: Record, draws: Draws) -> Plan:
 
     Args:
         record: `image`, and `captions`: an object or a list of texts, of which one is drawn, or one text; all of them also as JSON.
-            Those that are null or empty are none.
+            Null and empty ones do not count.
         draws: its draws; "caption" is used.
 
     Raises:
@@ -161,7 +161,7 @@ def _captions(value: object) -> list[str]:
 
 
 def _read(captions: str) -> object:
-    """What JSON says; or the text itself, where it is none. A caption may begin with a quotation, but with no bracket."""
+    """The value of a text that is JSON; else the text itself. A caption may begin with a quotation, but with no bracket."""
     first = captions.lstrip()[:1]
     try:
         return json.loads(captions) if first in ("{", "[", '"') else captions

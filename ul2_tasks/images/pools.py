@@ -1,11 +1,11 @@
-"""In which order records come, and which of them are packed together: all of it is arithmetic.
+"""The order of records, and which of them are packed together. Both are computed from numbers alone.
 
     source     each epoch its pieces are permuted by a key of seed, source and epoch; a piece's records come as they stand
     mixture    a cycle of slots, as many for each source as its weight says, which repeats without end
     pools      so many consecutive records: pool q has the places q P .. (q + 1) P - 1 of the mixture
 
-So a pool is a function of its number, and the same whoever reads it: rows are packed within it. Shards share pools out in runs:
-with two shards and runs of three, one has the pools 0 1 2, 6 7 8 .., the other 3 4 5, 9 10 11 ..
+So a pool is a function of its number, whoever reads it, and so are its rows. Each shard has runs of pools: with two shards and runs
+of three, one has the pools 0 1 2, 6 7 8 .., the other 3 4 5, 9 10 11 ..
 """
 
 from __future__ import annotations
@@ -121,6 +121,6 @@ class Pools:
 
 
 def in_order(rows: Sequence[list[int]], seed: int, pool: int) -> list[list[int]]:
-    """The rows of a pool in an order that has nothing to do with how they were packed: the fullest would come first."""
+    """The rows of a pool in a shuffled order. As they are packed, the fullest come first."""
     order = permute(np.arange(len(rows)), max(1, len(rows)), keyed(seed, FOR_ROWS_OF_POOLS, pool))
     return [rows[number] for number in order]

@@ -1,4 +1,4 @@
-"""All that decides which rows a data set has: its sources, the model's form and budgets, and what becomes of wrong records."""
+"""Everything that decides which rows a data set has: sources, form and budgets of the model, what to do with wrong records."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Source:
         records: see `records.open_records`.
         plan: a name of `plans.PLANS`, or a function of a record and its draws that gives the elements.
         sizes: how large pictures are; by default BAGEL's, with those of conversations for `vlm_sft`.
-        dropout: how often elements that may be dropped are.
-        weight: how many of its samples come for how many of other sources.
+        dropout: how often droppable elements are dropped.
+        weight: its share of the samples, to the weights of the other sources.
     """
 
     records: Records
@@ -61,7 +61,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """All that decides which rows there are.
+    """Everything that decides which rows there are.
 
     Attributes:
         sources: at least one.
@@ -123,7 +123,7 @@ class Recipe:
         return Pools(pieces, tuple(source.weight for source in self.sources), self.pool, self.epochs, self.seed)
 
     def settings(self) -> dict[str, str]:
-        """All of it in words, which are other ones where any of it differs."""
+        """The recipe in words. Two recipes that differ have different words."""
         sources = [_in_words(source) for source in self.sources]
         probe = list(self.encode("The quick brown fox, 3 + 4: 狐\n"))
         return {

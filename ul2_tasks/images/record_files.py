@@ -4,8 +4,8 @@
     .jsonl .ndjson  a piece is 256 lines, a record a line
     .tar            a piece is 64 samples, a record the files whose names are equal up to the first stop, as WebDataset has it
 
-A piece is read from a record on, one by one. What comes is the name of each record, its own and stable, and the record, or a
-ValueError in its place.
+A piece is read from any of its records on, record by record. Each comes with its name, which is its own and stays the same. In the
+place of a record that is wrong there is a ValueError.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def parquet_pieces(path: str) -> list[Piece]:
 def read_parquet(piece: Piece, start: int) -> Iterator[Named]:
     """The rows of a row group from row `start` on."""
     given = start
+    unreadable = (pa.ArrowException, OSError)  # an iterator that is left behind ends after pyarrow, of which nothing is there then
     try:
         with open_file(piece.path) as file:
             found = pq.ParquetFile(file, buffer_size=1 << 20)  # without it the whole row group would be read at once
@@ -64,7 +65,7 @@ def read_parquet(piece: Piece, start: int) -> Iterator[Named]:
                     yield _row(piece, given), record
                     given += 1
                 first += len(batch)
-    except (pa.ArrowException, OSError) as error:
+    except unreadable as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the file cannot be reached
         for row in range(given, piece.records):

@@ -1,8 +1,8 @@
-"""From records to rows: read, plan, drop, count, pack, and only then decode what a row holds.
+"""From records to rows: read, plan, drop, count, pack. Only the pictures of a row are decoded, when the row is made.
 
     a pool of records -> plans -> what is dropped -> ids, sizes from headers, counts -> rows of samples -> pixels, arrays
 
-Memory holds the encoded pictures of one pool, and the pixels of one row. A pool's rows are a function of its number alone.
+Memory holds the encoded pictures of one pool, and the pixels of one row. The rows of a pool are a function of its number alone.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class RowMaker:
 
 
 def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
-    """The patches of each picture that is kept, and "vit" or "vae". An image is decoded once for all that it is used for.
+    """The patches of each picture that is kept, and "vit" or "vae". An image that is used twice is decoded once.
 
     Raises:
         ValueError: a picture is cut off or damaged.
@@ -162,7 +162,7 @@ def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
 
 
 def _by_identity(size_of: Callable[[object], tuple[int, int]]) -> Callable[[object], tuple[int, int]]:
-    """The same, asked once for each image, which may have no hash, or a slow one."""
+    """The same function, called once for each image, by its identity: an image may have no hash, or a slow one."""
     sizes: dict[int, tuple[int, int]] = {}
 
     def once(image: object) -> tuple[int, int]:

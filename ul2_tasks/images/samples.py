@@ -1,4 +1,4 @@
-"""A plan with all that its place in a row needs: what is dropped, its ids and patches, its timesteps. Nothing is decoded for it."""
+"""A plan, measured: what of it is dropped, its ids and patches, its timesteps. No picture is decoded for this."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
         plan: the elements.
         kept: which are not dropped.
         contents: the ids of a text, without its two marks; the patches of a picture.
-        timesteps: of what is generated, a number of the normal distribution; minus infinity of all else.
+        timesteps: a normal draw for each picture that is generated; minus infinity for every other element.
     """
 
     plan: Plan
@@ -51,7 +51,7 @@ class Sample(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """What the sample takes of each budget: exactly, and after what is dropped."""
+        """What the sample takes of each budget, exactly, without what is dropped."""
         tokens, patches = 0, {"vit": 0, "clean": 0, "noised": 0}
         for element, kept, content in zip(self.plan, self.kept, self.contents):
             if kept and isinstance(content, Grid):
@@ -81,7 +81,7 @@ def sample_of(
         dropout: how often elements are dropped.
 
     Raises:
-        ValueError: the plan is none; a picture has no pixel.
+        ValueError: the plan is empty or wrong; a picture has no pixel.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import Text
@@ -114,7 +114,7 @@ def sample_of(
 def dummy(seen_as: Literal["vit", "clean"]) -> Sample:
     """A sample of one patch, of which nothing is learned: for a row that lacks pictures of its kind.
 
-    So every rank of a sharded model runs the same modules. As a sample of its own it is seen by no other.
+    So every rank of a sharded model runs the same modules. No other sample sees it.
 
     >>> dummy("vit").counts
     Counts(tokens=3, vit=1, vae=0)

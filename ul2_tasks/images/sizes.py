@@ -24,8 +24,8 @@ class Grid(NamedTuple):
 class Size:
     """The rule by which pictures are resized. The ratio of their sides is kept, up to rounding.
 
-    A picture is enlarged until its short side has `shortest` pixels, and shrunk until its long side has `longest` and both together
-    `pixels`. Where not all can be, `longest` and `pixels` are kept, and the short side is shorter.
+    A picture is enlarged until its short side has `shortest` pixels, then shrunk until its long side has at most `longest` and the
+    whole at most `pixels`. Where these contradict each other, `longest` and `pixels` win, and the short side is shorter.
 
     Attributes:
         longest: pixels of the longest side there may be, a multiple of `stride`.

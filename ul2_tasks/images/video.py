@@ -26,8 +26,8 @@ FORMATS = ("mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "gif")  # 
 class FrameSampler:
     """Draws frames of videos: a `plans.Frames`.
 
-    The number of frames is drawn; the video is cut into as many equal parts, and one frame is drawn of each. So every frame can be
-    drawn, the last one, too. A video with fewer frames gives each of them once.
+    The number of frames is drawn. The video is cut into so many equal parts, and one frame of each part is drawn. So every frame
+    can be drawn, also the last. A video with fewer frames gives each of them once.
 
     Attributes:
         fewest, most: frames of a video. The defaults are BAGEL's.

@@ -25,6 +25,7 @@ from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.sources.survey import in_words, ways
 from ul2_tasks.tasks.advice import lone_span
+from ul2_tasks.tasks.pictures import PicturesTask
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift, piece_names, what_is_lost
 
@@ -83,7 +84,7 @@ def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "trai
         found = f"not looked at, because ul2_tasks.register did not make them: {', '.join(others)}"
         findings.append(Finding("note", "mixture", found))
     for name, corpus in corpora.items():
-        findings += examine_vocabulary([task for task in tasks if task.source.corpus.name == name])
+        findings += examine_vocabulary([task for task in tasks if task.source.corpus.name == name], corpus)
         findings += examine_corpus(corpus, split, documents)
     return each_once([*findings, *examine_lengths(tasks, sequence_length)])
 
@@ -118,11 +119,12 @@ def examine_installation() -> Iterator[Finding]:
         yield Finding("problem", "installation", "; ".join(check.stdout.splitlines()), remedy)
 
 
-def examine_vocabulary(tasks: Iterable[DenoisingTask]) -> Iterator[Finding]:
+def examine_vocabulary(tasks: Iterable[DenoisingTask | PicturesTask], corpus: CorpusTask) -> Iterator[Finding]:
     """Looks at the special ids, and at the way of a text to ids and back.
 
     Args:
         tasks: of one corpus.
+        corpus: theirs.
     """
     modes: dict[str, tuple[int, ...]] = {}
     special: SpecialTokens | None = None
@@ -139,7 +141,7 @@ def examine_vocabulary(tasks: Iterable[DenoisingTask]) -> Iterator[Finding]:
             modes[task.denoiser.mode] = special.mode
     if special and not problems:
         yield Finding("ok", "vocabulary", _describe_vocabulary(vocabulary, special, modes))
-        yield from _examine_round_trip(task.source.corpus.tokenizer)
+        yield from _examine_round_trip(corpus.tokenizer)
 
 
 def _describe_vocabulary(vocabulary: seqio.Vocabulary, special: SpecialTokens, modes: Mapping[str, tuple[int, ...]]) -> str:

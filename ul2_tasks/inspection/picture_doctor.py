@@ -48,7 +48,7 @@ def examine_pictures(recipe: Recipe, form: Form | None = None, records: int = LO
     >>> [finding.what for finding in examine_pictures(recipe_to_look_at(example_sources())) if finding.kind == "problem"]
     []
     """
-    return each_once([*examine_installation(), *_examine_packages(), *examine_recipe(recipe, form, records)])
+    return each_once([*examine_installation(), *examine_packages(), *examine_recipe(recipe, form, records)])
 
 
 def examine_recipe(recipe: Recipe, form: Form | None = None, records: int = LOOKED_AT) -> Iterator[Finding]:
@@ -63,7 +63,8 @@ def examine_recipe(recipe: Recipe, form: Form | None = None, records: int = LOOK
     yield from _examine_rows(statistics)
 
 
-def _examine_packages() -> Iterator[Finding]:
+def examine_packages() -> Iterator[Finding]:
+    """Looks at the packages that read pictures."""
     versions = {}
     for name in ("pillow", "av"):
         try:

@@ -1,10 +1,10 @@
-"""`ul2 stats` of texts and pictures: the measurements of `picture_measure` as tables for the terminal, and as JSON."""
+"""`ul2 stats` of texts and pictures: the measurements of rows, and of registered tasks, as tables for the terminal, and as JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +12,9 @@ from rich.text import Text
 
 from ul2_tasks.inspection.report_tables import as_shown
 from ul2_tasks.inspection.show import visible
+from ul2_tasks.statistics.measurements import Law, Summary
 from ul2_tasks.statistics.picture_measure import PERCENTS, PictureSourceStatistics, PictureStatistics
+from ul2_tasks.statistics.picture_tasks import PictureCorpusStatistics, PictureTasksStatistics, PictureTaskStatistics
 
 PARTS = {"tokens": "tokens", "vit": "ViT patches", "vae": "patches of latents"}
 KINDS = {"text": "texts", "vit": "pictures for the ViT", "clean": "clean latents", "noised": "noised latents"}
@@ -38,13 +40,32 @@ def print_pictures(statistics: PictureStatistics, console: Console) -> None:
     console.print()
     for sentence in sentences_on_rows(statistics):
         console.print(Text(sentence))
-    for law in statistics.laws:
-        console.print(
-            Text.assemble(("ok" if law.holds else "BROKEN", "green" if law.holds else "bold red"), f"  {law.law}: {law.found}")
-        )
+    _print_laws(statistics.laws, console)
 
 
-def as_json(statistics: PictureStatistics) -> str:
+def print_picture_tasks(statistics: PictureTasksStatistics, console: Console) -> None:
+    """Prints the statistics of tasks of `register_pictures` as tables.
+
+    Args:
+        statistics: of `measure_picture_tasks`.
+        console: where to.
+    """
+    budgets = ", ".join(f"{key} of at most {length:,} tokens" for key, length in statistics.sequence_length.items())
+    head = f": split {statistics.split}, {budgets}; seed {statistics.seed}; ul2_tasks {statistics.version}"
+    console.print(Text.assemble((statistics.mixture, "bold"), head))
+    for corpus in statistics.corpora:
+        console.print(Text(f"{corpus.corpus}: {shown_records(corpus)}, each read once by every denoiser"))
+        for line in shown_problems(corpus.problems, corpus.first):
+            console.print(Text(f"wrong     {line}", "bold yellow"))
+    console.print()
+    console.print(_tasks(statistics))
+    for task in statistics.tasks:
+        for line in shown_unfit(task):
+            console.print(Text(f"{task.task}: {line}", "bold yellow"))
+    _print_laws(statistics.laws, console)
+
+
+def as_json(statistics: PictureStatistics | PictureTasksStatistics) -> str:
     """The statistics as a text of JSON."""
     return json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -80,6 +101,18 @@ def shown_problems(problems: Mapping[str, int], first: Mapping[str, str]) -> Ite
         yield f"{others:,} for {len(kinds) - _PROBLEMS_SHOWN:,} other reasons"
 
 
+def shown_records(corpus: PictureCorpusStatistics) -> str:
+    """How many records were read, in words."""
+    return f"{'all' if corpus.is_all else 'the first'} {corpus.records:,} records"
+
+
+def shown_unfit(task: PictureTaskStatistics) -> Iterator[str]:
+    """How many records, or chunks of them, make no example for each cause, in words."""
+    what = "records, or chunks of them," if task.joins_records else "records"
+    for cause, number in task.unfit.items():
+        yield f"{number:,} {what} make no example, because {cause}; the first: {visible(task.first[cause])}"
+
+
 def sentences_on_rows(statistics: PictureStatistics) -> Iterator[str]:
     """What is said of the rows."""
     fill = ", ".join(f"{as_shown(part, 'percent')} of {PARTS[name]}" for name, part in statistics.fill.items() if part is not None)
@@ -99,6 +132,33 @@ def _sentences(source: PictureSourceStatistics) -> Iterator[Text]:
         yield Text(f"too long  {too_long}", "bold yellow")
     for line in shown_problems(source.problems, source.first):
         yield Text(f"wrong     {line}", "bold yellow")
+
+
+def _tasks(statistics: PictureTasksStatistics) -> Table:
+    table = Table()
+    table.add_column("task")
+    counts = ("examples", "pictures", "text tokens", "picture tokens", "noise", "spans")
+    for column in ("share", *counts, "inputs", "filled", "targets", "filled"):
+        table.add_column(column, justify="right")
+    for task in statistics.tasks:
+        numbers = (task.examples, task.pictures, *task.tokens.values(), task.spans)
+        lengths = [
+            said
+            for key, part in task.fill.items()
+            for said in (_range(task.lengths[key]), "" if part is None else as_shown(part, "percent"))
+        ]
+        table.add_row(task.task, as_shown(task.rate, "percent"), *(f"{number:,}" for number in numbers), *lengths)
+    return table
+
+
+def _range(found: Summary | None) -> str:
+    return "" if found is None else f"{found.min:,} to {found.max:,}"
+
+
+def _print_laws(laws: Sequence[Law], console: Console) -> None:
+    for law in laws:
+        verdict = ("ok", "green") if law.holds else ("BROKEN", "bold red")
+        console.print(Text.assemble(verdict, f"  {law.law}: {law.found}"))
 
 
 def _counts(source: PictureSourceStatistics) -> Table:

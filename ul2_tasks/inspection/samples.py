@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ul2_tasks.denoising.dissection import dissect, places
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspection.readable import Stretch, stretches
 from ul2_tasks.statistics.drawing import marked_task, quick_tasks
+from ul2_tasks.tasks.pictures import PicturesTask
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
@@ -99,18 +100,41 @@ def sample_of(task: DenoisingTask, special: SpecialTokens, number: int, example:
             a document}.
     """
     vocabulary = task.output_features["targets"].vocabulary
+
+    def read(feature: str, ids: Sequence[int], borders: Sequence[int]) -> Sequence[Stretch]:
+        return stretches(vocabulary, ids, special, feature, borders)
+
+    return dissected(task, special, number, example, np.flatnonzero(example["starts_document"]), read)
+
+
+def dissected(
+    task: DenoisingTask | PicturesTask,
+    special: SpecialTokens,
+    number: int,
+    example: Mapping[str, np.ndarray],
+    begins: np.ndarray,
+    read: Callable[[str, Sequence[int], Sequence[int]], Sequence[Stretch]],
+) -> Sample:
+    """A sample of an example.
+
+    Args:
+        task, special, number: see `sample_of`.
+        example: {"inputs": [tokens] int, "targets": [tokens] int}.
+        begins: [documents] int, the tokens of the chunk that begin a document.
+        read: gives "inputs" or "targets", of these ids, as stretches with borders before these places.
+    """
     whole = dissect(example, task.denoiser, special)
-    begins = np.flatnonzero(example["starts_document"])
     begins = begins[(begins > 0) & (begins < len(whole.chunk))]
     noise_begins, at = whole.is_noise[begins], places(whole, task.denoiser, special)[begins]
     noise, chunk = int(whole.is_noise.sum()), len(whole.chunk)
+    ids = {feature: [int(id) for id in example[feature]] for feature in TOKEN_FEATURES}
     return Sample(
         task=task.name,
         denoiser=task.denoiser.name,
         mode=task.denoiser.mode,
         number=number,
-        counts=ExampleCounts(chunk, noise, len(whole.spans), len(example["inputs"]), len(example["targets"]), noise / chunk),
-        ids={feature: [int(id) for id in example[feature]] for feature in TOKEN_FEATURES},
-        inputs=stretches(vocabulary, example["inputs"], special, "inputs", at[~noise_begins].tolist()),
-        targets=stretches(vocabulary, example["targets"], special, "targets", at[noise_begins].tolist()),
+        counts=ExampleCounts(chunk, noise, len(whole.spans), len(ids["inputs"]), len(ids["targets"]), noise / chunk),
+        ids=ids,
+        inputs=read("inputs", ids["inputs"], at[~noise_begins].tolist()),
+        targets=read("targets", ids["targets"], at[noise_begins].tolist()),
     )

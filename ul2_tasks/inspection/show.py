@@ -177,7 +177,7 @@ def _print_samples(
         console.rule(Text(task, "bold"), style="dim", align="left")
         console.print(_description(tasks[task], sequence_length), "")
         for sample, name, place in group:
-            console.print(_example(sample, name, place, console.width >= _SIDE_BY_SIDE), "")
+            console.print(as_shown(sample, name, place, console.width), "")
 
 
 def show_json(
@@ -278,7 +278,8 @@ def _atoms(stretch: Stretch) -> list[tuple[str, str]]:
 
 def _style(stretch: Stretch) -> str:
     colour = "" if stretch.span is None else _COLOURS[stretch.span % len(_COLOURS)]
-    marks = {"mode": "bold reverse", "sentinel": "bold reverse", "eos": "dim", "bytes": "italic", "border": "bold"}
+    marks = dict.fromkeys(("mode", "sentinel"), "bold reverse") | dict.fromkeys(("border", "picture"), "bold")
+    marks |= {"eos": "dim", "bytes": "italic"}
     return f"{marks.get(stretch.kind, '')} {colour}".strip()
 
 
@@ -292,7 +293,8 @@ def _description(task: DenoisingTask, sequence_length: Mapping[str, int]) -> Tex
     )
 
 
-def _example(sample: Sample, name: str, place: str, side_by_side: bool) -> RenderableType:
+def as_shown(sample: Sample, name: str, place: str, width: int) -> RenderableType:
+    """A sample with its numbers, its name and where it is from, for a terminal of some columns."""
     counts = sample.counts
     head = Text.assemble(
         (name, "bold"),
@@ -301,7 +303,7 @@ def _example(sample: Sample, name: str, place: str, side_by_side: bool) -> Rende
     )
     titles = [Text(f"{feature}, {getattr(counts, feature)} tokens", "dim") for feature in TOKEN_FEATURES]
     inputs, targets = Flow(sample.inputs), Flow(sample.targets)
-    if not side_by_side:
+    if width < _SIDE_BY_SIDE:
         return Group(head, titles[0], Padding(inputs, (0, 0, 0, 2)), titles[1], Padding(targets, (0, 0, 0, 2)))
     of_inputs = min(max(inputs.width / (inputs.width + targets.width), _NARROWEST), 1 - _NARROWEST)
     table = Table.grid(padding=(0, 3), expand=True)

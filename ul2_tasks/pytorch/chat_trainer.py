@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.converters.hugging_face import IGNORED
+from ul2_tasks.example_features import IGNORED
 from ul2_tasks.pytorch.span_loss import EQUAL, SpanWeights, span_counts, span_sums
 
 try:

@@ -25,7 +25,7 @@ from ul2_tasks.vocabulary.special_ids import stated_id_shift, with_id_shift
 try:
     import torch
 
-    from ul2_tasks.pytorch.processes import given_process, this_process
+    from ul2_tasks.pytorch.processes import check_version, given_process, this_process
 except ImportError as error:
     raise ImportError(f"ul2_tasks.pytorch.dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
 
@@ -182,11 +182,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """The next iterator will go on where the state was taken.
 
         Raises:
-            ValueError: the state is of another version of this package, or there is no seed.
+            ValueError: it is no state, or one of another version of this package; or there is no seed.
         """
         self._check_seed()
-        if state.get("version") != STATE_VERSION:
-            raise ValueError(f"the state has version {state.get('version')!r}, expected {STATE_VERSION}; start anew")
+        check_version(state, STATE_VERSION)
         self._loaded, self._stream = dict(state), None
 
     def _check_seed(self) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ul2_tasks.converters.hugging_face import IGNORED
-from ul2_tasks.converters.pictures import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
-from ul2_tasks.example_features import IMAGES
+from ul2_tasks.example_features import IGNORED, IMAGES
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, PictureRun
+from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
 from ul2_tasks.scalars import is_integer
 
 try:

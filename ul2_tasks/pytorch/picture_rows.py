@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import seqio
 
 from ul2_tasks.images.layout import Form
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
-from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
+from ul2_tasks.vocabulary.own_ids import OwnIds
 
 try:
     import torch
 
-    from ul2_tasks.pytorch.processes import given_process, this_process
+    from ul2_tasks.pytorch.processes import check_version, given_process, this_process
 except ImportError as error:
     raise ImportError(
         f"ul2_tasks.pytorch.picture_rows needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
     ) from error
+
+if TYPE_CHECKING:
+    import seqio
 
 STATE_VERSION = 1
 
@@ -58,9 +61,9 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
 
     **Memory** of a worker is a pool's pictures as they are in the files, the page of Parquet that is read, and a row's pixels.
 
-    **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is
-    right after each row, also when the process was killed. It reads one pool anew, of which it decodes what is still to come. The
-    same settings and the same numbers of processes and workers are needed, else a ValueError shows both.
+    **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is that
+    of the last iterator, right after each of its rows, also when the process was killed. It reads one pool anew, and decodes what
+    is still to come. The same settings and the same numbers of processes and workers are needed, else a ValueError shows both.
     `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
     dataset that it was made of does not know where they are.
 
@@ -101,10 +104,15 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         """
         if set(budgets) != set(Counts._fields):
             raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
+        if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
+            raise ValueError(
+                f"vocabulary is {vocabulary!r}, expected what ul2_tasks.open_vocabulary gives, or a function that gives the ids of"
+                " a text"
+            )
         self._recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             form=form,
-            encode=_Ids(vocabulary, form) if isinstance(vocabulary, seqio.Vocabulary) else vocabulary,
+            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, form),
             budgets=Counts(**budgets),
             seed=seed,
             pool=pool,
@@ -116,7 +124,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         self._recipe.pools()
         self._process = given_process(rank, world_size)
         self._loaded: Mapping[str, Any] | None = None
-        self._place: dict[str, Any] = {}
+        self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned, which cannot ask torch.distributed for its process."""
@@ -130,8 +138,8 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             OSError: a file cannot be reached.
         """
         state, self._loaded = self._loaded, None
-        self._place = {} if state is None else self._checked(state)
-        return self._rows(dict(self._place))
+        self._here = {} if state is None else self._checked(state)
+        return self._rows(self._here)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
@@ -141,22 +149,21 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        return {"version": STATE_VERSION, "settings": self._settings(), "place": dict(self._place)}
+        return {"version": STATE_VERSION, "settings": self._settings(), "place": dict(self._here)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iterator will go on where the state was taken.
 
         Raises:
-            ValueError: the state is of another version of this package.
+            ValueError: it is no state, or one of another version of this package.
         """
-        if state.get("version") != STATE_VERSION:
-            raise ValueError(f"the state has version {state.get('version')!r}, expected {STATE_VERSION}; start anew")
+        check_version(state, STATE_VERSION)
         self._loaded = dict(state)
 
     @property
     def skipped(self) -> dict[str, int]:
         """How many records were skipped, by cause, by the last iterator in this process."""
-        return dict(self._place.get("problems", {}).get("counts", {}))
+        return dict(self._here.get("problems", {}).get("counts", {}))
 
     def _shard(self) -> tuple[int, int]:
         rank, world_size = self._process or this_process()
@@ -174,32 +181,32 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             raise ValueError(f"the state is of another dataset: {shown}; take the same settings, or start anew")
         return dict(state["place"])
 
-    def _rows(self, place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The rows from a place on. `self._place` is right after each."""
+    def _rows(self, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The rows from a place on, which is changed to be right after each."""
         maker = RowMaker(self._recipe)
-        first, empty, has_given = place.get("pool", 0), 0, bool(place)
+        first, empty, has_given = here.get("pool", 0), 0, bool(here)
         for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(*self._shard())):
             empty += 1
-            for row in self._rows_of(pool, maker, place):
+            for row in self._rows_of(pool, maker, here):
                 empty, has_given = 0, True
                 yield row
-            place = self._place = {"pool": pool + 1, "row": 0, "problems": maker.problems.state()}
+            here.update(pool=pool + 1, row=0, problems=maker.problems.state())
             if empty > maker.pools_of_epoch:
                 raise _no_row(empty, maker)
         if empty and not has_given:
             raise _no_row(empty, maker)
 
-    def _rows_of(self, pool: int, maker: RowMaker, place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def _rows_of(self, pool: int, maker: RowMaker, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The rows of a pool; without those before the place, if it is in this pool."""
-        given = place.get("row", 0)
-        if place and not given:
-            maker.problems.load(place["problems"])
+        given = here.get("row", 0)
+        if here and not given:
+            maker.problems.load(here["problems"])
         packed = maker.packed(pool)
         if given:
-            maker.problems.load(place["problems"])  # which has those of planning this pool
+            maker.problems.load(here["problems"])  # which has those of planning this pool
         for number, samples in enumerate(packed[given:], given):
             row = maker.row(samples)
-            self._place = {"pool": pool, "row": number + 1, "problems": maker.problems.state()}
+            here.update(pool=pool, row=number + 1, problems=maker.problems.state())
             if row is not None:
                 yield {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
 
@@ -215,14 +222,21 @@ class _Ids:
     vocabulary: seqio.Vocabulary
     form: Form
 
-    def __call__(self, text: str) -> list[int]:
-        shift = id_shift(self.vocabulary)
-        return [id - shift for id in self._of_texts.encode(text)]
+    def __call__(self, text: str) -> Sequence[int]:
+        return self._encode(text)
 
     @functools.cached_property
-    def _of_texts(self) -> seqio.Vocabulary:
-        form, shift = self.form, id_shift(self.vocabulary)
-        return text_vocabulary(self.vocabulary, {id + shift for id in (form.bos, form.eos, form.picture_start, form.picture_end)})
+    def _encode(self) -> Callable[[str], Sequence[int]]:
+        from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
-    def __reduce__(self) -> tuple[type[_Ids], tuple[seqio.Vocabulary, Form]]:
-        return _Ids, (self.vocabulary, self.form)  # a worker that is spawned opens it anew
+        form, shift = self.form, id_shift(self.vocabulary)
+        marks = {id + shift for id in (form.bos, form.eos, form.picture_start, form.picture_end)}
+        of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
+        own_encoder = getattr(of_texts, "own_encoder", None)
+        return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary anew."""
+        if isinstance(self._encode, OwnIds):
+            return copy.copy, (self._encode,)  # which comes out as it is
+        return _Ids, (self.vocabulary, self.form)

@@ -1,8 +1,9 @@
-"""Which of several processes this one is."""
+"""Which of several processes a dataset is in, and whether a state is one of its own."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import torch
 
@@ -24,3 +25,11 @@ def given_process(rank: int | None, world_size: int | None) -> tuple[int, int] |
     if (rank is None) != (world_size is None) or (process and not 0 <= process[0] < process[1]):
         raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
     return process
+
+
+def check_version(state: object, version: int) -> None:
+    """Raises a ValueError if this is no state of a dataset, or one of another version."""
+    if not isinstance(state, Mapping):
+        raise ValueError(f"the state is {state!r}, expected what state_dict() gave")
+    if state.get("version") != version:
+        raise ValueError(f"the state has version {state.get('version')!r}, expected {version}; start anew")

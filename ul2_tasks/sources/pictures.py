@@ -35,6 +35,7 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Element]]] = {
 _EMBEDDED = {"interleaved": "story", "captions": "t2i_pretrain", "vlm_sft": "vlm_sft"}  # records of the embedded set
 Held: TypeAlias = str | os.PathLike | Sequence[str | os.PathLike] | Sequence[Mapping[str, Any]]  # files, or records themselves
 _RECORD = "record"  # the feature of a record as a text
+_MOST_CODE = (1 << 31) - 1
 
 
 class PictureSource(RecordSource):
@@ -194,7 +195,10 @@ def _bytes_of(image: object) -> bytes:
     if isinstance(image, bytes):
         return image
     if isinstance(image, list | tuple | np.ndarray):
-        return np.asarray(image, "<i4").tobytes()
+        codes = np.asarray(image)
+        if codes.ndim != 1 or (codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > _MOST_CODE)):
+            raise ValueError(f"a picture is {image!r:.60}, expected its codes, integers from 0 in one row")
+        return codes.astype("<i4").tobytes()
     if isinstance(image, os.PathLike) or (isinstance(image, str) and "://" not in image):
         with file_of(image, "picture") as file:
             return file.read()

@@ -37,7 +37,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.graphs import python_op
+from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.sources.records import PROBLEM, Record, in_lists
 
 _SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
@@ -65,6 +65,7 @@ class RecordSource(seqio.DataSource):
     def supports_arbitrary_sharding(self) -> bool:
         return False
 
+    @no_autograph
     def get_dataset(
         self,
         split: str = "train",
@@ -107,6 +108,7 @@ class RecordSource(seqio.DataSource):
         def block(stream: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
             stream, *arrays = python_op(read_block, [stream, segment, number], [tf.int64, *[tf.string] * 3])
             texts, ids, problems = (tf.ensure_shape(array, [None]) for array in arrays)
+            problems = tf.concat([problems, tf.fill([tf.size(texts) - tf.size(problems)], "")], axis=0)
             record = {self.text_key: texts, PROBLEM: problems} | ({self.id_key: ids} if self.id_key else {})
             return tf.ensure_shape(stream, []), record
 
@@ -138,8 +140,9 @@ def _read_block(source: RecordSource, split: str, stream: int, segment: int, num
         number: the block's number, from 0.
 
     Returns:
-        The stream's new number, an int64 scalar; and the texts, ids and problems, each [records] of bytes. After the last
-        block there are no records.
+        The stream's new number, an int64 scalar; and the texts, ids and problems, each [records] of bytes. Ids are left out where
+        none are wanted, and problems where no record has one, because TensorFlow's price is for each, also for an empty one.
+        After the last block there are no records.
     """
     place = source, split, int(segment), int(number)
     opened = _take(int(stream), place)
@@ -149,8 +152,9 @@ def _read_block(source: RecordSource, split: str, stream: int, segment: int, num
     if block is None:
         return (np.array(0), *[np.array([], object)] * 3)
     opened.place = (*place[:-1], place[-1] + 1)
-    columns = zip(*((record.as_text, record.id, record.problem) for record in block))
-    return (_put(opened), *(np.array(column, object) for column in columns))
+    ids = [record.id for record in block] if source.id_key else []
+    problems = [record.problem for record in block] if any(record.problem for record in block) else []
+    return (_put(opened), *(np.array(column, object) for column in ([record.as_text for record in block], ids, problems)))
 
 
 def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:

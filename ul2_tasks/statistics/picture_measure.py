@@ -125,7 +125,7 @@ class _Noted(Problems):
         self.first: dict[str, str] = {}
 
     def skip(self, problem: RecordError, step: Step, most: int) -> None:
-        kind = f"{problem.cause}: {_without_particulars(str(problem.__cause__))}"
+        kind = f"{problem.cause}: {without_particulars(str(problem.__cause__))}"
         self.counts[kind] += 1
         self.first.setdefault(kind, str(problem))
 
@@ -257,10 +257,10 @@ def _epoch(recipe: Recipe) -> int:
     return round(max(len(source.records) * weights / source.weight for source in recipe.sources))
 
 
-def _without_particulars(sentence: str) -> str:
+def without_particulars(sentence: str) -> str:
     """Equal for records that are wrong for the same reason.
 
-    >>> _without_particulars("image_list has 3 pictures, expected at least 'four'")
+    >>> without_particulars("image_list has 3 pictures, expected at least 'four'")
     "image_list has N pictures, expected at least '..'"
     """
     return re.sub(r"\d+", "N", re.sub(r"'[^']*'|\"[^\"]*\"", "'..'", sentence))

@@ -134,8 +134,8 @@ def read_index(path: str) -> Index:
         OSError, tf.errors.OpError: it cannot be read.
     """
     present = size(path)
-    header = open_reader(path)(np.uint8, 0, _HEADER.size).tobytes() if present >= _HEADER.size else bytes(_HEADER.size)
-    magic, version, code, sequences, documents = _HEADER.unpack(header)
+    read = open_reader(path) if present >= _HEADER.size else lambda dtype, start, count: np.zeros(count, dtype)
+    magic, version, code, sequences, documents = _HEADER.unpack(read(np.uint8, 0, _HEADER.size).tobytes())
     if magic != MAGIC or version != VERSION:
         raise ValueError(
             f"{path} is no index of Megatron's, which begins with {MAGIC!r} and version {VERSION}; expected PREFIX.idx"
@@ -150,7 +150,6 @@ def read_index(path: str) -> Index:
     if present != end:
         kind = "truncated" if present < end else "too long"
         raise ValueError(f"{path} is {kind}: {present} bytes, by its header {end}; write or copy it again")
-    read = open_reader(path)
     if documents and (last := int(read("<i8", end - 8, 1)[0])) != sequences:
         raise ValueError(f"{path} is corrupt: its documents end at sequence {last} of {sequences}")
     return Index(np.dtype(dtype), sequences, documents, read)

@@ -1,10 +1,28 @@
-"""Arguments that SeqIO gives to every `get_dataset`, checked: the split, which host this is, and how many epochs are read."""
+"""Arguments that SeqIO gives to every `get_dataset`, checked: the split, the seed, which host this is, how many epochs are read."""
 
 from __future__ import annotations
+
+import operator
+from typing import SupportsIndex
 
 import seqio
 
 from ul2_tasks.scalars import is_integer
+
+
+def seed_from(seed: SupportsIndex | None) -> int | None:
+    """The seed as one of Python's integers, whatever library's it is; None for none.
+
+    Raises:
+        ValueError: it is no integer, or has more than 64 bits.
+    """
+    try:
+        number = None if seed is None else operator.index(seed)
+    except TypeError:
+        raise ValueError(f"seed is {seed!r}, expected an integer, or None for another order each time") from None
+    if number is not None and not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"seed is {number}, expected an integer of 64 bits, from -2**63 to 2**63 - 1")
+    return number
 
 
 def host_of(shard_info: seqio.ShardInfo | None) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.memory import embedded_chat
-from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of
+from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_tokens, with_id_shift
@@ -168,7 +168,7 @@ class ChatTask(seqio.Task):
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         reader = self.corpus.conversations(split, use_cached)
         host, hosts = host_of(shard_info)
-        num_epochs = epochs_of(num_epochs)
+        num_epochs, seed = epochs_of(num_epochs), seed_from(seed)
         own = len(range(host, reader.count, hosts))
         lengths = self._lengths(sequence_length)
         self._check_not_empty(reader, host, hosts, lengths, split)

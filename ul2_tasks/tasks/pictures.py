@@ -6,35 +6,35 @@ import collections
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import seqio
 import tensorflow as tf
-from absl import logging
 
 from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.pictures import PIECES, PictureCorpusTask, images_feature
 from ul2_tasks.corpus.view import salted
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
-from ul2_tasks.denoising.lengths import budgets
-from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, SPLITS, corrupt_pieces, longest
+from ul2_tasks.denoising.lengths import budgets, chunk_length
+from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, SPLITS, corrupt_pieces, splits_once
 from ul2_tasks.denoising.pieces import PIECES as EACH_PIECE
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
-from ul2_tasks.graphs import count, no_autograph, python_op, traced_once
+from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, CodeRun, PictureRun
 from ul2_tasks.sources.pictures import Held, open_pictures
-from ul2_tasks.tasks.arguments import epochs_of, host_of
+from ul2_tasks.tasks.arguments import epochs_of, host_of, seed_from
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
-from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
-from ul2_tasks.vocabulary.by_name import open_for_modes
+from ul2_tasks.tasks.picture_fit import Fit
+from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
+from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, plain_modes, with_id_shift
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
+CHUNKS_VERSION = 1  # the same of examples of records that are joined
 ON_PROBLEM = ("raise", "skip")
-_unfit: collections.Counter[str] = collections.Counter()  # records of this process, by task and cause
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +82,7 @@ class PicturesConfiguration:
 class PicturesTask(seqio.Task):
     """The examples of one denoiser: a task NAME_<denoiser> of `register_pictures`.
 
+    A record is an example, unless its pictures are codes: then records are joined and cut into chunks, see `joins_records`.
     SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted.
 
     Attributes:
@@ -97,6 +98,56 @@ class PicturesTask(seqio.Task):
         )
         super().__init__(name, corpus.source, features, preprocessors=[])
         self.corpus, self.denoiser, self.configuration = corpus, denoiser, configuration
+
+    @property
+    def joins_records(self) -> bool:
+        """Whether records are joined, and cut into chunks. What is split at a picture is a record, where the picture belongs."""
+        configuration, denoiser = self.configuration, self.denoiser
+        once = splits_once(denoiser, configuration.split)
+        return isinstance(configuration.picture, CodeRun) and denoiser.sentinel and not once
+
+    def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
+        """What its examples have to be within these budgets.
+
+        Raises:
+            ValueError: see `lengths.budgets` and `special_tokens`; and `lengths.chunk_length`, where records are joined.
+        """
+        lengths, special, configuration = budgets(self.denoiser, sequence_length), self.special_tokens(), self.configuration
+        inputs, targets = (self.output_features[key].add_eos for key in TOKEN_FEATURES)
+        add_eos = inputs, targets and self.denoiser.targets_end_in_eos
+        if self.joins_records:
+            more = functools.partial(more_sentinels, configuration.vocabulary, special, configuration.sentinels)
+            chunk_length(  # one of text alone has to be possible
+                self.denoiser,
+                sequence_length,
+                mode_tokens=len(special.mode),
+                num_sentinels=len(special.sentinels),
+                add_eos=add_eos,
+                more_sentinels=more,
+            )
+        return Fit(
+            self.name,
+            configuration.vocabulary,
+            self.denoiser,
+            configuration.split,
+            special,
+            lengths,
+            add_eos,
+            self.joins_records,
+            configuration.unfit,
+        )
+
+    def corrupted(self, fit: Fit) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+        """A function of the tokens and the pieces of an example, and of a seed, see `pieces.corrupt_pieces`."""
+        corrupted = traced_once(
+            corrupt_pieces,
+            denoiser=self.denoiser,
+            split=self.configuration.split,
+            special=fit.special,
+            max_length=sum(fit.lengths),
+            add_eos=fit.add_eos,
+        )
+        return lambda tokens, pieces, seed: corrupted(tokens, pieces, noise_seed(seed, self.denoiser, tokens))
 
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary.
@@ -148,27 +199,16 @@ class PicturesTask(seqio.Task):
             raise ValueError(
                 f"sequence_length has {unknown}, expected inputs and targets alone: an example has all of its pictures, or is none"
             )
-        lengths = budgets(self.denoiser, sequence_length)
-        special, (host, hosts), num_epochs = self.special_tokens(), host_of(shard_info), epochs_of(num_epochs)
+        fit, (host, hosts) = self.fit(sequence_length), host_of(shard_info)
+        num_epochs, seed = epochs_of(num_epochs), seed_from(seed)
         read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
-        self._check_not_empty(read(shuffle=False, num_epochs=1), split, special, lengths)
-        corrupted = traced_once(
-            corrupt_pieces,
-            denoiser=self.denoiser,
-            split=self.configuration.split,
-            special=special,
-            max_length=sum(lengths),
-            add_eos=self._add_eos,
-        )
-
-        def is_fit(example: Mapping[str, tf.Tensor]) -> tf.Tensor:
-            fit = python_op(lambda pieces: self._is_fit(pieces.tolist(), special, lengths), [example[PIECES]], tf.bool)
-            return tf.ensure_shape(fit, [])
+        fit.check_not_empty(read(shuffle=False, num_epochs=1), split)
+        corrupted = self.corrupted(fit)
 
         @seqio.map_over_dataset(num_seeds=1)
         def corrupt(example: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
             tokens = example["targets"]
-            made = corrupted(tokens, example[PIECES], noise_seed(seed, self.denoiser, tokens))
+            made = corrupted(tokens, example[PIECES], seed)
             return {key: made[key] if key in made else example[key] for key in self.output_features}
 
         fingerprint = {
@@ -176,64 +216,26 @@ class PicturesTask(seqio.Task):
             "task": self.name,
             "denoiser": dataclasses.asdict(self.denoiser),
             "corpus": self.corpus.made_of,
-            "special": [list(special.sentinels), list(special.mode)],
+            "special": [list(fit.special.sentinels), list(fit.special.mode)],
             "split_of_texts": self.configuration.split,
             "unfit": self.configuration.unfit,
-            "sequence_length": dict(zip(TOKEN_FEATURES, lengths)),
+            "sequence_length": dict(zip(TOKEN_FEATURES, fit.lengths)),
             "split": split,
             "use_cached": bool(use_cached),
             "shuffle": bool(shuffle),
             "seed": seed_of(seed),
             "shard": [host, hosts],
         }
+        if fit.joins_records:
+            fingerprint["chunks_version"] = CHUNKS_VERSION
         with seqio.utils.map_seed_manager(seed):
-            records = no_autograph(read)(shuffle=shuffle, num_epochs=num_epochs).filter(no_autograph(is_fit))
-            guarded = resume_only_in(as_text(fingerprint), records, has_seed=seed is not None)
-            return with_id_shift(no_autograph(corrupt)(guarded), self.configuration.vocabulary)
-
-    @property
-    def _add_eos(self) -> tuple[bool, bool]:
-        inputs, targets = (self.output_features[key].add_eos for key in TOKEN_FEATURES)
-        return inputs, targets and self.denoiser.targets_end_in_eos
-
-    def _problem(self, pieces: Sequence[int], special: SpecialTokens, lengths: Sequence[int]) -> tuple[str, str]:
-        """Why a record makes no example: for counting, and with its numbers. Both are empty where it makes one."""
-        try:
-            found = longest(pieces, self.denoiser, self.configuration.split, len(special.mode), self._add_eos)
-        except ValueError as error:
-            return str(error), ""
-        if found.sentinels > len(special.sentinels):
-            return "there are too few sentinels", f": it needs {found.sentinels}, and the vocabulary has {len(special.sentinels)}"
-        for key, tokens, length in zip(TOKEN_FEATURES, found, lengths):
-            if tokens > length:
-                pictures = f" with all pictures, {len(pieces) // 2}" if key == "inputs" else ""
-                return f"its {key} are too long", f": up to {tokens} tokens{pictures}, of {length} in sequence_length"
-        return "", ""
-
-    def _is_fit(self, pieces: Sequence[int], special: SpecialTokens, lengths: Sequence[int]) -> bool:
-        cause, numbers = self._problem(pieces, special, lengths)
-        if not cause:
-            return True
-        if self.configuration.unfit == "raise":
-            raise ValueError(
-                f"{self.name}: a record makes no example: {cause}{numbers}. Mend it, or register the corpus with unfit='skip',"
-                " which leaves out such records and counts them"
-            )
-        total, is_logged = count(_unfit, f"{self.name}: {cause}")
-        if is_logged:
-            logging.warning("%s: %d records until now make no example, because %s", self.name, total, cause)
-        return False
-
-    def _check_not_empty(self, records: tf.data.Dataset, split: str, special: SpecialTokens, lengths: Sequence[int]) -> None:
-        """Raises a ValueError where no record makes an example, and passes that are repeated would never end."""
-        counts: collections.Counter[str] = collections.Counter()
-        for record in records:
-            cause, _ = self._problem(record[PIECES].numpy().tolist(), special, lengths)
-            if not cause or self.configuration.unfit == "raise":
-                return
-            counts[cause] += 1
-        why = "; ".join(f"{number} of its records because {cause}" for cause, number in counts.items()) or "it has no record"
-        raise ValueError(f"{self.name!r} makes no example of split {split!r}: {why}")
+            examples = fit.examples(no_autograph(read)(shuffle=shuffle, num_epochs=num_epochs))
+            guarded = resume_only_in(as_text(fingerprint), examples, has_seed=seed is not None)
+            made = with_id_shift(no_autograph(corrupt)(guarded), self.configuration.vocabulary)
+        if not (shuffle and fit.joins_records):
+            return made
+        buffer = max(1, min(seqio.SHUFFLE_BUFFER_SIZE, SHUFFLED_TOKENS // sum(fit.lengths)))
+        return made.shuffle(buffer, seed=seed)  # which separates the chunks of one record
 
 
 def register_pictures(
@@ -254,7 +256,7 @@ def register_pictures(
     The inputs have each picture whole, as a run of placeholders between its marks, and the pictures themselves go along as
     `images`, encoded. Texts are corrupted piece by piece: each between two pictures is a chunk of its own, with the noise tokens
     and spans that its denoiser has for its length, and the sentinels are numbered on through the example. No record is cut, and
-    none is joined with another. Called again with the same arguments it changes nothing.
+    none is joined with another, unless pictures are codes. Called again with the same arguments it changes nothing.
 
     Args:
         name: the beginning of all names.
@@ -269,11 +271,12 @@ def register_pictures(
         picture: what stands for a picture, by default as T5Gemma 2 has it: 260 tokens. Its ids are never those of a text. With a
             `CodeRun` the codes of each picture, which records have in place of its bytes, are tokens among others: there are no
             `images`, and examples can be packed and read by any encoder-decoder model, but only the split
-            "before_last_image" makes targets of them.
+            "before_last_image" makes targets of them. Records with codes are joined, and cut into chunks that fill the lengths,
+            anywhere but within a picture; those that are split at a picture, or whose denoiser has no sentinels, are not.
         on_error: what becomes of a record with a problem, such as a picture that is cut off: "raise", or "skip", which leaves it
             out and counts it in the log. All pictures are decoded once to know it.
-        unfit: what becomes of a record that makes no example, because it is too long, or has no text where one is needed:
-            "raise", or "skip", which leaves it out and counts it in the log.
+        unfit: what becomes of a record that makes no example, because it is too long, or has no text where one is needed, or
+            has a picture that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
 
     Returns:
         "NAME_mix".
@@ -305,6 +308,11 @@ def register_pictures(
 def pictures_tasks(name: str) -> list[PicturesTask]:
     """The tasks of a task or mixture that have pictures, in its order."""
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, PicturesTask)]
+
+
+def is_of_pictures(name: str) -> bool:
+    """Whether all that a mixture or task has is texts with pictures in places."""
+    return len(pictures_tasks(name)) == len(seqio.get_subtasks(seqio.get_mixture_or_task(name)))
 
 
 class _WithoutPictures(seqio.Task):

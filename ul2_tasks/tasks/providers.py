@@ -11,6 +11,7 @@ import functools
 import secrets
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
 
 import seqio
 import tensorflow as tf
@@ -27,7 +28,7 @@ from ul2_tasks.example_features import DENOISER, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
-from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of
+from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
@@ -115,10 +116,11 @@ class DenoisingTask(seqio.Task):
             features: the features of an example that are kept; by default the output features.
 
         Raises:
-            ValueError: see `preprocessors.solve` and `preprocessors.chunk`.
+            ValueError: see `preprocessors.solve` and `preprocessors.chunk`; seed, host or epochs are no integers, or out of range.
             tf.errors.InvalidArgumentError: while iterating, where a pass over the corpus gives no example; see `passes.repeat`.
         """
         kept = self.output_features if features is None else features
+        seed, num_epochs, (shard, shards) = seed_from(seed), epochs_of(num_epochs), host_of(shard_info)
         if reading := _numbered(
             self, [self], {self.name: 1.0}, sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs, kept
         ):
@@ -127,7 +129,6 @@ class DenoisingTask(seqio.Task):
         source = self.source.cached() if use_cached else self.source
         if shuffle and shuffle_buffer_size is None:
             shuffle_buffer_size = max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // solution.full.length))
-        shard, shards = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
         fingerprint = as_text(
             {
                 "stream_version": STREAM_VERSION,
@@ -201,9 +202,12 @@ class DenoisingMixture(seqio.Mixture):
         """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
         Raises:
-            ValueError: a task has no such split. SeqIO would leave the task out, and so mix the others at other rates.
+            ValueError: see `DenoisingTask.get_dataset`; or a task has no such split. SeqIO would leave that task out, and so mix
+                the others at other rates.
         """
         check_splits(self, split)
+        seed, num_epochs = seed_from(seed), epochs_of(num_epochs)
+        host_of(shard_info)
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
@@ -303,9 +307,20 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
     tasks = [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if isinstance(task, DenoisingTask)]
     if not tasks:
         raise ValueError(f"{mixture!r} has no denoising task; expected a mixture that ul2_tasks.register or mix returned")
+    return with_denoisers(mixture, tasks, denoisers)
+
+
+OfDenoiser = TypeVar("OfDenoiser", bound=seqio.Task)  # a task with a denoiser
+
+
+def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
+    """Those of a mixture's tasks that have these denoisers; all where that is None.
+
+    Raises:
+        ValueError: none has a denoiser of such a name.
+    """
     names = list(dict.fromkeys(task.denoiser.name for task in tasks))
-    unknown = sorted(set(denoisers or ()) - set(names))
-    if unknown:
+    if unknown := sorted(set(denoisers or ()) - set(names)):
         raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
     return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
 
@@ -331,20 +346,19 @@ def _numbered(
     """What reads the tasks by number; None where they have to be streams.
 
     Raises:
-        ValueError: there are fewer examples than hosts; the number of epochs is below 1, or that of the host not among theirs.
+        ValueError: there are fewer examples than hosts.
     """
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     numbering = number_examples(
         members(tasks, rates, sequence_length),
         lambda corpus, separate_documents: stored_tokens(corpus, split, use_cached, separate_documents),
-        order_seed(provider, secrets.randbits(62) if seed is None else int(seed)),
+        order_seed(provider, secrets.randbits(62) if seed is None else seed),
         bool(shuffle),
     )
     if numbering is None:
         return None
     host, hosts = host_of(shard_info)
-    num_epochs = epochs_of(num_epochs)
     if num_epochs is not None and num_epochs * numbering.epoch < hosts:
         raise ValueError(
             f"{provider.name!r} has {num_epochs * numbering.epoch} examples in split {split!r}, too few for {hosts} hosts"

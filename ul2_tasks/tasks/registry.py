@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
-import gin
 import seqio
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
-from ul2_tasks.denoising.denoisers import PRESETS, T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.scalars import as_python, is_finite
@@ -24,10 +23,6 @@ from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, plain_modes
-
-# The presets by name in gin files: `ul2_tasks.register.denoisers = %ul2_tasks.UL2R`.
-for _name, _preset in PRESETS.items():
-    gin.constant(f"ul2_tasks.{_name}", _preset)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ul2_tasks.vocabulary.own_ids import TokenizerIds
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
 from ul2_tasks.vocabulary.python_vocabulary import PythonVocabulary
 from ul2_tasks.vocabulary.tokenizer_json import Loaded, load
@@ -123,6 +124,10 @@ class HuggingFaceVocabulary(PythonVocabulary):
         texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
         encoded = self._loaded.encoder.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(each.ids, np.int32) + np.int32(self._loaded.shift) for each in encoded]
+
+    def own_encoder(self) -> TokenizerIds:
+        """A function that gives the tokenizer's own ids of a text, and needs no SeqIO."""
+        return TokenizerIds(self._loaded.encoder)
 
     def _decode(self, ids: Iterable[int]) -> str:
         loaded = self._loaded

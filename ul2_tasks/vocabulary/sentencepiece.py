@@ -26,6 +26,7 @@ import tensorflow_text as tf_text
 from google.protobuf.message import DecodeError
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
+from ul2_tasks.vocabulary.own_ids import SentencePieceIds
 from ul2_tasks.vocabulary.pieces import free_name
 
 DEFAULT_MODEL = importlib.resources.files("ul2_tasks") / "data" / "default.model"
@@ -46,6 +47,10 @@ class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
 
     def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
         return tf_text.SentencepieceTokenizer(model=self._shown().model).detokenize(ids)
+
+    def own_encoder(self) -> SentencePieceIds:
+        """A function that gives the ids of a text in the model's file, and needs no SeqIO."""
+        return SentencePieceIds(self.tokenizer, getattr(self, "id_shift", 0))
 
     def _shown(self) -> _Loaded:
         model = self.sp_model

@@ -1,0 +1,217 @@
+"""`import ul2_tasks` brings no TensorFlow, and SeqIO and gin find all that is registered, whoever imports what first."""
+
+import ast
+import os
+import pathlib
+import pkgutil
+import subprocess
+import sys
+
+import new_process
+import pytest
+
+import ul2_tasks
+from ul2_tasks import when_imported
+
+PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}:{os.environ.get('PYTHONPATH', '')}"}
+OF_TORCH = {"PictureRowsDataset", "SpanTrainer", "SpanWeights", "T5Gemma2Collator", "UL2IterableDataset"}
+
+
+def run(program: str, *arguments: object, folder: pathlib.Path | None = None) -> str:
+    """What a program prints in a Python that has imported nothing before; it is a file where a folder is given."""
+    what = ["-c", program]
+    if folder is not None:
+        (folder / "program.py").write_text(program)
+        what = [folder / "program.py"]
+    done = subprocess.run([sys.executable, *what, *arguments], env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_names_are_those_that_type_checkers_see():
+    (block,) = (node for node in ast.parse((PACKAGE / "__init__.py").read_text()).body if isinstance(node, ast.If))
+    seen = {name.name: f"{line.module}".removeprefix("ul2_tasks.") for line in block.body for name in line.names}
+    assert seen == ul2_tasks._MODULES
+    assert {*ul2_tasks.__all__} | OF_TORCH == seen.keys() <= {*dir(ul2_tasks)}
+    for name in ul2_tasks.__all__:
+        assert getattr(ul2_tasks, name)
+    with pytest.raises(AttributeError, match=r"^module 'ul2_tasks' has no attribute 'nothing'$"):
+        _ = ul2_tasks.nothing
+
+
+# What reads rows of pictures, and all in the room of pictures.
+LIGHT = f"""
+import sys
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, CodeRun, PictureRun
+names = {sorted(f"ul2_tasks.images.{found.name}" for found in pkgutil.iter_modules([str(PACKAGE / "images")]))}
+for name in names:
+    __import__(name)
+"""
+HEAVY = """
+print(sorted({"tensorflow", "seqio", "gin"} & sys.modules.keys()))
+"""
+
+
+def test_pictures_need_no_tensorflow():
+    assert run(LIGHT + HEAVY) == "[]\n"
+
+
+WORKERS = (
+    """
+import os, sys
+import torch
+from ul2_tasks import PictureRowsDataset, T5Gemma2Collator
+sys.path += sys.argv[2:]
+from picture_sources import FORM, ids, made, source
+from ul2_tasks.images.layout import Form
+
+class Told(torch.utils.data.IterableDataset):
+    def __init__(self, data):
+        self.data = data
+
+    def __iter__(self):
+        rows = sum(1 for _ in self.data)
+        yield rows, os.getpid(), sorted({"tensorflow", "seqio"} & sys.modules.keys())
+
+def tell(vocabulary, method, form=FORM):
+    data = PictureRowsDataset(source(made(8)), form, vocabulary, {"tokens": 150, "vit": 100, "vae": 120}, num_epochs=1)
+    [[rows, process, found]] = torch.utils.data.DataLoader(
+        Told(data), batch_size=None, num_workers=1, multiprocessing_context=method
+    )
+    print(method, rows > 1, process != os.getpid(), found)
+
+if __name__ == "__main__":
+    tell(ids, "fork")
+    tell(ids, "spawn")
+"""
+    + HEAVY.replace("print", "    print").lstrip("\n")
+    + """
+    from ul2_tasks import open_vocabulary
+    tell(open_vocabulary("default"), "spawn", Form(4098, 4097, 4096, 4090, 8, 8))
+    tell(open_vocabulary(sys.argv[1]), "spawn", Form(0, 96, 97, 98, 8, 8))
+"""
+)
+
+
+def test_workers_that_read_rows_of_pictures_have_no_tensorflow(tmp_path):
+    """Whether they are forked or spawned; and their parent has none, if it opens no vocabulary of SeqIO's."""
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra huggingface is not installed")
+    letters = {letter: id for id, letter in enumerate(("<s>", *map(chr, range(32, 127)), "<a>", "<b>", "<c>"))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=letters, merges=[]))
+    tokenizer.add_special_tokens(["<s>", "<a>", "<b>", "<c>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<s>"}')
+    told = run(WORKERS, tmp_path, *new_process.FOLDERS, folder=tmp_path).splitlines()
+    assert told == ["fork True True []", "spawn True True []", "[]", *["spawn True True []"] * 2]
+
+
+WHOLE = f"""
+import importlib, pathlib, sys
+import ul2_tasks
+ours = lambda: {{name for name in sys.modules if name.startswith("ul2_tasks")}}
+before = ours()
+import seqio
+print(ours() == before)
+from ul2_tasks import when_imported
+for path in sorted(pathlib.Path({str(PACKAGE)!r}).rglob("[a-z]*.py")):
+    name = ".".join(path.relative_to({str(PACKAGE.parent)!r}).with_suffix("").parts)
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        assert (error.name or str(error)).split(".")[0] in ("t5x", "torch") or "needs the package" in str(error), error
+print(when_imported._begun)
+print("ul2_mix" in seqio.MixtureRegistry.names(), sorted(seqio.TaskRegistry.names()))
+print(seqio.MixtureRegistry.names())
+"""
+
+
+def test_no_import_registers_anything():
+    """So no import of SeqIO is in the middle of a module of this package that it would need, nor waits for another thread's."""
+    assert run(WHOLE).splitlines() == [
+        "True",
+        "False",
+        "True ['ul2_corpus', 'ul2_r1', 'ul2_r2', 'ul2_s', 'ul2_x1', 'ul2_x2']",
+        "dict_keys(['ul2_mix'])",
+    ]
+
+
+THREADS = """
+import importlib, threading
+import ul2_tasks
+names = ["seqio", "ul2_tasks.corpus.view", "ul2_tasks.tasks.registry", "ul2_tasks.vocabulary.pieces", "gin", "seqio"]
+at_once, found = threading.Barrier(len(names)), []
+
+def go(name):
+    at_once.wait()
+    importlib.import_module(name)
+    import seqio
+    found.append((seqio.get_mixture_or_task("ul2_mix"), len(seqio.TaskRegistry.names())))
+
+threads = [threading.Thread(target=go, args=[name]) for name in names]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(found), len(set(found)))
+"""
+
+
+def test_threads_that_import_at_once_find_it():
+    assert run(THREADS) == "6 1\n"
+
+
+def test_registering_that_was_interrupted_is_done_when_it_is_asked_for_again():
+    program = """
+import seqio
+from ul2_tasks.tasks import registry
+register = registry.register
+def interrupted():
+    registry.register = register
+    raise KeyboardInterrupt
+registry.register = interrupted
+try:
+    seqio.TaskRegistry.names()
+except KeyboardInterrupt:
+    print("interrupted")
+print("ul2_corpus" in seqio.TaskRegistry.names(), len(seqio.MixtureRegistry.names()))
+"""
+    assert new_process.run("-c", program, check=True).stdout == "interrupted\nTrue 1\n"
+
+
+def test_an_import_of_seqio_that_was_interrupted_is_seen_when_it_is_done_again(tmp_path):
+    (tmp_path / "seqio.py").write_text("""
+import sys
+class TaskRegistry: _REGISTRY = {}
+class MixtureRegistry: _REGISTRY = {}
+if sys.argv.pop() == "interrupted": raise KeyboardInterrupt
+""")
+    program = """
+import sys; sys.path.insert(0, sys.argv[1]); sys.argv += ["whole", "interrupted"]
+import ul2_tasks
+try:
+    import seqio
+except KeyboardInterrupt:
+    import seqio
+print([type(registry._REGISTRY).__module__ for registry in (seqio.TaskRegistry, seqio.MixtureRegistry)])
+"""
+    assert run(program, tmp_path) == f"{[when_imported.__name__] * 2}\n"
+
+
+def test_providers_are_added_changed_and_removed_as_ever():
+    program = """
+import seqio, ul2_tasks
+ul2_tasks.register("mine")
+print(list(seqio.MixtureRegistry.names()), len(seqio.TaskRegistry._REGISTRY))
+seqio.MixtureRegistry.remove("ul2_mix")
+print(seqio.MixtureRegistry.names())
+try:
+    seqio.get_mixture_or_task("ul2_mix")
+except ValueError as error:
+    print("no", "ul2_mix" in str(error))
+"""
+    assert new_process.run("-c", program, check=True).stdout.splitlines() == [
+        "['ul2_mix', 'mine_mix'] 12",
+        "dict_keys(['mine_mix'])",
+        "no True",
+    ]

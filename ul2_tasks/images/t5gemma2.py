@@ -1,0 +1,60 @@
+"""Pictures as T5Gemma 2 takes them, and the check that a batch has those of its placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.images.pictures import pixels, resized
+
+T5GEMMA2_START, T5GEMMA2_SIDE = 2, 896  # BOS, and the pixels of a picture's sides
+PIXELS = "pixel_values"
+
+
+def pixel_values(images: Sequence[object], side: int = T5GEMMA2_SIDE) -> np.ndarray:
+    """Pictures as SigLIP sees them in T5Gemma 2: squares, whatever their ratio, with values from -1 to 1.
+
+    They are those of Transformers' `Gemma3ImageProcessorPil`.
+
+    Args:
+        images: the bytes of each picture, or what else `images.pictures.pixels` takes.
+        side: of the squares, in pixels.
+
+    Returns:
+        [pictures, 3, side, side] float32.
+
+    Raises:
+        ValueError: see `images.pictures.pixels`.
+        ImportError: Pillow is not there.
+
+    >>> pixel_values([]).shape
+    (0, 3, 896, 896)
+    """
+    found = np.empty((len(images), 3, side, side), np.float32)
+    for number, image in enumerate(images):
+        seen = resized(pixels(image), side, side, "bilinear")
+        found[number] = (seen.transpose(2, 0, 1) / np.float32(255) - np.float32(0.5)) / np.float32(0.5)
+    return found
+
+
+def check_placeholders(input_ids: np.ndarray, images: int, picture: PictureRun) -> None:
+    """Refuses a batch whose placeholders are not those of its pictures: some were trimmed, or are of another picture's run.
+
+    Args:
+        input_ids: [B, length], of any dtype.
+        images: how many pictures the batch has.
+        picture: what stands for one.
+
+    Raises:
+        ValueError: there are more placeholders, or fewer.
+
+    >>> check_placeholders(np.array([[7, 8, 8, 9, 5]]), 1, PictureRun(7, 8, 9, tokens=2))
+    """
+    found = int((input_ids == picture.placeholder).sum())
+    if found != images * picture.tokens:
+        raise ValueError(
+            f"a batch has {found} placeholders (id {picture.placeholder}) and {images} pictures of {picture.tokens} each, expected"
+            " as many: was something trimmed, or is the picture's run another one in register_pictures?"
+        )
