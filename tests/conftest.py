@@ -63,6 +63,19 @@ def graphs_as_built():
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def registries_of_a_file():
+    """What the tests of a file register is gone after them: another file, which may run in the same process, has names of its own."""
+    import seqio
+
+    import ul2_tasks  # noqa: F401 (whose tasks stay)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
+            patch.setattr(registry, "_REGISTRY", {name: registry.get(name) for name in registry.names()})
+        yield
+
+
 @pytest.fixture
 def quick_advice(monkeypatch):
     """Advice is measured with fewer examples, which takes seconds otherwise: for tests that do not ask how good it is."""
