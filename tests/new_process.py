@@ -154,7 +154,7 @@ def _ask(request: dict) -> int | None:
 
 def _serve(listener: socket.socket) -> dict:
     """Starts programs, and says which have ended; returns in the process of a program, with what it was asked to run."""
-    gc.set_threshold(50_000)  # as in the process of the tests: see conftest.py
+    gc.set_threshold(1_000_000)  # as in the process of the tests: see conftest.py
     for name in PRELOADED:
         with contextlib.suppress(ImportError):  # an extra that is not installed
             importlib.import_module(name)
