@@ -93,7 +93,7 @@ def _write(
         bos_id: see `packed_rows`.
     """
     flat = {name: values.reshape(-1) for name, values in rows.items()}
-    segment_ids, positions, before = (flat.get(f"{tokens}_{what}") for what in ("segment_ids", "positions", "before"))
+    segment_ids, positions, before = flat[f"{tokens}_segment_ids"], flat[f"{tokens}_positions"], flat.get(f"{tokens}_before")
     length = rows[tokens].shape[1]
     numbers = np.arange(length, dtype=np.int32)
     order = np.argsort(row, kind="stable")
