@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser, chunk_length
+from ul2_tasks.converters import packing
 from ul2_tasks.converters.packing import MAX_KINDS, assign_rows
 from ul2_tasks.tasks.advice import best_chunk_tokens, best_lengths, expected_fill, lone_span, packed_fill
 
@@ -50,6 +51,16 @@ def next_fit(lengths, budgets) -> int:
             count, row = count + 1, 0 * example
         row = row + example
     return count
+
+
+BY_SCORES = tf.function(lambda lengths: tf.unique(packing._assign_groups(lengths, (40,))).idx, autograph=False)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=400))
+def test_rows_of_one_feature_are_those_of_the_scores(lengths):
+    lengths = [*lengths, *range(1, MAX_KINDS + 2)]  # of more kinds than are packed as kinds
+    lengths = tf.constant(lengths, tf.int32)[:, tf.newaxis]
+    assert PACKERS[40,](lengths).numpy().tolist() == BY_SCORES(lengths).numpy().tolist()
 
 
 def draw(denoisers, chunk_tokens, count, seed, longest_documents=None, budgets=(512, 512)):

@@ -15,6 +15,7 @@ replies.
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -79,6 +80,11 @@ def chats(conversations: Conversations, supervision: Supervision, stops: Stops, 
     """
     reader = _Reader(conversations, supervision, stops)
     counts: collections.Counter[str] = collections.Counter()
+    if supervision.turns == "all" and (budget is None or conversations.lengths.max(initial=0) <= budget):
+        numbers = np.flatnonzero(reader.has_learned())
+        if len(numbers) < len(conversations.counts):
+            counts["without a learned token"] = len(conversations.counts) - len(numbers)
+        return reader.gather_wholes(numbers, counts)
     chosen = []
     for number in range(len(conversations.counts)):
         for choice in reader.choices(number):
@@ -139,11 +145,33 @@ class _Reader:
         self._rows = rows
         column = {"whole": None, "sampled": PROMPT, "content": HEADER}[supervision.supervise]
         self._learned_from = np.zeros(len(rows), np.int64) if column is None else rows[:, column].astype(np.int64)
-        # Lists, because single items of arrays cost more than what is done with them.
-        self._lengths, self._prompts = rows[:, LENGTH].tolist(), rows[:, PROMPT].tolist()
-        self._roles, self._channels = (rows[:, KIND] // 8).tolist(), (rows[:, KIND] % 8 // 2).tolist()
-        self._is_learned = (self._spans > 0).tolist()
-        self._counts = conversations.counts.tolist()
+        self._counts = conversations.counts
+
+    # Lists, because single items of arrays cost more than what is done with them.
+    @functools.cached_property
+    def _lengths(self) -> list[int]:
+        return self._rows[:, LENGTH].tolist()
+
+    @functools.cached_property
+    def _prompts(self) -> list[int]:
+        return self._rows[:, PROMPT].tolist()
+
+    @functools.cached_property
+    def _roles(self) -> list[int]:
+        return (self._rows[:, KIND] // 8).tolist()
+
+    @functools.cached_property
+    def _channels(self) -> list[int]:
+        return (self._rows[:, KIND] % 8 // 2).tolist()
+
+    @functools.cached_property
+    def _is_learned(self) -> list[bool]:
+        return (self._spans > 0).tolist()
+
+    def has_learned(self) -> np.ndarray:
+        """[conversations] bool, whether something of it is learned."""
+        learned = np.concatenate([[0], np.cumsum(self._spans > 0)])
+        return learned[self._first + self._counts] > learned[self._first]
 
     def length(self, message: int) -> int:
         return self._lengths[message]
@@ -157,7 +185,7 @@ class _Reader:
     def choices(self, number: int) -> Iterator[_Choice]:
         """The examples of a conversation, before any is left out."""
         first = int(self._first[number])
-        messages = list(range(first, first + self._counts[number]))
+        messages = list(range(first, first + int(self._counts[number])))
         if self._supervision.turns == "all":
             yield _Choice(messages, len(messages))
             return
@@ -216,11 +244,21 @@ class _Reader:
         counts["too long"] += 1
 
     def gather_chats(self, chosen: Sequence[tuple[int, _Choice]], counts: collections.Counter[str]) -> Examples:
-        picks = [message for _, choice in chosen for message in choice.messages]
         sizes = np.array([len(choice.messages) for _, choice in chosen], np.int64)
         turns = np.array([choice.turn for _, choice in chosen], np.int64)
         numbers = np.array([number for number, _ in chosen], np.int64)
-        messages = np.array(picks, np.int64)
+        messages = np.array([message for _, choice in chosen for message in choice.messages], np.int64)
+        return self._gather_chats(numbers, messages, sizes, turns, counts)
+
+    def gather_wholes(self, numbers: np.ndarray, counts: collections.Counter[str]) -> Examples:
+        """The examples that are these conversations as a whole."""
+        sizes = self._counts[numbers]
+        return self._gather_chats(numbers, ranges(self._first[numbers], sizes), sizes, sizes, counts)
+
+    def _gather_chats(
+        self, numbers: np.ndarray, messages: np.ndarray, sizes: np.ndarray, turns: np.ndarray, counts: collections.Counter[str]
+    ) -> Examples:
+        """The examples of these conversations, [n]: so many messages each, [n], of which the last so many may be learned, [n]."""
         places = np.arange(len(messages)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         spans = np.where(places >= np.repeat(sizes - turns, sizes), self._spans[messages], 0)
         ends = np.cumsum(sizes)  # an EOD follows each example's messages
@@ -231,7 +269,7 @@ class _Reader:
         example = np.repeat(np.arange(len(sizes)), sizes + 1)
         totals = np.bincount(example, lengths, len(sizes)).astype(np.int64)
         self._end_final(tokens, np.cumsum(totals) - 2, messages[ends - 1])
-        values = {"tokens": tokens, "loss_mask": (spans > 0).astype(np.uint8), "span_id": spans}
+        values = {"tokens": tokens, "loss_mask": (spans > 0).view(np.uint8), "span_id": spans}
         return Examples(values, dict.fromkeys(values, totals), numbers, counts)
 
     def gather_replies(self, chosen: Sequence[tuple[int, list[int], list[int]]], counts: collections.Counter[str]) -> Examples:
@@ -255,7 +293,7 @@ class _Reader:
         values = {
             "inputs": np.concatenate([none, *inputs]),
             "targets": np.concatenate([none, *targets]),
-            "loss_mask": (span_id > 0).astype(np.uint8),
+            "loss_mask": (span_id > 0).view(np.uint8),
             "span_id": span_id,
         }
         of_each = of | {"loss_mask": of["targets"], "span_id": of["targets"]}

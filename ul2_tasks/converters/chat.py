@@ -26,11 +26,11 @@ from ul2_tasks.converters.encoder_decoder import (
     decoder_features,
     how_many,
     model_features,
-    pack_rows,
     pad_rows,
     pool_size,
     with_features_alone,
 )
+from ul2_tasks.converters.packed_rows import packed_rows
 from ul2_tasks.example_features import CHAT, REPLY, Feature, token_features
 from ul2_tasks.graphs import no_autograph
 
@@ -101,9 +101,9 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
         def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             examples = checked(examples, task_feature_lengths, self.SPEC)
             if self.pack:
-                rows = pack_rows(examples, task_feature_lengths, self.SPEC)
-            else:
-                rows = pad_rows(_padded(examples, self.SPEC), task_feature_lengths, self.SPEC)
+                sizes = {key: how_many(examples[key] >= 0) for key in self.SIDES}
+                return self._named(packed_rows(examples, sizes, task_feature_lengths, self.SPEC, BOS_ID, shifted=[self._said]))
+            rows = pad_rows(_padded(examples, self.SPEC), task_feature_lengths, self.SPEC)
             return {
                 **self._tokens(rows),
                 "decoder_loss_weights": tf.cast(rows["loss_mask"], tf.int32),
@@ -114,6 +114,23 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
         batches = ds.padded_batch(examples_at_a_time, padding_values={key: _absent(feature) for key, feature in self.SPEC.items()})
         rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         return rows if self.pack else as_long_as(ds, rows)
+
+    @property
+    def _said(self) -> str:
+        """The feature that the decoder is to say."""
+        return self.SPEC["loss_mask"].per_token_of
+
+    def _named(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """What `packed_rows` returns, by the names of the model's features."""
+        named = {
+            "decoder_target_tokens": rows[self._said],
+            "decoder_loss_weights": rows["loss_mask"],
+            "decoder_span_ids": rows["span_id"],
+        }
+        for key, side in self.SIDES.items():
+            named[f"{side}_input_tokens"] = rows[f"{key}_before" if key == self._said else key]
+            named |= {f"{side}_{what}": rows[f"{key}_{what}"] for what in ("segment_ids", "positions")}
+        return named
 
     def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         raise NotImplementedError

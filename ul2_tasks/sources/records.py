@@ -23,6 +23,7 @@ _ROWS_AT_A_TIME = 128
 _ROWS_LOOKED_AT = 1000  # lines of JSON, to know the fields
 _MAX_COUNTED = 1 << 30  # at most so many bytes are read to find the number of a line
 
+_decode_json = json.JSONDecoder().raw_decode
 
 Item = TypeVar("Item")
 
@@ -285,6 +286,13 @@ def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
 
 def _parsed(line: str | bytes) -> object:
     """The value of a line of JSON; or the error, where it is not JSON."""
+    try:  # what json.loads does with most lines, at half its cost
+        text = line.decode() if isinstance(line, bytes) else line
+        value, end = _decode_json(text)
+        if end == len(text):
+            return value
+    except (ValueError, RecursionError):
+        pass
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -121,7 +121,7 @@ class ChatTask(seqio.Task):
         shift = np.int32(id_shift(renderer.vocabulary))
         if self.form == CHAT:
             found = chats(conversations, self.supervision, stops, lengths.get("tokens"))
-            ids = {"tokens": found.values["tokens"] + shift}
+            ids = {"tokens": found.values["tokens"] + shift} if shift else {}
         else:
             mode = self.configuration.mode
             most = lengths.get("inputs")
@@ -413,15 +413,18 @@ def _passes(batch, own: int, shuffle: bool, seed: int | None, num_epochs: int | 
 def _examples_of(batches: tf.data.Dataset, kept: Collection[str], names: list[str]) -> tf.data.Dataset:
     """The examples one by one, of batches of the values and the lengths of each feature."""
 
+    places = [names.index(name) for name in kept]
+
     def examples(*parts: tf.Tensor) -> tf.data.Dataset:
-        flat = {name: tf.ensure_shape(parts[2 * names.index(name)], [None]) for name in kept}
-        ends = {name: tf.cumsum(tf.ensure_shape(parts[2 * names.index(name) + 1], [None])) for name in kept}
-        starts = {name: tf.concat([[0], ends[name][:-1]], axis=0) for name in kept}
-        number = tf.size(ends[kept[0]], tf.int64)  # type: ignore[index]  # a list
+        flat = [tf.ensure_shape(parts[2 * place], [None]) for place in places]
+        sizes = tf.stack([tf.ensure_shape(parts[2 * place + 1], [None]) for place in places], axis=1)
+        # [examples, features, 1] each. Few ops for each example: they cost more than the copies.
+        starts, sizes = (each[:, :, tf.newaxis] for each in (tf.cumsum(sizes, exclusive=True), sizes))
 
-        def example(place: tf.Tensor) -> dict[str, tf.Tensor]:
-            return {name: flat[name][starts[name][place] : ends[name][place]] for name in kept}
+        def example(number: tf.Tensor) -> dict[str, tf.Tensor]:
+            bounds = zip(tf.unstack(tf.gather(starts, number)), tf.unstack(tf.gather(sizes, number)))
+            return {name: tf.slice(values, *bound) for name, values, bound in zip(kept, flat, bounds)}
 
-        return tf.data.Dataset.range(number).map(example)
+        return tf.data.Dataset.range(tf.shape(sizes, tf.int64)[0]).map(example)
 
     return batches.flat_map(examples)
