@@ -492,6 +492,11 @@ def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
         ("tokenizer.json", b'{"model": {}}', r"tokenizer\.json is no tokenizer\.json of Hugging Face: its model has no vocab"),
         ("tokenizer.json", b'{"model": {"vocab": {}}}', r"its added_tokens are not a list of tokens, each with"),
         ("tokenizer.json", b'{"model": {"vocab": {"a": -1}}, "added_tokens": []}', r"tokenizer\.json is no tokenizer\.json of"),
+        (
+            "tokenizer.json",
+            b'{"model": {"type": "WordLevel", "vocab": {"a": 4294967295}, "unk_token": "a"}, "added_tokens": []}',
+            "4294967295",
+        ),
         ("tokenizer_config.json", b"{", r"tokenizer_config\.json is no JSON: "),
         ("tokenizer_config.json", b"[]", r"tokenizer_config\.json is a list, expected an object"),
         ("tokenizer_config.json", b'{"eos_token": 7}', r"tokenizer_config\.json: eos_token is 7, expected a token"),

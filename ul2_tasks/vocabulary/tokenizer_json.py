@@ -37,6 +37,7 @@ import tensorflow as tf
 from ul2_tasks.vocabulary.pieces import free_name
 
 TOKENIZER = "tokenizer.json"
+_MOST_ID = 1 << 24  # lists are made of all ids, gaps included
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS
 
 
@@ -91,6 +92,8 @@ def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded:
     file = _tokenizer_file(path)
     content, description = _read(file)
     own = _tokenizer(content, file).get_vocab(with_added_tokens=True)  # own ids, by name
+    if (last := max(own.values(), default=0)) > _MOST_ID:
+        raise _no_tokenizer(file, f"it has the id {last}, and ids are at most {_MOST_ID} here")
     is_special = {token["content"]: token["special"] for token in description["added_tokens"]}
     eos = own[_eos_name(file, eos_name, is_special)]
     bos = own.get(_companion_token(file, "bos_token"))
