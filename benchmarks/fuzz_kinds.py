@@ -353,10 +353,12 @@ def read_tokenizer(folder: str) -> object:
     """Opens a tokenizer, and encodes and decodes; or renders a conversation with its chat template."""
     if _number(folder) % 3 == 2:
         renderer = open_renderer(f"template:{folder}")
-        return sum(
-            len(segment.ids)
-            for segment in renderer.render([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}])
-        )
+        try:
+            segments = renderer.render([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}])
+        except ValueError as error:  # of a conversation, whose place its source tells
+            error.args = (f"{folder}: {error}",)
+            raise
+        return sum(len(segment.ids) for segment in segments)
     return _used(ul2_tasks.open_vocabulary(folder), folder)
 
 
