@@ -47,7 +47,7 @@ class Command(click.Command):
                 sys.exit(INTERRUPTED)
             if debug:
                 raise
-            click.echo(f"Error: {_in_one_sentence(error)}", err=True)
+            click.echo(f"Error: {sentence_of(error)}", err=True)
             sys.exit(BAD_INPUT)
 
 
@@ -107,7 +107,8 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _in_one_sentence(error: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
+    """What a command says of an error, in one line."""
     message = " ".join(re.sub(_INNER, "", str(error), flags=re.DOTALL).split())
     if isinstance(error, _EXPECTED) or _is_of_tensorflow(error):
         return message

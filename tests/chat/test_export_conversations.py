@@ -163,6 +163,17 @@ def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_
     assert any("train/shard_01_span.idx has other lengths than shard_01_tokens.idx" in sentence for sentence in found)
 
 
+def test_no_module_that_a_manifest_names_is_imported(name, tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    write_conversations(name, str(folder), console=QUIET)
+    (tmp_path / "hostile_module.py").write_text("raise SystemExit('it was run')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["registration"] = {"name": name, "modules": ["hostile_module"], "source": {}, "arguments": {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert list(_sentences(folder)) == []
+
+
 def test_a_smoke_build_is_of_the_same_code_and_an_empty_split_has_no_files(source, tmp_path):
     name = ul2_tasks.register_chat("ec_small", str(source / "*.parquet"), **SETTINGS | {"validation": 0.0001})
     manifest = write_conversations(name, str(tmp_path / "smoke"), max_conversations=10, console=QUIET)

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import pathlib
 import socket
 import time
 
@@ -207,6 +208,66 @@ def test_no_file_is_written_of_a_split_or_a_shard_without_a_document(tmp_path):
     assert len(names) == 2
     assert all(name.startswith("train-") for name in names)
     assert list(cache.verify(str(tmp_path / "cache" / corpus))) == []
+
+
+@pytest.mark.parametrize("place", ["beginning", "middle", "payload"])
+def test_a_corrupt_file_of_tfrecords_is_named(tmp_path, place):
+    path = tfrecord(tmp_path)
+    content = bytearray(pathlib.Path(path).read_bytes())
+    if place == "payload":  # with its checksum: it is a record, and no tf.Example
+        with tf.io.TFRecordWriter(path) as writer:
+            writer.write(b"\xff" * 20)
+    else:
+        content[0 if place == "beginning" else len(content) // 2] ^= 1
+        pathlib.Path(path).write_bytes(content)
+    corpus = register_corpus(f"store_corrupt_{place}", open_source(path))
+    with pytest.raises(RuntimeError, match=r"a\.tfrecord: is corrupt, all from here on is lost: [^{]"):
+        build(corpus, str(tmp_path / "cache"), console=QUIET)
+
+
+def _changed(path, change):
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def _shard(manifest):
+    return next(shard for shard in manifest["splits"]["train"]["shards"] if shard["files"])
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda manifest: manifest.pop("splits"), "it has no field 'splits'"),
+        (lambda manifest: manifest.update(max_documents="7"), "max_documents is '7', expected int | None"),
+        (lambda manifest: manifest["splits"].update({"../x": {"shards": []}}), "expected fields that are a name without a folder"),
+        (lambda manifest: _shard(manifest).update(files=[{}]), "files.0.file'"),
+        (lambda manifest: _shard(manifest)["files"][0].update(file="../../a.bin"), "expected a name without a folder"),
+        (lambda manifest: _shard(manifest).update(shard="../../other"), "expected a name without a folder"),
+        (lambda manifest: _shard(manifest).update(shard="other"), "the files of the shard 'other', of 303 documents and"),
+        (lambda manifest: _shard(manifest).update(documents=-1), "of -1 documents and"),
+        (lambda manifest: manifest.update(schema_version=[3]), r"has schema_version [3], expected one of"),
+    ],
+)
+def test_a_manifest_that_was_altered_is_refused_and_no_path_in_it_leaves_the_folder(tmp_path, change, wrong):
+    corpus = register_corpus(f"store_{tmp_path.name}", open_source(jsonl(tmp_path)))
+    build(corpus, str(tmp_path / "cache"), console=QUIET)
+    _changed(tmp_path / "cache" / corpus / "manifest.json", change)
+    verified = CliRunner().invoke(main, ["verify", str(tmp_path / "cache")])
+    assert (verified.exit_code, "manifest.json" in verified.stdout, wrong in verified.stdout) == (1, True, True), verified.stdout
+    with pytest.raises(ValueError, match=r"manifest\.json "):
+        cache.read_manifest(str(tmp_path / "cache" / corpus))
+
+
+@pytest.mark.parametrize("name", ["begun.json", "running", "train-00000-of-00001.json"])
+@pytest.mark.parametrize("content", ["{", "[]", '{"files": [{"file": "../a", "bytes": 1}], "parts": "7"}'])
+def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, name, content):
+    corpus = register_corpus(f"store_{tmp_path.name}", open_source(jsonl(tmp_path)))
+    records = tmp_path / "cache" / corpus / "parts"
+    records.mkdir(parents=True)
+    (records / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{name} is (no JSON|not as it was written)|was begun with other settings: "):
+        build(corpus, str(tmp_path / "cache"), console=QUIET)
 
 
 def test_ids_are_stored_as_the_tokenizers_own_and_read_shifted(tmp_path):

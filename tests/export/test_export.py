@@ -305,6 +305,34 @@ def test_an_export_of_schema_1_is_read_and_verified_and_not_gone_on_with(folders
         write(folder, format=format)
 
 
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (
+            lambda manifest: manifest["shards"][0].update(file="../outside.jsonl"),
+            "shards.0.file is '../outside.jsonl', expected a name",
+        ),
+        (lambda manifest: manifest["shards"][0].pop("sha256"), "it has no field 'shards.0.sha256'"),
+        (lambda manifest: manifest.update(shards={}), "shards is {}, expected a list"),
+        (lambda manifest: manifest["arguments"].update(format=["jsonl"]), "arguments.format is"),
+        (
+            lambda manifest: manifest["shards"][0]["tasks"].update(exported_s=7),
+            "shards.0.tasks.exported_s is 7, expected an object",
+        ),
+    ],
+)
+def test_a_manifest_that_was_altered_is_refused(folders, tmp_path, change, wrong):
+    folder = pathlib.Path(shutil.copytree(folders("jsonl"), tmp_path / "altered"))
+    manifest = json.loads((folder / "_manifest.json").read_text())
+    change(manifest)
+    (folder / "_manifest.json").write_text(json.dumps(manifest))
+    message = rf"_manifest\.json is not as it was written: .*{re.escape(wrong)}"
+    with pytest.raises(ValueError, match=message):
+        list(read_examples(str(folder)))
+    ((_, (found,), _),) = examine(str(folder))
+    assert re.search(message, found)
+
+
 def test_shards_hold_different_text(folders):
     by_shard = collections.defaultdict(set)
     found = read_examples(str(folders("jsonl")))

@@ -230,6 +230,7 @@ def test_a_plan_that_makes_no_sense_is_refused(elements, sentence):
     ("make", "sentence"),
     [
         (lambda: Text(7), "the text of an element is of type int, expected str"),
+        (lambda: Text("half \ud800"), "the text of an element is not Unicode, surrogates not allowed"),
         (lambda: Text("", after="image"), "after is 'image', expected one of"),
         (lambda: Picture(b"", "vae"), "a picture is seen as 'vae', expected one of"),
         (lambda: Picture(b"", "noised", droppable=True), "a noised picture is droppable, and is what is learned"),

@@ -15,6 +15,7 @@ import sys
 import datasets
 import fsspec
 import new_process
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -740,6 +741,41 @@ def test_a_corrupt_parquet_file_is_named_with_its_row_group(folder, tmp_path):
     (tmp_path / "a.parquet").write_bytes(content[:-20])
     (found,) = problems(open_source(str(tmp_path / "a.parquet")))
     assert re.match(r".*a.parquet: is corrupt, all from here on is lost: ArrowInvalid: ", found)
+
+
+def test_a_parquet_file_whose_footer_is_altered_is_named(folder, tmp_path):
+    content = bytearray((folder / "a.parquet").read_bytes())
+    footer = int.from_bytes(content[-8:-4], "little")
+    content[-8 - footer : -8] = b"\xff" * footer
+    (tmp_path / "a.parquet").write_bytes(content)
+    (found,) = problems(open_source(str(tmp_path / "a.parquet")))
+    assert re.match(r".*a.parquet: is corrupt, all from here on is lost: ", found)
+
+
+@pytest.mark.parametrize("name", ["text", "id"])
+@pytest.mark.parametrize("place", [1 << 30, -1])
+def test_places_of_texts_outside_of_an_arrow_file_are_told_and_do_not_end_the_process(tmp_path, name, place):
+    path, offsets = tmp_path / "a.arrow", np.array([0, 5, 10, 15], np.int32)
+    table = pa.table({"text": ["a" * 5, "b" * 5, "c" * 5], "id": ["d" * 5, "e" * 5, "f" * 5]})
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table)
+    before = offsets.tobytes()
+    content = path.read_bytes()
+    at = content.index(before) if name == "text" else content.rindex(before)
+    path.write_bytes(content[: at + 8] + np.int32(place).tobytes() + content[at + 12 :])
+    (found,) = problems(open_source(str(path), id_key="id", validation=0.5), split="train") or problems(
+        open_source(str(path), id_key="id", validation=0.5), split="validation"
+    )
+    assert re.match(r".*a.arrow: is corrupt, all from here on is lost: ArrowInvalid: ", found)
+
+
+def test_a_text_of_an_arrow_file_that_is_not_utf8_is_the_problem_of_its_row_alone(tmp_path):
+    path = tmp_path / "a.arrow"
+    texts = pa.array([b"good", b"na\xefve", b"good"]).view(pa.string())
+    with pa.ipc.new_stream(str(path), pa.schema({"text": pa.string()})) as writer:
+        writer.write_table(pa.table({"text": texts}))
+    (found,) = problems(open_source(str(path)))
+    assert "row 2: is not UTF-8" in found
 
 
 def test_nulls_and_columns_of_another_type_are_named(tmp_path):

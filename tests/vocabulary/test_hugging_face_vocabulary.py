@@ -5,6 +5,7 @@ import copy
 import json
 import pathlib
 import pickle
+import shutil
 import sys
 
 import cloudpickle
@@ -479,3 +480,30 @@ def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
     folder = small(tmp_path / "fresh", {"a": 0})
     with pytest.raises(ImportError, match=r"needs the package tokenizers, .*pip install 'ul2_tasks\[huggingface\]'"):
         HuggingFaceVocabulary(str(folder)).encode("a")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("tokenizer.json", b"{", r"tokenizer\.json is no JSON: "),
+        ("tokenizer.json", b"\xff\xfe{", r"tokenizer\.json is no JSON: "),
+        ("tokenizer.json", b"[" * 100_000, r"tokenizer\.json is no JSON: "),
+        ("tokenizer.json", b'{"model": []}', r"tokenizer\.json is no tokenizer\.json of Hugging Face: it has no model"),
+        ("tokenizer.json", b'{"model": {}}', r"tokenizer\.json is no tokenizer\.json of Hugging Face: its model has no vocab"),
+        ("tokenizer.json", b'{"model": {"vocab": {}}}', r"its added_tokens are not a list of tokens, each with"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": -1}}, "added_tokens": []}', r"tokenizer\.json is no tokenizer\.json of"),
+        (
+            "tokenizer.json",
+            b'{"model": {"type": "WordLevel", "vocab": {"a": 4294967295}, "unk_token": "a"}, "added_tokens": []}',
+            "4294967295",
+        ),
+        ("tokenizer_config.json", b"{", r"tokenizer_config\.json is no JSON: "),
+        ("tokenizer_config.json", b"[]", r"tokenizer_config\.json is a list, expected an object"),
+        ("tokenizer_config.json", b'{"eos_token": 7}', r"tokenizer_config\.json: eos_token is 7, expected a token"),
+    ],
+)
+def test_files_that_were_altered_are_named(folders, tmp_path, file, content, message):
+    folder = shutil.copytree(folders["byte_level"], tmp_path / "altered")
+    (folder / file).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        HuggingFaceVocabulary(str(folder)).encode("text")

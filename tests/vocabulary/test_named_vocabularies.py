@@ -278,6 +278,19 @@ def test_tokenizers_in_other_formats_are_told(tmp_path):
         open_vocabulary(tmp_path).encode("text")
 
 
+@pytest.mark.parametrize("damage", ["empty", "charsmap", "piece"])
+def test_a_model_that_was_altered_is_refused_by_its_name(tmp_path, damage):
+    model = sentencepiece_model_pb2.ModelProto.FromString(DEFAULT_MODEL.read_bytes())
+    if damage == "charsmap":
+        model.normalizer_spec.precompiled_charsmap = b"\xff" * 7
+    content = b"" if damage == "empty" else model.SerializeToString()
+    if damage == "piece":
+        content = content.replace(b"<unk>", b"<un\xff>")
+    (tmp_path / "altered.model").write_bytes(content)
+    with pytest.raises(ValueError, match=r"altered\.model is no SentencePiece model; "):
+        open_vocabulary(tmp_path / "altered.model").encode("text")
+
+
 def test_a_model_of_the_hub_is_told_how_to_get_it():
     message = (
         "there is no folder 'Qwen/Qwen3-0.6B'; .* hub, download its tokenizer .hf download Qwen/Qwen3-0.6B tokenizer.json"

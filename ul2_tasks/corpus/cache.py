@@ -27,7 +27,8 @@ from ul2_tasks.corpus import tfrecords
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.jobs import manifest as jobs_manifest
-from ul2_tasks.jobs.manifest import faults, load, missing_or_resized, names_in, place, size, sizes, total
+from ul2_tasks.jobs.forms import EACH, NAME, check_form
+from ul2_tasks.jobs.manifest import FILE, faults, load, missing_or_resized, names_in, place, size, sizes, total
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.sources.files import parallel_map
 from ul2_tasks.store.documents import read_store
@@ -194,10 +195,36 @@ def read_manifest(cache_dir: str) -> dict | None:
     """The manifest, or None where there is none.
 
     Raises:
-        ValueError: it has another schema than this version of the package reads.
+        ValueError: it has another schema than this version of the package reads, or is not as it was written.
     """
     path = place(cache_dir, MANIFEST)
-    return jobs_manifest.load_manifest(path, _READABLE, "write the cache again") if tf.io.gfile.exists(path) else None
+    if not tf.io.gfile.exists(path):
+        return None
+    manifest = jobs_manifest.load_manifest(path, _READABLE, "write the cache again", _form)
+    if is_store(manifest):
+        _check_names(path, manifest)
+    return manifest
+
+
+def _form(manifest: Mapping) -> dict:
+    """See `forms`."""
+    counts = {"documents": int, "tokens": int}
+    shard = {"shard": NAME, "files": [FILE], **counts} if is_store(manifest) else {**FILE, "documents": int}
+    of_store = {"dtype": str, "id_shift": int} if is_store(manifest) else {}
+    return {"settings": dict | None, "max_documents": int | None, "splits": {EACH: {"shards": [shard]}}, "totals": {}, **of_store}
+
+
+def _check_names(path: str, manifest: Mapping) -> None:
+    """Raises a ValueError where a shard is not named as its files are: it would be read, and they be verified."""
+    for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
+        prefixes = {file["file"].rpartition(".")[0] for file in shard["files"]}
+        columns = [prefix.removeprefix(f"{shard['shard']}.") for prefix in prefixes - {shard["shard"]}]
+        is_counted = all(isinstance(shard.get(name), int) and shard[name] >= 0 for name in ("documents", "tokens", *columns))
+        if not is_counted or (shard["documents"] and shard["shard"] not in prefixes):
+            raise ValueError(
+                f"{path} is not as it was written: the files of the shard {shard['shard']!r}, of {shard['documents']} documents and"
+                f" {shard['tokens']} tokens, are {sorted(prefixes)}; write the cache again"
+            )
 
 
 def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
@@ -261,7 +288,9 @@ def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
     """How many documents a split has. Raises a ValueError where there is none."""
     _check_split(cache_dir, split)
     if manifest is None:
-        documents = load(seqio.get_cached_stats_path(cache_dir, split))["examples"]
+        path = seqio.get_cached_stats_path(cache_dir, split)
+        check_form(stats := load(path), {"examples": int}, path, "write the cache again")
+        documents = stats["examples"]
     else:
         documents = sum(shard["documents"] for shard in manifest["splits"][split]["shards"])
     if not documents:

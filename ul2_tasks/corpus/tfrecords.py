@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ul2_tasks.corpus.configuration import as_json, digest
 from ul2_tasks.graphs import no_autograph
+from ul2_tasks.jobs.forms import check_form
 from ul2_tasks.jobs.manifest import load, place, sha256, size
 from ul2_tasks.sources.files import parallel_map
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
@@ -77,7 +78,10 @@ def read_files(files: list[str], shuffle: bool, seed: int | None, shard_info: se
 def expected_files(cache_dir: str, split: str) -> list[str]:
     """The names of the files of a split. Raises a ValueError if a file is missing, or if there are others."""
     present = {name for name in tf.io.gfile.listdir(cache_dir) if name.startswith(f"{split}.tfrecord-")}
-    count = load(seqio.get_cached_info_path(cache_dir, split)).get("num_shards", len(present))
+    path = seqio.get_cached_info_path(cache_dir, split)
+    check_form(info := load(path), {}, path, "write the cache again")
+    count = info.get("num_shards", len(present))
+    check_form(count, int, f"num_shards of {path}", "write the cache again")
     names = [f"{split}.tfrecord-{shard:05d}-of-{count:05d}" for shard in range(count)]
     wrong = [f"{name} is missing" for name in names if name not in present] + [
         f"{name} is none of it" for name in present - set(names)

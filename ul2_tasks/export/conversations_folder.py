@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.jobs.manifest import faults, load, load_manifest, names_in, place
+from ul2_tasks.jobs.forms import EACH, NAME
+from ul2_tasks.jobs.manifest import FILE, faults, load, load_manifest, names_in, place
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.store.read import Store, open_pair
 
@@ -24,6 +25,8 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 KIND = "conversations"
 COLUMNS: dict[str, np.dtype] = {"tokens": np.dtype(np.int32), "lossmask": np.dtype(np.uint8), "span": np.dtype(np.uint8)}
+_SHARD = {"shard": NAME, "sequences": int, "tokens": int, "spans": dict, "files": [FILE]}
+_FORM = {"eod": int, "splits": {EACH: {"shards": [_SHARD]}}, "totals": {}}  # of the manifest, see `forms`
 FOLDERS = {"validation": "valid"}  # of splits whose folder has another name
 
 
@@ -35,18 +38,19 @@ def folder_of(split: str) -> str:
 def is_export(folder: str) -> bool:
     """Whether a folder has exported conversations, all of them."""
     path = place(folder, MANIFEST)
-    return tf.io.gfile.exists(path) and load(path).get("kind") == KIND
+    found = load(path) if tf.io.gfile.exists(path) else None
+    return isinstance(found, Mapping) and found.get("kind") == KIND
 
 
 def read_manifest(folder: str) -> dict:
     """The manifest, as JSON has it; see `conversations.write_conversations`.
 
     Raises:
-        ValueError: there is none, or one of a schema that this version of the package cannot read.
+        ValueError: there is none, or one of a schema that this version of the package cannot read, or not as it was written.
     """
     if not is_export(folder):
         raise ValueError(unfinished(folder) or f"{folder} has no exported conversations: its {MANIFEST} is missing, or another's")
-    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "export again")
+    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "export again", lambda manifest: _FORM)
 
 
 def verify(folder: str) -> Iterator[str]:

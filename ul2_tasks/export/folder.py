@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from ul2_tasks.example_features import DENOISER, TASK, TOKEN_FEATURES
 from ul2_tasks.export.formats import Examples, open_format
-from ul2_tasks.jobs.manifest import altered, differences, faults, load, load_manifest, missing_or_resized, names_in, place
+from ul2_tasks.jobs.forms import EACH, NAME
+from ul2_tasks.jobs.manifest import FILE, altered, differences, faults, load, load_manifest, missing_or_resized, names_in, place
 from ul2_tasks.jobs.shards import unfinished
 
 SCHEMA_VERSION = 2
@@ -68,7 +69,8 @@ def manifest_path(folder: str) -> str | None:
     new, old = place(folder, MANIFEST), place(folder, _OLD_MANIFEST)
     if tf.io.gfile.exists(new):
         return new
-    return old if tf.io.gfile.exists(old) and "shards" in load(old) else None
+    found = load(old) if tf.io.gfile.exists(old) else None
+    return old if isinstance(found, Mapping) and "shards" in found else None
 
 
 def read_manifest(folder: str) -> dict:
@@ -84,14 +86,20 @@ def read_manifest(folder: str) -> dict:
 
     Raises:
         ValueError: there is no such folder; or it has no manifest; or the manifest has a schema that this version of the package
-            cannot read.
+            cannot read, or is not as it was written.
     """
     if not tf.io.gfile.isdir(folder):
         raise ValueError(f"there is no folder {folder!r}; expected one that `ul2 export` wrote")
     path = manifest_path(folder)
     if path is None:
         raise ValueError(unfinished(folder) or f"{folder} has no {MANIFEST}: no export wrote it")
-    return load_manifest(path, tuple(_COUNTED_BY), "export again")
+    return load_manifest(path, tuple(_COUNTED_BY), "export again", _form)
+
+
+def _form(manifest: Mapping) -> dict:
+    """See `forms`."""
+    counts = {f"{_COUNTED_BY[manifest['schema_version']]}s": {EACH: dict.fromkeys(COUNTED, int)}}
+    return {"arguments": {"format": NAME}, "shards": [{**FILE, **counts}], "totals": {}}
 
 
 def count(examples: Examples, counts: dict[str, dict[str, int]], by: str = TASK) -> None:

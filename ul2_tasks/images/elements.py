@@ -38,6 +38,10 @@ class Text:
     def __post_init__(self):
         if not isinstance(self.text, str):
             raise ValueError(f"the text of an element is of type {type(self.text).__name__}, expected str")
+        try:
+            self.text.encode()
+        except UnicodeEncodeError as error:  # JSON can have half a character
+            raise ValueError(f"the text of an element is not Unicode, {error.reason}") from error
         _check_after(self.after)
 
     @property

@@ -13,8 +13,21 @@ import tensorflow as tf
 from ul2_tasks.addresses.dataset import RUN_RECORD, fingerprint_of
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.jobs.forms import check_form
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
+
+_REMEDY = "expected what a run writes"
+_FORM = {  # of a run's record, see `forms`
+    "mixture": str,
+    "sequence_length": {"inputs": int, "targets": int},
+    "split": str,
+    "seed": int,
+    "shuffle": bool,
+    "pack": bool,
+    "batch_size": int | None,
+    "first_step": int,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,10 +119,12 @@ def read_record(folder: str) -> dict:
     try:
         with tf.io.gfile.GFile(path) as file:
             record = json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
+    check_form(record, {}, path, _REMEDY)
     if missing := [field.name for field in dataclasses.fields(Run) if field.name not in record]:
         raise ValueError(f"{path} lacks {missing}, expected what a run writes")
+    check_form(record, _FORM, path, _REMEDY)
     return record
 
 

@@ -13,13 +13,15 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ul2_tasks.jobs.forms import NAME, check_form
 from ul2_tasks.sources.files import parallel_map
 
+FILE = {"file": NAME, "bytes": int, "sha256": str}  # the form of what a manifest says of a file
 _AT_ONCE = 64  # files of which one thread asks the sizes
 
 
@@ -39,9 +41,16 @@ def names_in(folder: str) -> set[str]:
 
 
 def load(path: str) -> Any:
-    """The value of a JSON file."""
-    with tf.io.gfile.GFile(path) as file:
-        return json.load(file)
+    """The value of a JSON file.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            return json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
 
 
 def size(path: str) -> int:
@@ -87,20 +96,24 @@ def removed_on_failure(*paths: str) -> Iterator[None]:
         raise
 
 
-def load_manifest(path: str, readable: Sequence[int], remedy: str) -> dict:
+def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
     """A manifest, as JSON has it.
 
     Args:
         path: of the manifest.
         readable: the schema versions that this version of the package reads.
         remedy: what to do about a manifest of another schema, for the error.
+        form: of a manifest with such a schema, see `forms`.
 
     Raises:
-        ValueError: the manifest has another schema.
+        ValueError: the manifest has another schema, or not the form.
     """
     manifest = load(path)
-    if manifest.get("schema_version") not in readable:
-        raise ValueError(f"{path} has schema_version {manifest.get('schema_version')}, expected one of {tuple(readable)}; {remedy}")
+    check_form(manifest, {}, path, remedy)
+    schema = manifest.get("schema_version")
+    if not isinstance(schema, int) or schema not in readable:
+        raise ValueError(f"{path} has schema_version {schema}, expected one of {tuple(readable)}; {remedy}")
+    check_form(manifest, form(manifest), path, remedy)
     return manifest
 
 

@@ -30,6 +30,7 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ul2_tasks.jobs.forms import NAME, check_form
 from ul2_tasks.jobs.manifest import differences, load, names_in, place, removed_on_failure, size, write_atomically
 from ul2_tasks.sources.files import parallel_map
 
@@ -38,6 +39,7 @@ _RUNNING = "running"  # a file that a job rewrites while it runs
 _STALE = 60.0  # seconds after which it is of a job that was killed
 _RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
 _LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
+_REMOVE = "delete the folder, and begin again"
 _FAILURES = (OSError, tf.errors.OpError)  # what reading and writing files raises
 
 
@@ -80,7 +82,7 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
     folders = {shard.name: shard.folder for shard in shards}
     recorded = names_in(shards[0].records)
     with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
-    read = parallel_map(lambda shard: load(shard.record), with_record)
+    read = parallel_map(_record_of, with_record)
     records = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
 
     def is_whole(folder: str, file: Mapping) -> bool:
@@ -92,6 +94,14 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
     known = [shard.name for shard in shards if shard.name in records]
     whole = parallel_map(all_whole, known)
     return {name: records[name] for name, is_finished in zip(known, whole) if is_finished}
+
+
+def _record_of(shard: JobShard) -> dict:
+    record = load(shard.record)
+    file = {"file": NAME, "bytes": int}
+    check_form(record, {}, shard.record, _REMOVE)
+    check_form(record, {"files": [file]} if "files" in record else file, shard.record, _REMOVE)
+    return record
 
 
 def all_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = None) -> list[dict]:
@@ -116,7 +126,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
         known: the paths of what says what was asked for, as far as they are there: of the manifest, and of `BEGUN`.
         begun: what is asked for, with "schema_version".
     """
-    found = [load(path) for path in known if tf.io.gfile.exists(path)]
+    found = [_begun_in(path) for path in known if tf.io.gfile.exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
     if others and not found:
         raise ValueError(f"{folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
@@ -127,6 +137,11 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
         by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in wanted.items())
         if changes := next(filter(None, by_key), ""):  # the first key says enough: the others may follow from it
             raise ValueError(f"{folder} has an export with other arguments: {changes}; delete it, or name another folder")
+
+
+def _begun_in(path: str) -> dict:
+    check_form(found := load(path), {}, path, _REMOVE)
+    return found
 
 
 def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:
@@ -236,8 +251,10 @@ def unfinished(folder: str) -> str | None:
     present = names_in(folder)
     for records in (place(folder, name) for name in _RECORDS if name in present):
         if tf.io.gfile.exists(place(records, BEGUN)):
-            begun = load(place(records, BEGUN))
-            kind, shards = ("cache", begun["parts"]) if "parts" in begun else ("export", begun["arguments"]["shards"])
+            begun = _begun_in(place(records, BEGUN))
+            is_cache = "parts" in begun
+            check_form(begun, {"parts": int} if is_cache else {"arguments": {"shards": int}}, place(records, BEGUN), _REMOVE)
+            kind, shards = ("cache", begun["parts"]) if is_cache else ("export", begun["arguments"]["shards"])
             if present & _LAST[kind]:
                 return None  # the job was killed before it removed the records
             finished = sum(name.endswith(".json") for name in names_in(records) - {BEGUN})
@@ -276,7 +293,7 @@ def _check_alone(records: str) -> None:
     path = place(records, _RUNNING)
     if not tf.io.gfile.exists(path):
         return
-    running = load(path)
+    check_form(running := load(path), {"host": str, "process": int, "time": int | float}, path, _REMOVE)
     age = time.time() - running["time"]
     is_here = running["host"] == socket.gethostname()
     if age < _STALE and not (is_here and not _is_alive(running["process"])):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from ul2_tasks.sources import files, records, survey
 from ul2_tasks.sources.files import Layout, Segment
@@ -177,11 +179,13 @@ def _tfrecord_fields(segment: Segment) -> list[str]:
 
 
 def _tfrecord_kinds(segment: Segment) -> dict[str, str]:
-    """The features of the first record with their kinds, such as {"text": "bytes_list"}; empty where there is no record."""
+    """The features of the first record with their kinds, such as {"text": "bytes_list"}; empty where there is none to be read."""
     with tf.init_scope():  # it reads the file at once, also where the caller builds a graph
         dataset = tf.data.TFRecordDataset(segment.path, compression_type=_tfrecord_compression([segment]))
-        for record in dataset.take(1).as_numpy_iterator():
-            return {name: value.WhichOneof("kind") for name, value in tf.train.Example.FromString(record).features.feature.items()}
+        with contextlib.suppress(tf.errors.DataLossError, DecodeError):  # which the reading of the records tells
+            for record in dataset.take(1).as_numpy_iterator():
+                features = tf.train.Example.FromString(record).features.feature
+                return {name: value.WhichOneof("kind") for name, value in features.items()}
     return {}
 
 

@@ -43,7 +43,13 @@ DOCUMENTS = ("line", "paragraph", "file")
 METADATA = "metadata_json"  # a field of conversations, with JSON in which the id may be
 # These errors mean that a file is not what its name says; any other OSError means that it cannot be reached. (bz2 raises a plain
 # OSError, without a number.)
-CORRUPT = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException)
+CORRUPT = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException, UnicodeDecodeError)
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether an error, of `CORRUPT` or an OSError, says that a file cannot be reached, and not that it is corrupt."""
+    return isinstance(error, OSError) and error.errno is not None and not isinstance(error, CORRUPT)
+
 
 MAX_SEGMENTS = 64  # fewer files than this are split, so that hosts, workers and denoisers have enough segments to share
 _MIN_SEGMENT, _MAX_SEGMENT = 1 << 16, 1 << 30  # bytes
@@ -322,6 +328,8 @@ def _groups(path: str, format: str) -> list[Segment]:
     try:
         with open_file(path) as file:
             count = pq.ParquetFile(file).num_row_groups if format == "parquet" else pa.ipc.open_file(file).num_record_batches
-    except CORRUPT:
+    except (*CORRUPT, OSError) as error:
+        if is_unreachable(error):
+            raise
         return [Segment(path)]
     return [Segment(path, group, group + 1) for group in range(count)]

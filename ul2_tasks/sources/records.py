@@ -16,12 +16,13 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ul2_tasks.sources.files import CORRUPT, METADATA, Layout, Segment, open_file
+from ul2_tasks.sources.files import CORRUPT, METADATA, Layout, Segment, is_unreachable, open_file
 
 PROBLEM = "problem"  # the name of this feature in a dataset
 _ROWS_AT_A_TIME = 128
 _ROWS_LOOKED_AT = 1000  # lines of JSON, to know the fields
 _MAX_COUNTED = 1 << 30  # at most so many bytes are read to find the number of a line
+_AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 _decode_json = json.JSONDecoder().raw_decode
 
@@ -59,12 +60,10 @@ def read(segment: Segment, layout: Layout) -> Iterator[Record]:
     """
     try:
         yield from _READERS[layout.documents if layout.format == "text" else layout.format](segment, layout)
-    except CORRUPT as error:
-        yield Record(problem=f"{segment.path}: is corrupt, all from here on is lost: {type(error).__name__}: {error}")
-    except OSError as error:
-        if error.errno is not None:
+    except (*CORRUPT, OSError) as error:
+        if is_unreachable(error):
             raise
-        yield Record(problem=f"{segment.path}: is corrupt, all from here on is lost: {error}")
+        yield Record(problem=f"{segment.path}: is corrupt, all from here on is lost: {_in_words(error)}")
 
 
 def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callable[[Item], int]) -> Iterator[list[Item]]:
@@ -110,10 +109,8 @@ def fields(segment: Segment, layout: Layout) -> list[str] | None:
                 return _open_arrow(file).schema.names
         rows = (_parsed(line) for _, line in itertools.islice(_lines(segment), _ROWS_LOOKED_AT))
         return sorted({key for row in rows if isinstance(row, dict) for key in row}) or None
-    except CORRUPT:
-        return None
-    except OSError as error:
-        if error.errno is not None:
+    except (*CORRUPT, OSError) as error:
+        if is_unreachable(error):
             raise
         return None
 
@@ -234,6 +231,7 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
         else:
             batches = arrow
         for index, batch in enumerate(batches, segment.start):
+            _check_places(batch, layout)
             yield from _rows(batch, f"{segment.path}, record batch {index}", 1, layout)
 
 
@@ -306,6 +304,22 @@ def _open_arrow(file: BinaryIO) -> pa.RecordBatchFileReader | pa.RecordBatchStre
     except pa.ArrowInvalid:
         file.seek(0)
         return pa.ipc.open_stream(file)
+
+
+def _check_places(batch: pa.RecordBatch, layout: Layout) -> None:
+    """Raises an ArrowInvalid where the columns that are read have places outside of the file, which would end the process.
+
+    Texts are taken as bytes here: one that is not UTF-8 is the problem of its row alone.
+    """
+    for name in dict.fromkeys(layout.read):
+        if name in batch.schema.names:
+            column = batch.column(name)
+            as_bytes = _AS_BYTES.get(column.type)
+            (column if as_bytes is None else column.view(as_bytes)).validate(full=True)
+
+
+def _in_words(error: Exception) -> str:
+    return str(error) if type(error) is OSError else f"{type(error).__name__}: {error}"
 
 
 def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:

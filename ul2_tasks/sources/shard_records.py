@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import seqio
@@ -108,4 +109,16 @@ def _records(
     if isinstance(source, RecordSource) and not (isinstance(source, FileSource) and source.layout(split).format == "tfrecord"):
         return source.records(split, shard)
     dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
-    return dataset_records(dataset, text_key, id_key)
+    found = dataset_records(dataset, text_key, id_key)
+    return _until_corrupt(found, source.list_shards(split)[shard]) if isinstance(source, FileSource) else found
+
+
+def _until_corrupt(records: Iterator[Record], path: str) -> Iterator[Record]:
+    """The records of a file of TFRecords. TensorFlow's own error does not say which file is corrupt."""
+    try:
+        yield from records
+    except tf.errors.DataLossError as error:
+        reason = re.sub(r"\{\{.*?\}\} ?| ?\[Op:.*", "", error.message, flags=re.DOTALL)
+        yield Record(problem=f"{path}: is corrupt, all from here on is lost: {reason}")
+    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # which has the record's bytes, whatever they are
+        yield Record(problem=f"{path}: is corrupt, all from here on is lost: a record is no tf.Example")

@@ -121,13 +121,13 @@ class ControlledVocabulary(SentencePieceVocabulary):
     def _controlled(self) -> _Controlled:
         try:
             model = self._vocabulary.sp_model
-        except DecodeError as error:
+            with _load_lock:
+                return _controlled(model, self.appended, self._never_encoded)
+        except (DecodeError, RuntimeError, UnicodeDecodeError, LookupError) as error:
             raise ValueError(
                 f"{self.sentencepiece_model_file} is no SentencePiece model; if it is one of tiktoken's (Llama 3), take the"
-                " tokenizer.json that the same model has for Hugging Face"
+                f" tokenizer.json that the same model has for Hugging Face ({_reason(error)})"
             ) from error
-        with _load_lock:
-            return _controlled(model, self.appended, self._never_encoded)
 
 
 class SentencePieces:
@@ -216,7 +216,13 @@ def _controlled(model: bytes, appended: tuple[str, ...], never_encoded: frozense
     if shift:
         proto.pieces.insert(0, _Piece(piece=free_name("<pad>", types), type=_Piece.CONTROL))
     edited = proto.SerializeToString()
-    return _Controlled(edited, SentencePieceProcessor(model_proto=edited), spellings, shift)
+    tokenizer = SentencePieceProcessor(model_proto=edited)
+    tokenizer.id_to_piece(list(range(len(proto.pieces))))  # raises where one is not UTF-8
+    return _Controlled(edited, tokenizer, spellings, shift)
+
+
+def _reason(error: Exception) -> str:
+    return "it has no piece" if isinstance(error, LookupError) else str(error).partition(" [")[0]
 
 
 @functools.lru_cache(maxsize=8)

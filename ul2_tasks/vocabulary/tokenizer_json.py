@@ -37,6 +37,7 @@ import tensorflow as tf
 from ul2_tasks.vocabulary.pieces import free_name
 
 TOKENIZER = "tokenizer.json"
+_MOST_ID = 1 << 24  # lists are made of all ids, gaps included
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS
 
 
@@ -90,7 +91,9 @@ def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded:
     """
     file = _tokenizer_file(path)
     content, description = _read(file)
-    own = _tokenizers().Tokenizer.from_str(content.decode()).get_vocab(with_added_tokens=True)  # own ids, by name
+    own = _tokenizer(content, file).get_vocab(with_added_tokens=True)  # own ids, by name
+    if (last := max(own.values(), default=0)) > _MOST_ID:
+        raise _no_tokenizer(file, f"it has the id {last}, and ids are at most {_MOST_ID} here")
     is_special = {token["content"]: token["special"] for token in description["added_tokens"]}
     eos = own[_eos_name(file, eos_name, is_special)]
     bos = own.get(_companion_token(file, "bos_token"))
@@ -152,8 +155,9 @@ def load_marked(path: str) -> Marked:
         ValueError: there is no such file, or it is no tokenizer.
         ImportError: there is no package `tokenizers`.
     """
-    content, description = _read(_tokenizer_file(path))
-    own = _tokenizers().Tokenizer.from_str(content.decode()).get_vocab(with_added_tokens=True)
+    file = _tokenizer_file(path)
+    content, description = _read(file)
+    own = _tokenizer(content, file).get_vocab(with_added_tokens=True)
     model, added = description["model"], description["added_tokens"]
     private = {token["content"]: secrets.token_hex(16) for token in added if token["special"] or not _is_word(token["content"])}
     ids = {name: own[name] for name in private}
@@ -200,10 +204,40 @@ def _read(file: str) -> tuple[bytes, Mapping[str, Any]]:
     """The file's bytes, and what they describe."""
     with tf.io.gfile.GFile(file, "rb") as opened:
         content = opened.read()
-    description = json.loads(content)
-    if not isinstance(description, Mapping) or "model" not in description:
-        raise ValueError(f"{file} is no {TOKENIZER} of Hugging Face: it has no model; expected one that `tokenizers` saved")
+    description = _json(content, file)
+    if not isinstance(description, Mapping) or not isinstance(model := description.get("model"), Mapping):
+        raise _no_tokenizer(file, "it has no model")
+    if not isinstance(model.get("vocab"), Mapping | list):
+        raise _no_tokenizer(file, "its model has no vocab")
+    tokens = description.get("added_tokens")
+    if not isinstance(tokens, list) or not all(isinstance(token, Mapping) and _is_added(token) for token in tokens):
+        raise _no_tokenizer(file, "its added_tokens are not a list of tokens, each with content, id and special")
     return content, description
+
+
+def _is_added(token: Mapping[str, Any]) -> bool:
+    return all(isinstance(token.get(key), kind) for key, kind in {"content": str, "id": int, "special": bool}.items())
+
+
+def _json(content: bytes, file: str) -> Any:
+    try:
+        return json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is no JSON: {error}") from error
+
+
+def _tokenizer(content: bytes, file: str):
+    """What `tokenizers` makes of the content of a file. It raises an error of no type of its own."""
+    try:
+        return _tokenizers().Tokenizer.from_str(content.decode())
+    except ImportError:
+        raise
+    except Exception as error:
+        raise _no_tokenizer(file, str(error)) from error
+
+
+def _no_tokenizer(file: str, why: str) -> ValueError:
+    return ValueError(f"{file} is no {TOKENIZER} of Hugging Face: {why}; expected one that `tokenizers` saved")
 
 
 def _companion_token(file: str, key: str) -> str | None:
@@ -211,9 +245,14 @@ def _companion_token(file: str, key: str) -> str | None:
     for companion in COMPANIONS:
         path = file.rpartition("/")[0] + "/" + companion if "/" in file else companion
         if tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path) as opened:
-                token = json.load(opened).get(key)
-            token = token["content"] if isinstance(token, Mapping) else token
+            with tf.io.gfile.GFile(path, "rb") as opened:
+                found = _json(opened.read(), path)
+            if not isinstance(found, Mapping):
+                raise ValueError(f"{path} is a {type(found).__name__}, expected an object")
+            token = found.get(key)
+            token = token.get("content") if isinstance(token, Mapping) else token
+            if token and not isinstance(token, str):
+                raise ValueError(f"{path}: {key} is {token!r:.60}, expected a token")
             if token:
                 return token
     return None
