@@ -72,12 +72,13 @@ def make(folder: pathlib.Path, pairs: int) -> None:
     from ul2_tasks.store.write import PairWriter
 
     tokens = np.random.default_rng(0).integers(300, 1000, PAIR, np.int32)
+    with PairWriter(f"{folder}/first.bin", f"{folder}/first.idx", np.dtype(np.uint16)) as pair:
+        pair.add(tokens, np.full(PAIR // 1000, 1000))
     for kind in ("warm", "cold"):
         (folder / kind).mkdir()
         for number in range(pairs):
-            prefix = folder / kind / str(number)
-            with PairWriter(f"{prefix}.bin", f"{prefix}.idx", np.dtype(np.uint16)) as pair:
-                pair.add(tokens, np.full(PAIR // 1000, 1000))
+            for end in ("bin", "idx"):
+                shutil.copy(folder / f"first.{end}", folder / kind / f"{number}.{end}")
     os.sync()
 
 
@@ -139,6 +140,8 @@ def register_slow() -> None:
     import fsspec
     from fsspec.asyn import AsyncFileSystem
 
+    memory = fsspec.filesystem("memory")
+
     class Slow(AsyncFileSystem):
         """The files of `memory://`, each request after a delay."""
 
@@ -146,11 +149,11 @@ def register_slow() -> None:
 
         async def _cat_file(self, path, start=None, end=None, **keywords):
             await asyncio.sleep(DELAY)
-            return fsspec.filesystem("memory").cat_file(path, start, end)
+            return memory.cat_file(path, start, end)
 
         async def _info(self, path, **keywords):
             await asyncio.sleep(DELAY)
-            return fsspec.filesystem("memory").info(path)
+            return memory.info(path)
 
     fsspec.register_implementation("slow", Slow)
 

@@ -27,12 +27,15 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import random
 import re
+import runpy
 import shutil
 import socket
 import subprocess
@@ -109,6 +112,22 @@ def digests(batch: Mapping[str, np.ndarray]) -> list[str]:
         ).hexdigest()
         for row in range(len(columns[0][1]))
     ]
+
+
+def run_t5x(arguments: list[str], log: str) -> None:
+    """What `python -m t5x.train ARGUMENTS` does in the repository's root, with its output in a file, in this process."""
+    for descriptor in (1, 2):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    os.chdir(REPOSITORY)
+    sys.argv[:] = ["t5x.train", *arguments]
+    try:
+        runpy.run_module("t5x.train", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code:
+            raise
+    import jax
+
+    jax.distributed.shutdown()  # waits for the other hosts. JAX calls it when Python exits, which such a process does not
 
 
 # ---------------------------------------------------------------- one segment
@@ -191,26 +210,24 @@ class Processes:
         arguments += [f'--gin.MODEL_DIR="{run.model_dir}"', f'--gin.RECORDS="{records}"']
         if hosts > 1:
             arguments += ["--multiprocess_gpu", f"--coordinator_address=127.0.0.1:{free_port()}", f"--process_count={hosts}"]
-        paths = [str(REPOSITORY), str(REPOSITORY / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-        # What was compiled once need not be again: most of a start's time.
-        compiled = {"JAX_COMPILATION_CACHE_DIR": str(run.cache / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        environment = {**os.environ, **compiled, "PYTHONPATH": os.pathsep.join(paths)}
         self.started = []
         for host in range(hosts):
             own = [f"--process_index={host}"] if hosts > 1 else []
-            with open(f"{records}-{host}.log", "w") as log:
-                command = [sys.executable, "-m", "t5x.train", *arguments, *own]
-                self.started.append(subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log))
+            process = multiprocessing.get_context("fork").Process(
+                target=run_t5x, args=([*arguments, *own], f"{records}-{host}.log")
+            )
+            process.start()
+            self.started.append(process)
 
     def wait(self) -> str:
         """Until all have ended. Where one fails, or nothing happens any more, the others are ended."""
-        while any(process.poll() is None for process in self.started):
-            failed = [process for process in self.started if process.poll()]
+        while any(process.exitcode is None for process in self.started):
+            failed = [process for process in self.started if process.exitcode]
             if failed or self.quiet() > (HANGING if self.has_begun() else STARTING):
                 self.end_within(20 if failed else 0)
                 return f"failed: {self.error()}"
             time.sleep(0.1)
-        return f"failed: {self.error()}" if any(process.returncode for process in self.started) else "to its end"
+        return f"failed: {self.error()}" if any(process.exitcode for process in self.started) else "to its end"
 
     def kill_at_random(self, rng: random.Random) -> str:
         """One host at a moment that is drawn, the others soon after."""
@@ -218,12 +235,12 @@ class Processes:
         until_the_others, victim = 2 * rng.random(), rng.choice(self.started)
         if not before_first_step:
             while not self.has_begun():
-                if any(process.poll() is not None for process in self.started) or self.quiet() > STARTING:
+                if any(process.exitcode is not None for process in self.started) or self.quiet() > STARTING:
                     return f"failed: {self.error()}"
                 time.sleep(0.02)
         wait = seconds * (30 if before_first_step else 15)
         time.sleep(wait)
-        if any(process.poll() is not None for process in self.started):
+        if any(process.exitcode is not None for process in self.started):
             return f"failed: {self.error()}"
         where = "the start" if before_first_step else "the first step"
         victim.kill()
@@ -232,8 +249,8 @@ class Processes:
         return f"killed {wait:.1f} s after {where}"
 
     def has_begun(self) -> bool:
-        """Whether a step has been done."""
-        return any(path.stat().st_size for path in self.records.iterdir())
+        """Whether a step has been done, which all hosts do together."""
+        return any("loss" in path.read_text() for path in self.records.iterdir())
 
     def quiet(self) -> float:
         """Seconds since something was recorded, or the start."""
@@ -242,7 +259,7 @@ class Processes:
 
     def end_within(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and any(process.poll() is None for process in self.started):
+        while time.monotonic() < deadline and any(process.exitcode is None for process in self.started):
             time.sleep(0.1)
         self.kill()
 
@@ -250,7 +267,7 @@ class Processes:
         for process in self.started:
             process.kill()
         for process in self.started:
-            process.wait()
+            process.join()
 
     def error(self) -> str:
         """The last error in the log of the first host that has one."""
@@ -423,6 +440,14 @@ def report(segments: list[Segment], whole: Segment, counts: Mapping[str, Any]) -
         console.print(f"{what}: {count}")
 
 
+def prepare(cache: pathlib.Path) -> None:
+    """Imports what t5x does, before it is asked to: each process of a run is a copy of this one. What is compiled once is kept."""
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(cache / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
+    for name in ("ul2_tasks", "t5x.train", "t5x.examples.t5.network"):
+        importlib.import_module(name)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
@@ -432,6 +457,7 @@ def main() -> None:
     folder = pathlib.Path(arguments.folder or tempfile.mkdtemp(prefix="soak-")).absolute()
     cache = folder / "cache"
     subprocess.run([sys.executable, "-m", "ul2_tasks", "cache", "ul2", "--output", str(cache)], cwd=REPOSITORY, check=True)
+    prepare(cache)
     run = Run(folder / "run", cache, disk=True)
     if not run.is_mounted:
         print("no file system can be mounted here: the segment with a full disk is left out")
