@@ -10,8 +10,9 @@ reads batches of 128 rows through `seqio.get_dataset`, shuffled, so that no two 
 * a file system of fsspec that answers each request after 20 ms, many at a time.
 
 For each length there is a new process. It takes the four in turn, `--repeats` times: after two seconds, which are not counted, it
-counts the text tokens of the batches that come in `--seconds` seconds, and the process's CPU time. Printed are medians, and the
-share of warm in the same turn. The seconds are wall time, so the machine should have nothing else to do.
+counts the text tokens of the batches that come in `--seconds` seconds, the process's CPU time, and what it had the disk read.
+Printed are medians, and the share of warm in the same turn. The seconds are wall time, so the machine should have nothing else to
+do.
 """
 
 from __future__ import annotations
@@ -90,8 +91,14 @@ def drop(paths: list[str]) -> None:
         os.close(file)
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float]]]:
-    """Of each kind and repeat: text tokens a second, and nanoseconds of CPU time a text token."""
+def from_disk() -> int:
+    """Bytes that this process has had the disk read."""
+    lines = pathlib.Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float, float]]]:
+    """Of each kind and repeat: text tokens a second, nanoseconds of CPU time a text token, and bytes from the disk a text token."""
     import fsspec
     import seqio
 
@@ -117,19 +124,20 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float]
         mixture = ul2_tasks.register(f"cold_{kind}", source, vocabulary)
         datasets[kind] = seqio.get_dataset(mixture, lengths, ul2_tasks.EncDecFeatureConverter(pack=False), **settings)
         a_row = ul2_tasks.examples(mixture, lengths).numbering.tokens_per_element
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    found: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in kinds}
     for _ in range(arguments.repeats):
         for kind in kinds:
             rows = continued(datasets[kind], places_reached[kind])
             batches = iter(rows.batch(BATCH, drop_remainder=True).prefetch(2))
             for seconds in (BEFORE, arguments.seconds):
-                count, began, cpu = 0, time.perf_counter(), time.process_time()
+                count, began, cpu, read = 0, time.perf_counter(), time.process_time(), from_disk()
                 while time.perf_counter() < began + seconds:
                     next(batches)
                     count += 1
                 tokens = count * BATCH * a_row
                 places_reached[kind] += (count + 1) * BATCH
-                last = tokens / (time.perf_counter() - began), 1e9 * (time.process_time() - cpu) / tokens
+                seconds = time.perf_counter() - began
+                last = tokens / seconds, 1e9 * (time.process_time() - cpu) / tokens, (from_disk() - read) / tokens
             found[kind].append(last)
             places_reached[kind] += 1 << 15  # what was read ahead
             del batches
@@ -158,20 +166,26 @@ def register_slow() -> None:
     fsspec.register_implementation("slow", Slow)
 
 
-def report(found: dict[str, dict[str, list[tuple[float, float]]]], kinds: list[str]) -> None:
+def report(found: dict[str, dict[str, list[tuple[float, float, float]]]], kinds: list[str]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(
-        "inputs, targets", *kinds, box=box.SIMPLE, title="Text tokens a second, share, CPU ns a token", title_justify="left"
+        "inputs, targets",
+        *kinds,
+        box=box.SIMPLE,
+        title="Text tokens a second, share of warm, CPU time and bytes from the disk a token",
+        title_justify="left",
     )
     for length, of_kind in found.items():
         cells = []
         for kind in kinds:
-            speed, cpu = np.median(of_kind[kind], axis=0)
+            speed, cpu, read = np.median(of_kind[kind], axis=0)
             shares = [mine[0] / first[0] for mine, first in zip(of_kind[kind], of_kind[kinds[0]])]
-            cells.append(f"{speed / 1e6:.1f} M ({np.median(shares):.0%}, {min(shares):.0%} to {max(shares):.0%}) {cpu:.0f} ns")
+            cells.append(
+                f"{speed / 1e6:.1f} M ({np.median(shares):.0%}, {min(shares):.0%} to {max(shares):.0%}) {cpu:.0f} ns, {read:.1f} B"
+            )
         table.add_row(length, *cells)
     Console(width=200).print(table)
 

@@ -9,8 +9,8 @@ of this machine that train together. One run has these segments:
   five before the first step, otherwise within 15 seconds after it. The other hosts get it up to 2 seconds later;
 * after a third of these, the largest file of the last checkpoint is cut in half. The run is started, and where it ends with an
   error the checkpoint's folder is removed, as one would;
-* after two thirds, the disk of the run, 64 MB of memory that are mounted, is filled while the run trains. When the run has ended,
-  or can't go on, the disk gets its room back;
+* after two thirds, the disk of the run, 64 MB of memory that are mounted, is filled while the run trains, but for 1 MB. When
+  the run has ended, or can't go on, the disk gets its room back;
 * at the end some more steps, to their end.
 
 Each host writes down what it trains on: a digest of each row of each step's batch, as the device has it, and the loss of the step.
@@ -51,7 +51,7 @@ REPOSITORY = pathlib.Path(__file__).parent.parent
 LENGTHS, BATCH, PERIOD = {"inputs": 128, "targets": 128}, 8, 10  # of gin/ul2_tiny.gin
 HOSTS = (1, 2, 4)
 PLANNED = (2, 1, 4, 2)
-DISK = 64 << 20
+DISK, LEFT = 64 << 20, 1 << 20  # bytes: what is left is room for logs, not for a checkpoint
 ENDLESS = 1_000_000
 HANGING, STARTING = 240, 900  # seconds after which a run that does no step any more is ended, and one that has not begun
 GIN = """
@@ -274,7 +274,7 @@ class Processes:
         for host in range(len(self.started)):
             text = pathlib.Path(f"{self.records}-{host}.log").read_text(errors="replace")
             if found := re.findall(r"^(?:[\w.]*(?:Error|Exception)\b.*)$", text, re.MULTILINE):
-                return found[-1][:200]
+                return found[-1][:90]
         return "no error was told"
 
 
@@ -341,7 +341,7 @@ def corrupted_checkpoint(run: Run, rng: random.Random) -> list[str]:
 
 
 def full_disk(run: Run, rng: random.Random) -> list[str]:
-    """Fills the run's disk while it trains."""
+    """Fills the run's disk while it trains, but for some room."""
     filler = run.disk / "filler"
 
     def fill(processes: Processes) -> str:
@@ -353,6 +353,7 @@ def full_disk(run: Run, rng: random.Random) -> list[str]:
                     file.write(bytes(4096))
                 except OSError:
                     break
+            file.truncate(file.tell() - LEFT)
         return processes.wait()
 
     found = run.segment("full disk", rng.choice(HOSTS), ENDLESS, fill)
