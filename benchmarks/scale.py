@@ -14,8 +14,8 @@ In a new process each, over the large cache and over one pair of it: seconds unt
 and the memory that the process then has, in all, and without the pages of files.
 
 `python benchmarks/scale.py --reading` measures blocks of 512 chunks at random places of 16 pairs instead: warm; with the page cache
-dropped before each block; from `memory://`; and from a file system of fsspec that answers each request after 20 ms. Then it
-measures what of that is left in a pipeline: seconds for batches of 128 rows of `seqio.get_dataset`, which reads ahead.
+dropped before each block; from `memory://`; and from a file system of fsspec that answers each request after 20 ms.
+`benchmarks/cold.py` measures what of that is left in a pipeline.
 """
 
 from __future__ import annotations
@@ -215,43 +215,6 @@ def reading(folder: str) -> None:
                 figures.append(f"{1000 * np.median(seconds[1:]):.1f}")
             table.add_row(f"{length:,}", *figures)
         Console().print(table)
-        pipelines(place, [f"{number}" for number in range(pairs)])
-
-
-def pipelines(place: str, names: list[str]) -> None:
-    """Prints how many tokens a second come out of whole pipelines, medians of 5 rounds, and their share of the warm one's."""
-    import seqio
-
-    import ul2_tasks
-
-    table = Table(
-        title="Rows of seqio.get_dataset in batches of 128, text tokens a second, and percent of warm", title_justify="left"
-    )
-    for column in ("inputs, targets", "warm", "cold", "memory://", "20 ms a request"):
-        table.add_column(column, justify="right")
-    vocabulary = ul2_tasks.open_vocabulary("default", sentinels=1024)
-    for length, rounds in ((512, 60), (2048, 15), (8192, 4)):
-        speeds = []
-        for kind, beginning in (("warm", place), ("cold", place), ("memory", "memory://scale"), ("slow", "slow://scale")):
-            files = [f"{beginning}/{name}" for name in names]
-            source = ul2_tasks.open_source({"train": [f"megatron:{file}" for file in files]})
-            mixture = ul2_tasks.register(f"from_{kind}_{length}", source, vocabulary)
-            lengths = {"inputs": length, "targets": length}
-            converter = ul2_tasks.EncDecFeatureConverter(pack=False)
-            settings = {"dataset_split": "train", "shuffle": True, "num_epochs": None, "seed": 0, "batch_size": 128}
-            batches = iter(seqio.get_dataset(mixture, lengths, converter, **settings).prefetch(2))
-            a_row = ul2_tasks.examples(mixture, lengths).numbering.tokens_per_element
-            seconds = []
-            for _ in range(6):
-                began = time.perf_counter()
-                for _ in range(rounds):
-                    if kind == "cold":
-                        drop([f"{file}.bin" for file in files])
-                    next(batches)
-                seconds.append(time.perf_counter() - began)
-            speeds.append(rounds * 128 * a_row / np.median(seconds[1:]))
-        table.add_row(f"{length}", *(f"{speed / 1e6:.1f} M ({speed / speeds[0]:.0%})" for speed in speeds))
-    Console().print(table)
 
 
 def drop(paths: list[str]) -> None:

@@ -42,6 +42,8 @@ READ = {
         "_REGISTRY",
         "ul2_tasks/when_imported.py",
     ): "what SeqIO's registries hold, so that `ul2_mix` is registered when one is first read (tests/test_when_imported.py)",
+    ("_cat_file", "ul2_tasks/store/fetch.py"): "fsspec's name for reading a range in a coroutine, which its file systems define",
+    ("_cat_ranges", "ul2_tasks/store/fetch.py"): "likewise of many ranges: whether a file system of fsspec has a way of its own",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }
 # What SeqIO's classes leave to those that are made of them, by the names that it has in SeqIO.

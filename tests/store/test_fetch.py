@@ -1,11 +1,13 @@
 """Ranges of bytes: near ones become one request, and those of a remote file system wait side by side."""
 
+import asyncio
 import threading
 from typing import ClassVar
 
 import fsspec
 import numpy as np
 import pytest
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from ul2_tasks.store.arrays import FileArray, MappedArray, read_ranges
@@ -56,6 +58,58 @@ def test_far_ranges_wait_side_by_side(remote):
 def test_a_file_that_ends_before_is_an_error(remote):
     with pytest.raises(OSError, match="ends 10 bytes too early: it was cut while it was read"):
         read([(1 << 20) - 10], [(1 << 20) + 10])
+
+
+class InCoroutines(AsyncFileSystem):
+    """The files of `memory://`. Answers no request before `together` of them have been made."""
+
+    protocol = "coroutines"
+    together = 1
+    waiting: ClassVar[list[asyncio.Event]] = []
+
+    async def _cat_file(self, path, start=None, end=None, **keywords):
+        answered = asyncio.Event()
+        InCoroutines.waiting.append(answered)
+        if len(InCoroutines.waiting) >= InCoroutines.together:
+            for event in InCoroutines.waiting:
+                event.set()
+        await asyncio.wait_for(answered.wait(), timeout=30)
+        return fsspec.filesystem("memory").cat_file(path, start, end)
+
+
+class InOneGo(InCoroutines):
+    """Has a way of its own to read many ranges."""
+
+    protocol = "one-go"
+
+    async def _cat_file(self, path, start=None, end=None, **keywords):
+        raise AssertionError("it was asked for one range")
+
+    async def _cat_ranges(self, paths, starts, ends, **keywords):
+        return [fsspec.filesystem("memory").cat_file(*request) for request in zip(paths, starts, ends)]
+
+
+@pytest.fixture(params=[InCoroutines, InOneGo])
+def protocol(request) -> str:
+    fsspec.register_implementation(request.param.protocol, request.param, clobber=True)
+    InCoroutines.waiting, InCoroutines.together = [], 1
+    return request.param.protocol
+
+
+def test_ranges_of_an_asynchronous_file_system_wait_side_by_side(protocol):
+    content = np.random.default_rng(0).bytes(1 << 20)
+    fsspec.filesystem("memory").pipe({"memory://asked/a": content, "memory://asked/b": content[::-1]})
+    starts, numbers = np.arange(0, 900_000, 100_000), np.arange(9) % 2
+    InCoroutines.together = len(starts)
+    found = fetch([f"{protocol}://asked/{name}" for name in "ab"], numbers, starts, starts + 10)
+    assert [bytes(part) for part in found] == [
+        [content, content[::-1]][number][start : start + 10] for number, start in zip(numbers, starts)
+    ]
+
+
+def test_a_file_that_is_not_there_is_an_error_of_its_file_system(protocol):
+    with pytest.raises(FileNotFoundError):
+        fetch([f"{protocol}://asked/none"], np.zeros(3, np.int64), np.array([0, 500_000, 900_000]), np.array([1, 500_001, 900_001]))
 
 
 def test_a_file_that_is_mapped_and_one_that_is_not_are_read_alike(tmp_path):
