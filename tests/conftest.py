@@ -65,7 +65,7 @@ def graphs_as_built():
 
 @pytest.fixture(autouse=True, scope="module")
 def registries_of_a_file():
-    """What the tests of a file register is gone after them: another file, which may run in the same process, has names of its own."""
+    """What the tests of a file register is gone after them, so that other files, in the same process, may use the same names."""
     import seqio
 
     import ul2_tasks  # noqa: F401 (whose tasks stay)
