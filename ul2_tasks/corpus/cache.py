@@ -27,8 +27,8 @@ from ul2_tasks.corpus import tfrecords
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.jobs import manifest as jobs_manifest
-from ul2_tasks.jobs.forms import EACH, NAME, check_form
-from ul2_tasks.jobs.manifest import FILE, faults, load, missing_or_resized, names_in, place, size, sizes, total
+from ul2_tasks.jobs.forms import EACH, NAME
+from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, names_in, place, size, sizes, total
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.sources.files import parallel_map
 from ul2_tasks.store.documents import read_store
@@ -289,8 +289,7 @@ def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
     _check_split(cache_dir, split)
     if manifest is None:
         path = seqio.get_cached_stats_path(cache_dir, split)
-        check_form(stats := load(path), {"examples": int}, path, "write the cache again")
-        documents = stats["examples"]
+        documents = load_object(path, {"examples": int}, "write the cache again")["examples"]
     else:
         documents = sum(shard["documents"] for shard in manifest["splits"][split]["shards"])
     if not documents:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from ul2_tasks.corpus.configuration import as_json, digest
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs.forms import check_form
-from ul2_tasks.jobs.manifest import load, place, sha256, size
+from ul2_tasks.jobs.manifest import load_object, place, sha256, size
 from ul2_tasks.sources.files import parallel_map
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 
@@ -79,8 +79,7 @@ def expected_files(cache_dir: str, split: str) -> list[str]:
     """The names of the files of a split. Raises a ValueError if a file is missing, or if there are others."""
     present = {name for name in tf.io.gfile.listdir(cache_dir) if name.startswith(f"{split}.tfrecord-")}
     path = seqio.get_cached_info_path(cache_dir, split)
-    check_form(info := load(path), {}, path, "write the cache again")
-    count = info.get("num_shards", len(present))
+    count = load_object(path, {}, "write the cache again").get("num_shards", len(present))
     check_form(count, int, f"num_shards of {path}", "write the cache again")
     names = [f"{split}.tfrecord-{shard:05d}-of-{count:05d}" for shard in range(count)]
     wrong = [f"{name} is missing" for name in names if name not in present] + [

@@ -53,6 +53,17 @@ def load(path: str) -> Any:
         raise ValueError(f"{path} is no JSON: {error}") from error
 
 
+def load_object(path: str, form: Mapping, remedy: str) -> dict:
+    """The value of a JSON file that holds an object of this form, see `forms`.
+
+    Raises:
+        ValueError: it does not.
+    """
+    value = load(path)
+    check_form(value, form, path, remedy)
+    return value
+
+
 def size(path: str) -> int:
     """The size of a file, in bytes."""
     return tf.io.gfile.stat(path).length
@@ -108,8 +119,7 @@ def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callabl
     Raises:
         ValueError: the manifest has another schema, or not the form.
     """
-    manifest = load(path)
-    check_form(manifest, {}, path, remedy)
+    manifest = load_object(path, {}, remedy)
     schema = manifest.get("schema_version")
     if not isinstance(schema, int) or schema not in readable:
         raise ValueError(f"{path} has schema_version {schema}, expected one of {tuple(readable)}; {remedy}")

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ul2_tasks.jobs.forms import NAME, check_form
-from ul2_tasks.jobs.manifest import differences, load, names_in, place, removed_on_failure, size, write_atomically
+from ul2_tasks.jobs.manifest import differences, load_object, names_in, place, removed_on_failure, size, write_atomically
 from ul2_tasks.sources.files import parallel_map
 
 BEGUN = "begun.json"
@@ -97,9 +97,8 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
 
 
 def _record_of(shard: JobShard) -> dict:
-    record = load(shard.record)
+    record = load_object(shard.record, {}, _REMOVE)
     file = {"file": NAME, "bytes": int}
-    check_form(record, {}, shard.record, _REMOVE)
     check_form(record, {"files": [file]} if "files" in record else file, shard.record, _REMOVE)
     return record
 
@@ -126,7 +125,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
         known: the paths of what says what was asked for, as far as they are there: of the manifest, and of `BEGUN`.
         begun: what is asked for, with "schema_version".
     """
-    found = [_begun_in(path) for path in known if tf.io.gfile.exists(path)]
+    found = [load_object(path, {}, _REMOVE) for path in known if tf.io.gfile.exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
     if others and not found:
         raise ValueError(f"{folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
@@ -137,11 +136,6 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
         by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in wanted.items())
         if changes := next(filter(None, by_key), ""):  # the first key says enough: the others may follow from it
             raise ValueError(f"{folder} has an export with other arguments: {changes}; delete it, or name another folder")
-
-
-def _begun_in(path: str) -> dict:
-    check_form(found := load(path), {}, path, _REMOVE)
-    return found
 
 
 def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:
@@ -251,7 +245,7 @@ def unfinished(folder: str) -> str | None:
     present = names_in(folder)
     for records in (place(folder, name) for name in _RECORDS if name in present):
         if tf.io.gfile.exists(place(records, BEGUN)):
-            begun = _begun_in(place(records, BEGUN))
+            begun = load_object(place(records, BEGUN), {}, _REMOVE)
             is_cache = "parts" in begun
             check_form(begun, {"parts": int} if is_cache else {"arguments": {"shards": int}}, place(records, BEGUN), _REMOVE)
             kind, shards = ("cache", begun["parts"]) if is_cache else ("export", begun["arguments"]["shards"])
@@ -293,7 +287,7 @@ def _check_alone(records: str) -> None:
     path = place(records, _RUNNING)
     if not tf.io.gfile.exists(path):
         return
-    check_form(running := load(path), {"host": str, "process": int, "time": int | float}, path, _REMOVE)
+    running = load_object(path, {"host": str, "process": int, "time": int | float}, _REMOVE)
     age = time.time() - running["time"]
     is_here = running["host"] == socket.gethostname()
     if age < _STALE and not (is_here and not _is_alive(running["process"])):
