@@ -9,9 +9,9 @@
     dask_cache   `ul2 cache` on a Dask cluster of two processes, of which one is killed, and Dask starts another
     dask_export  `ul2 export`, the same
 
-Killed is, by SIGKILL, the process with all that it started; on Dask one worker, while the command lives. A command that has
-ended before its moment came begins again in a new folder. Runs are forked from this process, which has imported all that they
-need and run nothing. It ends with status 1 where something differs.
+SIGKILL ends a process with all that it started; on Dask it ends one worker, and the command lives on. A command that ends before
+its moment begins again in a new folder. Each run is forked from this process, which imports all that a run needs, and runs nothing
+itself. The status is 1 where something differs.
 """
 
 from __future__ import annotations
