@@ -50,7 +50,10 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
 def graphs_as_built():
     """TensorFlow rewrites the graph of a pipeline for each of its iterators, which takes a fifth of the tests' time.
 
-    No example depends on it. What a saved iterator holds does: tests that save and resume one make it by `support.iterate`, as
+    It also tunes each in a thread, for which an iterator waits when it ends: up to a minute if it is old, as those are that the
+    garbage collector finds (docs/explanation/limits.md).
+
+    No example depends on either. What a saved iterator holds does: tests that save and resume one make it by `support.iterate`, as
     users do. The programs of `new_process` make all so.
     """
     import tensorflow as tf
@@ -58,6 +61,7 @@ def graphs_as_built():
 
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf.data.Dataset, "__iter__", lambda dataset: iterate(dataset.with_options(options)))
         yield
