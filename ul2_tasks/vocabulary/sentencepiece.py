@@ -131,7 +131,7 @@ class ControlledVocabulary(SentencePieceVocabulary):
 
 
 class SentencePieces:
-    """The `pieces.Pieces` of any SentencePiece vocabulary, SeqIO's own included."""
+    """The `pieces.Pieces` of any SentencePiece vocabulary, SeqIO's own included. It asks the vocabulary for each part once."""
 
     def __init__(self, vocabulary: seqio.SentencePieceVocabulary):
         self._vocabulary = vocabulary
@@ -141,25 +141,36 @@ class SentencePieces:
         return f"sha256 {hashlib.sha256(self._vocabulary.sp_model).hexdigest()}"
 
     def piece_id(self, name: str) -> int | None:
-        name = getattr(self._vocabulary, "spellings", {}).get(name, name)
+        name = self._spellings.get(name, name)
         for spelling in (name, "\u2581" + name):  # SeqIO's own extra ids start with a word boundary
-            id = self._vocabulary.tokenizer.piece_to_id(spelling)
+            id = self._tokenizer.piece_to_id(spelling)
             if self.id_to_piece(id) == spelling:
                 return id
         return None
 
     def id_to_piece(self, id: int) -> str:
-        return self._vocabulary.tokenizer.id_to_piece(id)
+        return self._tokenizer.id_to_piece(id)
 
     def is_ordinary(self, id: int) -> bool:
-        return _piece_types(self._vocabulary.sp_model)[id] in _ORDINARY
+        return self._types[id] in _ORDINARY
 
     def encodable_ids(self, ids: Iterable[int]) -> list[int]:
-        types = _piece_types(self._vocabulary.sp_model)
-        return [id for id in ids if types[id] == _Piece.USER_DEFINED]
+        return [id for id in ids if self._types[id] == _Piece.USER_DEFINED]
 
     def never_encoding(self, ids: Iterable[int]) -> seqio.Vocabulary:
         return ControlledVocabulary(self._vocabulary, never_encoded=ids)
+
+    @functools.cached_property
+    def _spellings(self) -> Mapping[str, str]:
+        return getattr(self._vocabulary, "spellings", {})
+
+    @functools.cached_property
+    def _tokenizer(self) -> SentencePieceProcessor:
+        return self._vocabulary.tokenizer
+
+    @functools.cached_property
+    def _types(self) -> Sequence[int]:
+        return _piece_types(self._vocabulary.sp_model)
 
 
 def default_vocabulary() -> SentencePieceVocabulary:

@@ -319,7 +319,8 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: Sequence[int] | str |
             f"sentinels is {sentinels!r}, expected ids, or the pieces' name with {{}} for the number, such as '<unused{{}}>'"
         )
     ids: list[int] = []
-    while (id := piece_id(vocabulary, template.format(len(ids)))) is not None:
+    pieces = _pieces(vocabulary)
+    while pieces is not None and (id := pieces.piece_id(template.format(len(ids)))) is not None:
         ids.append(id)
     if sentinels is not None and not ids:
         raise ValueError(
