@@ -1,6 +1,7 @@
 """A mixture as a sequence: each example has an address, from which alone it is made."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -294,6 +295,21 @@ def test_ids_that_no_text_has_are_refused_where_they_are_read(tmp_path, wrong, d
     examples = ul2_tasks.examples(name, LENGTHS)
     with pytest.raises(ValueError, match=rf"has the ids \[{wrong}\] in its text, which are padding, sentinels, modes, or no ids"):
         examples[:]
+
+
+@pytest.mark.parametrize(
+    "reserved",
+    [{0}, {0, 100}, {0, 50, 51, 52, 100, 261}, set(range(0, 200, 2)), {*range(3), *range(20, 80), 90, 95, 99, 101}],
+    ids=["padding", "one run", "few runs", "every second id", "more runs than are compared"],
+)
+def test_each_id_that_is_reserved_and_no_other_is_no_text(found, reserved):
+    whole = found.numbering.corpora[0]
+    solution = whole.members[0].solution
+    solution = dataclasses.replace(solution, special=dataclasses.replace(solution.special, reserved=frozenset(reserved)))
+    changed = dataclasses.replace(whole, members=(dataclasses.replace(whole.members[0], solution=solution),))
+    for id in range(-3, BYTES.vocab_size + 3):
+        expected = 0 <= id < BYTES.vocab_size and id not in reserved
+        assert changed._are_text(np.array([201, id, 205], np.int32)) == expected
 
 
 def test_a_document_without_a_token_is_in_no_example(tmp_path):

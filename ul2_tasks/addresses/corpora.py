@@ -21,6 +21,7 @@ from ul2_tasks.store.ends import WithEnds
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
+_FEW_RUNS = 4  # of ids that are no text, between those that are
 _TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
@@ -104,14 +105,23 @@ class OrderedCorpus:
         return is_text
 
     @functools.cached_property
-    def _text_range(self) -> tuple[int, int, bool]:
-        """The lowest and the highest id of text, and whether all between are of text."""
+    def _text_range(self) -> tuple[int, int, list[tuple[int, int]]]:
+        """The lowest and the highest id of text, and the first and the last id of each run of others between."""
         first, last = np.flatnonzero(self._is_text)[[0, -1]].tolist()
-        return first, last, bool(self._is_text[first : last + 1].all())
+        edges = first + np.flatnonzero(np.diff(self._is_text[first : last + 1]))
+        return first, last, [(before + 1, end) for before, end in edges.reshape(-1, 2).tolist()]
+
+    def _are_text(self, tokens: np.ndarray) -> bool:
+        first, last, others = self._text_range
+        if tokens.min() < first or tokens.max() > last:
+            return False
+        # To compare all tokens with a run takes a quarter of the time of looking all up in a table.
+        if len(others) <= _FEW_RUNS:
+            return not any(_has_one_of(tokens, *run) for run in others)
+        return bool(self._is_text.take(tokens).all())
 
     def _check(self, tokens: np.ndarray) -> None:
-        first, last, whole = self._text_range
-        if first <= tokens.min() and tokens.max() <= last and (whole or self._is_text.take(tokens).all()):
+        if self._are_text(tokens):
             return
         found, ids = np.unique(tokens), len(self._is_text)
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
@@ -119,6 +129,11 @@ class OrderedCorpus:
             f"{self.name!r} has the ids {wrong.tolist()} in its text, which are padding, sentinels, modes, or no ids of the"
             " vocabulary: another vocabulary tokenized it"
         )
+
+
+def _has_one_of(tokens: np.ndarray, first: int, last: int) -> bool:
+    """Whether an id from `first` to `last` is among the tokens, [n] int32, n at least 1."""
+    return int((tokens - np.int32(first)).view(np.uint32).min()) <= last - first
 
 
 def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffle: bool) -> OrderedCorpus:

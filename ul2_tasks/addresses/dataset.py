@@ -21,7 +21,7 @@ import tensorflow as tf
 from ul2_tasks.addresses.batches import Chunks, corrupting, members_of, read_batch, signature_of
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
-from ul2_tasks.converters.encoder_decoder import in_rows, write_rows
+from ul2_tasks.converters.encoder_decoder import in_rows
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.graphs import built_once, no_autograph, python_op
 from ul2_tasks.scalars import is_integer
@@ -119,11 +119,10 @@ class Reading:
         def lay_out(
             examples: dict[str, tf.RaggedTensor], order: tf.Tensor, places: tf.Tensor, members: tf.Tensor
         ) -> dict[str, tf.Tensor]:
-            row = tf.cast(places, tf.int32)
             if pack:
-                return convert(in_rows(examples, order, row, lengths, EXAMPLE))
-            spec = EXAMPLE.items()
-            return convert({key: write_rows(examples[key], order, row, lengths[key], feature.padding) for key, feature in spec})
+                return convert(in_rows(examples, order, tf.cast(places, tf.int32), lengths, EXAMPLE))
+            alone = {key: examples[key].to_tensor(feature.padding, shape=[None, lengths[key]]) for key, feature in EXAMPLE.items()}
+            return convert({key: tf.gather(rows, order) for key, rows in alone.items()})
 
         more = {"features": "rows", "pack": pack}
 
