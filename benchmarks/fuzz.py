@@ -214,13 +214,17 @@ def _read_cases(name: str, seed: int, numbers: list[int], pipe: int) -> None:
     faulthandler.enable(log, all_threads=False)
     mapped = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_MAPPED,) * 2)
-    for number in numbers:
-        folder = pathlib.Path(f"{name}-case-{number}")
-        make_case(folder, name, seed, number)
-        result = judged(KINDS[name], str(folder), number, pathlib.Path(f"{GOOD}-{name}.repr").read_text())
-        os.write(pipe, json.dumps(result).encode() + b"\n")
-        shutil.rmtree(folder)
-    os._exit(0)
+    try:
+        for number in numbers:
+            folder = pathlib.Path(f"{name}-case-{number}")
+            make_case(folder, name, seed, number)
+            result = judged(KINDS[name], str(folder), number, pathlib.Path(f"{GOOD}-{name}.repr").read_text())
+            os.write(pipe, json.dumps(result).encode() + b"\n")
+            shutil.rmtree(folder)
+        os._exit(0)
+    except BaseException:  # of this script; a fork that went on would remove the folder of all
+        traceback.print_exc()
+        os._exit(1)
 
 
 def make_case(folder: pathlib.Path, name: str, seed: int, number: int) -> None:

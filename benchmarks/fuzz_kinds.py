@@ -149,13 +149,14 @@ def alter_parquet(folder: pathlib.Path, draw: random.Random) -> None:
 
 
 def _write_values(path: pathlib.Path, records: list[dict[str, Any]], draw: random.Random) -> None:
+    before = path.read_bytes()
     for _ in range(20):
         try:
             pq.write_table(pa.Table.from_pylist(mutated_values(records, draw)), path, row_group_size=draw.choice((1, 5, 100)))
             return
         except (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError, ValueError):
             continue  # no column has both
-    pq.write_table(pa.Table.from_pylist(records), path)
+    path.write_bytes(before)
 
 
 def make_arrow(folder: pathlib.Path) -> None:

@@ -384,6 +384,13 @@ def test_special_tokens_reach_the_template(tmp_path):
     assert decoded.endswith(EOD)
 
 
+def test_a_special_token_without_content_does_not_reach_the_template(tmp_path):
+    folder = write(tmp_path, CHATML + "{{ bos_token is defined }}", bos_token={"id": 7})
+    assert (
+        oracle(write(tmp_path / "other")).decode(joined(TemplateRenderer(folder).render(PAIR))).removesuffix(EOD).endswith("False")
+    )
+
+
 def test_where_a_template_is_found(tmp_path):
     """In a file of its own; else in the configuration, where it may be one of several."""
     several = [{"name": "rag", "template": "no"}, {"name": "default", "template": CHATML}]
@@ -393,7 +400,8 @@ def test_where_a_template_is_found(tmp_path):
 
 
 def test_a_folder_without_a_template_is_refused(tmp_path):
-    for template in (None, [{"name": "rag", "template": "no"}]):
+    nameless = [{"template": "no"}, {"name": ["default"], "template": "no"}, {"name": "default"}, "default"]
+    for template in (None, [{"name": "rag", "template": "no"}], nameless):
         with pytest.raises(ValueError, match=r"has no chat template: put one there, as chat_template.jinja"):
             TemplateRenderer(write(tmp_path, template))
 

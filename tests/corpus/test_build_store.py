@@ -260,7 +260,16 @@ def test_a_manifest_that_was_altered_is_refused_and_no_path_in_it_leaves_the_fol
 
 
 @pytest.mark.parametrize("name", ["begun.json", "running", "train-00000-of-00001.json"])
-@pytest.mark.parametrize("content", ["{", "[]", '{"files": [{"file": "../a", "bytes": 1}], "parts": "7"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"files": [{"file": "../a", "bytes": 1}], "parts": "7"}',
+        '{"files": [], "splits": {"train": "all"}}',
+        '{"files": [], "splits": {"train": {"documents": {}, "tokens": 1, "empty": 0, "skipped": 0}}}',
+    ],
+)
 def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, name, content):
     corpus = register_corpus(f"store_{tmp_path.name}", open_source(jsonl(tmp_path)))
     records = tmp_path / "cache" / corpus / "parts"

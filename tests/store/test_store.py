@@ -177,6 +177,22 @@ def test_an_index_of_other_tokens_than_there_are_is_refused_where_it_is_read(tmp
         store.read_documents(np.arange(3))
 
 
+@pytest.mark.parametrize("value", [-1, 4, 1 << 40])
+def test_an_index_of_other_sequences_than_there_are_is_refused_where_it_is_read(tmp_path, value):
+    """The first sequence of the second document is wrong."""
+    write(tmp_path / "a")
+    content = bytearray((tmp_path / "a.idx").read_bytes())
+    content[-24:-16] = struct.pack("<q", value)
+    (tmp_path / "a.idx").write_bytes(bytes(content))
+    store, corrupt = Store.open([str(tmp_path / "a")]), r"a\.idx is corrupt: {}; write or copy it again"
+    for read_it in (lambda: store.read_documents(np.arange(3)), lambda: [store.tokens_of(number) for number in range(3)]):
+        with pytest.raises(ValueError, match=corrupt.format(r"document \d would be the sequences .* of 3")):
+            read_it()
+    if value < 0:
+        with pytest.raises(ValueError, match=corrupt.format("a document would begin at sequence -1")):
+            store.ends_within(np.array([0]), np.array([6]))
+
+
 def test_a_document_of_several_sequences_is_one(tmp_path):
     """As `IndexedDatasetBuilder.add_item` twice before `end_document` leaves it."""
     np.arange(6, dtype=np.uint16).tofile(tmp_path / "a.bin")

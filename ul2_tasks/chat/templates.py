@@ -278,7 +278,7 @@ def _configuration(folder: str) -> dict[str, Any]:
 def _special_tokens(configuration: Mapping[str, Any]) -> dict[str, str]:
     """The names of special tokens, `bos_token` and others, as templates know them."""
     tokens = {key: value for key, value in configuration.items() if key.endswith("_token")}
-    names = {key: value["content"] if isinstance(value, Mapping) else value for key, value in tokens.items()}
+    names = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in tokens.items()}
     return {key: name for key, name in names.items() if isinstance(name, str)}
 
 
@@ -288,7 +288,8 @@ def _template(folder: str, configuration: Mapping[str, Any]) -> str:
     if template is None:
         template = configuration.get("chat_template")
     if isinstance(template, list):
-        template = {each["name"]: each["template"] for each in template}.get("default")
+        named = [each for each in template if isinstance(each, Mapping) and each.get("name") == "default"]
+        template = named[-1].get("template") if named else None
     if not isinstance(template, str):
         raise ValueError(f"{folder} has no chat template: put one there, as {_FILE} or as chat_template in tokenizer_config.json")
     return template

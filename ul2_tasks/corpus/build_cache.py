@@ -19,7 +19,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,10 @@ class SourceShard(JobShard):
     num_shards: int
     max_documents: int | None
     columns: tuple[str, ...]
+
+    @property
+    def form(self) -> Mapping:
+        return {"splits": {split: dict.fromkeys(COUNTED, int) for split in self.splits}}
 
     def pair(self, split: str, column: str | None = None) -> str:
         """The name of the pair of files of a split, without their endings."""

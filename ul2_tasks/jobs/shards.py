@@ -64,6 +64,11 @@ class JobShard:
         """The path of the record, which says that the files are written, and what is in them."""
         return place(self.records, f"{self.name}.json")
 
+    @property
+    def form(self) -> Mapping:
+        """Of what the record has beside the files, see `forms`."""
+        return {}
+
 
 AnyShard = TypeVar("AnyShard", bound=JobShard)
 
@@ -99,7 +104,7 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
 def _record_of(shard: JobShard) -> dict:
     record = load_object(shard.record, {}, _REMOVE)
     file = {"file": NAME, "bytes": int}
-    check_form(record, {"files": [file]} if "files" in record else file, shard.record, _REMOVE)
+    check_form(record, {**({"files": [file]} if "files" in record else file), **shard.form}, shard.record, _REMOVE)
     return record
 
 

@@ -43,11 +43,13 @@ class Index:
     """What an `.idx` file says. Nothing is read of its arrays until they are asked for; those of a local file are memory-mapped.
 
     Attributes:
+        path: of the file.
         dtype: of the tokens.
         sequences: S, how many there are.
         entries: D + 1, how many numbers `documents` has.
     """
 
+    path: str
     dtype: np.dtype
     sequences: int
     entries: int
@@ -77,6 +79,21 @@ class Index:
         pointer = self._read("<i8", _HEADER.size + 12 * self.sequences - 8, 1)
         return int(pointer[0]) // self.dtype.itemsize + int(length[0])
 
+    def tokens_of(self, document: int) -> tuple[int, int]:
+        """The tokens [start, stop) of a document among those of the `.bin` file.
+
+        Raises:
+            ValueError: the file does not have them.
+        """
+        first, end = int(self.documents[document]), int(self.documents[document + 1])
+        if not 0 <= first <= end <= self.sequences:
+            raise self._corrupt(f"document {document} would be the sequences {first} to {end} of {self.sequences}")
+        start = self._place(first) if first < self.sequences else self.tokens
+        stop = start if first == end else self._place(end - 1) + int(self.lengths[end - 1])
+        if not 0 <= start <= stop <= self.tokens:
+            raise self._corrupt(f"document {document} would be the tokens {start} to {stop} of {self.tokens}")
+        return start, stop
+
     def ends_within(self, start: int, stop: int) -> tuple[int, np.ndarray]:
         """Where documents end in a range of the tokens, if one more token follows each document.
 
@@ -96,10 +113,19 @@ class Index:
     def _ends(self, first: int, last: int) -> np.ndarray:
         """The place of the token after each of the documents [first, last), [documents] int64."""
         next_ones = self.documents[first + 1 : last + 1]
+        if len(next_ones) and next_ones.min() < 0:
+            raise self._corrupt(f"a document would begin at sequence {next_ones.min()}")
         ends = np.full(len(next_ones), self.tokens)
         is_followed = next_ones < self.sequences
         ends[is_followed] = self.pointers[next_ones[is_followed]] // self.dtype.itemsize
         return ends + np.arange(first, last)
+
+    def _place(self, sequence: int) -> int:
+        """The first token of a sequence."""
+        return int(self.pointers[sequence]) // self.dtype.itemsize
+
+    def _corrupt(self, reason: str) -> ValueError:
+        return ValueError(f"{self.path} is corrupt: {reason}; write or copy it again")
 
 
 def dtype_of(ids: int) -> np.dtype:
@@ -152,4 +178,4 @@ def read_index(path: str) -> Index:
         raise ValueError(f"{path} is {kind}: {present} bytes, by its header {end}; write or copy it again")
     if documents and (last := int(read("<i8", end - 8, 1)[0])) != sequences:
         raise ValueError(f"{path} is corrupt: its documents end at sequence {last} of {sequences}")
-    return Index(np.dtype(dtype), sequences, documents, read)
+    return Index(path, np.dtype(dtype), sequences, documents, read)

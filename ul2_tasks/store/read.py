@@ -159,12 +159,7 @@ class Store:
         of_pair = numbers - self._document_starts[pairs]
         starts, stops = np.zeros([2, len(numbers)], np.int64)
         for place, (pair, number) in enumerate(zip(pairs.tolist(), of_pair.tolist())):
-            index = self._index(pair)
-            start, stop = _token_range(index, number)
-            if not 0 <= start <= stop <= index.tokens:
-                where = f"document {number} would be the tokens {start} to {stop} of {index.tokens}"
-                raise ValueError(f"{self.prefixes[pair]}.idx is corrupt: {where}; write or copy it again")
-            starts[place], stops[place] = start, stop
+            starts[place], stops[place] = self._index(pair).tokens_of(number)
         found = self._read(pairs, starts, stops)
         if self._end is not None:
             self._check_ends(pairs, of_pair, found)
@@ -197,7 +192,7 @@ class Store:
         if not 0 <= document < self.documents:
             raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
         pair = int(np.searchsorted(self._document_starts, document, side="right")) - 1
-        start, stop = _token_range(self._index(pair), document - int(self._document_starts[pair]))
+        start, stop = self._index(pair).tokens_of(document - int(self._document_starts[pair]))
         before = int(self._token_starts[pair])
         return before + start, before + stop
 
@@ -309,11 +304,3 @@ def _together(parts: Sequence[np.ndarray]) -> np.ndarray:
     if tokens.dtype.itemsize > 4 and len(tokens) and not (tokens.min() >= 0 and tokens.max() < 1 << 31):
         raise ValueError(f"there are tokens from {tokens.min()} to {tokens.max()}, expected ids, from 0 to 2**31 - 1")
     return tokens.astype(np.int32, copy=False)
-
-
-def _token_range(index: Index, document: int) -> tuple[int, int]:
-    """The tokens of a document, as a range of the `.bin` file's."""
-    first, end = int(index.documents[document]), int(index.documents[document + 1])
-    width = index.dtype.itemsize
-    start = int(index.pointers[first]) // width if first < index.sequences else index.tokens
-    return start, start if first == end else int(index.pointers[end - 1]) // width + int(index.lengths[end - 1])
