@@ -188,8 +188,10 @@ def of_command(kind: str, kills: int, draw: random.Random, advance: Callable[[],
 def dask_cluster() -> Iterator[tuple[str, subprocess.Popen]]:
     """The address of a cluster, and its process, which kills a worker for each line."""
     pathlib.Path("cluster.py").write_text(CLUSTER)
+    # Dask gives a task up when it has killed four workers, as it seems. Here it is not the task that kills them.
+    environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000"}
     with open("cluster.log", "w") as log:
-        cluster = subprocess.Popen([sys.executable, "cluster.py"], stdin=-1, stdout=-1, stderr=log, text=True)
+        cluster = subprocess.Popen([sys.executable, "cluster.py"], stdin=-1, stdout=-1, stderr=log, text=True, env=environment)
     try:
         yield cluster.stdout.readline().strip(), cluster
     finally:
