@@ -265,7 +265,10 @@ def _eos_name(file: str, given: str | None, is_special: Mapping[str, bool]) -> s
     wrong = f"{eos!r} is to be EOS, but is none of its added tokens" if eos else f"no {' or '.join(COMPANIONS)} there names an EOS"
     candidates = [name for name, special in is_special.items() if special]
     shown = f"{', '.join(map(repr, candidates[:20]))}{' ..' if len(candidates) > 20 else ''}"
-    raise ValueError(f"{file}: {wrong}; give eos, the one of its special tokens that ends an example: {shown or 'it has none'}")
+    raise ValueError(
+        f"{file}: {wrong}; give eos, the one of its special tokens that ends an example: {shown or 'it has none'}; "
+        f"as `eos_token` in a {COMPANIONS[0]} beside it, or as HuggingFaceVocabulary({file!r}, eos=..)"
+    )
 
 
 def _unknown(model: Mapping[str, Any], own: Mapping[str, int]) -> int | None:
