@@ -1,6 +1,7 @@
 """`import ul2_tasks` brings no TensorFlow, and SeqIO and gin find all that is registered, whoever imports what first."""
 
 import ast
+import importlib.util
 import os
 import pathlib
 import pkgutil
@@ -218,3 +219,24 @@ except ValueError as error:
         "dict_keys(['mine_mix'])",
         "no True",
     ]
+
+
+def test_triton_takes_its_own_symbols_beside_tensorflow(tmp_path):
+    """A package of that name tells how it was loaded; what is loaded after it is loaded as ever."""
+    (tmp_path / "triton.py").write_text("import sys\nflags = sys.getdlopenflags()")
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+before = sys.getdlopenflags()
+import ul2_tasks
+print("triton" in sys.modules)
+import tensorflow
+print(sys.modules["triton"].flags - before, sys.getdlopenflags() - before)
+"""
+    assert run(program, tmp_path) == f"False\n{os.RTLD_DEEPBIND} 0\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed, which comes with torch for GPUs")
+@pytest.mark.parametrize("first", ["tensorflow, ul2_tasks", "ul2_tasks, tensorflow"])
+def test_triton_does_not_end_the_process_after_tensorflow(first):
+    assert run(f"import {first}, triton; print('alive')") == "alive\n"

@@ -5,10 +5,17 @@ is first read or changed, `ul2_mix` and its tasks are registered before. So it l
 
 This does not happen within `import seqio`. There it would import modules of this package, which another thread may be importing
 while it waits for SeqIO: each would wait for the other.
+
+Once TensorFlow is imported, triton is, too, in the one way in which both can be in a process.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
 import threading
 from collections.abc import Iterator, KeysView, MutableMapping
 from types import ModuleType
@@ -82,3 +89,21 @@ def _of_gin(_: ModuleType) -> None:
 
     for name, preset in PRESETS.items():
         gin.constant(f"ul2_tasks.{name}", preset)
+
+
+@wrapt.when_imported("tensorflow")
+def _of_tensorflow(_: ModuleType) -> None:
+    """Imports triton, which torch does with its first optimizer, and which comes with torch for GPUs.
+
+    TensorFlow 2.20 and later show their LLVM to all libraries that are loaded after them, and triton 3.7 has another LLVM: it would
+    end the process with a segmentation fault (tensorflow/tensorflow, issue 124205). Loaded as here, it takes its own.
+    """
+    if "triton" in sys.modules or not hasattr(os, "RTLD_DEEPBIND") or importlib.util.find_spec("triton") is None:
+        return
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
+    try:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("triton")
+    finally:
+        sys.setdlopenflags(flags)
