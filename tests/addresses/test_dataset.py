@@ -368,3 +368,10 @@ def test_the_other_arguments_of_seqio_reach_the_tasks_that_are_not_ours():
         dataset = mixture.get_dataset(*common, trimmed, False)
         found = list(itertools.islice(dataset.as_numpy_iterator(), 40))
         assert {len(example["inputs"]) for example in found if example["task"] == b"numbered_long"} == {longest}
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_lengths_of_rows_may_be_numpys_integers(pack):
+    of_numpy = {"inputs": np.int64(LENGTHS["inputs"]), "targets": np.int32(LENGTHS["targets"])}
+    one, other = (flat(rows_of("numbered_r1", pack, lengths=lengths, num_epochs=1)) for lengths in (LENGTHS, of_numpy))
+    assert list(map(as_text, one)) == list(map(as_text, other))

@@ -58,6 +58,13 @@ def test_the_element_spec_is_seqios(pack):
     assert ours == theirs
 
 
+@pytest.mark.parametrize("pack", [False, True])
+def test_lengths_may_be_numpys_integers(pack):
+    pairs, of_numpy = pool(20), {"inputs": np.int64(LENGTHS["inputs"]), "targets": np.int32(LENGTHS["targets"])}
+    for one, other in zip(converted(pairs, pack=pack), converted(pairs, of_numpy, pack=pack), strict=True):
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
 def test_as_many_rows_as_examples_are_announced():
     """t5x asks for the length of a dataset before it predicts; rows that examples share cannot be known before."""
     known = tf.data.Dataset.from_tensors({key: tf.ones([3], tf.int32) for key in LENGTHS}).repeat(300)
