@@ -6,7 +6,7 @@ is first read or changed, `ul2_mix` and its tasks are registered before. So it l
 This does not happen within `import seqio`. There it would import modules of this package, which another thread may be importing
 while it waits for SeqIO: each would wait for the other.
 
-Once TensorFlow is imported, triton is, too, in the one way in which both can be in a process.
+Once TensorFlow is imported, triton is imported, too, in a way in which one process can hold both.
 """
 
 from __future__ import annotations
@@ -93,17 +93,17 @@ def _of_gin(_: ModuleType) -> None:
 
 @wrapt.when_imported("tensorflow")
 def _of_tensorflow(_: ModuleType) -> None:
-    """Imports triton, which torch does with its first optimizer, and which comes with torch for GPUs.
+    """Imports triton, which comes with torch for GPUs; else torch would, with its first optimizer.
 
-    TensorFlow 2.20 and later show their LLVM to all libraries that are loaded after them, and triton 3.7 has another LLVM: it would
-    end the process with a segmentation fault (tensorflow/tensorflow, issue 124205). Loaded as here, it takes its own.
+    TensorFlow 2.20 and later show their LLVM to all libraries that are loaded after them. triton 3.7 needs its own. With that of
+    TensorFlow it ends the process with a segmentation fault (tensorflow/tensorflow, issue 124205). Loaded so, it takes its own.
     """
     if "triton" in sys.modules or not hasattr(os, "RTLD_DEEPBIND") or importlib.util.find_spec("triton") is None:
         return
     flags = sys.getdlopenflags()
     sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
     try:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):  # who needs triton will see it; TensorFlow does not
             importlib.import_module("triton")
     finally:
         sys.setdlopenflags(flags)

@@ -464,7 +464,8 @@ def test_it_opens_no_file_before_it_is_used():
 
 def test_eos_must_be_found(tmp_path):
     folder = str(small(tmp_path / "none", {"a": 0}, special=["<end>", "<s>"], eos=None))
-    message = "no tokenizer_config.json or special_tokens_map.json there names an EOS; give eos, .*'<s>'; as `eos_token` in a"
+    names = "no tokenizer_config.json or special_tokens_map.json there names an EOS; give eos, .*: '<end>', '<s>'"
+    message = f"{names}; as `eos_token` in a tokenizer_config.json"
     with pytest.raises(ValueError, match=message):
         HuggingFaceVocabulary(folder).encode("a")
     with pytest.raises(ValueError, match=r"'a' is to be EOS, but is none of its added tokens; give eos, .*: '<end>', '<s>'"):
