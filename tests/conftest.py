@@ -7,6 +7,9 @@ import pkgutil
 import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# For each function that it prepares, TensorFlow asks of each op whether oneDNN has one like it: a sixth of the tests' time. oneDNN
+# has floating-point ops, and no pipeline has these.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import hypothesis
 import new_process
@@ -48,13 +51,13 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def graphs_as_built():
-    """TensorFlow rewrites the graph of a pipeline for each of its iterators, which takes a fifth of the tests' time.
+    """TensorFlow rewrites the graph of a pipeline for each of its iterators, and of each function, a fourth of the tests' time.
 
     It also tunes each in a thread, for which an iterator waits when it ends: up to a minute if it is old, as those are that the
     garbage collector finds (docs/explanation/limits.md).
 
-    No example depends on either. What a saved iterator holds does: tests that save and resume one make it by `support.iterate`, as
-    users do. The programs of `new_process` make all so.
+    No example depends on any of it. What a saved iterator holds does: tests that save and resume one make it by
+    `support.iterate`, as users do. The programs of `new_process` make all so.
     """
     import tensorflow as tf
     from support import iterate
@@ -62,6 +65,7 @@ def graphs_as_built():
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf.data.Dataset, "__iter__", lambda dataset: iterate(dataset.with_options(options)))
         yield
