@@ -31,7 +31,14 @@ IMAGES = ["pillow>=11", "av>=14.1"]  # pictures, and the frames of videos
 
 DEV = ["mypy>=2", "ruff>=0.9"]
 
-DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29", *DEV]  # `mkdocs build --strict`
+DOCS = [  # `mkdocs build --strict`
+    "mkdocs>=1.6,<2",
+    "mkdocs-material>=9.6",
+    "mkdocstrings[python]>=0.29",
+    # From 12.2 on it asks for an argument that the last mkdocstrings for Python 3.10 does not give.
+    "pymdown-extensions<12.2; python_version < '3.11'",
+    *DEV,
+]
 
 setuptools.setup(
     name="ul2_tasks",
