@@ -6,7 +6,7 @@
                  and is the one that an uninterrupted run sees at its place
     cache        `ul2 cache`, here or on Beam with 2 or 3 processes: the files have the same bytes, and there are no others
     export       `ul2 export`, the same
-    dask_cache   `ul2 cache` on a Dask cluster of two processes, of which one is killed once both are there, and Dask starts another
+    dask_cache   `ul2 cache` on a Dask cluster of two processes, of which one is killed once both are there, and another starts
     dask_export  `ul2 export`, the same
 
 SIGKILL ends a process with all that it started; on Dask it ends one worker, and the command lives on. A command that ends before
@@ -56,23 +56,31 @@ LENGTHS = {"inputs": 64, "targets": 64}
 CORPUS = ("own", "--corpus", "texts", "--vocabulary", "default")
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 CLUSTER = """
-import random, sys, time
+import random, subprocess, sys, time
 from distributed import LocalCluster
-if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        print(cluster.scheduler_address, flush=True)
-        known = cluster.scheduler.workers
-        for line in sys.stdin:
-            there = []
-            while len(there) < 2:
-                time.sleep(0.05)
-                there = [nanny for _, nanny in sorted(cluster.workers.items()) if nanny.worker_address in known]
-            chosen = random.Random(line).choice(there)
-            address = chosen.worker_address
-            chosen.process.process.kill()
-            while address in known:
-                time.sleep(0.05)
-            print("killed", flush=True)
+
+def start():
+    options = ("--no-nanny", "--nthreads", "1", "--no-dashboard")
+    return subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, *options])
+
+def wait_for(workers):
+    while len(cluster.scheduler.workers) != workers:
+        time.sleep(0.05)
+
+with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+    workers = [start(), start()]
+    wait_for(2)
+    print(cluster.scheduler_address, flush=True)
+    for line in sys.stdin:
+        wait_for(2)
+        worker = workers.pop(random.Random(line).randrange(2))
+        worker.kill()
+        worker.wait()
+        wait_for(1)
+        workers.append(start())
+        print("killed", flush=True)
+    for worker in workers:
+        worker.kill()
 """
 
 

@@ -272,15 +272,15 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "nothing"], "there is no mixture 'nothing_mix', only ["),
-        (["doctor", "nothing"], "there is no mixture 'nothing_mix', only ["),
+        (["show", "nothing"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
+        (["doctor", "nothing"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
         (["show", "x", "--corpus", "/nowhere/*.txt"], "no file matches '/nowhere/*.txt'; expected a file, a folder or a glob"),
         (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "the vocabulary is '/nowhere/my.voc', expected 'default', 'bytes', a"),
         (["show", "x3", "--corpus", "a.txt", "--documents", "page"], "documents is 'page', expected one of"),
         (["vocab", "train", "--corpus", "/nowhere/a.txt", "--output", "a.model"], "no file matches '/nowhere/a.txt'"),
         (["vocab", "train", "--output", "a.txt"], "the output is 'a.txt', expected a file that ends in .model"),
         (["show", "--lengths", "512"], "got '512', expected the tokens of inputs and of targets, such as 512,512"),
-        (["cache", "nothing", "--output", "out"], "there is no mixture 'nothing_mix', only ["),
+        (["cache", "nothing", "--output", "out"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
         (["verify", "/nowhere"], "there is no folder '/nowhere'; expected "),
         (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file are instead of --corpus; give one of them"),
         (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),

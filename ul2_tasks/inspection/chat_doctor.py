@@ -154,7 +154,7 @@ def _examine_refused(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Itera
 
 
 def _examine_messages(conversations: Sequence[Rendered], about: About) -> Iterator[Finding]:
-    open_ended = [one for one in conversations if one.segments[-1].role != "assistant"]
+    open_ended = [one for one in conversations if one.messages[-1]["role"] != "assistant"]  # a template may add a segment
     yield from _places(
         open_ended,
         len(conversations),

@@ -98,4 +98,7 @@ def _registered(name: str) -> str:
         holding = [mixture for mixture in names if task in seqio.MixtureRegistry.get(mixture).tasks]
         alone = f", and --denoiser {task.denoiser.name} for it alone, in ul2 show" if isinstance(task, DenoisingTask) else ""
         raise ValueError(f"{name!r} is a task, expected a mixture; those that hold it are {holding}; name one of these{alone}")
-    raise ValueError(f"there is no mixture '{name}_mix', only {names}; give its corpus, or the module that registers it")
+    known = sorted({*names, *chats})
+    raise ValueError(
+        f"there is no '{name}_mix' and no '{name}_{CHAT}', only {known}; give its corpus, or the module that registers it"
+    )
