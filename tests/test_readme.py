@@ -88,6 +88,8 @@ assert kept["step"] == 2 and next(rows)["input_ids"].equal(torch.stack(read[8:])
 """,
     "docs/guides/chat_megatron.md": """
 assert len(train) == 16 and sample["span_id"].any()
+ends = sum((train[number]["tokens"][:-1] == manifest["eod"]).sum() for number in range(len(train)))
+assert ends > 0 and ends == sum((train[number]["position_ids"][1:] == 0).sum() for number in range(len(train)))
 losses = torch.ones(len(train), 128, requires_grad=True)
 spans = torch.stack([train[number]["span_id"] for number in range(len(train))])
 loss, told = loss_function(spans, losses)
@@ -318,9 +320,10 @@ def test_the_gin_of_the_pages_mixes_two_corpora(tmp_path):
     program = """
 mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())
 print(mixture.name, len(mixture.tasks), {task.name: mixture.get_rate(task) for task in mixture.tasks}["web_s"])
+print(all("validation" in task.splits for task in mixture.tasks))  # t5x evaluates on "validation"
 """
     config = f"from __gin__ import dynamic_registration\nimport ul2_tasks\n{lines}"
-    assert printed_with_gin(config, program, tmp_path) == "both_mix 10 1.5\n"
+    assert printed_with_gin(config, program, tmp_path) == "both_mix 10 1.5\nTrue\n"
 
 
 def test_the_gin_of_readme_registers_a_corpus(folder):
@@ -329,10 +332,11 @@ def test_the_gin_of_readme_registers_a_corpus(folder):
     config = re.sub(r"^include .*\n", "", lines, flags=re.MULTILINE)
     program = """
 name = gin.query_parameter("%NAME").scoped_configurable_fn()
-print(name, seqio.MixtureRegistry.get(name).output_features["inputs"].vocabulary.vocab_size)
+mixture = seqio.MixtureRegistry.get(name)
+print(name, mixture.output_features["inputs"].vocabulary.vocab_size, all("validation" in task.splits for task in mixture.tasks))
 """
     bound = "NAME = @ul2_tasks.register()\nul2_tasks.register.vocabulary = %VOCABULARY"  # as ul2.gin has it
-    assert printed_with_gin(config + bound, program, folder) == "mine_mix 759\n", "500 pieces, 256 sentinels and 3 modes"
+    assert printed_with_gin(config + bound, program, folder) == "mine_mix 759 True\n", "500 pieces, 256 sentinels and 3 modes"
 
 
 def test_the_numbers_of_the_pages():
