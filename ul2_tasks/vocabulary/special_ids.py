@@ -7,13 +7,14 @@ of SeqIO's SentencePiece vocabularies. Of any other, such as `seqio.ByteVocabula
 from __future__ import annotations
 
 import dataclasses
-import operator
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.pieces import Pieces
 from ul2_tasks.vocabulary.sentencepiece import SentencePieces, text_becomes_0
 
@@ -277,7 +278,10 @@ def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
 
 
 def _as_ids(value: int | Sequence[int]) -> tuple[int, ...]:
-    return tuple(operator.index(id) for id in np.atleast_1d(value))
+    ids = np.atleast_1d(np.asarray(value, object)).tolist()
+    if not all(is_integer(id, at_least=-math.inf) for id in ids):
+        raise TypeError
+    return tuple(map(int, ids))
 
 
 def _plain_mode(name: str, mode: Mode) -> int | tuple[int, ...] | str:
