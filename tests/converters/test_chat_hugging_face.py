@@ -143,6 +143,12 @@ def test_other_lengths_are_refused():
         HuggingFaceChatConverter()(chat_dataset(CHATS), {"targets": 4})
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_length_may_be_numpys_integer(pack, kind):
+    assert rows_of(CHATS, kind(12), pack=pack) == rows_of(CHATS, 12, pack=pack)
+
+
 def test_an_iterator_that_was_saved_goes_on(tmp_path):
     chats = tf.data.Dataset.range(1, 6).map(
         lambda size: {

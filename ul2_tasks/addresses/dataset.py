@@ -110,7 +110,7 @@ class Reading:
         self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
     ) -> tf.data.Dataset | None:
         """See `converters.rows.RowSource`."""
-        if {key: int(length) for key, length in lengths.items()} != self.sequence_length:
+        if lengths != self.sequence_length:
             return None
         numbering = self.numbering.in_rows(lengths) if pack else self.numbering
         if numbering is None:

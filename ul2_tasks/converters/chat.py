@@ -33,6 +33,7 @@ from ul2_tasks.converters.encoder_decoder import (
 from ul2_tasks.converters.packed_rows import packed_rows
 from ul2_tasks.example_features import CHAT, REPLY, Feature, token_features
 from ul2_tasks.graphs import no_autograph
+from ul2_tasks.scalars import as_python
 
 BOS_ID = 0  # what a decoder reads before its first token, in t5x
 
@@ -86,7 +87,8 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
                 f"task_feature_lengths are {dict(task_feature_lengths)}, expected those of {list(self.SIDES)}: masks have the"
                 " length of their tokens"
             )
-        return super().__call__(ds, {key: task_feature_lengths[feature.per_token_of] for key, feature in self.SPEC.items()})
+        lengths = {key: as_python(task_feature_lengths[feature.per_token_of]) for key, feature in self.SPEC.items()}
+        return super().__call__(ds, lengths)
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
         """The length of each of the model's features."""

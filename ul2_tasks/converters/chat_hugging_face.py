@@ -27,7 +27,7 @@ from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as,
 from ul2_tasks.converters.hugging_face import shift_of_ids
 from ul2_tasks.example_features import CHAT, IGNORED
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import as_python, is_integer
 
 TOKENS, LOSS_MASK, SPAN_ID = "tokens", "loss_mask", "span_id"
 
@@ -95,7 +95,7 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
         """
         if task_feature_lengths.keys() != {TOKENS}:
             raise ValueError(f'task_feature_lengths is {dict(task_feature_lengths)}, expected {{"tokens": the length of a row}}')
-        return super().__call__(ds, dict.fromkeys(CHAT, task_feature_lengths[TOKENS]))
+        return super().__call__(ds, dict.fromkeys(CHAT, as_python(task_feature_lengths[TOKENS])))
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
         """The length of each model input."""

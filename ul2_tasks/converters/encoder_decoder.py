@@ -15,6 +15,7 @@ from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN, Feature, token_features
 from ul2_tasks.graphs import no_autograph
+from ul2_tasks.scalars import as_python
 
 EXAMPLES_PER_BATCH = 128
 # How many examples are packed together, at least and at most. More of them fill the rows better, but need more memory and
@@ -63,8 +64,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         if self._hands_on:
             return super()._convert_features(ds, task_feature_lengths)
-        # TensorFlow does not compare NumPy's integers with its own of other widths.
-        task_feature_lengths = {key: int(length) for key, length in task_feature_lengths.items()}
+        task_feature_lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
         if source := row_source(ds):
             found = source.rows(task_feature_lengths, self.pack, lambda rows: model_features(rows, self.bos_id))
             if found is not None:
@@ -225,7 +225,7 @@ def _segments(sizes: tf.Tensor, row: tf.Tensor, length: int) -> tuple[tf.Tensor,
     of_rows = tf.RaggedTensor.from_value_rowids(sizes, row, validate=False).to_tensor()
     layouts, layout = tf.raw_ops.UniqueV2(x=of_rows, axis=[0])
     # Segment and position in one number, which counts up within an example.
-    bits = int(length).bit_length()  # NumPy's integers do not all have it
+    bits = length.bit_length()
     first = tf.bitwise.left_shift(tf.range(1, tf.shape(layouts)[1] + 1), bits)
     numbers = tf.ragged.range(*(tf.reshape(each, [-1]) for each in (tf.broadcast_to(first, tf.shape(layouts)), first + layouts)))
     in_layouts = tf.RaggedTensor.from_row_lengths(numbers.flat_values, tf.reduce_sum(layouts, axis=1), validate=False)
