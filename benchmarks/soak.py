@@ -52,6 +52,7 @@ from ul2_command import main as command
 from ul2_tasks.sources.memory import embedded_documents
 
 FILES, ROWS, BATCHES = 24, 4, 3000
+MOST_SECONDS = 1000  # of a run that is not killed
 LENGTHS = {"inputs": 64, "targets": 64}
 CORPUS = ("own", "--corpus", "texts", "--vocabulary", "default")
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
@@ -155,6 +156,13 @@ def ends_within(process: int, seconds: float) -> bool:
     return False
 
 
+def finish(process: int) -> None:
+    """Waits for a process to end; one that hangs is an error."""
+    if not ends_within(process, MOST_SECONDS):
+        kill(process)
+        raise RuntimeError(f"it did not end in {MOST_SECONDS:,} seconds: {pathlib.Path('log').read_text()[-2000:]}")
+
+
 def kill(process: int) -> None:
     os.killpg(process, signal.SIGKILL)
     os.waitpid(process, 0)
@@ -178,7 +186,7 @@ def compared(found: dict[str, str], wanted: dict[str, str]) -> list[str]:
 
 def of_command(kind: str, kills: int, draw: random.Random, advance: Callable[[], None]) -> tuple[int, int, int, list[str]]:
     begun = time.monotonic()
-    ends_within(run_command(kind, "wanted", ()), 1000)
+    finish(run_command(kind, "wanted", ()))
     seconds, wanted = time.monotonic() - begun, contents("wanted")
     killed, goes, ended, differences = 0, 0, 0, []
     while killed < kills or os.path.exists("out"):
@@ -188,8 +196,11 @@ def of_command(kind: str, kills: int, draw: random.Random, advance: Callable[[],
         goes += 1
         # On Beam a run first starts processes, which takes as long as several runs.
         moment = draw.uniform(0.1, 0.9) * seconds + (draw.uniform(0, 15) if on_beam else 0)
-        if ends_within(process, moment if killed < kills else 1000):
-            ended += killed < kills
+        is_last = killed == kills
+        if is_last:
+            finish(process)
+        if is_last or ends_within(process, moment):
+            ended += not is_last
             differences += compared(contents("out"), wanted)
             shutil.rmtree("out")
         else:
@@ -215,7 +226,7 @@ def dask_cluster() -> Iterator[tuple[str, subprocess.Popen]]:
 
 
 def of_dask(kind: str, kills: int, draw: random.Random, advance: Callable[[], None]) -> tuple[int, int, int, list[str]]:
-    ends_within(run_command(kind, "wanted", ()), 1000)
+    finish(run_command(kind, "wanted", ()))
     wanted = contents("wanted")
     killed, goes, ended, differences = 0, 0, 0, []
     with dask_cluster() as (address, cluster):
@@ -228,8 +239,8 @@ def of_dask(kind: str, kills: int, draw: random.Random, advance: Callable[[], No
                 cluster.stdout.readline()
                 killed += 1
                 advance()
-            if not is_over and not ends_within(process, 1000):
-                raise RuntimeError(f"after {killed} kills the command did not end in 1,000 seconds")
+            if not is_over:
+                finish(process)
             ended += is_over
             differences += compared(contents("out"), wanted)
             shutil.rmtree("out")
@@ -238,8 +249,8 @@ def of_dask(kind: str, kills: int, draw: random.Random, advance: Callable[[], No
 
 
 def of_torch(kills: int, draw: random.Random, advance: Callable[[], None]) -> tuple[int, int, int, list[str]]:
-    ends_within(run_command("cache", "cached", ()), 1000)
-    ends_within(forked(lambda: see("wanted", 0), "log"), 1000)
+    finish(run_command("cache", "cached", ()))
+    finish(forked(lambda: see("wanted", 0), "log"))
     wanted, seen = pathlib.Path("wanted").read_text(), pathlib.Path("seen")
     killed, goes, ended = 0, 0, 0
     seen.touch()
@@ -250,7 +261,9 @@ def of_torch(kills: int, draw: random.Random, advance: Callable[[], None]) -> tu
         workers = draw.randrange(3)
         process = forked(lambda workers=workers: see("seen", workers), "log")
         goes += 1
-        is_over = killed == kills and ends_within(process, 1000)
+        is_over = killed == kills
+        if is_over:
+            finish(process)
         while not is_over and seen.read_text() == there:  # the moment is after its first batch: most of its time goes by before
             is_over = ends_within(process, 0.01)
         if is_over or ends_within(process, draw.uniform(0, 0.2)):

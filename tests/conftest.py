@@ -7,8 +7,8 @@ import pkgutil
 import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# For each function that it prepares, TensorFlow asks of each op whether oneDNN has one like it: a sixth of the tests' time. oneDNN
-# has floating-point ops, and no pipeline has these.
+# TensorFlow asks of each op of each function that it prepares whether oneDNN has one like it. That is a sixth of the time of tests
+# of pipelines, which have no op of oneDNN's.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import hypothesis
@@ -51,12 +51,13 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def graphs_as_built():
-    """TensorFlow rewrites the graph of a pipeline for each of its iterators, and of each function, a fourth of the tests' time.
+    """TensorFlow neither rewrites the graphs of pipelines, once for each iterator, nor those of functions, nor tunes pipelines.
 
-    It also tunes each in a thread, for which an iterator waits when it ends: up to a minute if it is old, as those are that the
+    Rewriting takes a fourth of the time of tests of pipelines.
+    Tuning is done by a thread, for which an iterator waits when it ends: up to a minute if it is old, as those are that the
     garbage collector finds (docs/explanation/limits.md).
 
-    No example depends on any of it. What a saved iterator holds does: tests that save and resume one make it by
+    No example depends on these. What a saved iterator holds does: tests that save and resume one make it by
     `support.iterate`, as users do. The programs of `new_process` make all so.
     """
     import tensorflow as tf

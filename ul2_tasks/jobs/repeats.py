@@ -39,8 +39,8 @@ def count_repeated(paths: Sequence[str]) -> int:
 def in_words(repeated: int) -> str:
     """What a summary says of so many repeated ids."""
     return (
-        f"{repeated:,} have the id of an earlier one, in all splits together; give each its own, since splits go by ids. Where no"
-        " id_key is given, they are copies of an earlier one"
+        f"{repeated:,} have the id of an earlier one, in all splits together; give each its own, since splits go by ids. Without"
+        " id_key the ids are made of the tokens, and these are copies"
     )
 
 
