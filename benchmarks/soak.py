@@ -250,8 +250,8 @@ def of_dask(kind: str, kills: int, draw: random.Random, advance: Callable[[], No
 
 def of_torch(kills: int, draw: random.Random, advance: Callable[[], None]) -> tuple[int, int, int, list[str]]:
     finish(run_command("cache", "cached", ()))
-    finish(forked(lambda: see("wanted", 0), "log"))
-    wanted, seen = pathlib.Path("wanted").read_text(), pathlib.Path("seen")
+    finish(forked(lambda: see("uninterrupted", 0), "log"))
+    wanted, seen = pathlib.Path("uninterrupted").read_text(), pathlib.Path("seen")
     killed, goes, ended = 0, 0, 0
     seen.touch()
     while killed < kills or seen.read_text() != wanted:
