@@ -207,16 +207,16 @@ class Model(torch.nn.Module):
 torch.manual_seed(0)
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-print(" step   text  picture   (means of the last quarter)")
+print(" step   text  picture   (means of the last quarter, over the rows that have texts or pictures to learn)")
 losses = []
 for step, row in zip(range(1, STEPS + 1), rows()):
     text, picture = model.loss(row)
     optimizer.zero_grad()
     (text + picture).backward()
     optimizer.step()
-    losses.append((text.item(), picture.item()))
+    losses.append((text.item() if row["ce_tokens"] else np.nan, picture.item() if row["mse_tokens"] else np.nan))
     if step % max(1, STEPS // 4) == 0:
-        mean_text, mean_picture = np.mean(losses[-max(1, STEPS // 4) :], axis=0)
+        mean_text, mean_picture = np.nanmean(losses[-max(1, STEPS // 4) :], axis=0)
         print(f"{step:>5} {mean_text:>6.2f} {mean_picture:>8.3f}")
 
 # %% [markdown]

@@ -58,17 +58,17 @@ def graphs_as_built():
     garbage collector finds (docs/explanation/limits.md).
 
     No example depends on these. What a saved iterator holds does: tests that save and resume one make it by
-    `support.iterate`, as users do. The programs of `new_process` make all so.
+    `support.iterate`, whose graph is rewritten. The programs of `new_process` make all as users do.
     """
     import tensorflow as tf
-    from support import iterate
+    from support import iterate_tuned
 
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf.data.Dataset, "__iter__", lambda dataset: iterate(dataset.with_options(options)))
+        patch.setattr(tf.data.Dataset, "__iter__", lambda dataset: iterate_tuned(dataset.with_options(options)))
         yield
 
 
@@ -129,14 +129,18 @@ LONG = [
 ]
 
 
-def pytest_configure():
-    """Tests interrupt programs with SIGINT, which the shell has told those that it runs in the background to ignore.
+def pytest_configure(config):
+    """All processes of tests share one server of `new_process`, which imports when the first program is started.
+
+    Tests interrupt programs with SIGINT, which the shell has told those that it runs in the background to ignore.
 
     The garbage collector need not look at each 700 new objects: a pipeline has some 100,000, TensorFlow most of a million. With
     a threshold of 50,000 it takes 15 % of the tests' time.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(1_000_000)
+    if not hasattr(config, "workerinput"):  # this is the process that starts the others, or the only one
+        os.environ[new_process.SHARED] = new_process.address()
 
 
 def pytest_collection_modifyitems(items):

@@ -1,9 +1,9 @@
 """Python programs in new processes that need not import TensorFlow, SeqIO and this package again.
 
-A server, started when the first program is, imports them and forks a process for each program, before TensorFlow has run
-anything. The process then is what `python ARGUMENTS` would make of it: its own arguments, folder, environment, search path,
-output, registries, exit status and end: Python waits for threads, and calls what `atexit` has. What comes after that, tearing
-down a million objects, takes most of a second, and is done for the programs of which it is asked.
+A server imports them when the first program is started, and forks a process for each, before TensorFlow has run anything.
+The process then is what `python ARGUMENTS` would make of it: its own arguments, folder, environment, search path, output,
+registries, exit status and end: Python waits for threads, and calls what `atexit` has. What comes after that, tearing down a
+million objects, takes most of a second, and is done for the programs of which it is asked.
 
 What a program of the server cannot show, and needs `subprocess` for: what an import opens, prints, needs or takes; what
 another variable does that Python or TensorFlow reads when it starts. All have the hash seed of the server, which is not that of
@@ -47,6 +47,7 @@ ATTRIBUTES: dict[str, object] = {}  # of preloaded modules, by full name: other 
 TESTS = pathlib.Path(__file__).parent
 FOLDERS = [str(path) for path in (TESTS, *sorted(TESTS.glob("[a-z]*/")))]  # what a program needs on its path to import a test
 HASH_SEED = "1"
+SHARED = "UL2_TESTS_NEW_PROCESS"  # a variable that names the socket of a server that is there already
 # A command whose worker processes are started by its first argument, see `executable`.
 AS_A_SCRIPT = "import sys; sys.path.remove(''); sys.executable = sys.argv.pop(1); from ul2_command import main; main()"
 OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -130,7 +131,9 @@ sys.exit(done.returncode)
 
 @functools.cache
 def address() -> str:
-    """The server's socket."""
+    """The server's socket. Without a server that is shared, this process starts one, which ends with it."""
+    if SHARED in os.environ:
+        return os.environ[SHARED]
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "socket")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -154,12 +157,15 @@ def _ask(request: dict) -> int | None:
 
 def _serve(listener: socket.socket) -> dict:
     """Starts programs, and says which have ended; returns in the process of a program, with what it was asked to run."""
+    wait = functools.partial(select.select, [sys.stdin, listener], [], [])
+    if wait()[0] != [listener]:  # the tests are over, and none has started a program
+        sys.exit()
     gc.set_threshold(1_000_000)  # as in the process of the tests: see conftest.py
     for name in PRELOADED:
         with contextlib.suppress(ImportError):  # an extra that is not installed
             importlib.import_module(name)
     gc.freeze()
-    while select.select([sys.stdin, listener], [], [])[0] == [listener]:
+    while wait()[0] == [listener]:
         connection, _ = listener.accept()
         with connection, connection.makefile("rw") as stream:
             request = json.load(stream)

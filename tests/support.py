@@ -38,8 +38,15 @@ DENOISERS = list(dict.fromkeys([*T5GEMMA2, *UL2, *UL2R, *UNIFORM, *SEQUENTIAL]))
 KINDS = list({tuple(getattr(d, key, None) for key in ("placement", "split", "sentinel")): d for d in DENOISERS}.values())
 
 
-# Makes an iterator as users have it. conftest.py takes its place in the tests' process, where most iterators are cheaper.
-iterate = tf.data.Dataset.__iter__
+# Makes an iterator as users have it. In the tests' process conftest.py puts a cheaper one in its place.
+iterate_tuned = tf.data.Dataset.__iter__
+
+
+def iterate(dataset: tf.data.Dataset):
+    """An iterator to save or to restore: over the graph that users have, but not tuned, see conftest.py."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return iterate_tuned(dataset.with_options(options))
 
 
 def denoiser_id(denoiser) -> str:

@@ -9,7 +9,7 @@ import new_process
 import pytest
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
-STEPS = 8  # of training, instead of what the pages take
+STEPS = 12  # of training, instead of what the pages take
 
 
 def run(name, tmp_path_factory) -> tuple[dict[int, str], pathlib.Path]:

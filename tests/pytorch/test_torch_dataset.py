@@ -12,7 +12,7 @@ import new_process
 import pytest
 import seqio
 import tensorflow as tf
-from support import byte_vocabulary, iterate, restore, special_for
+from support import byte_vocabulary, iterate_tuned, restore, special_for
 from test_hugging_face_vocabulary import exclamation_first
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
@@ -35,7 +35,7 @@ SECONDS = 240  # more than any of the programs needs on a busy machine, and less
 def iterators_of_users():
     """Most of the tests save and resume."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf.data.Dataset, "__iter__", iterate)
+        patch.setattr(tf.data.Dataset, "__iter__", iterate_tuned)
         yield
 
 

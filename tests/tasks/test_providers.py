@@ -9,7 +9,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from conftest import release
-from support import byte_vocabulary, iterate
+from support import byte_vocabulary, iterate, iterate_tuned
 from test_mixture import long_documents
 
 from ul2_tasks import T5GEMMA2, default_vocabulary, register
@@ -51,9 +51,9 @@ def read(iterator, count=BATCHES) -> dict[str, np.ndarray]:
 
 
 def train(directory: str, phase: str) -> None:
-    """What one process does: "whole" reads, saves and reads on, "resume" restores and reads on."""
+    """What one process of a user does: "whole" reads, saves and reads on, "resume" restores and reads on."""
     for pack in (True, False):
-        iterator = iterate(batches(mixture(), pack=pack))
+        iterator = iterate_tuned(batches(mixture(), pack=pack))
         checkpoint = tf.train.Checkpoint(iterator=iterator)
         if phase == "resume":
             checkpoint.read(f"{directory}/{pack}").assert_consumed()

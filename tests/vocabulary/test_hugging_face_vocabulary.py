@@ -20,7 +20,7 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
-from support import denoise, flat, iterate, restore_all
+from support import denoise, flat, iterate_tuned, restore_all
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -389,7 +389,7 @@ def test_an_iterator_is_restored_in_another_process_which_ends(folders, tmp_path
     folder = str(folders["byte_level"])
     definitions = {"__name__": "restored"}
     exec(RESTORED, definitions)
-    iterator = iterate(definitions["dataset"](folder))
+    iterator = iterate_tuned(definitions["dataset"](folder))
     for _ in range(70):
         next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "iterator"))

@@ -21,8 +21,7 @@ def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, few
     """Repeats the documents.
 
     Args:
-        documents: of {"targets": [tokens], "document": string scalar, see `cache.document_name`}; or of batches,
-            {"targets": RaggedTensor [documents, tokens]}.
+        documents: in batches, {"targets": RaggedTensor [documents, tokens]}; with "skipped", see `tokenization.tokenize_batches`.
         num_epochs: how often; None for ever.
         name: the corpus and split, for the error.
         fewest_tokens: a document of fewer tokens makes no example.
