@@ -610,6 +610,8 @@ def test_libraries_are_quiet_and_errors_are_not(tmp_path):
         "import apache_beam, tensorflow as tf\n"
         "tf.constant(1) + 1\n"
         "logging.warning('a warning of ones own')\n"
+        "for n in range(8):\n"
+        "    tf.function(lambda: tf.constant(1))()\n"
         "print('an error of ones own', file=sys.stderr)\n"
         "import ul2_tasks\n"
         "ul2_tasks.register('noisy')\n"

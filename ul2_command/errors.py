@@ -67,9 +67,10 @@ class Group(click.Group):
 
 
 def _quiet_libraries() -> None:
-    """Hides what TensorFlow and Beam print when they start, and Beam's logs."""
+    """Hides what TensorFlow and Beam print when they start, Beam's logs, and advice to who writes TensorFlow's functions."""
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs the traceback of an error, and then raises the error too
     logging.getLogger().addFilter(_is_no_missing_client)
+    logging.getLogger("tensorflow").addFilter(_is_no_retracing)
     with _quiet_stderr():
         import tensorflow as tf
 
@@ -81,6 +82,11 @@ def _quiet_libraries() -> None:
 def _is_no_missing_client(record: logging.LogRecord) -> bool:
     """False for one warning of Beam's import: that it has no client for BigQuery, which no command uses."""
     return "apitools not found" not in record.getMessage()
+
+
+def _is_no_retracing(record: logging.LogRecord) -> bool:
+    """False for a warning of TensorFlow's that the same line made functions several times: here one for each denoiser."""
+    return "triggered tf.function retracing" not in record.getMessage()
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -124,7 +124,9 @@ def test_reasoning_that_the_template_leaves_out_of_the_history_is_named(renderer
     assert channels == [("system", None), ("user", None), *assistant, ("system", None)]
     assert renderer.left_out(TURNS) == (2,)
     assert renderer.left_out(TURNS[:3]) == ()
-    assert joined(segments) == templated(chatml, TURNS)
+    # Under both names, because the last transformers for Python 3.10 hands "thinking" on under no other.
+    both_names = [*TURNS[:4], {**TURNS[4], "reasoning_content": TURNS[4]["thinking"]}]
+    assert joined(segments) == templated(chatml, both_names)
 
 
 def test_what_a_template_adds_at_the_end_is_no_message_of_others_to_a_doctor(chatml, tmp_path):

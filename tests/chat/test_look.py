@@ -282,12 +282,14 @@ def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_p
 
 
 def test_tables_fit_a_terminal(call):
-    console = Console(file=io.StringIO(), width=100)
+    console = Console(file=io.StringIO(), width=80)
     print_chat(measure_chat(call), console)
     output = console.file.getvalue()
     assert "all laws hold" in output
     assert "spans: not learned" in output
-    assert all(len(line) <= 100 for line in output.splitlines())
+    assert all(len(line) <= 80 for line in output.splitlines())
+    assert ["messages", "tokens", "header", "content", "stop", "learned", "learned", "span"] in map(str.split, output.splitlines())
+    assert output.count("…") == 1, "in the line of the renderer, which goes on"
 
 
 def test_a_page_has_the_tables_and_the_examples_and_its_texts_are_escaped(corpus, tmp_path):

@@ -249,6 +249,13 @@ def test_the_doctor_decodes_pictures():
     assert problems[0].startswith("1 of 2 pictures cannot be decoded; the first: mine, record 2, epoch 0: the picture is damaged")
 
 
+def test_the_doctor_counts_a_picture_once_that_is_seen_in_two_ways():
+    """The first as condition and by the ViT; the second is made."""
+    edit = {"image_list": [picture_sources.png(40, 30), picture_sources.png(30, 40)], "instruction_list": [["Turn it."]]}
+    found = examine_recipe(recipe_to_look_at([Source(listed_records([edit], "mine"), "unified_edit")]))
+    assert "2 of 2 pictures are enlarged more than 2 times" in [finding.what for finding in found]
+
+
 def test_a_budget_may_be_nothing(tmp_path):
     recipe = dataclasses.replace(recipe_to_look_at(example_sources(4)[:1]), budgets=Counts(4000, 0, 4000))
     statistics = measure_pictures(recipe)
@@ -260,6 +267,9 @@ def test_of_no_record_that_is_right_there_is_a_measurement():
     recipe = recipe_to_look_at([Source(listed_records([{}] * 300, "mine"), "vlm_sft")])
     statistics = measure_pictures(recipe)
     assert (statistics.rows, statistics.fill["tokens"], *statistics.sources[0].problems.values()) == (0, None, 300)
+    console = Console(file=io.StringIO(), width=200)
+    print_pictures(statistics, console)
+    assert "no rows, since no record makes a sample that fits; `ul2 doctor` says why" in console.file.getvalue()
     assert any("none of 300 records is right" in finding.what for finding in examine_recipe(recipe))
 
 

@@ -21,8 +21,8 @@ RECORDS = [
 ]
 
 
-def ul2(*arguments):
-    done = CliRunner().invoke(main, list(map(str, arguments)), env={"COLUMNS": "600"})
+def ul2(*arguments, columns=600):
+    done = CliRunner().invoke(main, list(map(str, arguments)), env={"COLUMNS": str(columns)})
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
 
@@ -93,6 +93,9 @@ def test_statistics_are_printed(codes):
     for part in ("all 12 records", "looked_codes_r2", "ok  every text has exactly the noise tokens and spans of its length"):
         assert part in done.stdout
     assert json.loads(ul2("stats", "looked_codes", "--json", "--lengths", "64,64").stdout)["tasks"][0]["pictures"] == 12
+    narrow = ul2("stats", "looked_codes", "--lengths", "64,64", columns=80).stdout
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
 
 
 def test_what_is_split_at_a_picture_keeps_its_law():

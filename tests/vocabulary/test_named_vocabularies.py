@@ -291,6 +291,11 @@ def test_a_model_that_was_altered_is_refused_by_its_name(tmp_path, damage):
         open_vocabulary(tmp_path / "altered.model").encode("text")
 
 
+def test_a_model_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"there is no /nowhere/my\.model, expected a SentencePiece model"):
+        open_vocabulary("/nowhere/my.model").encode("text")
+
+
 def test_a_model_of_the_hub_is_told_how_to_get_it():
     message = (
         "there is no folder 'Qwen/Qwen3-0.6B'; .* hub, download its tokenizer .hf download Qwen/Qwen3-0.6B tokenizer.json"

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -72,10 +73,11 @@ def _corpus(corpus: ChatCorpusStatistics) -> Iterator[Text]:
 def _kinds(task: ChatTaskStatistics) -> Table:
     supervision = ", ".join(f"{key} {task.supervision[key]}" for key in ("supervise", "turns", "too_long"))
     title = f"{task.task}: {task.examples:,} examples of {task.conversations:,} conversations; {supervision}"
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column("message")
-    for column in (*COLUMNS, "of learned", "span"):
-        table.add_column(column, justify="right")
+    # Nothing but spaces between the columns, of which the first gives way, so that it fits a terminal of 80 columns.
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("message", overflow="fold")
+    for column in (*COLUMNS, "of\nlearned", "span"):
+        table.add_column(column, justify="right", no_wrap=True)
     learned = sum(kind.learned for kind in task.kinds)
     for kind in task.kinds:
         span = task.supervision["spans"].get(kind.kind, 0)

@@ -119,9 +119,13 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
                 pixels(image)
             except ValueError as error:
                 damaged.append(f"{name}: {error}")
-        for element, (rows, columns) in pictures:
-            stride = found.source.sizes.of(element).stride
-            enlarged += max(rows, columns) * stride > _ENLARGED * max(size_of(element.image))
+        enlarged += len(
+            {
+                id(element.image)
+                for element, grid in pictures
+                if max(grid) * found.source.sizes.of(element).stride > _ENLARGED * max(size_of(element.image))
+            }
+        )
     if damaged:
         what = f"{len(damaged):,} of {decoded:,} pictures cannot be decoded; the first: {damaged[0]}"
         yield about("problem", "pictures", what, "mend them, or on_error='skip', which leaves their samples out and counts them")
@@ -131,7 +135,7 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
         yield about(
             "note",
             "pictures",
-            f"{enlarged:,} pictures are enlarged more than {_ENLARGED:g} times",
+            f"{enlarged:,} of {decoded:,} pictures are enlarged more than {_ENLARGED:g} times",
             "a `Size` with a lower `shortest` leaves them smaller",
         )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -58,7 +60,8 @@ def print_picture_tasks(statistics: PictureTasksStatistics, console: Console) ->
         for line in shown_problems(corpus.problems, corpus.first):
             console.print(Text(f"wrong     {line}", "bold yellow"))
     console.print()
-    console.print(_tasks(statistics))
+    for table in _tasks(statistics):
+        console.print(table)
     for task in statistics.tasks:
         for line in shown_unfit(task):
             console.print(Text(f"{task.task}: {line}", "bold yellow"))
@@ -115,6 +118,9 @@ def shown_unfit(task: PictureTaskStatistics) -> Iterator[str]:
 
 def sentences_on_rows(statistics: PictureStatistics) -> Iterator[str]:
     """What is said of the rows."""
+    if not statistics.rows:
+        yield "no rows, since no record makes a sample that fits; `ul2 doctor` says why"
+        return
     fill = ", ".join(f"{as_shown(part, 'percent')} of {PARTS[name]}" for name, part in statistics.fill.items() if part is not None)
     yield f"{statistics.rows:,} rows of {statistics.samples:,} samples" + (f"; they fill {fill}" if fill else "")
     lacking = {"vit": "no picture for the ViT", "vae": "no latents", "text": "no text that is learned"}
@@ -134,20 +140,23 @@ def _sentences(source: PictureSourceStatistics) -> Iterator[Text]:
         yield Text(f"wrong     {line}", "bold yellow")
 
 
-def _tasks(statistics: PictureTasksStatistics) -> Table:
-    table = Table()
-    table.add_column("task")
-    counts = ("examples", "pictures", "text tokens", "picture tokens", "noise", "spans")
-    for column in ("share", *counts, "inputs", "filled", "targets", "filled"):
-        table.add_column(column, justify="right")
+def _tasks(statistics: PictureTasksStatistics) -> Iterator[Table]:
+    """What the tasks have, and how long it is: two tables, because one is wider than most terminals."""
+    counts = _table("task", ("share", "examples", "pictures", "text tokens", "picture tokens", "noise", "spans"))
+    lengths = _table("task", ("inputs", "filled", "targets", "filled"))
     for task in statistics.tasks:
         numbers = (task.examples, task.pictures, *task.tokens.values(), task.spans)
-        lengths = [
-            said
-            for key, part in task.fill.items()
-            for said in (_range(task.lengths[key]), "" if part is None else as_shown(part, "percent"))
-        ]
-        table.add_row(task.task, as_shown(task.rate, "percent"), *(f"{number:,}" for number in numbers), *lengths)
+        counts.add_row(task.task, as_shown(task.rate, "percent"), *(f"{number:,}" for number in numbers))
+        parts = ((_range(task.lengths[key]), "" if part is None else as_shown(part, "percent")) for key, part in task.fill.items())
+        lengths.add_row(task.task, *itertools.chain(*parts))
+    yield from (counts, lengths)
+
+
+def _table(first: str, columns: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))  # no lines between columns: it fits a terminal of 80 columns
+    table.add_column(first, overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right")
     return table
 
 
@@ -162,10 +171,7 @@ def _print_laws(laws: Sequence[Law], console: Console) -> None:
 
 
 def _counts(source: PictureSourceStatistics) -> Table:
-    table = Table()
-    table.add_column("of a sample")
-    for column in ("mean", "min", *(f"{percent} %" for percent in PERCENTS), "max"):
-        table.add_column(column, justify="right")
+    table = _table("of a sample", ("mean", "min", *(f"{percent} %" for percent in PERCENTS), "max"))
     for name, summary in source.counts.items():
         if summary and summary.max:
             numbers = (summary.mean, summary.min, *summary.quantiles.values(), summary.max)

@@ -84,7 +84,7 @@ class ControlledVocabulary(SentencePieceVocabulary):
         appended: the same names, a tuple.
 
     Raises:
-        ValueError: when it is first used: the file is no SentencePiece model.
+        ValueError: when it is first used: there is no such file, or it is no SentencePiece model.
     """
 
     def __init__(self, vocabulary: seqio.SentencePieceVocabulary, appended: Sequence[str] = (), never_encoded: Iterable[int] = ()):
@@ -123,6 +123,8 @@ class ControlledVocabulary(SentencePieceVocabulary):
             model = self._vocabulary.sp_model
             with _load_lock:
                 return _controlled(model, self.appended, self._never_encoded)
+        except tf.errors.NotFoundError as error:
+            raise ValueError(f"there is no {self.sentencepiece_model_file}, expected a SentencePiece model") from error
         except (DecodeError, RuntimeError, UnicodeDecodeError, LookupError) as error:
             raise ValueError(
                 f"{self.sentencepiece_model_file} is no SentencePiece model; if it is one of tiktoken's (Llama 3), take the"
