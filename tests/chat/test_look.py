@@ -288,8 +288,9 @@ def test_tables_fit_a_terminal(call):
     assert "all laws hold" in output
     assert "spans: not learned" in output
     assert all(len(line) <= 80 for line in output.splitlines())
-    assert ["messages", "tokens", "header", "content", "stop", "learned", "learned", "span"] in map(str.split, output.splitlines())
-    assert output.count("…") == 1, "in the line of the renderer, which goes on"
+    columns = ["message", "messages", "tokens", "header", "content", "stop", "learned", "learned", "span"]
+    assert columns in map(str.split, output.splitlines())
+    assert "…" not in output
 
 
 def test_a_page_has_the_tables_and_the_examples_and_its_texts_are_escaped(corpus, tmp_path):
