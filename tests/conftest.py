@@ -129,8 +129,8 @@ LONG = [
 ]
 
 
-def pytest_configure(config):
-    """All processes of tests share one server of `new_process`, which imports when the first program is started.
+def pytest_configure():
+    """All processes of tests share one server of `new_process`: the first of them, which starts the others, starts it.
 
     Tests interrupt programs with SIGINT, which the shell has told those that it runs in the background to ignore.
 
@@ -139,8 +139,7 @@ def pytest_configure(config):
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(1_000_000)
-    if not hasattr(config, "workerinput"):  # this is the process that starts the others, or the only one
-        os.environ[new_process.SHARED] = new_process.address()
+    os.environ[new_process.SHARED] = new_process.address()
 
 
 def pytest_collection_modifyitems(items):

@@ -1,6 +1,7 @@
 """What a run is fed: steps and hosts, and the record in its folder."""
 
 import json
+import sys
 
 import pytest
 import seqio
@@ -47,7 +48,10 @@ def test_examples_and_their_addresses_go_over_epochs():
     for number in (0, len(found) - 1, len(found), 5 * len(found) + 7):
         epoch, index = divmod(number, len(found))
         assert addresses_of(found, number) == [found.epoch(epoch).where(index)]
-    assert stores(found)["ul2_corpus"][1].documents == seqio.TaskRegistry.get("ul2_corpus").source.num_input_examples("train")
+    documents = stores(found)["ul2_corpus"][1].documents
+    assert documents == seqio.TaskRegistry.get("ul2_corpus").source.num_input_examples("train")
+    if sys.version_info[:2] == (3, 11):  # the corpus is the documentation of this Python
+        assert documents == 491
 
 
 @pytest.fixture

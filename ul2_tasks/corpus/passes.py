@@ -21,7 +21,8 @@ def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, few
     """Repeats the documents.
 
     Args:
-        documents: in batches, {"targets": RaggedTensor [documents, tokens]}; with "skipped", see `tokenization.tokenize_batches`.
+        documents: batches, {"targets": RaggedTensor [documents, tokens]}; "skipped" may stand beside it, see
+            `tokenization.tokenize_batches`.
         num_epochs: how often; None for ever.
         name: the corpus and split, for the error.
         fewest_tokens: a document of fewer tokens makes no example.

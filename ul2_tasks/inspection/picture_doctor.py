@@ -112,20 +112,18 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
     """Decodes pictures, which tells those that are cut off or damaged; and looks how much they are enlarged."""
     decoded, enlarged, damaged = 0, 0, []
     for name, sample in found.samples:
-        pictures = [(element, grid) for element, grid in zip(sample.plan, sample.contents) if isinstance(element, Picture)]
-        for image in {id(element.image): element.image for element, _ in pictures}.values():
+        views = {}  # of each picture, which the model may see in two ways: the longer side of each
+        for element, grid in zip(sample.plan, sample.contents):
+            if isinstance(element, Picture):
+                _, sides = views.setdefault(id(element.image), (element.image, []))
+                sides.append(max(grid) * found.source.sizes.of(element).stride)
+        for image, sides in views.values():
             decoded += 1
+            enlarged += max(sides) > _ENLARGED * max(size_of(image))
             try:
                 pixels(image)
             except ValueError as error:
                 damaged.append(f"{name}: {error}")
-        enlarged += len(
-            {
-                id(element.image)
-                for element, grid in pictures
-                if max(grid) * found.source.sizes.of(element).stride > _ENLARGED * max(size_of(element.image))
-            }
-        )
     if damaged:
         what = f"{len(damaged):,} of {decoded:,} pictures cannot be decoded; the first: {damaged[0]}"
         yield about("problem", "pictures", what, "mend them, or on_error='skip', which leaves their samples out and counts them")

@@ -140,7 +140,7 @@ def _sentences(source: PictureSourceStatistics) -> Iterator[Text]:
         yield Text(f"wrong     {line}", "bold yellow")
 
 
-def _tasks(statistics: PictureTasksStatistics) -> Iterator[Table]:
+def _tasks(statistics: PictureTasksStatistics) -> tuple[Table, Table]:
     """What the tasks have, and how long it is: two tables, because one is wider than most terminals."""
     counts = _table("task", ("share", "examples", "pictures", "text tokens", "picture tokens", "noise", "spans"))
     lengths = _table("task", ("inputs", "filled", "targets", "filled"))
@@ -149,14 +149,14 @@ def _tasks(statistics: PictureTasksStatistics) -> Iterator[Table]:
         counts.add_row(task.task, as_shown(task.rate, "percent"), *(f"{number:,}" for number in numbers))
         parts = ((_range(task.lengths[key]), "" if part is None else as_shown(part, "percent")) for key, part in task.fill.items())
         lengths.add_row(task.task, *itertools.chain(*parts))
-    yield from (counts, lengths)
+    return counts, lengths
 
 
 def _table(first: str, columns: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))  # no lines between columns: it fits a terminal of 80 columns
     table.add_column(first, overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     return table
 
 
