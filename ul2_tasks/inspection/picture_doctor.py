@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 from importlib import metadata
 
 from ul2_tasks.images.elements import Picture
@@ -112,7 +113,7 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
     """Decodes pictures, which tells those that are cut off or damaged; and looks how much they are enlarged."""
     decoded, enlarged, damaged = 0, 0, []
     for name, sample in found.samples:
-        views = {}  # of each picture, which the model may see in two ways: the longer side of each
+        views: dict[int, tuple[Any, list[int]]] = {}  # each picture, and the longer side of each way in which the model sees it
         for element, grid in zip(sample.plan, sample.contents):
             if isinstance(element, Picture):
                 _, sides = views.setdefault(id(element.image), (element.image, []))
