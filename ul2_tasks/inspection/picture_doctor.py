@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
 from importlib import metadata
+from typing import Any
 
 from ul2_tasks.images.elements import Picture
 from ul2_tasks.images.layout import Form
