@@ -65,6 +65,7 @@ setuptools.setup(
         "gin-config",
         # tensorflow-metadata's bound on Python 3.10, which pip does not find by itself when it has apache-beam's to keep too.
         "protobuf<=6.32; python_version < '3.11'",
+        "numba>=0.61",  # the first for Python 3.13
         "numpy",
         "pyarrow>=18",
         "rich>=13",

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 # For functions that make or trace graphs, and for the functions that they call: TensorFlow takes them as they are written.
@@ -63,31 +62,6 @@ def random_bits(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, dtype: tf.DTy
 def folded(seed: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
     """Another seed, made of a seed and an integer: `tf.random.fold_in` with alg="philox"."""
     return tf.stack([random_bits([], seed, data.dtype), data])
-
-
-def built_once(function: Callable, signature: Sequence[tf.TensorSpec]) -> Callable[..., Any]:
-    """A function for the graphs of pipelines, which TensorFlow optimizes once, when it is first called.
-
-    A function that tf.data itself calls is optimized anew for each iterator, and once more when one is restored. For a graph of
-    some thousand ops that takes a second. Here a `python_op` calls it.
-
-    Args:
-        function: without state. It is traced here.
-        signature: of its arguments.
-    """
-    traced = tf.function(function, autograph=False).get_concrete_function(*signature)
-    returned = traced.structured_outputs
-    specs = tf.nest.flatten(returned)
-
-    def call(*values: np.ndarray) -> list[np.ndarray]:
-        with tf.device("CPU"):  # as tf.data does, whatever else this machine has
-            return [np.asarray(value) for value in tf.nest.flatten(traced(*map(tf.constant, values)))]
-
-    def op(*inputs: tf.Tensor) -> Any:
-        found = python_op(call, inputs, [spec.dtype for spec in specs])
-        return tf.nest.pack_sequence_as(returned, [tf.ensure_shape(value, spec.shape) for value, spec in zip(found, specs)])
-
-    return op
 
 
 def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:

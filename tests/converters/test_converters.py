@@ -11,7 +11,8 @@ from support import long_documents, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks import UL2R, EncDecFeatureConverter, register
-from ul2_tasks.converters.encoder_decoder import pool_size
+from ul2_tasks.converters.encoder_decoder import model_arrays, model_features, pack_rows, pad_rows, pool_size
+from ul2_tasks.example_features import EXAMPLE, NO_TOKEN
 from ul2_tasks.sources.memory import MemoryDataSource
 
 LENGTHS = {"inputs": 128, "targets": 96}
@@ -197,3 +198,25 @@ def test_it_resumes_in_the_middle_of_a_batch(tmp_path, monkeypatch, pack):
 
 def test_it_is_public():
     assert ul2_tasks.EncDecFeatureConverter is EncDecFeatureConverter
+
+
+@pytest.mark.parametrize("bos_id", [0, 7])
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("count", [0, 40])
+def test_arrays_have_the_features_of_tensors(bos_id, pack, count):
+    """What rows by number come to, beside what streams come to."""
+    draw = np.random.default_rng(0)
+    sizes = draw.integers(1, 13, [count, 2])
+    examples = {
+        key: tf.ragged.constant([draw.integers(2, 50, size).tolist() for size in sizes[:, place]], tf.int32, ragged_rank=1)
+        for place, key in enumerate(EXAMPLE)
+    }
+    padding = NO_TOKEN if pack else 0
+    padded = {key: feature.to_tensor(padding, shape=[None, 12]) for key, feature in examples.items()}
+    rows = (pack_rows if pack and count else pad_rows)(padded, {"inputs": 32, "targets": 30}, EXAMPLE)
+    wanted = model_features(rows, bos_id)
+    found = model_arrays({key: feature.numpy() for key, feature in rows.items()}, bos_id)
+    assert found.keys() == wanted.keys()
+    for key, feature in found.items():
+        assert feature.dtype == np.int32
+        np.testing.assert_array_equal(feature, wanted[key])

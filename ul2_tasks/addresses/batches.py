@@ -1,24 +1,22 @@
-"""From elements' numbers to their examples: what is read in Python, and what is drawn and laid out in a graph.
+"""From elements' numbers to their rows.
 
 numbers   -> Numbering.slots    corpus, epoch and slot of each example
           -> Order.chunks       denoiser and tokens
           -> read_batch         for each denoiser [rows, tokens], their lengths, and a key of the noise of each
-          -> corrupting         inputs and targets, task by task, and which of them is of which element
+          -> write_batch        inputs and targets, in the rows of their elements
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from ul2_tasks.addresses.corpora import Member
 from ul2_tasks.addresses.numbering import Numbering
-from ul2_tasks.denoising.preprocessors import corrupt_chunks
+from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples, write_segments
 from ul2_tasks.example_features import EXAMPLE
-from ul2_tasks.graphs import no_autograph, traced_once
 
 
 class Chunks(NamedTuple):
@@ -30,9 +28,9 @@ class Chunks(NamedTuple):
         keys: [R] uint64, of their noise.
     """
 
-    tokens: np.ndarray | tf.Tensor
-    lengths: np.ndarray | tf.Tensor
-    keys: np.ndarray | tf.Tensor
+    tokens: np.ndarray
+    lengths: np.ndarray
+    keys: np.ndarray
 
 
 class Batch(NamedTuple):
@@ -54,14 +52,19 @@ def members_of(numbering: Numbering) -> list[Member]:
     return [member for corpus in numbering.corpora for member in corpus.members]
 
 
-def signature_of(members: Sequence[Member]) -> list[tf.TensorSpec]:
-    """The types of the arrays of a `Batch` of these tasks, one after the other."""
-    lengths = [member.solution.full.length for member in members]
-    each = [
-        (tf.TensorSpec([None, length], tf.int32), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.uint64))
-        for length in lengths
+def no_batch(members: Sequence[Member]) -> Batch:
+    """That of no elements."""
+    none = np.zeros([0], np.int64)
+    chunks = [
+        Chunks(np.zeros([0, member.solution.full.length], np.int32), none.astype(np.int32), none.astype(np.uint64))
+        for member in members
     ]
-    return [tf.TensorSpec([None], tf.int64)] * 2 + [spec for chunks in each for spec in chunks]
+    return Batch(none, none, chunks)
+
+
+def widest(members: Sequence[Member]) -> dict[str, int]:
+    """The longest inputs and targets of these tasks, in tokens."""
+    return {key: max(getattr(member.solution.full, key) for member in members) for key in EXAMPLE}
 
 
 def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
@@ -90,32 +93,52 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     return Batch(found.places, members, chunks)
 
 
-def corrupting(members: Sequence[Member]) -> Callable[[tf.Tensor, list[Chunks]], tuple[dict[str, tf.RaggedTensor], tf.Tensor]]:
-    """The function that makes the examples of a batch, which is traced once for equal tasks.
+def write_batch(
+    batch: Batch, members: Sequence[Member], lengths: Mapping[str, int], pack: bool
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Makes the examples of a batch.
 
-    It takes the members of a `Batch`, [m] integers, and its chunks, and returns
+    Args:
+        batch: of these tasks.
+        members: the tasks; where rows are packed, their examples have fixed lengths.
+        lengths: of the rows, {"inputs": int, "targets": int}, with room for what is written there.
+        pack: whether the examples of an element share a row; else each has its own.
 
-        {"inputs": RaggedTensor [m, tokens] int32, "targets": RaggedTensor [m, tokens] int32}, task by task;
-        [m] int32, the place that each member's example has among these.
+    Returns:
+        {"inputs": [rows, length] int32, "targets": [rows, length] int32}, padded with 0; packed rows have `<feature>_segment_ids`
+        and `<feature>_positions` of each, too, see `converters.encoder_decoder.pack_rows`.
+        {"inputs": [m] int64, "targets": [m] int64}, how many tokens each example has.
+
+    Raises:
+        ValueError: a row has no room.
     """
-    solutions = (member.solution for member in members)
-    settings = tuple(
-        (solution.configuration.denoiser, solution.special, solution.full.length, solution.add_eos) for solution in solutions
-    )
-    return traced_once(_corrupt, settings=settings)
+    count = len(batch.members)
+    of_members = [np.flatnonzero(batch.members == number) for number in range(len(members))]
+    longest = np.zeros([count, len(EXAMPLE)], np.int64)
+    for of_member, member, chunks in zip(of_members, members, batch.chunks):
+        longest[of_member] = longest_examples(member.solution)[chunks.lengths]
+    if pack:
+        rows = batch.places - batch.places[:1]
+        before = np.cumsum(longest, axis=0) - longest
+        starts = before - before[np.searchsorted(rows, rows)]
+    else:
+        rows, starts = np.arange(count), np.zeros_like(longest)
+    room = [lengths[key] for key in EXAMPLE]
+    if (starts + longest > room).any():
+        raise ValueError(f"{(starts + longest).max(axis=0).tolist()} tokens of inputs and targets are for rows of {room}")
 
-
-@no_autograph
-def _corrupt(
-    members: tf.Tensor, chunks: list[Chunks], *, settings: Sequence[tuple]
-) -> tuple[dict[str, tf.RaggedTensor], tf.Tensor]:
-    made = []
-    for (tokens, lengths, keys), (denoiser, special, length, add_eos) in zip(chunks, settings):
-        make = traced_once(corrupt_chunks, denoiser=denoiser, special=special, max_length=length, add_eos=add_eos)
-        made.append(make(tf.ensure_shape(tokens, [None, length]), *(tf.ensure_shape(each, [None]) for each in (lengths, keys))))
-    by_member = tf.argsort(members, stable=True)
-    order = tf.scatter_nd(by_member[:, tf.newaxis], tf.range(tf.size(members)), tf.shape(members))
-    return {key: tf.concat([features[key] for features in made], axis=0) for key in EXAMPLE}, order
+    written = {key: np.zeros([rows[-1] + 1 if count else 0, lengths[key]], np.int32) for key in EXAMPLE}
+    sizes = np.zeros_like(longest)
+    for of_member, member, chunks in zip(of_members, members, batch.chunks):
+        recipe = recipe_of(member.solution)
+        sizes[of_member] = write_examples(*chunks, recipe, rows[of_member], starts[of_member], *written.values())
+    if pack:
+        numbers = np.arange(count) - np.searchsorted(rows, rows) + 1
+        for place, key in enumerate(EXAMPLE):
+            segment_ids, positions = np.zeros_like(written[key]), np.zeros_like(written[key])
+            write_segments(rows, starts[:, place], sizes[:, place], numbers, segment_ids, positions)
+            written |= {f"{key}_segment_ids": segment_ids, f"{key}_positions": positions}
+    return written, dict(zip(EXAMPLE, sizes.T))
 
 
 def _in_rows(tokens: np.ndarray, lengths: np.ndarray, length: int) -> np.ndarray:

@@ -1,8 +1,8 @@
 """From numbers to a tf.data.Dataset: of examples, or of rows for a model. The state of its iterators is a number.
 
     0, 4096, 8192 ..   numbers, a batch of elements at each
-        -> read        in Python: addresses, and the tokens of their chunks
-        -> make        in a graph: noise, inputs and targets, rows
+        -> read        addresses, and the tokens of their chunks
+        -> make        noise, inputs and targets, rows
         -> unbatch     element by element, or in batches as they were asked for
 
 Host h of H has the elements h, h + H, h + 2 H .. So the elements n B .. (n + 1) B - 1 are step n of batch size B on any number of
@@ -18,23 +18,21 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.addresses.batches import Chunks, corrupting, members_of, read_batch, signature_of
+from ul2_tasks.addresses.batches import Batch, Chunks, members_of, no_batch, read_batch, widest, write_batch
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
-from ul2_tasks.converters.encoder_decoder import in_rows
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
-from ul2_tasks.graphs import built_once, no_autograph, python_op
+from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import with_id_shift
 
 RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _WITHOUT_END = 1 << 60
-# Each batch that is made runs some hundred ops for each denoiser; with so many tokens in it they cost little for a token.
+# Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
 
-# What the examples that `corrupting` made, their order, and then the place and the task of each make of n elements: [n, ..] of
-# each feature.
-Layout = Callable[[dict[str, tf.RaggedTensor], tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
+# What `write_batch` returned, and the task of each example, to [n, ..] of each feature.
+Layout = Callable[[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray], dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,15 +79,13 @@ class Reading:
         """One by one: {"inputs": [tokens] int32, "targets": [tokens] int32}, and the names of denoiser and task where wanted."""
         members = members_of(self.numbering)
         all_names = {DENOISER: [member.denoiser for member in members], TASK: [member.task for member in members]}
-        names = {key: tf.constant(of_each) for key, of_each in all_names.items() if key in self.features}
+        names = {
+            key: np.array([name.encode() for name in of_each], object) for key, of_each in all_names.items() if key in self.features
+        }
 
-        def lay_out(
-            examples: dict[str, tf.RaggedTensor], order: tf.Tensor, places: tf.Tensor, members: tf.Tensor
-        ) -> dict[str, tf.Tensor]:
-            examples = {key: tf.gather(feature, order) for key, feature in examples.items()}
-            padded = {key: feature.to_tensor() for key, feature in examples.items()}
-            lengths = {f"{key}_length": feature.row_lengths() for key, feature in examples.items()}
-            return padded | lengths | {key: tf.gather(of_each, members) for key, of_each in names.items()}
+        def lay_out(rows: dict[str, np.ndarray], sizes: dict[str, np.ndarray], members: np.ndarray) -> dict[str, np.ndarray]:
+            lengths = {f"{key}_length": of_each for key, of_each in sizes.items()}
+            return rows | lengths | {key: of_each[members] for key, of_each in names.items()}
 
         def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             example = dict(example)
@@ -99,7 +95,7 @@ class Reading:
 
         @no_autograph
         def make(first: int) -> tf.data.Dataset:
-            examples = self._elements(self.numbering, lay_out, {"features": "examples"}, first)
+            examples = self._elements(self.numbering, widest(members), lay_out, {"features": "examples"}, first)
             return examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE)
 
         dataset = self._with_addresses(make, {})
@@ -107,7 +103,7 @@ class Reading:
         return dataset
 
     def rows(
-        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
     ) -> tf.data.Dataset | None:
         """See `converters.rows.RowSource`."""
         if lengths != self.sequence_length:
@@ -116,18 +112,13 @@ class Reading:
         if numbering is None:
             return None
 
-        def lay_out(
-            examples: dict[str, tf.RaggedTensor], order: tf.Tensor, places: tf.Tensor, members: tf.Tensor
-        ) -> dict[str, tf.Tensor]:
-            if pack:
-                return convert(in_rows(examples, order, tf.cast(places, tf.int32), lengths, EXAMPLE))
-            alone = {key: examples[key].to_tensor(feature.padding, shape=[None, lengths[key]]) for key, feature in EXAMPLE.items()}
-            return convert({key: tf.gather(rows, order) for key, rows in alone.items()})
+        def lay_out(rows: dict[str, np.ndarray], sizes: dict[str, np.ndarray], members: np.ndarray) -> dict[str, np.ndarray]:
+            return convert(rows)
 
         more = {"features": "rows", "pack": pack}
 
         def make(first: int) -> tf.data.Dataset:
-            elements = functools.partial(self._elements, numbering, lay_out, more, first)
+            elements = functools.partial(self._elements, numbering, lengths, lay_out, more, first)
             dataset = elements()
             _in_whole_batches(dataset, elements)
             return dataset
@@ -153,6 +144,7 @@ class Reading:
     def _elements(
         self,
         numbering: Numbering,
+        lengths: Mapping[str, int],
         lay_out: Layout,
         more: Mapping[str, object],
         first: int,
@@ -164,23 +156,33 @@ class Reading:
         if batch_size:
             at_a_time = batch_size * max(1, at_a_time // batch_size)
             own = first + max(0, own - first) // batch_size * batch_size
-        members = members_of(numbering)
-        corrupt, signature = corrupting(members), signature_of(members)
+        members, pack = members_of(numbering), bool(numbering.packed)
 
         def read(first: np.ndarray) -> list[np.ndarray]:
             batch = read_batch(numbering, self._numbers(np.arange(int(first), min(int(first) + at_a_time, own))))
             return [batch.places, batch.members, *(array for chunks in batch.chunks for array in chunks)]
 
-        def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(python_op(read, [first], [spec.dtype for spec in signature]))
+        def laid_out(batch: Batch) -> dict[str, np.ndarray]:
+            made = lay_out(*write_batch(batch, members, lengths, pack), batch.members)
+            return {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in made.items()} if batch_size else made
 
-        def make(places: tf.Tensor, of_member: tf.Tensor, *arrays: tf.Tensor) -> dict[str, tf.Tensor]:
+        def make(places: np.ndarray, of_member: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
             width = len(Chunks._fields)
             chunks = [Chunks(*arrays[at : at + width]) for at in range(0, len(arrays), width)]
-            made = lay_out(*corrupt(of_member, chunks), places, of_member)
-            if batch_size is None:
-                return made
-            return {key: tf.reshape(value, [-1, batch_size, *value.shape[1:]]) for key, value in made.items()}
+            return list(laid_out(Batch(places, of_member, chunks)).values())
+
+        nothing = no_batch(members)
+        read_types = [
+            array.dtype for array in (nothing.places, nothing.members, *(each for chunks in nothing.chunks for each in chunks))
+        ]
+        specs = {key: tf.TensorSpec([None, *value.shape[1:]], _dtype_of(value)) for key, value in laid_out(nothing).items()}
+
+        def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return tuple(python_op(read, [first], read_types))
+
+        def make_op(*arrays: tf.Tensor) -> dict[str, tf.Tensor]:
+            made = python_op(make, arrays, [spec.dtype for spec in specs.values()])
+            return {key: tf.ensure_shape(value, spec.shape) for (key, spec), value in zip(specs.items(), made)}
 
         share = {"shard": [self.host, self.hosts], "runs": [self.run, self.start]}
         # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
@@ -189,7 +191,7 @@ class Reading:
         numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
         # Slices would cost less, but one that is kept keeps all that was made with it.
-        elements = read_ahead.map(built_once(make, signature), num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        elements = read_ahead.map(make_op, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         if self.epochs is not None:
             elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
         return with_id_shift(elements, members[0].solution.vocabulary)
@@ -225,6 +227,10 @@ def shared_out(dataset: tf.data.Dataset, host: int, hosts: int, run: int, start:
 def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:
     """What decides which element has which number, and what it is; None of a stream."""
     return dataset.numbered.fingerprint if hasattr(dataset, "numbered") else None
+
+
+def _dtype_of(values: np.ndarray) -> tf.DType:
+    return tf.string if values.dtype == object else tf.as_dtype(values.dtype)
 
 
 def _in_whole_batches(dataset: tf.data.Dataset, batches: Callable[[int], tf.data.Dataset]) -> None:

@@ -8,12 +8,10 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from ul2_tasks.addresses.batches import Chunks, corrupting, members_of, read_batch
+from ul2_tasks.addresses.batches import members_of, read_batch, widest, write_batch
 from ul2_tasks.addresses.corpora import OrderedCorpus
 from ul2_tasks.addresses.numbering import Numbering
-from ul2_tasks.converters.encoder_decoder import in_rows
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.scalars import is_integer
 
@@ -86,14 +84,12 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             return []
         members = members_of(self.numbering)
         batch = read_batch(self.numbering, self._numbers(indices))
-        chunks = [Chunks(*map(tf.constant, of_member)) for of_member in batch.chunks]
-        made, order = corrupting(members)(tf.constant(batch.members), chunks)
-        if self.numbering.packed:
-            rows = in_rows(made, order, tf.constant(batch.places, tf.int32), self._budgets, EXAMPLE)
-            arrays = {key: feature.numpy() for key, feature in rows.items()}
-            return [{key: feature[row] for key, feature in arrays.items()} for row in range(len(indices))]
-        in_order = {key: tf.gather(feature, order) for key, feature in made.items()}
-        features = {key: np.split(feature.flat_values.numpy(), feature.row_splits[1:-1]) for key, feature in in_order.items()}
+        pack = bool(self.numbering.packed)
+        widths = self._budgets if pack else widest(members)
+        rows, sizes = write_batch(batch, members, widths, pack)
+        if pack:
+            return [{key: feature[row] for key, feature in rows.items()} for row in range(len(indices))]
+        features = {key: [row[:size] for row, size in zip(rows[key], sizes[key].tolist())] for key in EXAMPLE}
         names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in batch.members.tolist())
         return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.compiled import compiled
 from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN, Feature, token_features
@@ -66,7 +68,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
             return super()._convert_features(ds, task_feature_lengths)
         task_feature_lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
         if source := row_source(ds):
-            found = source.rows(task_feature_lengths, self.pack, lambda rows: model_features(rows, self.bos_id))
+            found = source.rows(task_feature_lengths, self.pack, lambda rows: model_arrays(rows, self.bos_id))
             if found is not None:
                 return found
         ds = with_features_alone(ds, EXAMPLE)
@@ -277,6 +279,36 @@ def decoder_features(rows: Mapping[str, tf.Tensor], key: str, bos_id: int) -> di
         "decoder_segment_ids": segments,
         "decoder_positions": rows[f"{key}_positions"],
     }
+
+
+def model_arrays(rows: Mapping[str, np.ndarray], bos_id: int) -> dict[str, np.ndarray]:
+    """`model_features` of rows in NumPy."""
+    targets, packed = rows["targets"], "targets_segment_ids" in rows
+    segment_ids = rows["targets_segment_ids"] if packed else np.zeros([0, 0], np.int32)
+    shifted, weights = _shift_right(targets, segment_ids, bos_id, EXAMPLE["targets"].padding)
+    features = {
+        "encoder_input_tokens": rows["inputs"],
+        "decoder_target_tokens": targets,
+        "decoder_input_tokens": shifted,
+        "decoder_loss_weights": weights,
+    }
+    if not packed:
+        return features
+    of_encoder = {"encoder_segment_ids": rows["inputs_segment_ids"], "encoder_positions": rows["inputs_positions"]}
+    of_decoder = {"decoder_segment_ids": segment_ids, "decoder_positions": rows["targets_positions"]}
+    return {**features, **of_decoder, **of_encoder}
+
+
+@compiled
+def _shift_right(targets, segment_ids, bos_id, padding):
+    """The decoder's inputs and the weights of the loss, [R, length] int32 each; `segment_ids` are empty where nothing is packed."""
+    shifted, weights = np.empty_like(targets), np.empty_like(targets)
+    for row in range(targets.shape[0]):
+        for place in range(targets.shape[1]):
+            is_first = place == 0 or (len(segment_ids) > 0 and segment_ids[row, place] != segment_ids[row, place - 1])
+            shifted[row, place] = bos_id if is_first else targets[row, place - 1]
+            weights[row, place] = targets[row, place] != padding
+    return shifted, weights
 
 
 def _within(length: int, feature: tf.Tensor, key: str) -> tf.Tensor:

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import numpy as np
 import tensorflow as tf
 
 
 class RowSource(Protocol):
     def rows(
-        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
     ) -> tf.data.Dataset | None:
         """The features of rows.
 
         Args:
             lengths: of the rows of each feature, in tokens.
             pack: whether several examples share a row.
-            convert: what makes the features of a batch of rows, as `pad_rows` or `pack_rows` returns them.
+            convert: what makes the features of a batch of rows, as `pad_rows` or `pack_rows` returns
+                them, but in NumPy.
 
         Returns:
             A dataset of rows; None where there are none of these lengths, or none are packed.

@@ -1,0 +1,153 @@
+"""Examples by their keys: those of the graph, bit for bit, wherever they are written."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from support import DENOISERS, denoiser_id
+
+from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, SpanDenoiser
+from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoising.lengths import Chunk
+from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, corrupt_chunks
+from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples, write_segments
+from ul2_tasks.order.epochs import noise_keys
+from ul2_tasks.vocabulary.special_ids import SpecialTokens
+
+SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())
+
+
+def solution_of(denoiser, length, special=SPECIAL, add_eos=(True, True)):
+    """That of a chunk which no budget bounds."""
+    return Solution(DenoisingConfiguration(denoiser=denoiser), None, add_eos, special, Chunk(length, 0, 0, 0, 0))
+
+
+def chunks_of(lengths, width, seed=0):
+    rows = len(lengths)
+    tokens = np.random.default_rng(seed).integers(1000, 30000, [rows, width]).astype(np.int32)
+    tokens[np.arange(width) >= lengths[:, np.newaxis]] = 0
+    return tokens, lengths.astype(np.int32), noise_keys(seed, np.zeros(rows, np.int64), np.arange(rows))
+
+
+def written(solution, tokens, lengths, keys, starts=None, room=None):
+    """Each example in a row of its own, and the sizes."""
+    rows = np.arange(len(lengths))
+    starts = np.zeros([len(rows), 2], np.int64) if starts is None else starts
+    room = longest_examples(solution)[-1] if room is None else room
+    features = [np.full([len(rows), length], -1, np.int32) for length in room]
+    sizes = write_examples(tokens, lengths, keys, recipe_of(solution), rows, starts, *features)
+    return features, sizes
+
+
+def assert_as_the_graph(solution, chunks):
+    tokens, lengths, keys = chunks
+    wanted = corrupt_chunks(
+        *map(tf.constant, chunks),
+        denoiser=solution.configuration.denoiser,
+        special=solution.special,
+        max_length=solution.full.length,
+        add_eos=solution.add_eos,
+    )
+    features, sizes = written(solution, tokens, lengths, keys)
+    for place, (key, rows) in enumerate(zip(("inputs", "targets"), features)):
+        np.testing.assert_array_equal(sizes[:, place], wanted[key].row_lengths())
+        np.testing.assert_array_equal(rows, wanted[key].to_tensor(-1, shape=rows.shape))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 13, 100, 731])
+@pytest.mark.parametrize("denoiser", [*DENOISERS, pytest.param(CausalDenoiser(), id="causal")], ids=denoiser_id)
+def test_they_are_those_of_the_graph(denoiser, length):
+    lengths = np.concatenate([np.full(20, length), np.random.default_rng(1).integers(1, length + 1, 60)])
+    assert_as_the_graph(solution_of(denoiser, length), chunks_of(lengths, length))
+
+
+@given(
+    mean=st.floats(1, 20),
+    density=st.floats(0.01, 0.99),
+    placement=st.sampled_from(["t5", "uniform"]),
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8),
+    seed=st.integers(0, 1000),
+)
+def test_they_are_those_of_the_graph_for_any_denoiser(mean, density, placement, lengths, seed):
+    denoiser = SpanDenoiser(name="any", mean_span_length=mean, noise_density=density, placement=placement)
+    assert_as_the_graph(solution_of(denoiser, 60), chunks_of(np.array(lengths), 60, seed))
+
+
+@pytest.mark.parametrize("add_eos", [(False, True), (True, False), (False, False)])
+@pytest.mark.parametrize("mode", [(), (7,)])
+def test_modes_and_ends_may_be_none(add_eos, mode):
+    for denoiser in (T5GEMMA2[0], UL2[2]):
+        special = dataclasses.replace(SPECIAL, mode=mode)
+        assert_as_the_graph(solution_of(denoiser, 50, special, add_eos), chunks_of(np.arange(1, 51), 50))
+
+
+def test_no_examples_write_nothing():
+    solution = solution_of(T5GEMMA2[0], 50)
+    features, sizes = written(solution, *chunks_of(np.zeros([0], np.int64), 50))
+    assert sizes.shape == (0, 2)
+    assert all(rows.shape == (0, *rows.shape[1:]) for rows in features)
+
+
+@pytest.mark.parametrize("denoiser", [T5GEMMA2[0], UL2[2]], ids=denoiser_id)
+def test_an_example_is_the_same_at_any_place_of_any_row_and_writes_nothing_beside(denoiser):
+    solution, count = solution_of(denoiser, 40), 30
+    chunks = chunks_of(np.random.default_rng(2).integers(1, 41, count), 40)
+    alone, sizes = written(solution, *chunks)
+    starts = np.random.default_rng(3).integers(0, 20, [count, 2])
+    moved, sizes_moved = written(solution, *chunks, starts, longest_examples(solution)[-1] + 20)
+    np.testing.assert_array_equal(sizes, sizes_moved)
+    for before, after, own_starts, own_sizes in zip(alone, moved, starts.T, sizes.T):
+        for here, there, start, size in zip(before, after, own_starts, own_sizes):
+            np.testing.assert_array_equal(there[start : start + size], here[:size])
+            assert (np.delete(there, np.arange(start, start + size)) == -1).all()
+
+
+def test_a_chunk_that_a_reader_sees():
+    denoiser = SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.5)
+    chunk = np.arange(11, 19, dtype=np.int32)[np.newaxis]
+    (inputs, targets), sizes = written(solution_of(denoiser, 8), chunk, np.array([8], np.int32), np.array([1], np.uint64))
+    assert inputs[0, : sizes[0, 0]].tolist() == [5, 6, 11, 12, 100, 15, 16, 101, 1]
+    assert targets[0, : sizes[0, 1]].tolist() == [100, 13, 14, 101, 17, 18, 1]
+
+
+def test_segments_that_a_reader_sees():
+    """Row 0 has examples of three tokens and of two, row 1 one of two."""
+    ids, positions = np.zeros([2, 6], np.int32), np.zeros([2, 6], np.int32)
+    write_segments(np.array([0, 0, 1]), np.array([0, 3, 0]), np.array([3, 2, 2]), np.array([1, 2, 1]), ids, positions)
+    assert ids.tolist() == [[1, 1, 1, 2, 2, 0], [1, 1, 0, 0, 0, 0]]
+    assert positions.tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 0, 0, 0, 0]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WrongDenoiser(Denoiser):
+    """It says of a chunk of five tokens what cannot be."""
+
+    name: str = "wrong"
+    mode: str | None = None
+    weight: float = 1
+    spans: int
+    fewest: int
+    most: int
+    placement = "t5"
+
+    def noise_counts(self, length):
+        return (self.fewest, self.spans) if length == 5 else (1, 1)
+
+    def noise_range(self, length):
+        return (self.fewest, self.most) if length == 5 else (1, 1)
+
+
+@pytest.mark.parametrize(("spans", "fewest", "most"), [(3, 3, 3), (2, 1, 2), (0, 1, 1), (1, 0, 1), (1, 2, 1), (1, 1, 6), (2, 2, 4)])
+def test_a_denoiser_that_says_what_cannot_be_is_refused(spans, fewest, most):
+    denoiser = WrongDenoiser(spans=spans, fewest=fewest, most=most)
+    expected = rf"WrongDenoiser 'wrong': a chunk of 5 tokens has {spans} spans and {fewest} to {most} noise tokens, which do not"
+    with pytest.raises(ValueError, match=expected):
+        recipe_of(solution_of(denoiser, 9))
+
+
+def test_a_denoiser_whose_examples_shrink_as_a_chunk_grows_is_refused():
+    with pytest.raises(ValueError, match=r"a chunk of 5 tokens have up to \[.*\], those of 6 \[.*neither may shrink"):
+        longest_examples(solution_of(WrongDenoiser(spans=2, fewest=2, most=3), 9))

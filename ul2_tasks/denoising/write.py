@@ -1,0 +1,200 @@
+"""Examples by their keys, one after the other: the spans of each are drawn, and its inputs and targets written into rows.
+
+It gives the examples of `preprocessors.corrupt_chunks` with a key for each row, bit for bit. There every step is taken for a whole
+block, by some hundred ops of a graph, and each writes all that it makes to memory. Here an example is made while its tokens are at
+hand, at a tenth of the cost.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.compiled import compiled, part_of_compiled
+from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoising.lengths import example_lengths
+from ul2_tasks.denoising.preprocessors import Solution
+from ul2_tasks.order.permutation import GOLDEN
+from ul2_tasks.vocabulary.special_ids import SpecialTokens
+
+_GOLDEN, _27, _30, _31, _32 = (np.uint64(number) for number in (GOLDEN, 27, 30, 31, 32))
+_MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+class Recipe(NamedTuple):
+    """What `write_examples` has to know of a denoiser, for chunks of L tokens at most.
+
+    Attributes:
+        counts: [L + 1, 3] int32, of each length of a chunk: spans, and the fewest and the most noise tokens.
+        is_drawn: whether these two differ for some length.
+        is_uniform: whether spans may stand anywhere, see `SpanDenoiser.placement`.
+        sentinels: [.] int32, none for no sentinels at all.
+        mode, inputs_end, targets_end: [.] int32, the ids before the inputs, and after inputs and targets.
+    """
+
+    counts: np.ndarray
+    is_drawn: bool
+    is_uniform: bool
+    sentinels: np.ndarray
+    mode: np.ndarray
+    inputs_end: np.ndarray
+    targets_end: np.ndarray
+
+
+def recipe_of(solution: Solution) -> Recipe:
+    """The recipe of a task's examples."""
+    return _recipe(solution.configuration.denoiser, solution.special, solution.full.length, solution.add_eos)
+
+
+def longest_examples(solution: Solution) -> np.ndarray:
+    """The longest inputs and targets of chunks of 0 .. L tokens, [L + 1, 2] int64; where noise is not drawn, all are so long."""
+    return _longest(solution.configuration.denoiser, solution.full.length, len(solution.special.mode), solution.add_eos)
+
+
+@functools.lru_cache(maxsize=256)
+def _recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool]) -> Recipe:
+    each = [(denoiser.noise_counts(tokens)[1], *denoiser.noise_range(tokens)) for tokens in range(1, length + 1)]
+    counts = np.array([(0, 0, 0), *each], np.int32)
+    _check_counts(denoiser, counts)
+    endings = (special.ending if add_eos[0] else (), special.ending if add_eos[1] and denoiser.targets_end_in_eos else ())
+    ids = (np.array(each, np.int32) for each in (special.sentinels if denoiser.sentinel else (), special.mode, *endings))
+    return Recipe(counts, bool((counts[:, 1] < counts[:, 2]).any()), denoiser.placement == "uniform", *ids)
+
+
+def _check_counts(denoiser: Denoiser, counts: np.ndarray) -> None:
+    """Machine code checks no index: what a user's own denoiser says of lengths must hold."""
+    (spans, fewest, most), lengths = counts[1:].T, np.arange(1, len(counts))
+    room = lengths - most + (denoiser.placement == "uniform")
+    right = (spans >= 1) & (spans <= fewest) & (fewest <= most) & (most <= lengths) & ((spans <= room) | (spans == 1))
+    if not right.all():
+        wrong = int(np.argmin(right))
+        raise ValueError(
+            f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {lengths[wrong]} tokens has {spans[wrong]} spans and"
+            f" {fewest[wrong]} to {most[wrong]} noise tokens, which do not go together; see Denoiser.noise_counts for what does"
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _longest(denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bool, bool]) -> np.ndarray:
+    each = [example_lengths(denoiser, tokens, mode_tokens, add_eos) for tokens in range(1, length + 1)]
+    longest = np.array([(0, 0), *each], np.int64)
+    shrinks = np.flatnonzero((np.diff(longest, axis=0) < 0).any(axis=1))
+    if len(shrinks):
+        tokens = int(shrinks[0])
+        raise ValueError(
+            f"{type(denoiser).__name__} {denoiser.name!r}: inputs and targets of a chunk of {tokens} tokens have up to"
+            f" {longest[tokens].tolist()}, those of {tokens + 1} {longest[tokens + 1].tolist()}; neither may shrink as a chunk"
+            " grows, see Denoiser.noise_counts"
+        )
+    return longest
+
+
+@part_of_compiled
+def _mix(value):
+    """See `order.permutation.mix`, of one uint64."""
+    value = (value ^ (value >> _30)) * _MULTIPLIERS[0]
+    value = (value ^ (value >> _27)) * _MULTIPLIERS[1]
+    return value ^ (value >> _31)
+
+
+@part_of_compiled
+def _draw_below(bound, key, number):
+    """Draw `number`, from 1, of a key: an integer in [0, bound). See `spans.random_below`."""
+    return np.int64((_mix(key + np.uint64(number) * _GOLDEN) >> _32) * np.uint64(bound) >> _32)
+
+
+@part_of_compiled
+def _draw_composition(total, parts, key, is_taken, composition):
+    """Writes into `composition` what `spans.random_composition` returns. `is_taken` is all False before and after."""
+    for step in range(parts - 1):
+        last = total - parts + step
+        place = _draw_below(last + 1, key, step + 1)
+        is_taken[last if is_taken[place] else place] = True
+    part, start = 0, 0
+    for place in range(total - 1):
+        if is_taken[place]:
+            is_taken[place] = False
+            composition[part] = place + 1 - start
+            part, start = part + 1, place + 1
+    composition[parts - 1] = total - start
+
+
+@part_of_compiled
+def _copy(values, start, count, row, at):
+    """Writes `count` values into `row`, from place `at` on. Returns the place after them."""
+    for place in range(count):
+        row[at + place] = values[start + place]
+    return at + count
+
+
+@compiled
+def write_examples(tokens, lengths, keys, recipe, rows, starts, inputs, targets):
+    """Makes examples of one denoiser.
+
+    Args:
+        tokens: [n, L] int32, each example's chunk, padded at its end.
+        lengths: [n] int32, tokens of each chunk, at least 1.
+        keys: [n] uint64, of the noise of each.
+        recipe: of the denoiser.
+        rows: [n] int64, the row that each example is written into.
+        starts: [n, 2] int64, the places of that row at which its inputs, and its targets, start.
+        inputs, targets: [rows, length] int32, which are written; there is room for each.
+
+    Returns:
+        How many inputs, and how many targets, each example has, [n, 2] int64.
+    """
+    counts, is_drawn, is_uniform, sentinels, mode, inputs_end, targets_end = recipe
+    sizes = np.zeros((len(lengths), 2), np.int64)
+    is_taken = np.zeros(tokens.shape[1] + 2, np.bool_)
+    kept, noise = np.zeros(counts[:, 0].max() + 1, np.int64), np.zeros(counts[:, 0].max() + 1, np.int64)
+    for example in range(len(lengths)):
+        length, key = np.int64(lengths[example]), keys[example]
+        spans, fewest, most = np.int64(counts[length, 0]), np.int64(counts[length, 1]), np.int64(counts[length, 2])
+        noise_key, kept_key = _mix(~key), _mix(~(key + _GOLDEN))
+        noise_tokens = fewest
+        if is_drawn:
+            noise_tokens = fewest + _draw_below(most - fewest + 1, noise_key, 1)
+            noise_key = _mix(noise_key ^ _GOLDEN)
+        _draw_composition(noise_tokens, spans, noise_key, is_taken, noise)
+        if is_uniform:  # the first and the last kept run may be empty, so each is drawn with a token that is not there
+            _draw_composition(length - noise_tokens + 2, spans + 1, kept_key, is_taken, kept)
+            kept[0] -= 1
+            kept[spans] -= 1
+        else:
+            _draw_composition(length - noise_tokens, spans, kept_key, is_taken, kept)
+            kept[spans] = 0
+
+        chunk, own_inputs, own_targets = tokens[example], inputs[rows[example]], targets[rows[example]]
+        first, first_target = starts[example, 0], starts[example, 1]
+        place, target, token = _copy(mode, 0, len(mode), own_inputs, first), first_target, 0
+        for span in range(spans):
+            place = _copy(chunk, token, kept[span], own_inputs, place)
+            token += kept[span]
+            if len(sentinels):
+                place = _copy(sentinels, span, 1, own_inputs, place)
+                target = _copy(sentinels, span, 1, own_targets, target)
+            target = _copy(chunk, token, noise[span], own_targets, target)
+            token += noise[span]
+        place = _copy(chunk, token, kept[spans], own_inputs, place)
+        place = _copy(inputs_end, 0, len(inputs_end), own_inputs, place)
+        target = _copy(targets_end, 0, len(targets_end), own_targets, target)
+        sizes[example, 0], sizes[example, 1] = place - first, target - first_target
+    return sizes
+
+
+@compiled
+def write_segments(rows, starts, sizes, numbers, segment_ids, positions):
+    """Writes which example of its row each token is of, and which token of the example it is.
+
+    Args:
+        rows, starts, sizes: [n] int64, the row of each example, and its first place and how many it has there.
+        numbers: [n] int64, which example of its row it is, from 1.
+        segment_ids, positions: [rows, length] int32, which are written.
+    """
+    for example in range(len(rows)):
+        own_ids, own_positions, start = segment_ids[rows[example]], positions[rows[example]], starts[example]
+        for place in range(sizes[example]):
+            own_ids[start + place] = numbers[example]
+            own_positions[start + place] = place
