@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 # For functions that make or trace graphs, and for the functions that they call: TensorFlow takes them as they are written.
@@ -47,6 +48,17 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
             return function(*values)
 
     return tf.numpy_function(call, inputs, dtypes, stateful=False)
+
+
+def zeros_for_tensor(shape: Sequence[int]) -> np.ndarray:
+    """Zeros, int32, that TensorFlow takes from a Python function as they are.
+
+    It copies an array whose memory does not start at a multiple of 64 bytes, and NumPy's starts anywhere.
+    """
+    size = 4 * math.prod(shape)
+    memory = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return memory[start : start + size].view(np.int32).reshape(shape)
 
 
 def random_bits(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -113,6 +125,7 @@ class _Calls:
             time.sleep(0.01)
 
 
+_ALIGNMENT = 64  # of tensors, in bytes
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 _counting = threading.Lock()
 _calls = _Calls()

@@ -38,7 +38,8 @@ def written(solution, tokens, lengths, keys, starts=None, room=None):
     starts = np.zeros([len(rows), 2], np.int64) if starts is None else starts
     room = longest_examples(solution)[-1] if room is None else room
     features = [np.full([len(rows), length], -1, np.int32) for length in room]
-    sizes = write_examples(tokens, lengths, keys, recipe_of(solution), rows, starts, *features)
+    first = rows * tokens.shape[1]
+    sizes = write_examples(recipe_of(solution), tokens.ravel(), first, first + lengths, keys, rows, starts, *features)
     return features, sizes
 
 

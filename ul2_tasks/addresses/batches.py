@@ -2,7 +2,7 @@
 
 numbers   -> Numbering.slots    corpus, epoch and slot of each example
           -> Order.chunks       denoiser and tokens
-          -> read_batch         for each denoiser [rows, tokens], their lengths, and a key of the noise of each
+          -> read_batch         the tokens, and a key of the noise of each example
           -> write_batch        inputs and targets, in the rows of their elements
 """
 
@@ -17,20 +17,7 @@ from ul2_tasks.addresses.corpora import Member
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples, write_segments
 from ul2_tasks.example_features import EXAMPLE
-
-
-class Chunks(NamedTuple):
-    """The chunks of one denoiser.
-
-    Attributes:
-        tokens: [R, L] int32, padded with 0 at their end.
-        lengths: [R] int32, tokens of each.
-        keys: [R] uint64, of their noise.
-    """
-
-    tokens: np.ndarray
-    lengths: np.ndarray
-    keys: np.ndarray
+from ul2_tasks.graphs import zeros_for_tensor
 
 
 class Batch(NamedTuple):
@@ -39,27 +26,28 @@ class Batch(NamedTuple):
     Attributes:
         places: [m] int64, ascending, which of the elements each example is of.
         members: [m] int64, the number of its task among those of `members_of`.
-        chunks: of each task.
+        keys: [m] uint64, of its noise.
+        starts, stops: [m] int64, its chunk among the tokens.
+        tokens: [tokens] int32.
     """
 
     places: np.ndarray
     members: np.ndarray
-    chunks: list[Chunks]
+    keys: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    tokens: np.ndarray
+
+
+def no_batch() -> Batch:
+    """That of no elements."""
+    none = np.zeros([0], np.int64)
+    return Batch(none, none, none.astype(np.uint64), none, none, none.astype(np.int32))
 
 
 def members_of(numbering: Numbering) -> list[Member]:
     """The tasks of all corpora."""
     return [member for corpus in numbering.corpora for member in corpus.members]
-
-
-def no_batch(members: Sequence[Member]) -> Batch:
-    """That of no elements."""
-    none = np.zeros([0], np.int64)
-    chunks = [
-        Chunks(np.zeros([0, member.solution.full.length], np.int32), none.astype(np.int32), none.astype(np.uint64))
-        for member in members
-    ]
-    return Batch(none, none, chunks)
 
 
 def widest(members: Sequence[Member]) -> dict[str, int]:
@@ -74,23 +62,21 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
         ValueError: see `OrderedCorpus.read`.
     """
     found = numbering.slots(numbers)
-    members = np.zeros_like(found.slots)
-    chunks: list[Chunks] = []
+    members, starts, stops = (np.zeros_like(found.slots) for _ in range(3))
+    keys = np.zeros(len(members), np.uint64)
+    tokens: list[np.ndarray] = [np.zeros([0], np.int32)]
     for number, corpus in enumerate(numbering.corpora):
         of_corpus = np.flatnonzero(found.corpora == number)
+        if not len(of_corpus):
+            continue
         epochs, slots = found.epochs[of_corpus], found.slots[of_corpus]
-        kinds, starts, stops = corpus.order.chunks(epochs, slots)
-        members[of_corpus] = len(chunks) + kinds
-        noise = corpus.order.noise_keys(epochs, slots)
-        by_kind = np.argsort(kinds, kind="stable")
-        bounds = np.searchsorted(kinds[by_kind], np.arange(len(corpus.members) + 1))
-        tokens = corpus.read(starts[by_kind], stops[by_kind]) if len(kinds) else np.zeros([0], np.int32)
-        lengths = (stops - starts)[by_kind]
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        for member, first, last in zip(corpus.members, bounds, bounds[1:]):
-            rows = _in_rows(tokens[ends[first] : ends[last]], lengths[first:last], member.solution.full.length)
-            chunks.append(Chunks(rows, lengths[first:last].astype(np.int32), noise[by_kind[first:last]]))
-    return Batch(found.places, members, chunks)
+        kinds, first, last = corpus.order.chunks(epochs, slots)
+        members[of_corpus] = kinds + sum(len(before.members) for before in numbering.corpora[:number])
+        keys[of_corpus] = corpus.order.noise_keys(epochs, slots)
+        stops[of_corpus] = np.cumsum(last - first) + sum(map(len, tokens))
+        starts[of_corpus] = stops[of_corpus] - (last - first)
+        tokens.append(corpus.read(first, last))
+    return Batch(found.places, members, keys, starts, stops, tokens[1] if len(tokens) == 2 else np.concatenate(tokens))
 
 
 def write_batch(
@@ -115,36 +101,27 @@ def write_batch(
     count = len(batch.members)
     of_members = [np.flatnonzero(batch.members == number) for number in range(len(members))]
     longest = np.zeros([count, len(EXAMPLE)], np.int64)
-    for of_member, member, chunks in zip(of_members, members, batch.chunks):
-        longest[of_member] = longest_examples(member.solution)[chunks.lengths]
+    for of_member, member in zip(of_members, members):
+        longest[of_member] = longest_examples(member.solution)[(batch.stops - batch.starts)[of_member]]
     if pack:
         rows = batch.places - batch.places[:1]
         before = np.cumsum(longest, axis=0) - longest
-        starts = before - before[np.searchsorted(rows, rows)]
+        places = before - before[np.searchsorted(rows, rows)]
     else:
-        rows, starts = np.arange(count), np.zeros_like(longest)
+        rows, places = np.arange(count), np.zeros_like(longest)
     room = [lengths[key] for key in EXAMPLE]
-    if (starts + longest > room).any():
-        raise ValueError(f"{(starts + longest).max(axis=0).tolist()} tokens of inputs and targets are for rows of {room}")
+    if (places + longest > room).any():
+        raise ValueError(f"{(places + longest).max(axis=0).tolist()} tokens of inputs and targets are for rows of {room}")
 
-    written = {key: np.zeros([rows[-1] + 1 if count else 0, lengths[key]], np.int32) for key in EXAMPLE}
+    written = {key: zeros_for_tensor([int(rows[-1]) + 1 if count else 0, lengths[key]]) for key in EXAMPLE}
     sizes = np.zeros_like(longest)
-    for of_member, member, chunks in zip(of_members, members, batch.chunks):
-        recipe = recipe_of(member.solution)
-        sizes[of_member] = write_examples(*chunks, recipe, rows[of_member], starts[of_member], *written.values())
+    for of_member, member in zip(of_members, members):
+        chunks = (each[of_member] for each in (batch.starts, batch.stops, batch.keys, rows, places))
+        sizes[of_member] = write_examples(recipe_of(member.solution), batch.tokens, *chunks, *written.values())
     if pack:
-        numbers = np.arange(count) - np.searchsorted(rows, rows) + 1
-        for place, key in enumerate(EXAMPLE):
-            segment_ids, positions = np.zeros_like(written[key]), np.zeros_like(written[key])
-            write_segments(rows, starts[:, place], sizes[:, place], numbers, segment_ids, positions)
+        of_row = np.arange(count) - np.searchsorted(rows, rows) + 1
+        for number, key in enumerate(EXAMPLE):
+            segment_ids, positions = (zeros_for_tensor(written[key].shape) for _ in range(2))
+            write_segments(rows, places[:, number], sizes[:, number], of_row, segment_ids, positions)
             written |= {f"{key}_segment_ids": segment_ids, f"{key}_positions": positions}
     return written, dict(zip(EXAMPLE, sizes.T))
-
-
-def _in_rows(tokens: np.ndarray, lengths: np.ndarray, length: int) -> np.ndarray:
-    """[R, length] int32, chunks that stand one after the other; only those of the end of an epoch are shorter than others."""
-    if len(tokens) == len(lengths) * length:
-        return tokens.reshape(-1, length)
-    rows = np.zeros([len(lengths), length], np.int32)
-    rows[np.arange(length) < lengths[:, np.newaxis]] = tokens
-    return rows

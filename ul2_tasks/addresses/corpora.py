@@ -88,7 +88,7 @@ class OrderedCorpus:
         stops = np.insert(np.minimum(stops, self.store.tokens), round_the_end + 1, after_it)
         tokens = self.store.read_chunks(starts, stops)
         if shift := id_shift(self._vocabulary):
-            tokens = tokens + np.int32(shift)
+            tokens += np.int32(shift)
         self._check(tokens)
         return tokens
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.addresses.batches import Batch, Chunks, members_of, no_batch, read_batch, widest, write_batch
+from ul2_tasks.addresses.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
@@ -158,31 +158,25 @@ class Reading:
             own = first + max(0, own - first) // batch_size * batch_size
         members, pack = members_of(numbering), bool(numbering.packed)
 
-        def read(first: np.ndarray) -> list[np.ndarray]:
-            batch = read_batch(numbering, self._numbers(np.arange(int(first), min(int(first) + at_a_time, own))))
-            return [batch.places, batch.members, *(array for chunks in batch.chunks for array in chunks)]
+        def read(first: np.ndarray) -> Batch:
+            return read_batch(numbering, self._numbers(np.arange(int(first), min(int(first) + at_a_time, own))))
 
-        def laid_out(batch: Batch) -> dict[str, np.ndarray]:
-            made = lay_out(*write_batch(batch, members, lengths, pack), batch.members)
-            return {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in made.items()} if batch_size else made
+        def made(batch: Batch) -> dict[str, np.ndarray]:
+            rows = lay_out(*write_batch(batch, members, lengths, pack), batch.members)
+            return {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in rows.items()} if batch_size else rows
 
-        def make(places: np.ndarray, of_member: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
-            width = len(Chunks._fields)
-            chunks = [Chunks(*arrays[at : at + width]) for at in range(0, len(arrays), width)]
-            return list(laid_out(Batch(places, of_member, chunks)).values())
+        def make(*batch: np.ndarray) -> list[np.ndarray]:
+            return list(made(Batch(*batch)).values())
 
-        nothing = no_batch(members)
-        read_types = [
-            array.dtype for array in (nothing.places, nothing.members, *(each for chunks in nothing.chunks for each in chunks))
-        ]
-        specs = {key: tf.TensorSpec([None, *value.shape[1:]], _dtype_of(value)) for key, value in laid_out(nothing).items()}
+        nothing = no_batch()
+        specs = {key: tf.TensorSpec([None, *value.shape[1:]], _dtype_of(value)) for key, value in made(nothing).items()}
 
         def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(python_op(read, [first], read_types))
+            return tuple(python_op(read, [first], [array.dtype for array in nothing]))
 
-        def make_op(*arrays: tf.Tensor) -> dict[str, tf.Tensor]:
-            made = python_op(make, arrays, [spec.dtype for spec in specs.values()])
-            return {key: tf.ensure_shape(value, spec.shape) for (key, spec), value in zip(specs.items(), made)}
+        def make_op(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
+            features = python_op(make, batch, [spec.dtype for spec in specs.values()])
+            return {key: tf.ensure_shape(feature, spec.shape) for (key, spec), feature in zip(specs.items(), features)}
 
         share = {"shard": [self.host, self.hosts], "runs": [self.run, self.start]}
         # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.

@@ -16,7 +16,7 @@ from ul2_tasks.compiled import compiled
 from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN, Feature, token_features
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.graphs import no_autograph, zeros_for_tensor
 from ul2_tasks.scalars import as_python
 
 EXAMPLES_PER_BATCH = 128
@@ -285,7 +285,8 @@ def model_arrays(rows: Mapping[str, np.ndarray], bos_id: int) -> dict[str, np.nd
     """`model_features` of rows in NumPy."""
     targets, packed = rows["targets"], "targets_segment_ids" in rows
     segment_ids = rows["targets_segment_ids"] if packed else np.zeros([0, 0], np.int32)
-    shifted, weights = _shift_right(targets, segment_ids, bos_id, EXAMPLE["targets"].padding)
+    shifted, weights = zeros_for_tensor(targets.shape), zeros_for_tensor(targets.shape)
+    _shift_right(targets, segment_ids, bos_id, EXAMPLE["targets"].padding, shifted, weights)
     features = {
         "encoder_input_tokens": rows["inputs"],
         "decoder_target_tokens": targets,
@@ -300,15 +301,13 @@ def model_arrays(rows: Mapping[str, np.ndarray], bos_id: int) -> dict[str, np.nd
 
 
 @compiled
-def _shift_right(targets, segment_ids, bos_id, padding):
-    """The decoder's inputs and the weights of the loss, [R, length] int32 each; `segment_ids` are empty where nothing is packed."""
-    shifted, weights = np.empty_like(targets), np.empty_like(targets)
+def _shift_right(targets, segment_ids, bos_id, padding, shifted, weights):
+    """Writes the decoder's inputs and the weights of the loss; `segment_ids` are empty where nothing is packed."""
     for row in range(targets.shape[0]):
         for place in range(targets.shape[1]):
             is_first = place == 0 or (len(segment_ids) > 0 and segment_ids[row, place] != segment_ids[row, place - 1])
             shifted[row, place] = bos_id if is_first else targets[row, place - 1]
             weights[row, place] = targets[row, place] != padding
-    return shifted, weights
 
 
 def _within(length: int, feature: tf.Tensor, key: str) -> tf.Tensor:

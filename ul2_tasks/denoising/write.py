@@ -130,27 +130,27 @@ def _copy(values, start, count, row, at):
 
 
 @compiled
-def write_examples(tokens, lengths, keys, recipe, rows, starts, inputs, targets):
+def write_examples(recipe, tokens, starts, stops, keys, rows, places, inputs, targets):
     """Makes examples of one denoiser.
 
     Args:
-        tokens: [n, L] int32, each example's chunk, padded at its end.
-        lengths: [n] int32, tokens of each chunk, at least 1.
-        keys: [n] uint64, of the noise of each.
         recipe: of the denoiser.
+        tokens: [tokens] int32.
+        starts, stops: [n] int64, each example's chunk among the tokens, of at least one.
+        keys: [n] uint64, of the noise of each.
         rows: [n] int64, the row that each example is written into.
-        starts: [n, 2] int64, the places of that row at which its inputs, and its targets, start.
+        places: [n, 2] int64, where in that row its inputs, and its targets, start.
         inputs, targets: [rows, length] int32, which are written; there is room for each.
 
     Returns:
         How many inputs, and how many targets, each example has, [n, 2] int64.
     """
     counts, is_drawn, is_uniform, sentinels, mode, inputs_end, targets_end = recipe
-    sizes = np.zeros((len(lengths), 2), np.int64)
-    is_taken = np.zeros(tokens.shape[1] + 2, np.bool_)
+    sizes = np.zeros((len(starts), 2), np.int64)
+    is_taken = np.zeros(len(counts) + 1, np.bool_)
     kept, noise = np.zeros(counts[:, 0].max() + 1, np.int64), np.zeros(counts[:, 0].max() + 1, np.int64)
-    for example in range(len(lengths)):
-        length, key = np.int64(lengths[example]), keys[example]
+    for example in range(len(starts)):
+        token, length, key = starts[example], stops[example] - starts[example], keys[example]
         spans, fewest, most = np.int64(counts[length, 0]), np.int64(counts[length, 1]), np.int64(counts[length, 2])
         noise_key, kept_key = _mix(~key), _mix(~(key + _GOLDEN))
         noise_tokens = fewest
@@ -166,18 +166,18 @@ def write_examples(tokens, lengths, keys, recipe, rows, starts, inputs, targets)
             _draw_composition(length - noise_tokens, spans, kept_key, is_taken, kept)
             kept[spans] = 0
 
-        chunk, own_inputs, own_targets = tokens[example], inputs[rows[example]], targets[rows[example]]
-        first, first_target = starts[example, 0], starts[example, 1]
-        place, target, token = _copy(mode, 0, len(mode), own_inputs, first), first_target, 0
+        own_inputs, own_targets = inputs[rows[example]], targets[rows[example]]
+        first, first_target = places[example, 0], places[example, 1]
+        place, target = _copy(mode, 0, len(mode), own_inputs, first), first_target
         for span in range(spans):
-            place = _copy(chunk, token, kept[span], own_inputs, place)
+            place = _copy(tokens, token, kept[span], own_inputs, place)
             token += kept[span]
             if len(sentinels):
                 place = _copy(sentinels, span, 1, own_inputs, place)
                 target = _copy(sentinels, span, 1, own_targets, target)
-            target = _copy(chunk, token, noise[span], own_targets, target)
+            target = _copy(tokens, token, noise[span], own_targets, target)
             token += noise[span]
-        place = _copy(chunk, token, kept[spans], own_inputs, place)
+        place = _copy(tokens, token, kept[spans], own_inputs, place)
         place = _copy(inputs_end, 0, len(inputs_end), own_inputs, place)
         target = _copy(targets_end, 0, len(targets_end), own_targets, target)
         sizes[example, 0], sizes[example, 1] = place - first, target - first_target

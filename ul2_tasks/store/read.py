@@ -300,7 +300,7 @@ def open_pair(prefix: str) -> tuple[Index, Array]:
 
 def _together(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The parts back to back, as int32. Raises a ValueError where a wider dtype holds what is no id."""
-    tokens = np.concatenate(parts) if parts else np.zeros([0], np.int32)
-    if tokens.dtype.itemsize > 4 and len(tokens) and not (tokens.min() >= 0 and tokens.max() < 1 << 31):
-        raise ValueError(f"there are tokens from {tokens.min()} to {tokens.max()}, expected ids, from 0 to 2**31 - 1")
-    return tokens.astype(np.int32, copy=False)
+    for wide in (part for part in parts if part.dtype.itemsize > 4 and len(part)):
+        if not (wide.min() >= 0 and wide.max() < 1 << 31):
+            raise ValueError(f"there are tokens from {wide.min()} to {wide.max()}, expected ids, from 0 to 2**31 - 1")
+    return np.concatenate([np.zeros([0], np.int32), *parts], dtype=np.int32, casting="same_kind")
