@@ -50,15 +50,18 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
     return tf.numpy_function(call, inputs, dtypes, stateful=False)
 
 
-def zeros_for_tensor(shape: Sequence[int]) -> np.ndarray:
-    """Zeros, int32, that TensorFlow takes from a Python function as they are.
+def zeros_for_tensors(count: int, shape: Sequence[int]) -> list[np.ndarray]:
+    """Arrays of zeros, int32, that TensorFlow takes from a Python function as they are.
 
-    It copies an array whose memory does not start at a multiple of 64 bytes, and NumPy's starts anywhere.
+    It copies an array whose memory does not start at a multiple of 64 bytes, and NumPy's starts anywhere. They are one piece of
+    memory, because the kernel gives large pieces in large pages: small ones cost more than what is written into them.
     """
     size = 4 * math.prod(shape)
-    memory = np.zeros(size + _ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    return memory[start : start + size].view(np.int32).reshape(shape)
+    stride = -(-size // _ALIGNMENT) * _ALIGNMENT
+    memory = np.zeros(count * stride + _ALIGNMENT, np.uint8)
+    first = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    starts = [first + number * stride for number in range(count)]
+    return [memory[start : start + size].view(np.int32).reshape(shape) for start in starts]
 
 
 def random_bits(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -17,7 +17,7 @@ from ul2_tasks.addresses.corpora import Member
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples, write_segments
 from ul2_tasks.example_features import EXAMPLE
-from ul2_tasks.graphs import zeros_for_tensor
+from ul2_tasks.graphs import zeros_for_tensors
 
 
 class Batch(NamedTuple):
@@ -113,7 +113,9 @@ def write_batch(
     if (places + longest > room).any():
         raise ValueError(f"{(places + longest).max(axis=0).tolist()} tokens of inputs and targets are for rows of {room}")
 
-    written = {key: zeros_for_tensor([int(rows[-1]) + 1 if count else 0, lengths[key]]) for key in EXAMPLE}
+    shapes = {key: (int(rows[-1]) + 1 if count else 0, lengths[key]) for key in EXAMPLE}
+    arrays = {key: zeros_for_tensors(3 if pack else 1, shapes[key]) for key in EXAMPLE}
+    written = {key: each[0] for key, each in arrays.items()}
     sizes = np.zeros_like(longest)
     for of_member, member in zip(of_members, members):
         chunks = (each[of_member] for each in (batch.starts, batch.stops, batch.keys, rows, places))
@@ -121,7 +123,7 @@ def write_batch(
     if pack:
         of_row = np.arange(count) - np.searchsorted(rows, rows) + 1
         for number, key in enumerate(EXAMPLE):
-            segment_ids, positions = (zeros_for_tensor(written[key].shape) for _ in range(2))
+            _, segment_ids, positions = arrays[key]
             write_segments(rows, places[:, number], sizes[:, number], of_row, segment_ids, positions)
             written |= {f"{key}_segment_ids": segment_ids, f"{key}_positions": positions}
     return written, dict(zip(EXAMPLE, sizes.T))

@@ -10,6 +10,7 @@ import numpy as np
 import seqio
 from absl import logging
 
+from ul2_tasks.compiled import compiled
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, corpus_tokens
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
@@ -21,7 +22,6 @@ from ul2_tasks.store.ends import WithEnds
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
-_FEW_RUNS = 4  # of ids that are no text, between those that are
 _TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
@@ -104,24 +104,8 @@ class OrderedCorpus:
             is_text[list(member.solution.special.reserved)] = False
         return is_text
 
-    @functools.cached_property
-    def _text_range(self) -> tuple[int, int, list[tuple[int, int]]]:
-        """The lowest and the highest id of text, and the first and the last id of each run of others between."""
-        first, last = np.flatnonzero(self._is_text)[[0, -1]].tolist()
-        edges = first + np.flatnonzero(np.diff(self._is_text[first : last + 1]))
-        return first, last, [(before + 1, end) for before, end in edges.reshape(-1, 2).tolist()]
-
-    def _are_text(self, tokens: np.ndarray) -> bool:
-        first, last, others = self._text_range
-        if tokens.min() < first or tokens.max() > last:
-            return False
-        # To compare all tokens with a run takes a quarter of the time of looking all up in a table.
-        if len(others) <= _FEW_RUNS:
-            return not any(_has_one_of(tokens, *run) for run in others)
-        return bool(self._is_text.take(tokens).all())
-
     def _check(self, tokens: np.ndarray) -> None:
-        if self._are_text(tokens):
+        if _are_all(self._is_text, tokens):
             return
         found, ids = np.unique(tokens), len(self._is_text)
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
@@ -131,9 +115,13 @@ class OrderedCorpus:
         )
 
 
-def _has_one_of(tokens: np.ndarray, first: int, last: int) -> bool:
-    """Whether an id from `first` to `last` is among the tokens, [n] int32, n at least 1."""
-    return int((tokens - np.int32(first)).view(np.uint32).min()) <= last - first
+@compiled
+def _are_all(members, ids):
+    """Whether `members`, [n] bool, has True for each id, [m] int32."""
+    has_all = True
+    for id in ids:
+        has_all &= 0 <= id < len(members) and members[id]
+    return has_all
 
 
 def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffle: bool) -> OrderedCorpus:

@@ -16,7 +16,7 @@ from ul2_tasks.compiled import compiled
 from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN, Feature, token_features
-from ul2_tasks.graphs import no_autograph, zeros_for_tensor
+from ul2_tasks.graphs import no_autograph, zeros_for_tensors
 from ul2_tasks.scalars import as_python
 
 EXAMPLES_PER_BATCH = 128
@@ -285,7 +285,7 @@ def model_arrays(rows: Mapping[str, np.ndarray], bos_id: int) -> dict[str, np.nd
     """`model_features` of rows in NumPy."""
     targets, packed = rows["targets"], "targets_segment_ids" in rows
     segment_ids = rows["targets_segment_ids"] if packed else np.zeros([0, 0], np.int32)
-    shifted, weights = zeros_for_tensor(targets.shape), zeros_for_tensor(targets.shape)
+    shifted, weights = zeros_for_tensors(2, targets.shape)
     _shift_right(targets, segment_ids, bos_id, EXAMPLE["targets"].padding, shifted, weights)
     features = {
         "encoder_input_tokens": rows["inputs"],
