@@ -2,10 +2,12 @@
 
 import collections
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 import seqio
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -318,6 +320,16 @@ def test_a_document_without_a_token_is_in_no_example(tmp_path):
     )
     examples = ul2_tasks.examples(name, LENGTHS)
     assert (examples.when(1), bool(examples.when(0)), bool(examples.when(2))) == ([], True, True)
+
+
+def test_forked_workers_of_pytorch_read_it_though_tensorflow_has_run(found):
+    """Which would hang if it ran there."""
+    data = pytest.importorskip("torch.utils.data")
+    assert tf.constant(1) + 1 == 2
+    batches = data.DataLoader(found, batch_size=16, num_workers=2, collate_fn=list, timeout=60)
+    read = list(itertools.chain(*batches))
+    assert len(read) == len(found)
+    assert all(map(equal, found[:], read))
 
 
 def test_pytorch_reads_it_as_a_map_style_dataset(found):
