@@ -1,6 +1,7 @@
 """Resuming: the same continuation in a new process, and a refusal where the pipeline is another one."""
 
 import dataclasses
+import gc
 import pickle
 
 import new_process
@@ -61,6 +62,8 @@ def train(directory: str, phase: str) -> None:
             read(iterator)
             checkpoint.write(f"{directory}/{pack}")
         np.savez(f"{directory}/{phase}_{pack}.npz", **read(iterator))
+        del iterator, checkpoint
+    gc.collect()  # while they are young: another test would wait longer for their end, see conftest.py
 
 
 def test_a_new_process_goes_on_where_the_stopped_one_was(tmp_path):
