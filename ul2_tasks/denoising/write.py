@@ -58,9 +58,10 @@ def _recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tu
     each = [(denoiser.noise_counts(tokens)[1], *denoiser.noise_range(tokens)) for tokens in range(1, length + 1)]
     counts = np.array([(0, 0, 0), *each], np.int32)
     _check_counts(denoiser, counts)
-    if denoiser.sentinel and counts[:, 0].max() > len(special.sentinels):
+    most_spans = int(counts[:, 0].max())
+    if denoiser.sentinel and most_spans > len(special.sentinels):
         raise ValueError(
-            f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {counts[:, 0].argmax()} tokens has {counts[:, 0].max()} spans,"
+            f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {counts[:, 0].argmax()} tokens has {most_spans} spans,"
             f" there are {len(special.sentinels)} sentinels; open the vocabulary with more (ul2_tasks.open_vocabulary)"
         )
     endings = (special.ending if add_eos[0] else (), special.ending if add_eos[1] and denoiser.targets_end_in_eos else ())
