@@ -54,12 +54,13 @@ def zeros_for_tensors(count: int, shape: Sequence[int]) -> list[np.ndarray]:
     """Arrays of zeros, int32, that TensorFlow takes from a Python function as they are.
 
     It copies an array whose memory does not start at a multiple of 64 bytes, and NumPy's starts anywhere. They are one piece of
-    memory, because the kernel gives large pieces in large pages: small ones cost more than what is written into them.
+    memory, of whole huge pages if it is large: to be given small pages costs more than what is written into them.
     """
     size = 4 * math.prod(shape)
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT
-    memory = np.zeros(count * stride + _ALIGNMENT, np.uint8)
-    first = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    page = _HUGE_PAGE if count * stride >= _HUGE_PAGE else _ALIGNMENT
+    memory = np.zeros(-(-count * stride // page) * page + page, np.uint8)
+    first = -memory.__array_interface__["data"][0] % page
     starts = [first + number * stride for number in range(count)]
     return [memory[start : start + size].view(np.int32).reshape(shape) for start in starts]
 
@@ -128,6 +129,7 @@ class _Calls:
             time.sleep(0.01)
 
 
+_HUGE_PAGE = 1 << 21  # bytes; NumPy asks the kernel for such pages
 _ALIGNMENT = 64  # of tensors, in bytes
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 _counting = threading.Lock()

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from ul2_tasks.store.arrays import FileArray, MappedArray, read_ranges
-from ul2_tasks.store.fetch import fetch
+from ul2_tasks.store.arrays import FileArray, MappedArray, read_joined, read_ranges
+from ul2_tasks.store.fetch import fetch, near_ranges
+from ul2_tasks.store.read import MemoryStore
 
 
 class Counting(MemoryFileSystem):
@@ -120,3 +123,67 @@ def test_a_file_that_is_mapped_and_one_that_is_not_are_read_alike(tmp_path):
     for order in ([0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0]):
         found = read_ranges(arrays, np.array(order), starts, stops)
         assert [part.tolist() for part in found] == [values[start:stop].tolist() for start, stop in zip(starts, stops)]
+        joined = read_joined(arrays, np.array(order), starts, stops)
+        assert joined.dtype == np.int32
+        assert joined.tolist() == np.concatenate(found).tolist()
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """100 values each, of every dtype that a store has, and of one in both kinds."""
+    dtypes = [np.dtype(name) for name in ("uint8", "int8", "int16", "int32", "int64", "uint16")]
+    for dtype in dtypes:
+        np.arange(100, dtype=dtype).tofile(tmp_path / dtype.name)
+    mapped = [MappedArray(str(tmp_path / dtype.name), dtype) for dtype in dtypes]
+    return [*mapped, FileArray(str(tmp_path / "int64"), np.dtype(np.int64))]
+
+
+@given(ranges=st.lists(st.tuples(st.integers(0, 6), *[st.integers(0, 100)] * 2), max_size=20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_ranges_of_arrays_of_several_dtypes_are_joined_in_the_order_asked(arrays, ranges):
+    numbers = np.array([number for number, _, _ in ranges], np.int64)
+    starts, stops = np.sort(np.array([ends for _, *ends in ranges], np.int64).reshape(-1, 2), axis=1).T
+    found = read_joined(arrays, numbers, starts, stops)
+    assert found.tolist() == [value for start, stop in zip(starts, stops) for value in range(start, stop)]
+
+
+@pytest.mark.parametrize("wrong", [(-1, 3), (98, 101), (5, 4)])
+def test_ranges_outside_an_array_are_refused_before_its_memory_is_read(arrays, wrong):
+    starts, stops = np.array([[0, 1], wrong]).T
+    with pytest.raises(IndexError, match=f"there are no values from {wrong[0]} to {wrong[1]}, only 0 to 100"):
+        read_joined(arrays, np.array([0, 3]), starts, stops)
+    store = MemoryStore(np.arange(100, dtype=np.int32), np.array([100]))
+    with pytest.raises(IndexError, match=f"there are no values from {wrong[0]} to {wrong[1]}, only 0 to 100"):
+        store.read_chunks(starts, stops)
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 31])
+@pytest.mark.parametrize("kind", [MappedArray, FileArray])
+def test_a_wide_value_that_is_no_id_is_not_wrapped(tmp_path, kind, value):
+    np.array([5, value, 7]).tofile(tmp_path / "wide")
+    array = kind(str(tmp_path / "wide"), np.dtype(np.int64))
+    assert read_joined([array], np.array([0]), np.array([2]), np.array([3])).tolist() == [7]
+    with pytest.raises(ValueError, match=f"there are tokens from {min(value, 5)} to {max(value, 7)}, expected ids"):
+        read_joined([array], np.array([0]), np.array([0]), np.array([3]))
+
+
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 2), *[st.integers(0, 1000)] * 2), max_size=20),
+    near=st.integers(0, 50),
+)
+def test_near_ranges_cover_what_was_asked_and_lie_apart(ranges, near):
+    numbers = np.array([number for number, _, _ in ranges], np.int64)
+    starts, stops = np.sort(np.array([ends for _, *ends in ranges], np.int64).reshape(-1, 2), axis=1).T
+    which, files, firsts, lasts = near_ranges(numbers, starts, stops, near)
+    assert (files[which] == numbers).all()
+    assert (firsts[which] <= starts).all()
+    assert (lasts[which] >= stops).all()
+    assert sorted(zip(files, firsts)) == list(zip(files, firsts))
+    assert all(first > last + near for file, other, last, first in zip(files, files[1:], lasts, firsts[1:]) if file == other)
+    for file, first, last in zip(files, firsts, lasts):
+        reached = first
+        for start, stop in sorted((start, stop) for number, start, stop in zip(numbers, starts, stops) if number == file):
+            if first <= start <= last:
+                assert start <= reached + near
+                reached = max(reached, stop)
+        assert reached == last

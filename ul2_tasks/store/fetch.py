@@ -54,21 +54,42 @@ def fetch(paths: Sequence[str], numbers: np.ndarray, starts: np.ndarray, stops: 
     """
     if not len(numbers):
         return []
-    # All files lie one after the other, far apart.
-    starts, stops = starts + (numbers << _FILE), stops + (numbers << _FILE)
-    order = np.argsort(starts)
-    reached = np.maximum.accumulate(stops[order])
-    is_first = np.concatenate([[True], starts[order][1:] > reached[:-1] + _NEAR])
-    firsts = starts[order][is_first]
-    lasts = np.maximum.reduceat(stops[order], np.flatnonzero(is_first))
-    requests = zip(numbers[order][is_first].tolist(), firsts.tolist(), lasts.tolist())
-    buffers = _read([(paths[number], first - (number << _FILE), last - (number << _FILE)) for number, first, last in requests])
-    which = np.empty(len(order), np.int64)
-    which[order] = np.cumsum(is_first) - 1
+    which, of_requests, firsts, lasts = near_ranges(numbers, starts, stops, _NEAR)
+    requests = zip(of_requests.tolist(), firsts.tolist(), lasts.tolist())
+    buffers = _read([(paths[number], first, last) for number, first, last in requests])
     return [
         buffers[request][start:stop]
         for request, start, stop in zip(which.tolist(), (starts - firsts[which]).tolist(), (stops - firsts[which]).tolist())
     ]
+
+
+def near_ranges(
+    numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray, near: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Makes one range of those of a file between which there are at most `near` bytes.
+
+    Args:
+        numbers: [n] int64, which file each range is of.
+        starts, stops: [n] int64, its bytes.
+        near: at least 0.
+
+    Returns:
+        [n] int64, in which of the new ranges each lies; their files, starts and stops, [m] int64 each, in the order of the files.
+
+    >>> files, starts, stops = np.array([0, 1, 0, 0]), np.array([50, 5, 0, 12]), np.array([60, 9, 10, 20])
+    >>> [column.tolist() for column in near_ranges(files, starts, stops, near=2)]
+    [[1, 2, 0, 0], [0, 0, 1], [0, 50, 5], [20, 60, 9]]
+    """
+    # All files lie one after the other, far apart.
+    starts, stops = starts + (numbers << _FILE), stops + (numbers << _FILE)
+    order = np.argsort(starts)
+    reached = np.maximum.accumulate(stops[order])
+    is_first = np.concatenate([[True], starts[order][1:] > reached[:-1] + near])[: len(order)]
+    which = np.empty(len(order), np.int64)
+    which[order] = np.cumsum(is_first) - 1
+    files, firsts = numbers[order][is_first], starts[order][is_first]
+    lasts = reached[np.append(np.flatnonzero(is_first)[1:], len(order)) - 1] if len(order) else stops
+    return which, files, firsts - (files << _FILE), lasts - (files << _FILE)
 
 
 def concurrently(function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:

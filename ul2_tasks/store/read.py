@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ul2_tasks.store.arrays import MOST_OPEN, Array, open_array, read_ranges
+from ul2_tasks.compiled import address_of
+from ul2_tasks.store.arrays import MOST_OPEN, Array, check_within, joined, open_array, read_joined, read_ranges
 from ul2_tasks.store.fetch import concurrently, is_local, size
 from ul2_tasks.store.index import Index, read_index
 
@@ -59,7 +60,9 @@ class MemoryStore:
         return self._tokens[start:stop]
 
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        return _together([self._tokens[start:stop] for start, stop in zip(starts.tolist(), stops.tolist())])
+        check_within(starts, stops, np.full_like(stops, self.tokens))
+        addresses = address_of(self._tokens) + self._tokens.itemsize * starts
+        return joined(addresses, stops - starts, [self._tokens.dtype], np.zeros_like(starts))
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
@@ -160,7 +163,7 @@ class Store:
         starts, stops = np.zeros([2, len(numbers)], np.int64)
         for place, (pair, number) in enumerate(zip(pairs.tolist(), of_pair.tolist())):
             starts[place], stops[place] = self._index(pair).tokens_of(number)
-        found = self._read(pairs, starts, stops)
+        found = read_ranges(*self._files(pairs), starts, stops)
         if self._end is not None:
             self._check_ends(pairs, of_pair, found)
             return [tokens[:-1] for tokens in found]
@@ -181,7 +184,7 @@ class Store:
             [tokens] int32, one range's after the other's.
         """
         _, pairs, starts, stops = by_pair(self._token_starts, starts, stops)
-        return _together(self._read(pairs, starts, stops))
+        return read_joined(*self._files(pairs), starts, stops)
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         """The documents that have some of the tokens [start, stop), at least one token: the first, and the one after the last."""
@@ -243,13 +246,13 @@ class Store:
                 )
         return [array for _, array in found]
 
-    def _read(self, pairs: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[np.ndarray]:
-        """The values [start, stop) of the `.bin` file of each of these pairs."""
+    def _files(self, pairs: np.ndarray) -> tuple[list[Array], np.ndarray]:
+        """The `.bin` files of these pairs, each once, and which of them is each pair's."""
         chosen, numbers = np.unique(pairs, return_inverse=True)
         new = [pair for pair in chosen.tolist() if pair not in self._values]
         if new:
             self._values |= zip(new, self._opened(new))
-        return read_ranges([self._values[pair] for pair in chosen.tolist()], numbers, starts, stops)
+        return [self._values[pair] for pair in chosen.tolist()], numbers
 
 
 def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
