@@ -45,7 +45,7 @@ class MemoryStore:
     """
 
     def __init__(self, tokens: np.ndarray, lengths: np.ndarray):
-        self._tokens, self._ends = tokens, np.cumsum(lengths)
+        self._tokens, self._ends = np.ascontiguousarray(tokens), np.cumsum(lengths)
 
     @property
     def documents(self) -> int:
