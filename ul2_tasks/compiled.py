@@ -8,9 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 
 def compiled(function: Callable) -> Callable:
@@ -43,22 +40,3 @@ def compiled(function: Callable) -> Callable:
 def part_of_compiled(function: Callable) -> Callable:
     """A function that compiled functions of the same file call."""
     return numba.njit(nogil=True)(function)
-
-
-def address_of(values: np.ndarray) -> int:
-    """Where in memory the values of a contiguous array begin, for `values_at`; the array has to live until they were read."""
-    return values.__array_interface__["data"][0]
-
-
-@part_of_compiled
-def values_at(address, count, of_dtype):
-    """For compiled functions: the `count` values from an address on, which are of the dtype of the array `of_dtype`."""
-    return numba.carray(_pointer(address, of_dtype), count)
-
-
-@intrinsic
-def _pointer(typing, address, of_dtype):
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(of_dtype.dtype)(types.int64, of_dtype), generate

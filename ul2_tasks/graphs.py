@@ -54,7 +54,7 @@ def zeros_for_tensors(count: int, shape: Sequence[int]) -> list[np.ndarray]:
     """Arrays of zeros, int32, that TensorFlow takes from a Python function as they are.
 
     It copies an array whose memory does not start at a multiple of 64 bytes, and NumPy's starts anywhere. They are one piece of
-    memory, of whole huge pages if it is large: to be given small pages costs more than what is written into them.
+    memory. A large one has whole huge pages, since it costs more to be given small pages than to write into them.
     """
     size = 4 * math.prod(shape)
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT

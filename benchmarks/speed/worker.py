@@ -62,8 +62,8 @@ def timed(stream: Callable, batches: int, before: list) -> tuple[dict[str, float
     """The seconds that so many batches take, and copies of them, to be counted off the clock.
 
     The clocks run from rest to rest: tf.data's threads fill their buffers ahead of what is asked for, and that work belongs
-    to the round whose examples it replaces. A batch itself is let go at once, as in training: to hold all of them would cost
-    memory that is new to the process, and more than some sides' work. What the copies take is left out.
+    to the round whose examples it replaces. A batch is let go at once, as in training: to hold all of them takes new memory, which
+    costs more than some sides' work. What the copies cost is left out.
 
     Args:
         stream: see `streams`.

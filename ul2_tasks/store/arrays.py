@@ -9,10 +9,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numba
 import numpy as np
 import numpy.typing as npt
+from numba.extending import intrinsic
 
-from ul2_tasks.compiled import address_of, compiled, values_at
+from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.graphs import zeros_for_tensors
 from ul2_tasks.store.fetch import fetch, is_local, near_ranges, size
 
@@ -25,17 +27,23 @@ _MOST_MAPPED = min(1 << 14, MOST_OPEN // 4)
 _NEAR = 1 << 14  # bytes between two ranges of a memory map that are asked for as one: four pages
 
 
-class MappedArray:
+class MemoryArray:
+    """Values in memory, [n], contiguous."""
+
+    def __init__(self, values: np.ndarray):
+        self.dtype, self.values, self.address = values.dtype, values, _address_of(values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class MappedArray(MemoryArray):
     """All values of a local file, as a memory map. It has one at least."""
 
     def __init__(self, path: str, dtype: np.dtype):
         _MAPPED.add(self)
         self.map = _map(path)
-        self.dtype, self.values = dtype, np.frombuffer(self.map, dtype)
-        self.address = address_of(self.values)
-
-    def __len__(self) -> int:
-        return len(self.values)
+        super().__init__(np.frombuffer(self.map, dtype))
 
 
 class FileArray:
@@ -48,7 +56,7 @@ class FileArray:
         return self._count
 
 
-Array: TypeAlias = MappedArray | FileArray
+Array: TypeAlias = MemoryArray | FileArray
 _MAPPED: weakref.WeakSet[MappedArray] = weakref.WeakSet()
 
 
@@ -83,14 +91,11 @@ def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
     Raises:
         OSError, tf.errors.OpError: a file cannot be read, or it ends before.
     """
-    mapped, fetched = _mapped_and_fetched(arrays, numbers, starts, stops)
-    found: list[np.ndarray] = [np.zeros([0])] * len(numbers)
-    columns = (mapped, numbers[mapped], starts[mapped], stops[mapped])
-    for place, number, start, stop in zip(*(column.tolist() for column in columns)):
-        found[place] = arrays[number].values[start:stop]
-    for place, values in fetched.items():
-        found[place] = values
-    return found
+    fetched = _fetched(arrays, numbers, starts, stops)
+    return [
+        fetched[place] if place in fetched else arrays[number].values[start:stop]
+        for place, (number, start, stop) in enumerate(zip(numbers.tolist(), starts.tolist(), stops.tolist()))
+    ]
 
 
 def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -100,88 +105,95 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
         [values] int32, one range's after the other's.
 
     Raises:
-        ValueError: see `joined`.
+        ValueError: a dtype wider than int32 holds what is no id.
         IndexError: a range does not lie in its array.
         OSError, tf.errors.OpError: see `read_ranges`.
     """
-    check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
-    _, fetched = _mapped_and_fetched(arrays, numbers, starts, stops)
-    bases = np.array([array.address if isinstance(array, MappedArray) else 0 for array in arrays], np.int64)
-    widths = np.array([array.dtype.itemsize for array in arrays], np.int64)
-    addresses = bases[numbers] + starts * widths[numbers]
+    _check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
+    fetched = _fetched(arrays, numbers, starts, stops)
+    dtypes = [array.dtype for array in arrays]
+    bases = np.array([0 if isinstance(array, FileArray) else array.address for array in arrays], np.int64)
+    addresses = bases[numbers] + starts * np.array([dtype.itemsize for dtype in dtypes], np.int64)[numbers]
     for place, values in fetched.items():
-        addresses[place] = address_of(values)
-    dtypes, of_arrays = np.unique([array.dtype.str for array in arrays], return_inverse=True)
-    return joined(addresses, stops - starts, [np.dtype(dtype) for dtype in dtypes], of_arrays[numbers])
+        addresses[place] = _address_of(values)
+    counts = stops - starts
+    places = np.cumsum(counts) - counts
+    (joined,) = zeros_for_tensors(1, [int(counts.sum())])
+    for dtype in set(dtypes):
+        chosen = np.flatnonzero(np.array([other == dtype for other in dtypes], bool)[numbers])
+        of_dtype = np.zeros([0], dtype)
+        if dtype.itemsize > joined.itemsize:
+            least, most = _extremes(addresses[chosen], counts[chosen], of_dtype)
+            if least < 0 or most >= 1 << 31:
+                raise ValueError(f"there are tokens from {least} to {most}, expected ids, from 0 to 2**31 - 1")
+        _copy(addresses[chosen], counts[chosen], of_dtype, places[chosen], joined)
+    return joined
 
 
-def check_within(starts: np.ndarray, stops: np.ndarray, sizes: np.ndarray) -> None:
-    """Raises an IndexError unless 0 <= start <= stop <= size: what reads memory by its address would read something else."""
+def _check_within(starts: np.ndarray, stops: np.ndarray, sizes: np.ndarray) -> None:
+    """What reads memory by its address would read something else."""
     wrong = np.flatnonzero((starts < 0) | (stops < starts) | (stops > sizes))
     if len(wrong):
         first = wrong[0]
         raise IndexError(f"there are no values from {starts[first]} to {stops[first]}, only 0 to {sizes[first]}")
 
 
-def joined(addresses: np.ndarray, counts: np.ndarray, dtypes: Sequence[np.dtype], of_ranges: np.ndarray) -> np.ndarray:
-    """Copies ranges of integers from anywhere in memory.
+def _address_of(values: np.ndarray) -> int:
+    """Where in memory the values begin. They have to live until they were read."""
+    return values.__array_interface__["data"][0]
 
-    Args:
-        addresses: [n] int64, where each range lies, see `address_of`.
-        counts: [n] int64, how many values it has.
-        dtypes: of integers.
-        of_ranges: [n] int64, which of them that of each range is.
 
-    Returns:
-        [values] int32, one range's after the other's.
+@intrinsic
+def _pointer(typing, address, of_dtype):
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    Raises:
-        ValueError: a wider dtype holds what is no id.
-    """
-    places = np.cumsum(counts) - counts
-    (values,) = zeros_for_tensors(1, [int(counts.sum())])
-    for number, dtype in enumerate(dtypes):
-        chosen, of_dtype = np.flatnonzero(of_ranges == number), np.zeros([0], dtype)
-        if dtype.itemsize > values.itemsize:
-            least, most = _extremes(addresses[chosen], counts[chosen], of_dtype)
-            if least < 0 or most >= 1 << 31:
-                raise ValueError(f"there are tokens from {least} to {most}, expected ids, from 0 to 2**31 - 1")
-        _copy(addresses[chosen], counts[chosen], of_dtype, places[chosen], values)
-    return values
+    return numba.types.CPointer(of_dtype.dtype)(numba.types.int64, of_dtype), generate
+
+
+@part_of_compiled
+def _values_at(address, count, of_dtype):
+    """The `count` values from an address on, of the dtype of the array `of_dtype`."""
+    return numba.carray(_pointer(address, of_dtype), count)
 
 
 @compiled
-def _copy(addresses, counts, of_dtype, places, values):
-    """Copies ranges of the dtype of the array `of_dtype` into `values`, each to its place there; see `joined`."""
+def _copy(addresses, counts, of_dtype, places, joined):
+    """Copies ranges into `joined`, [values] int32, each to its place there.
+
+    Args:
+        addresses, counts: [n] int64, where each range lies, and how many values it has.
+        of_dtype: an array of their dtype.
+        places: [n] int64.
+    """
     for number in range(len(addresses)):
-        found, place = values_at(addresses[number], counts[number], of_dtype), places[number]
+        found, place = _values_at(addresses[number], counts[number], of_dtype), places[number]
         for value in range(counts[number]):
-            values[place + value] = found[value]
+            joined[place + value] = found[value]
 
 
 @compiled
 def _extremes(addresses, counts, of_dtype):
-    """The least and the most of the values of these ranges, int64; of none the least is more."""
+    """The least and the most of all values of ranges, see `_copy`, int64; of no values the least is more."""
     least, most = np.int64((1 << 63) - 1), np.int64(-(1 << 63))
     for number in range(len(addresses)):
-        for value in values_at(addresses[number], counts[number], of_dtype):
+        for value in _values_at(addresses[number], counts[number], of_dtype):
             least, most = min(least, np.int64(value)), max(most, np.int64(value))
     return least, most
 
 
-def _mapped_and_fetched(
-    arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray
-) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-    """Which ranges lie in memory maps, and the values of each of the others. All are asked for at once."""
+def _fetched(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> dict[int, np.ndarray]:
+    """The values of each range that does not lie in memory. The kernel is asked for the mapped ones."""
     widths = np.array([array.dtype.itemsize for array in arrays], np.int64)[numbers]
     first_bytes, last_bytes = starts * widths, stops * widths
-    are_mapped = np.array([isinstance(array, MappedArray) for array in arrays], bool)[numbers]
-    mapped, others = np.flatnonzero(are_mapped), np.flatnonzero(~are_mapped)
+    mapped, in_files = (
+        np.flatnonzero(np.array([isinstance(array, kind) for array in arrays], bool)[numbers]) for kind in (MappedArray, FileArray)
+    )
     _announce(arrays, numbers[mapped], first_bytes[mapped], last_bytes[mapped])
-    paths = [getattr(array, "path", "") for array in arrays] if len(others) else []
-    buffers = fetch(paths, numbers[others], first_bytes[others], last_bytes[others])
-    of_others = zip(others.tolist(), numbers[others].tolist(), buffers)
-    return mapped, {place: np.frombuffer(buffer, arrays[number].dtype) for place, number, buffer in of_others}
+    paths = [getattr(array, "path", "") for array in arrays]
+    buffers = fetch(paths, numbers[in_files], first_bytes[in_files], last_bytes[in_files])
+    of_files = zip(in_files.tolist(), numbers[in_files].tolist(), buffers)
+    return {place: np.frombuffer(buffer, arrays[number].dtype) for place, number, buffer in of_files}
 
 
 def _announce(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import bisect
 import functools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ul2_tasks.compiled import address_of
-from ul2_tasks.store.arrays import MOST_OPEN, Array, check_within, joined, open_array, read_joined, read_ranges
+from ul2_tasks.store.arrays import MOST_OPEN, Array, MemoryArray, open_array, read_joined, read_ranges
 from ul2_tasks.store.fetch import concurrently, is_local, size
 from ul2_tasks.store.index import Index, read_index
 
@@ -60,9 +59,7 @@ class MemoryStore:
         return self._tokens[start:stop]
 
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        check_within(starts, stops, np.full_like(stops, self.tokens))
-        addresses = address_of(self._tokens) + self._tokens.itemsize * starts
-        return joined(addresses, stops - starts, [self._tokens.dtype], np.zeros_like(starts))
+        return read_joined([MemoryArray(self._tokens)], np.zeros_like(starts), starts, stops)
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
@@ -82,6 +79,15 @@ class MemoryStore:
     @functools.cached_property
     def _ends_with_ends(self) -> np.ndarray:
         return self._ends + np.arange(len(self._ends))
+
+
+class _Places(NamedTuple):
+    """Where documents lie, [n] int64 each: the pair, their number in it, and their tokens [start, stop) in its `.bin` file."""
+
+    pairs: np.ndarray
+    numbers: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
 
 
 class Store:
@@ -152,22 +158,25 @@ class Store:
         Returns:
             [tokens] int32, one document's after the other's, and [n] int64, how many tokens each has.
         """
-        found = self.read_each(numbers)
-        return _together(found), np.array([len(tokens) for tokens in found], np.int64)
+        places = self._places(numbers)
+        tokens = read_joined(*self._files(places.pairs), places.starts, places.stops)
+        lengths = places.stops - places.starts
+        if self._end is None:
+            return tokens, lengths
+        lasts = np.cumsum(lengths) - 1
+        ends = np.zeros(len(lengths), bool)
+        ends[lengths > 0] = tokens[lasts[lengths > 0]] == self._end
+        self._check_ends(places, ends)
+        return np.delete(tokens, lasts), lengths - 1
 
     def read_each(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Reads some documents, see `read_documents`: the tokens of each, as they lie in the files, whatever their dtype."""
-        numbers = np.asarray(numbers, np.int64)
-        pairs = np.searchsorted(self._document_starts, numbers, side="right") - 1
-        of_pair = numbers - self._document_starts[pairs]
-        starts, stops = np.zeros([2, len(numbers)], np.int64)
-        for place, (pair, number) in enumerate(zip(pairs.tolist(), of_pair.tolist())):
-            starts[place], stops[place] = self._index(pair).tokens_of(number)
-        found = read_ranges(*self._files(pairs), starts, stops)
-        if self._end is not None:
-            self._check_ends(pairs, of_pair, found)
-            return [tokens[:-1] for tokens in found]
-        return found
+        places = self._places(numbers)
+        found = read_ranges(*self._files(places.pairs), places.starts, places.stops)
+        if self._end is None:
+            return found
+        self._check_ends(places, np.array([len(tokens) > 0 and tokens[-1] == self._end for tokens in found], bool))
+        return [tokens[:-1] for tokens in found]
 
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         """The tokens [start, stop) of all documents back to back, [stop - start] int32."""
@@ -228,10 +237,20 @@ class Store:
         sequence = bisect.bisect_right(index.pointers, place) - 1
         return int(self._document_starts[pair]) + bisect.bisect_right(index.documents, sequence) - 1
 
-    def _check_ends(self, pairs: np.ndarray, numbers: np.ndarray, found: Sequence[np.ndarray]) -> None:
-        for pair, number, tokens in zip(pairs.tolist(), numbers.tolist(), found):
-            if not len(tokens) or int(tokens[-1]) != self._end:
-                raise ValueError(f"document {number} of {self.prefixes[pair]} does not end with {self._end}, as others do")
+    def _places(self, numbers: np.ndarray) -> _Places:
+        numbers = np.asarray(numbers, np.int64)
+        pairs = np.searchsorted(self._document_starts, numbers, side="right") - 1
+        of_pairs = numbers - self._document_starts[pairs]
+        starts, stops = np.zeros([2, len(numbers)], np.int64)
+        for place, (pair, number) in enumerate(zip(pairs.tolist(), of_pairs.tolist())):
+            starts[place], stops[place] = self._index(pair).tokens_of(number)
+        return _Places(pairs, of_pairs, starts, stops)
+
+    def _check_ends(self, places: _Places, are_right: np.ndarray) -> None:
+        if not are_right.all():
+            first = int(np.argmin(are_right))
+            number, prefix = places.numbers[first], self.prefixes[places.pairs[first]]
+            raise ValueError(f"document {number} of {prefix} does not end with {self._end}, as others do")
 
     def _opened(self, pairs: Sequence[int]) -> list[Array]:
         """The `.bin` files of pairs, which may have been written anew since this store was made."""
@@ -299,11 +318,3 @@ def open_pair(prefix: str) -> tuple[Index, Array]:
             " not belong together; write or copy both again"
         )
     return index, open_array(f"{prefix}.bin", index.dtype.newbyteorder("<"))
-
-
-def _together(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The parts back to back, as int32. Raises a ValueError where a wider dtype holds what is no id."""
-    for wide in (part for part in parts if part.dtype.itemsize > 4 and len(part)):
-        if not (wide.min() >= 0 and wide.max() < 1 << 31):
-            raise ValueError(f"there are tokens from {wide.min()} to {wide.max()}, expected ids, from 0 to 2**31 - 1")
-    return np.concatenate([np.zeros([0], np.int32), *parts], dtype=np.int32, casting="same_kind")
