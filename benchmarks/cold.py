@@ -4,15 +4,14 @@ It writes two equal stores of made-up tokens, one for warm and one for cold read
 reads batches of 128 rows through `seqio.get_dataset`, shuffled, so that no two chunks of a batch are near each other:
 
 * warm: all files are in the page cache;
-* cold: the files were dropped from it before the process began. Each repeat goes on at rows that were not read yet, and all
-  repeats together read a part of the store, so that nearly each page is read from the disk;
+* cold: the files were dropped from it before the process began, which reads a part of them, so that most pages come from the disk;
 * `memory://`;
 * a file system of fsspec that answers each request after 20 ms, many at a time.
 
-For each length there is a new process. It takes the four in turn, `--repeats` times: after two seconds, which are not counted, it
-counts the text tokens of the batches that come in `--seconds` seconds, the process's CPU time, and what it had the disk read.
-Printed are medians, and the share of warm in the same turn. The seconds are wall time, so the machine should have nothing else to
-do.
+For each length there are `--repeats` turns, each in a new process, which takes the four one after the other: after two seconds,
+which are not counted, it counts the text tokens of the batches that come in `--seconds` seconds, the process's CPU time, and what
+it had the disk read. Printed are medians, and the share of warm in the same turn. The seconds are wall time, so the machine
+should have nothing else to do. Its memory holds the warm store, and that of `memory://` as well.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ PAIR = 25_000_000  # tokens
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", default="512,2048,8192")
-    parser.add_argument("--pairs", type=int, default=20, help="of 50 MB each")
+    parser.add_argument("--pairs", type=int, default=60, help="of 50 MB each")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--kinds", default=",".join(KINDS), help="the first is what the others are compared with")
     parser.add_argument("--folder", default=".", help="where the stores are made, and removed")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -50,12 +49,14 @@ def main() -> None:
     if arguments.child:
         print(json.dumps(measure(arguments)))
         return
+    from rich.progress import track
+
     kinds = arguments.kinds.split(",")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="cold-", dir=arguments.folder))
     try:
         make(folder, arguments.pairs)
-        found = {}
-        for length in arguments.lengths.split(","):
+        found = {length: {kind: [] for kind in kinds} for length in arguments.lengths.split(",")}
+        for length, of_length in track([(length, of) for length, of in found.items() for _ in range(arguments.repeats)], "turns"):
             for path in (folder / "warm").iterdir():
                 path.read_bytes()
             drop([str(path) for path in (folder / "cold").iterdir()])
@@ -63,7 +64,8 @@ def main() -> None:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise SystemExit(done.stderr[-3000:])
-            found[length] = json.loads(done.stdout.splitlines()[-1])
+            for kind, figures in json.loads(done.stdout.splitlines()[-1]).items():
+                of_length[kind].append(figures)
         report(found, kinds)
     finally:
         shutil.rmtree(folder)
@@ -97,13 +99,12 @@ def from_disk() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float, float]]]:
-    """Of each kind and repeat: text tokens a second, nanoseconds of CPU time a text token, and bytes from the disk a text token."""
+def measure(arguments: argparse.Namespace) -> dict[str, tuple[float, float, float]]:
+    """Of each kind: text tokens a second, nanoseconds of CPU time a text token, and bytes from the disk a text token."""
     import fsspec
     import seqio
 
     import ul2_tasks
-    from ul2_tasks.addresses.dataset import continued
 
     register_slow()
     kinds, length = arguments.kinds.split(","), int(arguments.lengths)
@@ -118,29 +119,21 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float,
     vocabulary = ul2_tasks.open_vocabulary("default", sentinels=1024)
     lengths = {"inputs": length, "targets": length}
     settings = {"dataset_split": "train", "shuffle": True, "num_epochs": None, "seed": 0}
-    datasets, places_reached = {}, dict.fromkeys(kinds, 0)
+    found = {}
     for kind in kinds:
         source = ul2_tasks.open_source({"train": [f"megatron:{places[kind]}/{number}" for number in range(arguments.pairs)]})
         mixture = ul2_tasks.register(f"cold_{kind}", source, vocabulary)
-        datasets[kind] = seqio.get_dataset(mixture, lengths, ul2_tasks.EncDecFeatureConverter(pack=False), **settings)
-        a_row = ul2_tasks.examples(mixture, lengths).numbering.tokens_per_element
-    found: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in kinds}
-    for _ in range(arguments.repeats):
-        for kind in kinds:
-            rows = continued(datasets[kind], places_reached[kind])
-            batches = iter(rows.batch(BATCH, drop_remainder=True).prefetch(2))
-            for seconds in (BEFORE, arguments.seconds):
-                count, began, cpu, read = 0, time.perf_counter(), time.process_time(), from_disk()
-                while time.perf_counter() < began + seconds:
-                    next(batches)
-                    count += 1
-                tokens = count * BATCH * a_row
-                places_reached[kind] += (count + 1) * BATCH
-                seconds = time.perf_counter() - began
-                last = tokens / seconds, 1e9 * (time.process_time() - cpu) / tokens, (from_disk() - read) / tokens
-            found[kind].append(last)
-            places_reached[kind] += 1 << 15  # what was read ahead
-            del batches
+        rows = seqio.get_dataset(mixture, lengths, ul2_tasks.EncDecFeatureConverter(pack=False), **settings)
+        a_batch = BATCH * ul2_tasks.examples(mixture, lengths).numbering.tokens_per_element
+        batches = iter(rows.batch(BATCH, drop_remainder=True).prefetch(2))
+        for seconds in (BEFORE, arguments.seconds):
+            tokens, began, cpu, read = 0, time.perf_counter(), time.process_time(), from_disk()
+            while time.perf_counter() < began + seconds:
+                next(batches)
+                tokens += a_batch
+            took = time.perf_counter() - began
+            found[kind] = tokens / took, 1e9 * (time.process_time() - cpu) / tokens, (from_disk() - read) / tokens
+        del batches
     return found
 
 

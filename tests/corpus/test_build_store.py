@@ -252,6 +252,7 @@ def _shard(manifest):
 def test_a_manifest_that_was_altered_is_refused_and_no_path_in_it_leaves_the_folder(tmp_path, change, wrong):
     corpus = register_corpus(f"store_{tmp_path.name}", open_source(jsonl(tmp_path)))
     build(corpus, str(tmp_path / "cache"), console=QUIET)
+    assert cache.read_manifest(str(tmp_path / "cache" / corpus))  # what it said before counts no more
     _changed(tmp_path / "cache" / corpus / "manifest.json", change)
     verified = CliRunner().invoke(main, ["verify", str(tmp_path / "cache")])
     assert (verified.exit_code, "manifest.json" in verified.stdout, wrong in verified.stdout) == (1, True, True), verified.stdout

@@ -46,9 +46,26 @@ def load(path: str) -> Any:
     Raises:
         ValueError: it is none.
     """
+    return parse(path, read_text(path))
+
+
+def read_text(path: str) -> str:
+    """The text of a file.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
     try:
         with tf.io.gfile.GFile(path) as file:
-            return json.load(file)
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+
+
+def parse(path: str, text: str) -> Any:
+    """The value of the text of a JSON file; see `load`."""
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
 
@@ -108,10 +125,16 @@ def removed_on_failure(*paths: str) -> Iterator[None]:
 
 
 def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
+    """A manifest, as JSON has it; see `parse_manifest`."""
+    return parse_manifest(path, read_text(path), readable, remedy, form)
+
+
+def parse_manifest(path: str, text: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
     """A manifest, as JSON has it.
 
     Args:
         path: of the manifest.
+        text: of that file.
         readable: the schema versions that this version of the package reads.
         remedy: what to do about a manifest of another schema, for the error.
         form: of a manifest with such a schema, see `forms`.
@@ -119,7 +142,8 @@ def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callabl
     Raises:
         ValueError: the manifest has another schema, or not the form.
     """
-    manifest = load_object(path, {}, remedy)
+    manifest = parse(path, text)
+    check_form(manifest, {}, path, remedy)
     schema = manifest.get("schema_version")
     if not isinstance(schema, int) or schema not in readable:
         raise ValueError(f"{path} has schema_version {schema}, expected one of {tuple(readable)}; {remedy}")
