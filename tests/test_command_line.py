@@ -457,7 +457,7 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
             assert told in done.stderr
             assert done.stderr.endswith("has it; leave it out\n")
     (tmp_path / RUN_RECORD).write_text(json.dumps(dataclasses.asdict(run) | {"vocabulary": "another"}))
-    assert "vocabulary is 'another' in the run, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
+    assert "vocabulary is 'another' there, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 
 def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, two):

@@ -1,6 +1,6 @@
 """What an example costs, from tokens in memory to packed model features: CPU time, wall time, memory; side by side, in one run.
 
-    python benchmarks/speed [--lengths 512,2048,8192] [--cases denoiser,packed] [--repeats 5] [--examples 8192]
+    python benchmarks/speed [--lengths 512,2048,8192] [--cases denoiser,packed] [--repeats 5] [--examples 16384]
         [--tokens 6000000] [--output speed.json] [--plot speed.png]
 
 It needs this package with its extra `benchmarks`. A corpus of English documents, 800 tokens on average, is written as text and
@@ -27,9 +27,11 @@ Sides, and what each leaves out:
     tokenizing   in the case `text`, our corpus from text to tokens alone
 
 Each case, length and side is a process. Those of one case and length live at the same time, and play their rounds in turn, so
-that what else the machine does meets all of them; a first round, uncounted, fills the shuffle buffers. The clocks run from rest to
-rest (see `worker.timed`). CPU time is that of all threads of the process. Figures are medians over rounds; of packed rows
-means, because SeqIO packs as many examples at a time as a row has tokens, so that a round has the work of one such pool or of two.
+that what else the machine does meets all of them. The first rounds, uncounted, fill the shuffle buffers, and those that tf.data
+sizes itself. These may have 512 MB on all sides: without a bound they grow from round to round, and a round in which they do has
+more work than it gives. The clocks run from rest to rest (see `worker.timed`). CPU time is that of all threads of the process.
+Figures are medians over rounds; of packed rows means, because SeqIO packs as many examples at a time as a row has tokens, so that
+a round has the work of one such pool or of two.
 
 Equal work is checked, in every batch (`streams.count`): examples of full chunks have exactly the solved lengths on all
 sides, no text is lost from an epoch, and the endless mixtures come out 1:1:1:1:4, within five standard errors. t5 joins 128
@@ -66,6 +68,7 @@ from rich.table import Table
 
 HERE = pathlib.Path(__file__).parent
 EXAMPLES_PER_BATCH = 128
+UNCOUNTED = 3  # rounds
 WEIGHTS = {"r1": 1, "r2": 1, "x1": 1, "x2": 1, "s": 4}
 TOGETHER = "together"
 CASES = {
@@ -89,7 +92,7 @@ def main() -> None:
     # Refreshed between rounds only: a display with a thread of its own would take CPU time from what is measured.
     with tempfile.TemporaryDirectory() as folder, Progress(console=console, auto_refresh=False, transient=True) as progress:
         root = pathlib.Path(folder)
-        bar = progress.add_task("writing the corpus and its cache", total=len(groups) * (arguments.repeats + 1))
+        bar = progress.add_task("writing the corpus and its cache", total=len(groups) * (arguments.repeats + UNCOUNTED))
         progress.refresh()
         corpus = make_corpus(root, arguments.tokens)
         for case, length in groups:
@@ -119,7 +122,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--lengths", type=lambda text: [int(length) for length in text.split(",")], default=[512, 2048, 8192])
     parser.add_argument("--cases", type=cases, default=list(CASES), help=f"some of {','.join(CASES)}")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--examples", type=int, default=8192, help="of a round at 512; fewer at larger lengths, in proportion")
+    parser.add_argument("--examples", type=int, default=16384, help="of a round at 512; fewer at larger lengths, in proportion")
     parser.add_argument("--tokens", type=int, default=6_000_000, help="about how many tokens the corpus has")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
     parser.add_argument("--plot", type=pathlib.Path, help="a picture of the costs, .png or .svg")
@@ -181,7 +184,7 @@ def measured(root: pathlib.Path, case: str, length: int, examples: int, repeats:
     with contextlib.ExitStack() as stack:
         workers = {side: stack.enter_context(worker(root, case, side, length)) for side in sides(case, length)}
         ready = {side: answer(process, f"{case}, {side} at {length}") for side, process in workers.items()}
-        for _ in range(1 + repeats):
+        for _ in range(UNCOUNTED + repeats):
             for side, process in workers.items():
                 made = rounds["ours"][-1]["variants"].values() if side == "memcpy" else ()
                 size = sum(variant["bytes"] for variant in made)
@@ -193,7 +196,7 @@ def measured(root: pathlib.Path, case: str, length: int, examples: int, repeats:
                 rounds[side].append(played)
             yield None
     for side, played in rounds.items():
-        counted = played[1:]
+        counted = played[UNCOUNTED:]
         if case not in ("denoiser", "task_r1", "task_s") and side not in ("tokenizing", "memcpy"):
             check_rates(f"{case}, {side} at {length}", [each["variants"][""]["denoisers"] for each in counted])
         about = {"case": case, "length": length, "side": side, "ready_mb": ready[side].get("ready_mb")}

@@ -21,6 +21,7 @@ from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens
 
+BUFFERS = 1 << 29  # bytes that the buffers which tf.data sizes itself may grow to
 EXAMPLES_PER_BATCH = 128
 MAX_DOCUMENT = 65536
 T5_DOCUMENTS_PER_BATCH = 128
@@ -34,8 +35,10 @@ def batched(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def on_all_cores(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """With as many threads as there are cores, and buffers that stop growing before rounds are counted."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = os.cpu_count()
+    options.autotune.ram_budget = BUFFERS
     return dataset.with_options(options)
 
 

@@ -1,5 +1,6 @@
 """What a run is fed: steps and hosts, and the record in its folder."""
 
+import dataclasses
 import json
 import sys
 
@@ -99,9 +100,9 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
     corpora = {"checked_corpus": record_of(other)["corpora"]["unlike_corpus"]}
     for key, changed, told in [
         ("corpora", corpora, "corpora.checked_corpus is 'store of"),
-        ("vocabulary", "another", "vocabulary is 'another' in the run, and 'Sentence"),
-        ("rates", {**record["rates"], "checked_s": 7.0}, "rates.checked_s is 7.0 in the run, and 4.0 here; register what it reads"),
-        ("tasks", {}, "tasks.checked_r1 is None in the run, and {'denoiser': {'name': 'r1'"),
+        ("vocabulary", "another", "vocabulary is 'another' there, and 'Sentence"),
+        ("rates", {**record["rates"], "checked_s": 7.0}, "rates.checked_s is 7.0 there, and 4.0 here; register what it reads"),
+        ("tasks", {}, "tasks.checked_r1 is None there, and {'denoiser': {'name': 'r1'"),
     ]:
         with pytest.raises(ValueError, match="the run in folder reads something else than what is registered here: ") as error:
             run.check({**record, key: changed}, "folder")
@@ -116,4 +117,21 @@ def test_a_folder_without_a_record_is_refused(tmp_path):
         read_record(str(tmp_path))
     (tmp_path / RUN_RECORD).write_text('{"mixture": "ul2_mix", "split": "train", "sequence_length": {}, "seed": 0}')
     with pytest.raises(ValueError, match=r"lacks \['shuffle', 'pack', 'batch_size', 'first_step'\], expected what a run writes"):
+        read_record(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ([1], r"it is \[1\], expected an object"),
+        ({"seed": "0"}, "seed is '0', expected int"),
+        ({"sequence_length": {"inputs": 64}}, "it has no field 'sequence_length.targets'"),
+        ({"batch_size": 8.0}, r"batch_size is 8.0, expected int \| None"),
+        ({"pack": 1}, "pack is 1, expected bool"),
+    ],
+)
+def test_a_record_that_was_altered_is_refused(tmp_path, changed, wrong):
+    record = dataclasses.asdict(Run("ul2_mix", LENGTHS))
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record | changed if isinstance(changed, dict) else changed))
+    with pytest.raises(ValueError, match=rf"ul2_run.json is not as it was written: {wrong}; expected what a run writes"):
         read_record(str(tmp_path))

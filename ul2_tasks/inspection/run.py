@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import seqio
@@ -14,6 +14,7 @@ from ul2_tasks.addresses.dataset import RUN_RECORD, fingerprint_of
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.jobs.forms import check_form
+from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
 
@@ -94,11 +95,11 @@ class Run:
     def check(self, record: Mapping[str, object], folder: str) -> None:
         """Raises a ValueError unless what is registered now is what the record in a run's folder is of; says what differs."""
         now = json.loads(json.dumps(identities(self)))
-        different = [words for key in now if key in record for words in _differences(key, record[key], now[key])]
+        different = [words for key in now if key in record for words in differences(record[key], now[key], key)]
         if different:
             raise ValueError(
-                f"the run in {folder} reads something else than what is registered here: {'; '.join(different)}; register what it"
-                " reads, and name the cache from which it reads"
+                f"the run in {folder} reads something else than what is registered here: {'; '.join(different)}; register"
+                " what it reads, and name the cache from which it reads"
             )
 
 
@@ -116,12 +117,7 @@ def read_record(folder: str) -> dict:
     path = tf.io.gfile.join(folder, RUN_RECORD)
     if not tf.io.gfile.exists(path):
         raise ValueError(f"there is no {RUN_RECORD} in {folder}; a run writes it there whose data have addresses")
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            record = json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-    check_form(record, {}, path, _REMEDY)
+    record = load_object(path, {}, _REMEDY)
     if missing := [field.name for field in dataclasses.fields(Run) if field.name not in record]:
         raise ValueError(f"{path} lacks {missing}, expected what a run writes")
     check_form(record, _FORM, path, _REMEDY)
@@ -152,12 +148,3 @@ def identities(run: Run) -> dict[str, object]:
     if told is None:
         raise ValueError(f"{run.mixture!r} is read as a stream, so no example has a number; ul2_tasks.examples says why")
     return {key: told[key] for key in ("numbered_version", "vocabulary", "tasks", "rates", "corpora")}
-
-
-def _differences(name: str, before: object, now: object) -> Iterator[str]:
-    """A sentence for each value that is another one now."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for key in {**before, **now}:
-            yield from _differences(f"{name}.{key}", before.get(key), now.get(key))
-    elif before != now:
-        yield f"{name} is {before!r} in the run, and {now!r} here"
