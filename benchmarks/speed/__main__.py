@@ -28,10 +28,10 @@ Sides, and what each leaves out:
 
 Each case, length and side is a process. Those of one case and length live at the same time, and play their rounds in turn, so
 that what else the machine does meets all of them. The first rounds, uncounted, fill the shuffle buffers, and those that tf.data
-sizes itself. These may have 512 MB on all sides: without a bound they grow from round to round, and a round in which they do has
+sizes itself. These may have 256 MB on all sides: without a bound they grow from round to round, and a round in which they do has
 more work than it gives. The clocks run from rest to rest (see `worker.timed`). CPU time is that of all threads of the process.
-Figures are medians over rounds; of packed rows means, because SeqIO packs as many examples at a time as a row has tokens, so that
-a round has the work of one such pool or of two.
+Figures are medians over rounds; where SeqIO packs they are means, because it packs as many examples at a time as a row has tokens,
+so that a round has the work of one such pool or of two.
 
 Equal work is checked, in every batch (`streams.count`): examples of full chunks have exactly the solved lengths on all
 sides, no text is lost from an epoch, and the endless mixtures come out 1:1:1:1:4, within five standard errors. t5 joins 128
@@ -69,6 +69,7 @@ from rich.table import Table
 HERE = pathlib.Path(__file__).parent
 EXAMPLES_PER_BATCH = 128
 UNCOUNTED = 3  # rounds
+OWN_PACKING = ("ours", "ours_rows")
 WEIGHTS = {"r1": 1, "r2": 1, "x1": 1, "x2": 1, "s": 4}
 TOGETHER = "together"
 CASES = {
@@ -201,8 +202,9 @@ def measured(root: pathlib.Path, case: str, length: int, examples: int, repeats:
             check_rates(f"{case}, {side} at {length}", [each["variants"][""]["denoisers"] for each in counted])
         about = {"case": case, "length": length, "side": side, "ready_mb": ready[side].get("ready_mb")}
         about["peak_mb"] = counted[-1]["peak_mb"]
+        in_pools = case == "packed" and side not in OWN_PACKING
         of_side = [
-            {**about, "variant": variant, **summary([each["variants"][variant] for each in counted], in_pools=case == "packed")}
+            {**about, "variant": variant, **summary([each["variants"][variant] for each in counted], in_pools)}
             for variant in counted[0]["variants"]
         ]
         yield from of_side
@@ -238,7 +240,7 @@ def check_rates(who: str, rounds: Sequence[Mapping[str, int]]) -> None:
 
 
 def summary(runs: Sequence[Mapping[str, Any]], in_pools: bool) -> dict[str, Any]:
-    """Medians over rounds; where rows are packed means, as a round has one pool of SeqIO's packing or two."""
+    """Medians over rounds; where SeqIO packs means, as a round has one pool or two."""
 
     def ratio(figure: str, of: str) -> float:
         if in_pools:

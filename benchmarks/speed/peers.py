@@ -21,7 +21,7 @@ from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens
 
-BUFFERS = 1 << 29  # bytes that the buffers which tf.data sizes itself may grow to
+BUFFERS = 1 << 28  # bytes that the buffers which tf.data sizes itself may grow to
 EXAMPLES_PER_BATCH = 128
 MAX_DOCUMENT = 65536
 T5_DOCUMENTS_PER_BATCH = 128

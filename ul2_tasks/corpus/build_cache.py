@@ -344,7 +344,7 @@ def _summarize(manifest: dict, corpus: CorpusTask, cache_dir: str, output_dir: s
         title=Text(f"{cache_dir}, {seconds:.1f} s, {of_a_token:.2f} bytes a token"), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     for column in ("split", "documents", "tokens", "tokens a document", "empty", "skipped", "bytes", "files"):
-        table.add_column(column, justify="left" if column == "split" else "right")
+        table.add_column(column, justify="left" if column == "split" else "right", overflow="fold")
     for name, split in manifest["splits"].items():
         each = split["tokens"] / split["documents"] if split["documents"] else 0
         counts = (split[key] for key in ("empty", "skipped", "bytes"))
