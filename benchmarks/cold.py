@@ -4,7 +4,7 @@ It writes two equal stores of made-up tokens, one for warm and one for cold read
 reads batches of 128 rows through `seqio.get_dataset`, shuffled, so that no two chunks of a batch are near each other:
 
 * warm: all files are in the page cache;
-* cold: the files were dropped from it before the process began, which reads a part of them, so that most pages come from the disk;
+* cold: its files were dropped from the page cache before the process began. A part of them is read, so most pages come from disk;
 * `memory://`;
 * a file system of fsspec that answers each request after 20 ms, many at a time.
 

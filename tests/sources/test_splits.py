@@ -174,3 +174,35 @@ def test_ids_of_any_source_are_looked_at(tmp_path):
 def test_an_unknown_split_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"no split 'test' in HashSplit\(.*, 0.1, id_key='id'\), only \['train', 'validation'\]"):
         open_source(str(tmp_path), validation=0.1, id_key="id").get_dataset("test")
+
+
+@pytest.mark.parametrize(
+    ("load", "validation", "message"),
+    [
+        (["a", "b"], 0.1, r"load is \['a', 'b'\], expected a function that returns the documents, such as lambda: texts"),
+        (lambda: [], [], r"validation is \[\], expected a fraction in \[0, 1\)"),
+        (lambda: [], "0.1", r"validation is '0.1', expected a fraction in \[0, 1\)"),
+        (lambda: "one text", 0, r"MemoryDataSource\(.*<lambda>, validation=0\) loaded 'one text', expected a list of texts"),
+        (lambda: None, 0, "loaded None, expected a list of texts"),
+        (lambda: ["a", {"text": "b"}], 0, r"document 1 of MemoryDataSource\(.*\) is \{'text': 'b'\}, expected a text \(str\)"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(load, validation, message):
+    with pytest.raises(ValueError, match=message):
+        MemoryDataSource(load, validation).documents("train")
+
+
+def test_documents_whose_load_was_interrupted_are_loaded_anew():
+    begun = []
+
+    def load():
+        yield "a"
+        begun.append(True)
+        if len(begun) == 1:
+            raise KeyboardInterrupt
+        yield "b"
+
+    source = MemoryDataSource(load, np.float32(0))
+    with pytest.raises(KeyboardInterrupt):
+        source.documents("train")
+    assert source.documents("train") == ["a", "b"]

@@ -339,10 +339,8 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
 
 def _summarize(manifest: dict, corpus: CorpusTask, cache_dir: str, output_dir: str, seconds: float, console: Console) -> None:
     of_a_token = manifest["totals"]["bytes"] / manifest["totals"]["tokens"]
-    # No lines between columns: that of a corpus of up to 10^9 tokens fits a terminal of 80 columns.
-    table = Table(
-        title=Text(f"{cache_dir}, {seconds:.1f} s, {of_a_token:.2f} bytes a token"), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    title = Text(f"{cache_dir}, {seconds:.1f} s, {of_a_token:.2f} bytes a token")
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=0)  # 10^8 tokens fit a terminal of 80 columns
     for column in ("split", "documents", "tokens", "tokens a document", "empty", "skipped", "bytes", "files"):
         table.add_column(column, justify="left" if column == "split" else "right", overflow="fold")
     for name, split in manifest["splits"].items():

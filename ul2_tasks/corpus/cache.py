@@ -192,19 +192,19 @@ def splits(cache_dir: str) -> list[str]:
 
 
 def read_manifest(cache_dir: str) -> dict | None:
-    """The manifest, or None where there is none. All who read the same one get the same dictionary, not to be changed.
+    """The manifest, or None where there is none. Nobody may change it: all who read it get the same dictionary.
 
     Raises:
         ValueError: it has another schema than this version of the package reads, or is not as it was written.
     """
     path = place(cache_dir, MANIFEST)
-    return _parsed(path, jobs_manifest.read_text(path)) if tf.io.gfile.exists(path) else None
+    return _parsed(path, jobs_manifest.read(path)) if tf.io.gfile.exists(path) else None
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(path: str, text: str) -> dict:
-    """The manifest of this text. To parse and check one of ten thousand shards takes a second, and each opening needs it twice."""
-    manifest = jobs_manifest.parse_manifest(path, text, _READABLE, "write the cache again", _form)
+def _parsed(path: str, content: bytes) -> dict:
+    """What this content says. Each opening of a cache asks twice, and ten thousand shards take a second."""
+    manifest = jobs_manifest.parse_manifest(path, content, _READABLE, "write the cache again", _form)
     if is_store(manifest):
         _check_names(path, manifest)
     return manifest

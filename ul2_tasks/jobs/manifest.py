@@ -46,26 +46,18 @@ def load(path: str) -> Any:
     Raises:
         ValueError: it is none.
     """
-    return parse(path, read_text(path))
+    return _parse(path, read(path))
 
 
-def read_text(path: str) -> str:
-    """The text of a file.
+def read(path: str) -> bytes:
+    """All of a file."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
 
-    Raises:
-        ValueError: it is not UTF-8.
-    """
+
+def _parse(path: str, content: bytes) -> Any:
     try:
-        with tf.io.gfile.GFile(path) as file:
-            return file.read()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-
-
-def parse(path: str, text: str) -> Any:
-    """The value of the text of a JSON file; see `load`."""
-    try:
-        return json.loads(text)
+        return json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
 
@@ -126,15 +118,15 @@ def removed_on_failure(*paths: str) -> Iterator[None]:
 
 def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
     """A manifest, as JSON has it; see `parse_manifest`."""
-    return parse_manifest(path, read_text(path), readable, remedy, form)
+    return parse_manifest(path, read(path), readable, remedy, form)
 
 
-def parse_manifest(path: str, text: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
+def parse_manifest(path: str, content: bytes, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
     """A manifest, as JSON has it.
 
     Args:
         path: of the manifest.
-        text: of that file.
+        content: of that file.
         readable: the schema versions that this version of the package reads.
         remedy: what to do about a manifest of another schema, for the error.
         form: of a manifest with such a schema, see `forms`.
@@ -142,7 +134,7 @@ def parse_manifest(path: str, text: str, readable: Sequence[int], remedy: str, f
     Raises:
         ValueError: the manifest has another schema, or not the form.
     """
-    manifest = parse(path, text)
+    manifest = _parse(path, content)
     check_form(manifest, {}, path, remedy)
     schema = manifest.get("schema_version")
     if not isinstance(schema, int) or schema not in readable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.resources
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 
 import seqio
@@ -29,7 +30,12 @@ class MemoryDataSource(seqio.DataSource):
         Args:
             load: returns the documents. It is called when they are first needed, and not before.
             validation: the fraction of documents that go to the split `validation`, in [0, 1). The others are `train`.
+
+        Raises:
+            ValueError: `load` is no function; `validation` is no such fraction.
         """
+        if not callable(load):
+            raise ValueError(f"load is {reprlib.repr(load)}, expected a function that returns the documents, such as lambda: texts")
         check_fraction(validation)
         super().__init__(splits=("train", "validation") if validation else ("train",), performs_internal_shuffling=True)
         self._load = load
@@ -65,14 +71,27 @@ class MemoryDataSource(seqio.DataSource):
         return len(self.documents(split))
 
     def documents(self, split: str) -> list[str]:
-        """The documents of a split, in the order of the corpus."""
+        """The documents of a split, in the order of the corpus.
+
+        Raises:
+            ValueError: there is no such split; or what was loaded is not a list of texts.
+        """
         if self._documents is None:
-            self._documents = {name: [] for name in self.splits}
-            for text in self._load():
-                self._documents["validation" if hash_fraction(text.encode()) < self._validation else "train"].append(text)
+            self._documents = self._loaded()  # not before all are there: a load that was interrupted begins anew
         if split not in self._documents:
             raise ValueError(f"there is no split {split!r}, only {sorted(self._documents)}")
         return self._documents[split]
+
+    def _loaded(self) -> dict[str, list[str]]:
+        loaded = self._load()
+        if isinstance(loaded, str | bytes) or not isinstance(loaded, Iterable):
+            raise ValueError(f"{self} loaded {reprlib.repr(loaded)}, expected a list of texts")
+        found: dict[str, list[str]] = {name: [] for name in self.splits}
+        for number, text in enumerate(loaded):
+            if not isinstance(text, str):
+                raise ValueError(f"document {number} of {self} is {reprlib.repr(text)}, expected a text (str)")
+            found["validation" if hash_fraction(text.encode()) < self._validation else "train"].append(text)
+        return found
 
     @no_autograph
     def get_dataset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -36,7 +37,7 @@ def split_rule(validation: float, what: str) -> str:
 
 def check_fraction(validation: float) -> None:
     """Raises a ValueError unless it is a fraction in [0, 1)."""
-    if not 0 <= validation < 1:
+    if not (isinstance(validation, numbers.Real) and 0 <= validation < 1):
         raise ValueError(f"validation is {validation!r}, expected a fraction in [0, 1)")
 
 
