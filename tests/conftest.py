@@ -1,4 +1,4 @@
-"""Settings for all tests: quiet TensorFlow, hypothesis that draws the same cases everywhere, short buffers, long files first."""
+"""Settings for all tests: quiet TensorFlow, hypothesis that draws the same cases everywhere, short buffers."""
 
 import functools
 import gc
@@ -99,36 +99,6 @@ def release(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(name, value)
 
 
-# The files that take longest, the longest first. Files are handed out one by one, so that the last ones should be short.
-LONG = [
-    "t5x",
-    "t5x_chat",
-    "torch_dataset",
-    "torch_training",
-    "command_line",
-    "cache",
-    "tutorial",
-    "readme",
-    "preprocessors",
-    "collator",
-    "export",
-    "statistics",
-    "mixture",
-    "providers",
-    "dataset",
-    "torch_numbers",
-    "own_corpora",
-    "hugging_face_features",
-    "samples",
-    "sources",
-    "megatron",
-    "causal",
-    "converters",
-    "report",
-    "hugging_face_vocabulary",
-]
-
-
 def pytest_configure():
     """All processes of tests share one server of `new_process`: the first of them, which starts the others, starts it.
 
@@ -142,9 +112,11 @@ def pytest_configure():
     os.environ[new_process.SHARED] = new_process.address()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not choose
 def pytest_collection_modifyitems(items):
-    names = [f"test_{name}.py" for name in LONG]
-    items.sort(key=lambda item: names.index(item.path.name) if item.path.name in names else len(names))
+    for item in items:
+        if "chromium" in item.fixturenames:
+            item.add_marker("browser")
 
 
 def pytest_collection_finish():

@@ -8,6 +8,8 @@ import pytest
 
 import ul2_tasks
 
+pytestmark = pytest.mark.docs
+
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 MODULES = [
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)

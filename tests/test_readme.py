@@ -24,6 +24,8 @@ from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.sources.memory import embedded_conversations, embedded_documents
 
+pytestmark = pytest.mark.docs
+
 REPOSITORY = pathlib.Path(__file__).parent.parent
 README = "README.md"
 ROOT = (README, "CONTRIBUTING.md", "CHANGELOG.md")

@@ -12,6 +12,8 @@ import pytest
 
 from ul2_tasks.sources.memory import embedded_documents
 
+pytestmark = pytest.mark.docs
+
 STUDY = pathlib.Path(__file__).parent.parent / "benchmarks" / "study"
 OBJECTIVES = ("r1", "s", "causal", "ul2", "t5gemma2")
 HELD_OUT = ("r1", "r2", "x1", "x2", "s", "causal")

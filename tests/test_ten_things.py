@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from ul2_command import main
 from ul2_tasks import embedded_documents
 
+pytestmark = pytest.mark.docs
+
 CORPUS = "4ed468e73aec614f"  # of the page's: the documentation that Python 3.11.7 has
 PAGE = (pathlib.Path(__file__).parent.parent / "docs" / "ten_things.md").read_text()
 

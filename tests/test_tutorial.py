@@ -18,6 +18,8 @@ from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, open_vocabulary
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.advice import packed_fill
 
+pytestmark = pytest.mark.docs
+
 REPOSITORY = pathlib.Path(__file__).parent.parent
 TUTORIAL = REPOSITORY / "docs" / "tutorial.py"
 HEADING = r"^{}## (\d+)\. (.+)$"

@@ -8,6 +8,8 @@ import re
 import new_process
 import pytest
 
+pytestmark = pytest.mark.docs
+
 REPOSITORY = pathlib.Path(__file__).parent.parent
 STEPS = 12  # of training, instead of what the pages take
 

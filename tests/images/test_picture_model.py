@@ -9,6 +9,8 @@ from ul2_tasks.images.rows import RowMaker
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
+pytestmark = pytest.mark.train
+
 WIDTH, HEADS = 32, 4
 
 

@@ -18,6 +18,8 @@ from test_chat_hugging_face import DTYPES, chat_dataset  # noqa: E402
 from ul2_tasks import HuggingFaceChatConverter, SpanTrainer, SpanWeights, UL2IterableDataset  # noqa: E402
 from ul2_tasks.pytorch.span_loss import span_counts, span_loss  # noqa: E402
 
+pytestmark = pytest.mark.train
+
 ROWS, LENGTH, IDS = 8, 12, 64
 WEIGHTS = SpanWeights(reasoning=1.0, answer=0.5, other=2.0)
 SECONDS = 240

@@ -20,6 +20,8 @@ from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
 from ul2_tasks.sources.memory import texts_in_memory  # noqa: E402
 from ul2_tasks.vocabulary.special_ids import special_tokens  # noqa: E402
 
+pytestmark = pytest.mark.train
+
 LENGTHS = {"inputs": 64, "targets": 64}
 ROWS = embedding_rows(default_vocabulary())
 DENOISERS = T5GEMMA2[::2]  # of each mode one
