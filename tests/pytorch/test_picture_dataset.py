@@ -295,3 +295,35 @@ def test_the_golden_row():
     assert row["packed_vit_patches"][::16, 0].tolist() == [0, 2]
     assert (row["packed_vae_patches"].sum(), row["packed_vit_patches"].sum()) == (1_019_520, 338_112)
     assert (row["ce_tokens"], row["mse_tokens"], row["mse_loss_indexes"].tolist()[::9]) == (0, 27, [34, 62, 108])
+
+
+def test_what_deals_rows_out_gets_all_of_them(monkeypatch):
+    """In the second of two processes; the state of such a one says so, too."""
+    dealer = pytest.importorskip("accelerate.data_loader", reason="the extra torch is not installed").IterableDatasetShard
+    whole = digests(dataset())
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    auto = {"rank": None, "world_size": None}
+    data = [dataset(**auto) for _ in range(2)]
+    shares = [digests(dealer(of_one, 1, True, 2, rank)) for rank, of_one in enumerate(data)]
+    assert sorted(itertools.chain(*shares)) == sorted(whole[: 2 * len(shares[0])])
+    assert data[0].state_dict()["settings"]["shard"] == "0 of 1"
+    assert len(digests(dataset(**auto))) < len(whole)
+    with pytest.raises(ValueError, match=r"rank is 1 and world_size 2, but accelerate, .* give rank=0, world_size=1, or neither"):
+        next(iter(dealer(dataset(rank=1, world_size=2), 1, True, 2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"settings": None}, "settings is None, expected their values by name"),
+        ({"place": 3}, "place is 3, expected a pool, a row in it"),
+        ({"place": {"row": 1, "problems": {}}}, "pool is None, expected an integer, 0 or more"),
+        ({"place": {"pool": 0, "row": "1", "problems": {}}}, "row is '1', expected an integer, 0 or more"),
+        ({"place": {"pool": 0, "row": 1}}, "problems is None, expected {'counts'"),
+    ],
+)
+def test_a_state_of_another_form_is_refused(change, told):
+    data = dataset()
+    with pytest.raises(ValueError, match=f"^the state's {told}"):
+        data.load_state_dict({**data.state_dict(), **change})

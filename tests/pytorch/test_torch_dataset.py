@@ -1,5 +1,6 @@
 """`UL2IterableDataset`: SeqIO's examples, each document read once among workers and processes, and resumed exactly."""
 
+import copy
 import itertools
 import json
 import os
@@ -7,6 +8,7 @@ import pathlib
 import pickle
 import socket
 import string
+import tempfile
 
 import new_process
 import pytest
@@ -330,6 +332,65 @@ def test_a_state_of_another_version_is_refused(state):
         dataset().load_state_dict({**state, "version": 0})
 
 
+def out_of_a_file(state, change) -> dict:
+    """A state with another value at a place, such as "snapshot files ../x"."""
+    changed = copy.deepcopy(state)
+    *path, last = change[0].split(" ")
+    part = changed
+    for name in path:
+        part = part[name]
+    part[last] = change[1]
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        ("snapshot files ../outside", b"x", "file is '../outside', expected a checkpoint's name"),
+        (
+            "snapshot files iterator.index/../../outside",
+            b"x",
+            "file is 'iterator.index/../../outside', expected a checkpoint's name",
+        ),
+        ("snapshot files outside", b"x", "file is 'outside', expected a checkpoint's name"),
+        ("snapshot files iterator.index", "text", "file iterator.index is 'text', expected bytes"),
+        ("snapshot files", [b"x"], r"snapshot's files is \[b'x'\], expected bytes by name"),
+        ("snapshot given", 4, "snapshot's given is 4, expected 1 to 3"),
+        ("snapshot", 7, "snapshot is 7, expected None, or"),
+        ("given", "3", "given is '3', expected how many were given"),
+        ("given", None, "given is None, expected how many were given"),
+        ("number", -1, "number is -1, expected that of an example"),
+        ("number", 2**63, "number is 9223372036854775808, expected that of an example"),
+        ("pipeline", "mine", "pipeline is 'mine', expected its settings by name"),
+    ],
+)
+def test_a_state_of_another_form_is_refused_before_anything_is_written(state, tmp_path, monkeypatch, place, value, told):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    some = dataset()
+    with pytest.raises(ValueError, match=f"^the state's {told}"):
+        some.load_state_dict(out_of_a_file(state, (place, value)))
+    next(iter(some))
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["temporary"]
+
+
+@pytest.mark.parametrize(
+    ("elements", "told"),
+    [
+        (0, r"shard 1 of 2 has no documents \(each"),
+        (2, r"shard 1 of 2 ended after 2 elements, expected no end \(num_epochs=None\)"),
+    ],
+)
+def test_numbers_that_end_where_there_is_no_end_say_so(elements, told):
+    def build(start):
+        return tf.data.Dataset.from_tensors({"inputs": [5, 1], "targets": [6, 1]}).repeat(elements)
+
+    numbers = torch_dataset._Numbers(build, {"num_epochs": None}, "1 of 2", 1)
+    assert len(take(elements, numbers)) == elements
+    with pytest.raises(ValueError, match=told):
+        next(numbers)
+
+
 def json_lines(folder: pathlib.Path, files: int) -> str:
     folder.mkdir()
     for number in range(files):
@@ -498,7 +559,7 @@ def reads_beside_another_process(how, to) -> None:
 
         settings = accelerate.DataLoaderConfiguration(dispatch_batches=how == "dispatch")
         converter = HuggingFaceFeatureConverter("max_length")
-        given = loader(an_epoch(rank=0, world_size=1, feature_converter=converter), batch_size=4)
+        given = loader(an_epoch(feature_converter=converter), batch_size=4)
         batches = plain(accelerate.Accelerator(cpu=True, dataloader_config=settings).prepare(given))
         examples = [example for batch in batches for example in rows_of(batch)]
     write(f"{to}/{rank}", examples)
@@ -510,7 +571,7 @@ def reads_beside_another_process(how, to) -> None:
 
 @pytest.mark.parametrize("how", ["torch", "dispatch", "share"])
 def test_two_processes_read_each_document_once(tmp_path, how):
-    """On their own; as Trainer has it by default; and as it has it with dispatch_batches=False."""
+    """On their own; as Trainer has it by default; and as it has it with dispatch_batches=False. None says which process it is."""
     if how != "torch":
         pytest.importorskip("accelerate", reason="the extra torch is not installed")
     with socket.socket() as free:
@@ -525,3 +586,21 @@ def test_two_processes_read_each_document_once(tmp_path, how):
         shares = [documents_of(read(tmp_path / f"{kind}{rank}")) for rank in range(2)]
         assert [len(share) for share in shares] == [32, 32]
         assert sorted(itertools.chain(*shares)) == sorted(short_documents())
+
+
+@pytest.mark.parametrize("package", ["accelerate.data_loader", "transformers.trainer_pt_utils"])
+def test_what_deals_the_data_out_gets_all_of_it_and_another_reader_a_share(monkeypatch, package):
+    """In one process that is the second of two; also where the first reader is in the middle of its data, and from a copy."""
+    dealer = pytest.importorskip(package, reason="the extra torch is not installed").IterableDatasetShard
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    shards = [dealer(an_epoch(), 4, False, 2, rank) for rank in range(2)]
+    first = iter(shards[0])
+    begun = take(3, first)
+    assert documents_of(plain(an_epoch())) == documents_of(plain(an_epoch(rank=1, world_size=2)))
+    both = [*begun, *plain(first), *plain(pickle.loads(pickle.dumps(shards[1])))]
+    assert sorted(documents_of(both)) == sorted(short_documents())
+    with pytest.raises(ValueError, match=r"rank is 1 and world_size 2, but accelerate, .* give rank=0, world_size=1, or neither"):
+        next(iter(dealer(an_epoch(rank=1, world_size=2), 4, False, 2, 1)))
+    alone = dealer(an_epoch(), 4, False, 1, 0)
+    assert len(plain(alone)) == 32, "it deals out to one process, which is the second of two"

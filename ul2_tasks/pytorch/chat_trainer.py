@@ -22,9 +22,7 @@ except ImportError as error:
 class SpanTrainer(transformers.Trainer):
     """A `transformers.Trainer` whose loss weighs the mean over reasoning, the mean over answers, and the mean over other spans.
 
-        dataset = UL2IterableDataset(
-            "mine_chat", {"tokens": 4096}, rank=0, world_size=1, feature_converter=HuggingFaceChatConverter()
-        )
+        dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
         SpanTrainer(model, arguments, train_dataset=dataset, span_weights=SpanWeights(answer=2.0)).train()
 
     The model is a decoder, and batches have `span_id` beside `labels`, as `HuggingFaceChatConverter` makes them. A token is learned
@@ -42,6 +40,9 @@ class SpanTrainer(transformers.Trainer):
 
     Evaluation has the same as `eval_reasoning_tokens` and so on, with means over all tokens of the data. The `label_ids` that
     `compute_metrics` gets are two, the labels and the span ids.
+
+    With several processes the rows of an iterable dataset are shared out here, as in any Trainer: one of your own must give all of
+    them in each process, as `UL2IterableDataset` does here.
 
     Not supported: context parallelism, which divides a row.
     """

@@ -25,7 +25,7 @@ from ul2_tasks.vocabulary.special_ids import stated_id_shift, with_id_shift
 try:
     import torch
 
-    from ul2_tasks.pytorch.processes import check_version, given_process, this_process
+    from ul2_tasks.pytorch.processes import check_part, check_version, given_process, reading_process
 except ImportError as error:
     raise ImportError(f"ul2_tasks.pytorch.dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
 
@@ -35,6 +35,7 @@ SECONDS_PER_SECOND_OF_WRITING = 20.0
 
 _SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels", "tokens": "input_ids"}
 _CHECKPOINT = "iterator"
+_CHECKPOINT_FILE = re.compile(rf"{_CHECKPOINT}\.(index|data-\d{{5}}-of-\d{{5}})")
 _ADVICE = "each DataLoader worker of each process reads a shard of its own; use fewer workers, or more documents"
 
 
@@ -81,10 +82,11 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
       copies of the dataset, and the dataset that the DataLoader was made of does not know where they are.
     * `transformers.Trainer` asks for no state. It resumes by reading the stream from its start, which is also exact.
 
-    **Several processes.** With a plain DataLoader in each process, nothing more is needed. But `accelerate`, and so
-    `transformers.Trainer`, distributes iterable datasets itself: give `rank=0, world_size=1` there, or shards are lost. With
+    **Several processes.** Nothing more is needed. With a plain DataLoader in each process, each reads its share. `accelerate`, and
+    so `transformers.Trainer`, shares iterable datasets out itself: its DataLoaders are seen, and get all of the data. With
     `accelerator_config={"dispatch_batches": False}` every process reads everything and keeps its share. By default, the first
-    process of accelerate reads for all and concatenates batches, which must have one shape (`padding="max_length"`).
+    process of accelerate reads for all and concatenates batches, which must have one shape (`padding="max_length"`). Anything else
+    that shares an iterable dataset out needs `rank=0, world_size=1`.
 
     **TensorFlow** reads the data in the process that iterates. Unless it ran there before, it is first kept from seeing GPUs,
     because it would take all of their memory. A worker that was forked from a process in which TensorFlow had run would hang
@@ -114,8 +116,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
             split, use_cached, num_epochs: see `seqio.Task.get_dataset`.
             seed: of the order and the noise. With None they differ each time, and there is no state.
-            rank, world_size: the number of this process, and how many there are. By default those of `torch.distributed` if it is
-                initialised, otherwise the environment variables RANK and WORLD_SIZE, otherwise 0 and 1.
+            rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads,
+                otherwise those of `torch.distributed` if it is initialised, otherwise the environment variables RANK and
+                WORLD_SIZE, otherwise 0 and 1.
             feature_converter: converts the examples.
             batch_size: the DataLoader's, where it joins single examples and several workers read by number; see above.
 
@@ -133,7 +136,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._mixture = mixture
         self._sequence_length = dict(sequence_length)
         self._settings = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
-        self._process = process
+        self._process, self._started_in = process, None
         self._feature_converter = feature_converter
         self._in_a_row = converted or batch_size or 1
         self._joined = converted or 1
@@ -142,15 +145,15 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own."""
-        return {**self.__dict__, "_process": self._process or this_process(), "_stream": None}
+        return {**self.__dict__, "_started_in": reading_process(self._process), "_stream": None}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
         Raises:
             RuntimeError: this process was forked from one in which TensorFlow had run.
-            ValueError: there are fewer documents than shards; the state that was loaded is of another pipeline; or what the
-                mixture's `get_dataset` raises. During the iteration: a pass over the corpus, or over a shard of it, gave no
-                example, see `passes.repeat`.
+            ValueError: there are fewer documents than shards; `rank` and accelerate share out the data twice; the state that was
+                loaded is of another pipeline; or what the mixture's `get_dataset` raises. During the iteration: a pass over the
+                corpus, or over a shard of it, gave no example, see `passes.repeat`.
         """
         check_process()
         if not tensorflow_has_run():
@@ -186,6 +189,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """
         self._check_seed()
         check_version(state, STATE_VERSION)
+        _check_form(state)
         self._loaded, self._stream = dict(state), None
 
     def _check_seed(self) -> None:
@@ -197,7 +201,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     def _readers(self) -> tuple[int, int, int, int]:
         """The number of this process and how many there are, then the same of this worker."""
         worker = torch.utils.data.get_worker_info()
-        return *(self._process or this_process()), *((worker.id, worker.num_workers) if worker else (0, 1))
+        return *reading_process(self._process, self._started_in), *((worker.id, worker.num_workers) if worker else (0, 1))
 
     def _shard(self) -> seqio.ShardInfo:
         rank, world_size, worker, workers = self._readers()
@@ -218,12 +222,12 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         examples, pipeline = self._examples(), self._describe()
         fingerprint = fingerprint_of(examples)
         if fingerprint is None:
-            return _Stream(self._converted(examples), pipeline)
+            return _Stream(self._converted(examples), pipeline, pipeline["shard"])
         rank, world_size, worker, workers = self._readers()
-        del pipeline["shard"]
+        shard = pipeline.pop("shard")
         pipeline = {**fingerprint, **pipeline} | ({"workers": f"{worker} of {workers}"} if workers > 1 else {})
         share = functools.partial(shared_out, examples, worker * world_size + rank, world_size * workers, self._in_a_row)
-        return _Numbers(lambda start: self._converted(share(start)), pipeline, self._joined * world_size * workers)
+        return _Numbers(lambda start: self._converted(share(start)), pipeline, shard, self._joined * world_size * workers)
 
     def _provider(self) -> seqio.Task | seqio.Mixture:
         name = self._mixture.apply() if isinstance(self._mixture, Registration) else self._mixture
@@ -260,11 +264,12 @@ class _Stream:
     To resume, the snapshot is read, and then 17 elements are taken and thrown away.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any]):
+    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any], shard: str):
         self._iterator = iter(dataset)
         self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
         self._id_shift = stated_id_shift(dataset)
         self._pipeline = pipeline
+        self._shard = shard
         self._given = 0
         self._snapshot: Mapping[str, Any] | None = None
         self._written = time.monotonic()  # when the snapshot was written
@@ -316,16 +321,23 @@ class _Stream:
             element = next(self._iterator)
         except StopIteration:
             if self._pipeline["num_epochs"] is None:
-                raise ValueError(f"shard {self._pipeline['shard']} has no documents ({_ADVICE})") from None
+                raise ValueError(self._ended()) from None
             raise
         except tf.errors.InvalidArgumentError as error:
             no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
             if not no_example:
                 raise
-            is_whole = self._pipeline["shard"] == "0 of 1"
+            is_whole = self._shard == "0 of 1"
             raise ValueError(no_example[1] if is_whole else f"{no_example[1]} ({_ADVICE})") from None
         self._given += 1
         return element
+
+    def _ended(self) -> str:
+        """What is wrong where data without an end has ended."""
+        if not self._given:
+            return f"shard {self._shard} has no documents ({_ADVICE})"
+        ended = f"shard {self._shard} ended after {self._given} elements, expected no end (num_epochs=None)"
+        return f"{ended}; see whether its files changed, and start anew"
 
 
 class _Numbers(_Stream):
@@ -333,12 +345,12 @@ class _Numbers(_Stream):
 
     Args:
         build: makes the dataset of this process and worker from a number on.
-        pipeline: see `_state`.
+        pipeline, shard: as there.
         each: how many examples all processes and workers take while this one takes an element.
     """
 
-    def __init__(self, build: Callable[[int], tf.data.Dataset], pipeline: Mapping[str, Any], each: int):
-        super().__init__(build(0), pipeline)
+    def __init__(self, build: Callable[[int], tf.data.Dataset], pipeline: Mapping[str, Any], shard: str, each: int):
+        super().__init__(build(0), pipeline, shard)
         self._build, self._each, self._start = build, each, 0
 
     def resume(self, state: Mapping[str, Any]) -> None:
@@ -356,6 +368,25 @@ class _Numbers(_Stream):
 
 def _state(place: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": STATE_VERSION, **place}
+
+
+def _check_form(state: Mapping[str, Any]) -> None:
+    """Raises a ValueError if a state of this version has not the parts that `UL2IterableDataset.state_dict` names."""
+    pipeline, number, snapshot = state.get("pipeline"), state.get("number"), state.get("snapshot")
+    given: Any = state.get("given", 0 if "number" in state else None)
+    check_part("pipeline", pipeline, isinstance(pipeline, Mapping), "its settings by name")
+    if "number" in state:
+        check_part("number", number, is_integer(number, at_least=0) and number < 2**63, "that of an example, 0 or more")
+    check_part("given", given, is_integer(given, at_least=0), "how many were given, 0 or more")
+    if snapshot is None:
+        return
+    check_part("snapshot", snapshot, isinstance(snapshot, Mapping), "None, or {'given': int, 'files': {name: bytes}}")
+    before, files = snapshot.get("given"), snapshot.get("files")
+    check_part("snapshot's given", before, is_integer(before, at_least=1) and before <= given, f"1 to {given}")
+    check_part("snapshot's files", files, isinstance(files, Mapping), "bytes by name")
+    for name, content in files.items():  # they are written into a folder
+        check_part("file", name, isinstance(name, str) and bool(_CHECKPOINT_FILE.fullmatch(name)), "a checkpoint's name")
+        check_part(f"file {name}", content, isinstance(content, bytes), "bytes")
 
 
 def _checkpoint_files(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:

@@ -15,12 +15,13 @@ from ul2_tasks.images.layout import Form
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.own_ids import OwnIds
 
 try:
     import torch
 
-    from ul2_tasks.pytorch.processes import check_version, given_process, this_process
+    from ul2_tasks.pytorch.processes import check_part, check_version, given_process, reading_process
 except ImportError as error:
     raise ImportError(
         f"ul2_tasks.pytorch.picture_rows needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
@@ -96,8 +97,9 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             budgets: {"tokens": int, "vit": int, "vae": int}: places of a row, patches of the ViT, and patches of latents.
             num_epochs: after how many it ends, of one source; None for no end. Each pass over the dataset gives the same rows.
             seed, pool, on_error, shrink, always: see `recipe.Recipe`.
-            rank, world_size: the number of this process, and how many there are. By default those of `torch.distributed` if it is
-                initialised, otherwise the environment variables RANK and WORLD_SIZE, otherwise 0 and 1.
+            rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
+                shares the rows out itself, otherwise those of `torch.distributed` if it is initialised, otherwise the environment
+                variables RANK and WORLD_SIZE, otherwise 0 and 1.
 
         Raises:
             ValueError: an argument is not as it should be, or a table of `form` is too small for the pictures of a source.
@@ -106,8 +108,8 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
         if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
             raise ValueError(
-                f"vocabulary is {vocabulary!r}, expected what ul2_tasks.open_vocabulary gives, or a function that gives the ids of"
-                " a text"
+                f"vocabulary is {vocabulary!r:.100}, expected what ul2_tasks.open_vocabulary gives, or a function that gives the"
+                " ids of a text"
             )
         self._recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
@@ -122,24 +124,26 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             always=tuple(always),
         )
         self._recipe.pools()
-        self._process = given_process(rank, world_size)
+        self._process, self._started_in = given_process(rank, world_size), None
+        self._shard: tuple[int, int] | None = None  # of the last iterator
         self._loaded: Mapping[str, Any] | None = None
         self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned, which cannot ask torch.distributed for its process."""
-        return {**self.__dict__, "_process": self._process or this_process()}
+        return {**self.__dict__, "_started_in": reading_process(self._process), "_shard": None}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
         Raises:
-            ValueError: the state that was loaded is of other settings. During the iteration: a record is wrong, or too many are;
-                there is no row.
+            ValueError: the state that was loaded is of other settings; `rank` and accelerate share out the data twice. During the
+                iteration: a record is wrong, or too many are; there is no row.
             OSError: a file cannot be reached.
         """
         state, self._loaded = self._loaded, None
+        self._shard = self._own_shard()
         self._here = {} if state is None else self._checked(state)
-        return self._rows(self._here)
+        return self._rows(self._here, *self._shard)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
@@ -158,6 +162,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             ValueError: it is no state, or one of another version of this package.
         """
         check_version(state, STATE_VERSION)
+        _check_form(state)
         self._loaded = dict(state)
 
     @property
@@ -165,14 +170,14 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         """How many records were skipped, by cause, by the last iterator in this process."""
         return dict(self._here.get("problems", {}).get("counts", {}))
 
-    def _shard(self) -> tuple[int, int]:
-        rank, world_size = self._process or this_process()
+    def _own_shard(self) -> tuple[int, int]:
+        rank, world_size = reading_process(self._process, self._started_in)
         worker = torch.utils.data.get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         return number * world_size + rank, workers * world_size
 
     def _settings(self) -> dict[str, str]:
-        return {**self._recipe.settings(), "shard": "{} of {}".format(*self._shard())}
+        return {**self._recipe.settings(), "shard": "{} of {}".format(*(self._shard or self._own_shard()))}
 
     def _checked(self, state: Mapping[str, Any]) -> dict[str, Any]:
         saved, own = state["settings"], self._settings()
@@ -181,11 +186,11 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             raise ValueError(f"the state is of another dataset: {shown}; take the same settings, or start anew")
         return dict(state["place"])
 
-    def _rows(self, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _rows(self, here: dict[str, Any], shard: int, shards: int) -> Iterator[dict[str, Any]]:
         """The rows from a place on, which is changed to be right after each."""
         maker = RowMaker(self._recipe)
         first, empty, has_given = here.get("pool", 0), 0, bool(here)
-        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(*self._shard())):
+        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards)):
             empty += 1
             for row in self._rows_of(pool, maker, here):
                 empty, has_given = 0, True
@@ -209,6 +214,20 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             here.update(pool=pool, row=number + 1, problems=maker.problems.state())
             if row is not None:
                 yield {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
+
+
+def _check_form(state: Mapping[str, Any]) -> None:
+    """Raises a ValueError if a state of this version has not the parts that `PictureRowsDataset.state_dict` names."""
+    settings, place = state.get("settings"), state.get("place")
+    check_part("settings", settings, isinstance(settings, Mapping), "their values by name")
+    check_part("place", place, isinstance(place, Mapping), "a pool, a row in it, and the problems until there")
+    if not place:
+        return
+    for part in ("pool", "row"):
+        check_part(part, place.get(part), is_integer(place.get(part), at_least=0), "an integer, 0 or more")
+    problems = place.get("problems")
+    has_parts = isinstance(problems, Mapping) and all(isinstance(problems.get(part), Mapping) for part in ("counts", "in_a_row"))
+    check_part("problems", problems, has_parts, "{'counts': {cause: int}, 'in_a_row': {step: int}}")
 
 
 def _no_row(pools: int, maker: RowMaker) -> ValueError:

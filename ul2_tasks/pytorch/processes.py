@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from types import FrameType
 
 import torch
+
+# Who deals the rows of an iterable dataset out to processes, by module. Both of accelerate's loaders do what accelerate decided.
+_DEALERS = {
+    "accelerate.data_loader": {"IterableDatasetShard", "DataLoaderShard", "DataLoaderDispatcher"},
+    "transformers.trainer_pt_utils": {"IterableDatasetShard"},
+}
 
 
 def this_process() -> tuple[int, int]:
@@ -27,9 +35,58 @@ def given_process(rank: int | None, world_size: int | None) -> tuple[int, int] |
     return process
 
 
+def reading_process(given: tuple[int, int] | None, started_in: tuple[int, int] | None = None) -> tuple[int, int]:
+    """The process, and of how many, whose share of the data is read now: (0, 1), so all of it, where the reader shares it out.
+
+    Args:
+        given: what the user gave, or None.
+        started_in: what this was where this worker was started, or None.
+
+    Raises:
+        ValueError: the user gave a share, and the reader shares it out once more.
+    """
+    if not _is_dealt_out():
+        return given or started_in or this_process()
+    if given and given[1] > 1:
+        raise ValueError(
+            f"rank is {given[0]} and world_size {given[1]}, but accelerate, which transformers.Trainer reads with, shares the data"
+            " out to its processes once more, so that most of it would be read by none; give rank=0, world_size=1, or neither"
+        )
+    return 0, 1
+
+
+def _is_dealt_out() -> bool:
+    """Whether the reader, who asks for data now, deals it out to several processes.
+
+    The calls that led here say it, and nothing else does: a program can read one DataLoader that accelerate prepared, and another
+    that it did not. A forked worker has the calls of the process that it was forked from.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        dealers = _DEALERS.get(frame.f_globals.get("__name__", ""))
+        if dealers and _deals_out(frame.f_locals.get("self"), dealers):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _deals_out(reader: object, dealers: set[str]) -> bool:
+    if dealers.isdisjoint(base.__name__ for base in type(reader).__mro__):
+        return False
+    if hasattr(reader, "num_processes"):  # also in a worker that was spawned
+        return reader.num_processes > 1
+    return sys.modules["accelerate.state"].PartialState().num_processes > 1
+
+
 def check_version(state: object, version: int) -> None:
     """Raises a ValueError if this is no state of a dataset, or one of another version."""
     if not isinstance(state, Mapping):
-        raise ValueError(f"the state is {state!r}, expected what state_dict() gave")
+        raise ValueError(f"the state is {state!r:.100}, expected what state_dict() gave")
     if state.get("version") != version:
         raise ValueError(f"the state has version {state.get('version')!r}, expected {version}; start anew")
+
+
+def check_part(name: str, value: object, valid: bool, expected: str) -> None:
+    """Raises a ValueError if a part of a state is not what a dataset writes there; states come from files, and from others."""
+    if not valid:
+        raise ValueError(f"the state's {name} is {value!r:.100}, expected {expected}; give what state_dict() gave, or start anew")
