@@ -20,10 +20,12 @@ from support import mistral_model
 
 from ul2_command import main
 from ul2_command.options import of_a_mixture
-from ul2_tasks import T5GEMMA2, chunk_length
+from ul2_tasks import T5GEMMA2, chunk_length, register
 from ul2_tasks.addresses.dataset import RUN_RECORD
+from ul2_tasks.inspection.doctor import examine_vocabulary
 from ul2_tasks.inspection.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
+from ul2_tasks.tasks.providers import denoising_tasks
 
 LENGTHS = ["--lengths", "128,128"]
 
@@ -216,6 +218,26 @@ def test_the_doctor_says_what_a_vocabulary_loses():
     assert lost["bytes"] == []
     (sentence,) = lost["default"]
     assert "comes back as" in sentence
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "said"),
+    [
+        ("default", None),
+        ("bytes", ("259 to 517, beyond the 259 that it has itself", 640)),
+        (mistral_model(), ("32768 to 33026, beyond the 32768 that it has itself", 33152)),
+    ],
+    ids=["default", "bytes", "mistral"],
+)
+def test_the_doctor_says_how_many_rows_an_embedding_needs_beyond_the_tokenizers_own(vocabulary, said):
+    """Modes and sentinels that were added after the tokenizer's last id have none in a model of that tokenizer."""
+    registered = register(f"doctor_rows_{said and said[1]}", "embedded", vocabulary, T5GEMMA2[::4])
+    tasks = denoising_tasks(registered)
+    notes = [each for each in examine_vocabulary(tasks, tasks[0].source.corpus) if "embedding" in each.what]
+    assert [(note.kind, note.remedy.partition(";")[0]) for note in notes] == (
+        [("note", f"where it has fewer, model.resize_token_embeddings({said[1]})")] if said else []
+    )
+    assert not said or said[0] in notes[0].what
 
 
 def test_a_lone_span_is_told_by_doctor_and_lengths():

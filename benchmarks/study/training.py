@@ -105,7 +105,8 @@ def train(
     )
     encoder, decoder = (sum(each.numel() for each in part.block.parameters()) for part in (model.encoder, model.decoder))
     output, seen = model.lm_head.weight.numel(), Seen()
-    for chosen in batches(len(text), size.batch, size.steps, seed):
+    for step, chosen in enumerate(batches(len(text), size.batch, size.steps, seed)):
+        corrupt.set_epoch(step * size.batch // len(text))
         batch = on(device, corrupt(list(text[chosen])))
         with precision(device):
             loss = model(**batch).loss

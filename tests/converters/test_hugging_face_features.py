@@ -392,3 +392,22 @@ def test_decoder_input_ids_are_those_that_t5_makes_of_the_labels():
     assert (batch["labels"] == IGNORED).any()
     shifted = model.prepare_decoder_input_ids_from_labels(torch.tensor(batch["labels"]).long())
     np.testing.assert_array_equal(batch["decoder_input_ids"], shifted.numpy())
+
+
+@pytest.mark.parametrize("decoder_only", [False, True])
+def test_an_id_that_the_model_has_no_row_for_is_an_error_with_the_examples_number(decoder_only):
+    """Before it is an index error of the model. Where all ids have a row, nothing changes, not even what a state says of it."""
+    settings = {"padding": "longest", "batch_size": 2, "decoder_only": decoder_only}
+    for got, wanted in zip(converted(PAIRS, embedding_rows=10, **settings), converted(PAIRS, **settings), strict=True):
+        assert_same(got, wanted)
+    told = "example 2 of the dataset, counted from 0: its targets hold the id 9, but embedding_rows is 9; before training give"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=told):
+        converted([*PAIRS[1:], PAIRS[0]], embedding_rows=9, **settings)
+    assert str(vars(HuggingFaceFeatureConverter(embedding_rows=9))) == str(vars(HuggingFaceFeatureConverter()))
+    with pytest.raises(ValueError, match="decoder_start_token_id is 9, expected an id below embedding_rows, 9"):
+        HuggingFaceFeatureConverter(embedding_rows=9, decoder_start_token_id=9)
+
+
+def test_no_multiple_is_a_multiple_of_1():
+    none, one = (HuggingFaceFeatureConverter("longest", 3, pad_to_multiple_of=multiple) for multiple in (None, 1))
+    assert str(vars(none)) == str(vars(one)), "so that a state of one is one of the other"

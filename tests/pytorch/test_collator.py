@@ -1,10 +1,12 @@
 """The collator: its batches dissect to the examples that went in, and are the converter's of the same inputs and targets."""
 
 import collections
+import copy
 import json
 import pickle
 import sys
 import textwrap
+import warnings
 
 import new_process
 import numpy as np
@@ -43,13 +45,13 @@ def test_one_example_written_out_is_the_converters():
     lengths = {"inputs": 12, "targets": 7}
     batch = collator([toy], lengths=lengths, pad_to_multiple_of=4)([range(300, 313)])
     assert {key: rows.tolist() for key, rows in batch.items()} == {
-        "input_ids": [[300, 301, 3, 305, 306, 307, 308, 309, 310, 311, 4, 1]],
+        "input_ids": [[300, 3, 304, 305, 306, 307, 308, 309, 310, 311, 4, 1]],
         "attention_mask": [[1] * 12],
-        "decoder_input_ids": [[0, 3, 302, 303, 304, 4, 312, 1]],
+        "decoder_input_ids": [[0, 3, 301, 302, 303, 4, 312, 1]],
         "decoder_attention_mask": [[1, 1, 1, 1, 1, 1, 1, 0]],
-        "labels": [[3, 302, 303, 304, 4, 312, 1, -100]],
+        "labels": [[3, 301, 302, 303, 4, 312, 1, -100]],
     }
-    example = ([300, 301, 3, 305, 306, 307, 308, 309, 310, 311, 4, 1], [3, 302, 303, 304, 4, 312, 1])
+    example = ([300, 3, 304, 305, 306, 307, 308, 309, 310, 311, 4, 1], [3, 301, 302, 303, 4, 312, 1])
     assert pairs_of(batch) == [example]
     (same,) = converted([example], lengths, batch_size=1, padding="longest", pad_to_multiple_of=4)
     assert_same(batch, same)
@@ -126,44 +128,59 @@ def test_a_batch_of_several_denoisers_is_in_the_order_of_its_examples():
         assert dissect(example, denoiser, special_tokens(default_vocabulary(), denoiser.mode)).chunk.tolist() == document.tolist()
 
 
-def batches(collate, number):
-    return [collate(EXAMPLES) for _ in range(number)]
+def test_noise_is_a_function_of_seed_epoch_and_content_alone():
+    """Whatever came before, in any batch, in a copy."""
+    wanted = pairs_of(collator(seed=3)(EXAMPLES))
+    used = collator(seed=3)
+    used.set_epoch(0)
+    used([EXAMPLES[4]])
+    for collate in (used, pickle.loads(pickle.dumps(used)), copy.deepcopy(used)):
+        assert pairs_of(collate(EXAMPLES[::-1]))[::-1] == wanted
+        assert [pairs_of(collate([example]))[0] for example in EXAMPLES[:2]] == wanted[:2]
+    assert pairs_of(used([EXAMPLES[0]] * 2)) == wanted[:1] * 2, "equal examples have equal noise in an epoch"
+    epochs = []
+    for epoch in (0, 1, np.int64(2)):
+        used.set_epoch(epoch)
+        epochs.append(pairs_of(used(EXAMPLES)))
+    epochs.append(pairs_of(collator(seed=4)(EXAMPLES)))
+    assert epochs[0] == wanted
+    assert all(a != b for number, a in enumerate(epochs) for b in epochs[:number])
 
 
-def differ(a, b):
-    return a["labels"].shape != b["labels"].shape or (a["labels"] != b["labels"]).any()
-
-
-def test_the_same_seed_draws_the_same_and_every_batch_anew():
-    wanted = batches(collator(seed=3), 4)
-    for collate in (collator(seed=3), pickle.loads(pickle.dumps(collator(seed=3)))):
-        for got, batch in zip(batches(collate, 4), wanted):
-            assert_same(got, batch)
-    others = [*wanted, *batches(collator(seed=4), 4)]
-    assert all(differ(a, b) for number, a in enumerate(others) for b in others[:number])
-
-
-def test_noise_depends_on_the_batch_so_that_processes_differ():
-    """The first example is the same one, and alone of its denoiser."""
-    one = T5GEMMA2[:1]
-    first, second = (collator(one)([EXAMPLES[2], other]) for other in EXAMPLES[:2])
-    assert pairs_of(first)[0] != pairs_of(second)[0]
-
-
-def test_it_goes_on_where_the_state_was_taken():
-    uninterrupted = collator(seed=3)
-    batches(uninterrupted, 2)
-    with pytest.raises(ValueError, match="is empty"):
-        uninterrupted([[]])
-    state = json.loads(json.dumps(uninterrupted.state_dict()))
-    assert state == {"batches": 2}, "a batch that failed is none"
-    resumed = collator(seed=3)
+def test_a_state_is_the_epoch():
+    collate = collator()
+    collate.set_epoch(7)
+    state = json.loads(json.dumps(collate.state_dict()))
+    assert state == {"epoch": 7}
+    resumed = collator()
     resumed.load_state_dict(state)
-    for got, wanted in zip(batches(resumed, 3), batches(uninterrupted, 3)):
-        assert_same(got, wanted)
-    for bad in ({}, {"batches": -1}, {"batches": "2"}, 2):
-        with pytest.raises(ValueError, match=r"the state is .* expected"):
+    assert_same(resumed(EXAMPLES), collate(EXAMPLES))
+    with pytest.warns(UserWarning, match=r"of a release whose noise went by the number of batches.* call collator.set_epoch\(n\)"):
+        resumed.load_state_dict({"batches": 5})
+    assert resumed.state_dict() == state
+    for bad in ({}, {"epoch": -1}, {"epoch": "2"}, {"batches": True}, 2):
+        with pytest.raises(ValueError, match=r"the state is .* expected \{\"epoch\": int\}"):
             resumed.load_state_dict(bad)
+    for bad in (-1, 1.5, True, None, 2**63):
+        with pytest.raises(ValueError, match=r"epoch is .*, expected an integer of 0 or more: the number of the pass"):
+            resumed.set_epoch(bad)
+
+
+def test_another_pass_without_another_epoch_is_told_once():
+    collate = collator()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collate(EXAMPLES[:3])
+        collate(EXAMPLES[3:])
+        collate(EXAMPLES[3:])  # as of an evaluation
+    with pytest.warns(UserWarning, match=r"an example came again, with the same noise.*set_epoch\(n\).*trainer_callback\(\)"):
+        collate(EXAMPLES[::-1])
+    told = collator()
+    told.set_epoch(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for each in (collate, told, told):
+            each(EXAMPLES)
 
 
 def test_texts_ids_and_dictionaries_are_the_same_examples():
@@ -278,7 +295,7 @@ def test_documents_are_cut_into_chunks_that_fit():
     [
         ([], "is empty, expected at least one token; leave it out"),
         ("", "is empty"),
-        ({"text": ""}, "is empty"),
+        ({"text": ""}, "its 'text', is empty"),
         ([300] * 200, r"has 200 tokens, expected 104 at most: .*'inputs': 96, 'targets': 80.* collator.chunks\(..\), or raise"),
         ([300, 0, 300], "holds the id 0, which no text may have: padding"),
         ([300, 5000], "holds the id 5000, .* beyond the 4096 ids of the vocabulary"),
@@ -290,7 +307,12 @@ def test_documents_are_cut_into_chunks_that_fit():
         ([[300], [300, 301]], r"is \[\[300\], \[300, 301\]\], expected a text, or integer ids"),
         (np.array([2**64 - 1], np.uint64), "holds the id -1"),
         (None, "is None, expected a text"),
-        (b"bytes", "is b'bytes', expected a text"),
+        (b"bytes", r"is b'bytes', expected a text, or integer ids \[tokens\]; decode bytes, example.decode\(\)"),
+        ({"text": None, "url": "u"}, "its 'text', is None, expected a text"),
+        ({"text": 7}, "its 'text', is 7, expected a text"),
+        ({"input_ids": None, "text": "a"}, "its 'input_ids', is None, expected a text"),
+        ("a\udc80", r"has the lone surrogate U\+DC80 at character 1, .* mend it, text.encode\('utf-16', 'surrogatepass'\)"),
+        ({"text": "\ud83d\ude42"}, r"its 'text', has the lone surrogate U\+D83D at character 0"),
         ({"content": "a"}, r"has the fields \['content'\], expected 'input_ids' or 'text'; rename .*remove_unused_columns=False"),
     ],
 )
@@ -371,63 +393,124 @@ def test_a_stream_of_datasets_goes_through_a_data_loader():
 
 
 def run(script):
-    """What the script prints, in a process in which TensorFlow has not run; one that hangs is killed."""
+    """What the script prints, and its errors, in a process in which TensorFlow has not run; one that hangs is killed."""
     pytest.importorskip("torch", reason="its DataLoader")
     beginning = """
+        import json
         import torch
         from ul2_tasks import T5GEMMA2
         from ul2_tasks.pytorch.collator import UL2DataCollator
 
-        # Of so few tokens the denoisers with one span make but one example.
         collator = UL2DataCollator("default", {"inputs": 96, "targets": 80}, T5GEMMA2[:1], seed=3)
+        examples = [list(range(300 + number, 360 + number)) for number in range(24)]
 
-        def epoch(num_workers=2, **settings):
-            examples = [list(range(300, 360))] * 24
-            loader = torch.utils.data.DataLoader(examples, batch_size=4, collate_fn=collator, num_workers=num_workers, **settings)
+        def loader(num_workers=2, **settings):
+            return torch.utils.data.DataLoader(examples, batch_size=4, collate_fn=collator, num_workers=num_workers, **settings)
+
+        def batches(loader):
             return [batch["labels"].tolist() for batch in loader]
+
+        def epochs(loader):
+            return [collator.set_epoch(epoch) or batches(loader) for epoch in (0, 1, 0)]
 
     """
     script = textwrap.dedent(beginning) + textwrap.dedent(script)
     done = new_process.run("-c", script, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return json.loads(done.stdout), done.stderr
 
 
-def test_forked_workers_draw_noise_of_their_own_in_each_epoch():
-    """All examples are the same; the batches alternate between the two workers."""
-    drawn, again, epochs, later = run(
+def test_workers_have_the_noise_of_the_epoch_also_those_that_stay():
+    """New ones for each pass without an epoch, which is told; and then forked ones that stay, beside no worker at all."""
+    (untold, kept, alone), errors = run(
         """
-        import json
-
-        torch.manual_seed(7)
-        first = [epoch(), epoch()]
-        torch.manual_seed(7)
-        second = [epoch(), epoch()]
-        print(json.dumps([first[0], second[0], [first[1], second[1]], collator.state_dict()]))
+        untold = [batches(loader()) for _ in range(2)]
+        print(json.dumps([untold, epochs(loader(persistent_workers=True)), epochs(loader(0))]))  # TensorFlow runs here at the end
         """
     )
-    assert len(drawn) == 6
-    assert drawn == again
-    assert epochs[0] == epochs[1]
-    assert len({str(batch) for batch in drawn + epochs[0]}) == 12, "no batch of a worker or an epoch is another's"
-    assert later == {"batches": 0}, "workers count for themselves"
+    assert untold == [alone[0]] * 2
+    assert errors.count("an example came again, with the same noise as before") == 1
+    assert kept == alone
+    assert len({str(batch) for batch in [*kept[0], *kept[1]]}) == 12, "no batch of an epoch is another's"
 
 
 def test_a_fork_after_tensorflow_ran_is_an_error_and_spawn_works():
-    message, batches = run(
+    (message, spawned, alone), _ = run(
         """
-        import json
-
-        collator([[300] * 5])
+        alone = epochs(loader(0))
         try:
-            epoch()
+            batches(loader())
         except RuntimeError as error:
             message = str(error)
-        print(json.dumps([message, epoch(1, multiprocessing_context="spawn")]))
+        print(json.dumps([message, epochs(loader(1, multiprocessing_context="spawn", persistent_workers=True)), alone]))
         """
     )
     assert (
         'forked from one in which TensorFlow had run, and would hang; give the DataLoader multiprocessing_context="spawn"'
         in message
     )
-    assert len({str(batch) for batch in batches}) == 6
+    assert spawned == alone
+
+
+def test_a_trainer_that_was_stopped_has_the_batches_of_one_that_was_not(tmp_path):
+    """From the middle of the second epoch on into the third; the other one evaluates in between."""
+    pytest.importorskip("accelerate", reason="transformers.Trainer needs it")
+    import transformers
+
+    data = [{"input_ids": text_ids(4096, 40, number) + 300} for number in range(24)]
+
+    def batches(name, checkpoint=None, **settings):
+        arguments = transformers.TrainingArguments(
+            str(tmp_path / name),
+            **{"max_steps": 15, "per_device_train_batch_size": 4, "save_steps": 8, "report_to": [], "use_cpu": True, **settings},
+        )
+        collate, seen = collator(return_tensors="pt"), []
+        sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+        trainer = transformers.Trainer(
+            transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=4608, **sizes)),
+            arguments,
+            collate,
+            train_dataset=data,
+            eval_dataset=data[:8],
+            callbacks=[collate.trainer_callback()],
+        )
+
+        def note(model, _, batch):
+            if model.training:
+                seen.append([batch["input_ids"].tolist(), batch["labels"].tolist()])
+
+        trainer.model.register_forward_pre_hook(note, with_kwargs=True)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        return seen
+
+    whole = batches("whole", eval_strategy="steps", eval_steps=3)
+    assert len({str(batch) for batch in whole}) == 15
+    assert batches("resumed", str(tmp_path / "whole" / "checkpoint-8")) == whole[8:]
+
+
+def test_ids_that_a_model_has_no_row_for_are_refused_before_training():
+    """Of 512 ids of bytes and added ones the model has 300: modes and 38 of the sentinels."""
+    told = r"embedding_rows is 300, but examples have ids up to \d+, <extra_id_0>: .* model.resize_token_embeddings\(640\), or name"
+    with pytest.raises(ValueError, match=told):
+        collator(vocabulary="bytes", embedding_rows=300)
+    assert_same(collator(vocabulary="bytes", embedding_rows=np.int64(640))(TEXTS), collator(vocabulary="bytes")(TEXTS))
+    with pytest.raises(ValueError, match="pad_token_id is 640, expected an id below embedding_rows, 640"):
+        collator(vocabulary="bytes", embedding_rows=640, pad_token_id=640)
+    with pytest.raises(ValueError, match="embedding_rows is 0, expected how many rows the model's embedding has"):
+        collator(embedding_rows=0)
+    few = collator(T5GEMMA2[4:], embedding_rows=2000)  # S has the sentinel and the mode of lowest ids alone
+    few([[1999]])
+    with pytest.raises(
+        ValueError, match=r"example 1 .* holds the id 2000, .* the 4096 ids of the vocabulary or embedding_rows, 2000"
+    ):
+        few([[1999], [2000]])
+
+
+def test_no_multiple_is_a_multiple_of_1():
+    assert_same(collator(pad_to_multiple_of=None)(EXAMPLES), collator(pad_to_multiple_of=1)(EXAMPLES))
+
+
+def test_a_tokenizer_for_a_vocabulary_is_a_short_error_that_says_what_to_give(own_zero):
+    with pytest.raises(ValueError, match=r"vocabulary is a \w+, .*; save it, tokenizer.save_pretrained\(FOLDER\), and") as error:
+        collator(vocabulary=own_zero[1])
+    assert len(str(error.value)) < 300 < 10_000 < len(repr(own_zero[1]))

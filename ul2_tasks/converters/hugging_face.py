@@ -35,31 +35,43 @@ class RowFormat:
 
     Attributes:
         padding: "longest", to the longest of the batch, rounded up to a multiple; "max_length", to the lengths that are given.
-        pad_to_multiple_of: that multiple, in tokens, at least 1.
+        pad_to_multiple_of: that multiple, in tokens, at least 1; None is 1.
         pad_token_id: the id that pads rows of ids; the masks are 0 there.
         decoder_start_token_id: the id that the decoder reads before the first target.
         decoder_only: whether an example is one row, `[inputs; targets]`, instead of one for the encoder and one for the decoder.
+        embedding_rows: how many ids the model has an embedding of; None where that is not known. It changes no row.
 
     Raises:
         ValueError: an attribute has another value than these; says which.
     """
 
     padding: str
-    pad_to_multiple_of: int
+    pad_to_multiple_of: int | None
     pad_token_id: int
     decoder_start_token_id: int
     decoder_only: bool
+    embedding_rows: int | None = dataclasses.field(default=None, repr=False)  # states of datasets hold the other attributes
 
     def __post_init__(self):
+        if self.pad_to_multiple_of is None:
+            object.__setattr__(self, "pad_to_multiple_of", 1)  # so that states call both the same
         for key, expected, valid in (
             ("padding", f"one of {PADDINGS}", self.padding in PADDINGS),
             ("pad_to_multiple_of", "an integer of at least 1", is_integer(self.pad_to_multiple_of, at_least=1)),
             ("pad_token_id", "an id, 0 or more", is_integer(self.pad_token_id, at_least=0)),
             ("decoder_start_token_id", "an id, 0 or more", is_integer(self.decoder_start_token_id, at_least=0)),
             ("decoder_only", "True or False", isinstance(self.decoder_only, bool)),
+            (
+                "embedding_rows",
+                "how many rows the model's embedding has, model.get_input_embeddings().num_embeddings, or None",
+                self.embedding_rows is None or is_integer(self.embedding_rows, at_least=1),
+            ),
         ):
             if not valid:
-                raise ValueError(f"{key} is {getattr(self, key)!r}, expected {expected}")
+                raise ValueError(f"{key} is {getattr(self, key)!r:.100}, expected {expected}")
+        for key in ("pad_token_id", *(() if self.decoder_only else ("decoder_start_token_id",))):
+            if self.embedding_rows is not None and getattr(self, key) >= self.embedding_rows:
+                raise ValueError(f"{key} is {getattr(self, key)}, expected an id below embedding_rows, {self.embedding_rows}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,7 +115,7 @@ def model_inputs(
 
     def rows(ragged: tf.RaggedTensor, name: str, padding: int) -> tf.Tensor:
         longest = tf.reduce_max(ragged.row_lengths())
-        multiple = row_format.pad_to_multiple_of
+        multiple = row_format.pad_to_multiple_of or 1
         width = fixed[name] if row_format.padding == "max_length" else -(-longest // multiple) * multiple
         dense = ragged.to_tensor(padding, shape=tf.stack([ragged.nrows(), tf.cast(width, tf.int64)]))
         return tf.ensure_shape(dense, [None, fixed[name] if row_format.padding == "max_length" else None])
@@ -156,22 +168,25 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         self,
         padding: str = "max_length",
         batch_size: int | None = None,
-        pad_to_multiple_of: int = 8,
+        pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = 0,
         decoder_only: bool = False,
         pad_token_id: int = 0,
         vocabulary: seqio.Vocabulary | None = None,
+        embedding_rows: int | None = None,
     ):
         """
         Args:
             padding: "max_length", to `task_feature_lengths`, or for a decoder-only model to their sum; "longest", to the longest
                 of the batch, rounded up to a multiple, which can be more than `task_feature_lengths`.
             batch_size: examples in a batch; only for padding "longest", which needs it.
-            pad_to_multiple_of: that multiple, in tokens; only for padding "longest".
+            pad_to_multiple_of: that multiple, in tokens; only for padding "longest". None is 1.
             decoder_start_token_id: the id that the decoder reads before the first target, 0 for T5; not for decoder-only models.
             decoder_only: whether inputs and targets make one row, with a loss on the targets only.
             pad_token_id: the id that pads rows of ids, the same that the model has. The masks are 0 there.
             vocabulary: of the tasks, for tasks of other kinds whose ids are shifted.
+            embedding_rows: how many rows the model's embedding has, `model.get_input_embeddings().num_embeddings`. Then an id that
+                it has no row for is an error with the example's number, and not an index error of the model.
 
         Raises:
             ValueError: an argument has another value than these; or, when it converts, the tasks' ids are shifted and those of
@@ -183,6 +198,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
             pad_token_id=pad_token_id,
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=decoder_only,
+            embedding_rows=embedding_rows,
         )
         if padding == "longest" and not is_integer(batch_size, at_least=1):
             raise ValueError(
@@ -220,6 +236,8 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             first = number * batch_size
             ragged = {key: checked(examples[key], key, task_feature_lengths[key], first) - shift for key in EXAMPLE}
+            if self._row_format.embedding_rows is not None:
+                ragged = {key: _embedded(rows, key, self._row_format.embedding_rows, first) for key, rows in ragged.items()}
             return model_inputs(ragged["inputs"], ragged["targets"], task_feature_lengths, self._row_format)
 
         # Batches of ragged tensors would need a step of tf.data for each example.
@@ -279,3 +297,17 @@ def checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.R
 
     with tf.control_dependencies([tf.cond(tf.reduce_any(wrong), refuse, tf.no_op)]):
         return tf.RaggedTensor.from_tensor(feature, lengths=sizes)
+
+
+def _embedded(feature: tf.RaggedTensor, key: str, embedding_rows: int, first: tf.Tensor) -> tf.RaggedTensor:
+    """The same, or an error that says which example has an id that a model's embedding has no row for."""
+    largest = tf.reduce_max(feature, axis=1)
+    row = tf.argmax(largest)
+    message = tf.strings.format(
+        f"example {{}} of the dataset, counted from 0: its {key} hold the id {{}}, but embedding_rows is {embedding_rows}; before"
+        " training give the model a row for each id, model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)), with the"
+        " task's vocabulary",
+        [first + row, largest[row]],
+    )
+    with tf.control_dependencies([tf.debugging.Assert(largest[row] < embedding_rows, [message])]):
+        return feature.with_flat_values(tf.identity(feature.flat_values))

@@ -27,7 +27,7 @@ from ul2_tasks.sources.survey import in_words, ways
 from ul2_tasks.tasks.advice import lone_span
 from ul2_tasks.tasks.pictures import PicturesTask
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift, piece_names, what_is_lost
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, embedding_rows, id_shift, own_size, piece_names, what_is_lost
 
 SAMPLE = "Plain English; naïve café; Ελληνικά, русский, 中文和日本語, שלום, مرحبا, हिन्दी; 1+1=2 \U0001f642"
 _PACKAGES = {
@@ -141,6 +141,7 @@ def examine_vocabulary(tasks: Iterable[DenoisingTask | PicturesTask], corpus: Co
             modes[task.denoiser.mode] = special.mode
     if special and not problems:
         yield Finding("ok", "vocabulary", _describe_vocabulary(vocabulary, special, modes))
+        yield from _examine_embedding(vocabulary, {*special.sentinels, *itertools.chain(*modes.values())})
         yield from _examine_round_trip(corpus.tokenizer)
 
 
@@ -150,6 +151,18 @@ def _describe_vocabulary(vocabulary: seqio.Vocabulary, special: SpecialTokens, m
     ends = " .. ".join(piece_names(vocabulary, [special.sentinels[0], special.sentinels[-1]])) if special.sentinels else "none"
     named = ", ".join(f"{mode} {' '.join(map(str, ids))}" for mode, ids in modes.items()) or "none"
     return f"{type(vocabulary).__name__}, {ids}{shift}; {len(special.sentinels)} sentinels, {ends}; modes: {named}"
+
+
+def _examine_embedding(vocabulary: seqio.Vocabulary, special_ids: set[int]) -> Iterator[Finding]:
+    own = own_size(vocabulary)
+    if beyond := [id for id in special_ids if id >= own]:
+        shift, rows = id_shift(vocabulary), embedding_rows(vocabulary)
+        found = (
+            f"{len(beyond)} sentinels and modes have the tokenizer's ids {min(beyond) - shift} to {max(beyond) - shift}, beyond the"
+            f" {own - shift} that it has itself: a model needs an embedding of {rows} rows"
+        )
+        remedy = f"where it has fewer, model.resize_token_embeddings({rows}); or sentinels and modes that the tokenizer has"
+        yield Finding("note", "vocabulary", found, remedy)
 
 
 def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
+import multiprocessing
 import os
-import sys
+import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +18,23 @@ import tensorflow as tf
 
 from ul2_tasks.converters.hugging_face import RowFormat, model_inputs
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, corrupt_chunks, solve
+from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, corrupt_chunks, solve
 from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, id_shift, text_vocabulary
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, id_shift, piece_names, text_vocabulary
+from ul2_tasks.vocabulary.special_ids import embedding_rows as rows_of_all_ids
 
 if TYPE_CHECKING:
     import torch
+    import transformers
 
 TOKENS, TEXT = "input_ids", "text"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+# What workers share: the epoch, whether the user told it or was warned, and the key of the first example where none of both is so.
+_SHARED = ("epoch", "is_told", "first")
 # To copy a batch to a GPU and back would cost more than the work itself.
 _DEVICE = "CPU:0"
 _RAGGED = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)  # tokens and lengths of rows
@@ -54,17 +62,15 @@ class UL2DataCollator:
     **Ids** are always the tokenizer's own, in examples, batches, `chunks` and arguments, even if the vocabulary has shifted ids for
     SeqIO (`special_ids.id_shift`).
 
-    **Randomness** has one state, the number of batches made so far. The noise of a batch is a function of `seed`, of that number,
-    of the batch's tokens, and in a worker of a DataLoader also of the worker's seed (`torch.utils.data.get_worker_info().seed`).
-    PyTorch draws a seed for each worker in each pass over a DataLoader, from `DataLoader(generator=..)` or `torch.manual_seed`.
-    So:
+    **Randomness.** The denoiser and the noise of an example are a function of `seed`, of the epoch and of the example's tokens, and
+    of nothing else. So:
 
-    * Different batches, passes and workers have different noise, even for the same tokens.
-    * The same seed gives the same batches in the same order; with workers, PyTorch's seed must be the same, too.
-    * Processes that train together read different data, and so have different noise. If they read the same data, they have the
-      same noise.
-    * `load_state_dict()` goes on where a run stopped. Without workers this is exact. A worker has its own copy of the collator,
-      made when the worker started, and counts its own batches: a run that goes on with workers draws new noise.
+    * An example has the same noise in an epoch, whatever came before it, in any batch, worker or process: a run that was stopped
+      goes on exactly, and an evaluation changes nothing. Equal examples have equal noise in an epoch.
+    * Another epoch has other noise, but the collator must be told of it: `set_epoch(n)` before each pass over the data, which
+      workers see, too, or `transformers.Trainer(.., callbacks=[collator.trainer_callback()])`. It warns if it is never told, and an
+      example comes a second time.
+    * `state_dict()` has the epoch.
 
     **Workers.** A process that was forked after TensorFlow had run would hang in TensorFlow. This is an error here, which says
     what to do. If TensorFlow was only imported, as by this package, a fork works. The collator can be pickled.
@@ -87,11 +93,12 @@ class UL2DataCollator:
         chunk_tokens: int | None = None,
         seed: int = 0,
         padding: str = "longest",
-        pad_to_multiple_of: int = 8,
+        pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = 0,
         decoder_only: bool = False,
         pad_token_id: int = 0,
         return_tensors: str = "pt",
+        embedding_rows: int | None = None,
     ):
         """Opens the vocabulary; runs no TensorFlow.
 
@@ -103,10 +110,12 @@ class UL2DataCollator:
             padding, pad_to_multiple_of, decoder_start_token_id, decoder_only, pad_token_id: as for `HuggingFaceFeatureConverter`;
                 padding "max_length" is to `sequence_length`, for a decoder-only model to their sum.
             return_tensors: "pt" for PyTorch's tensors, "np" for NumPy's arrays.
+            embedding_rows: how many rows the model's embedding has, `model.get_input_embeddings().num_embeddings`. Then an id that
+                it has no row for is an error here, and not an index error of the model. None does not check it.
 
         Raises:
-            ValueError: an argument has another value than these; the vocabulary lacks sentinels or modes; or the budgets do not
-                fit, see `preprocessors.solve`.
+            ValueError: an argument has another value than these; the vocabulary lacks sentinels or modes; the budgets do not
+                fit, see `preprocessors.solve`; or a sentinel or a mode has no row in the model's embedding.
         """
         self._row_format = RowFormat(
             padding=padding,
@@ -114,6 +123,7 @@ class UL2DataCollator:
             pad_token_id=pad_token_id,
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=decoder_only,
+            embedding_rows=embedding_rows,
         )
         if return_tensors not in ("pt", "np"):
             raise ValueError(f"return_tensors is {return_tensors!r}, expected 'pt' or 'np'")
@@ -141,7 +151,19 @@ class UL2DataCollator:
         self._text_vocabulary = text_vocabulary(vocabulary, reserved)
         self._is_text = np.ones(vocabulary.vocab_size, bool)
         self._is_text[[0, *reserved]] = False
-        self._batches = 0
+        if embedding_rows is not None:
+            self._check_rows(solutions, embedding_rows, vocabulary)
+            self._is_text[embedding_rows + self._shift :] = False
+        self._shared = _shared_numbers([0] * len(_SHARED))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A worker that is started shares the numbers; any other copy has its own."""
+        is_worker = multiprocessing.context.get_spawning_popen() is not None
+        return {**self.__dict__, "_shared": self._shared if is_worker else list(self._shared)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        shared = state["_shared"]
+        self.__dict__.update(state, _shared=_shared_numbers(shared) if isinstance(shared, list) else shared)
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor | np.ndarray]:
         """Makes a batch.
@@ -162,13 +184,13 @@ class UL2DataCollator:
         chunks = self._read(examples)
         tokens, lengths = np.concatenate(chunks), np.array([len(chunk) for chunk in chunks])
         self._check_ids(tokens, lengths)
-        chosen, seeds = self._draw(tokens, lengths)
+        chosen, keys = self._draw(chunks)
+        self._notice_another_pass(keys)
         with tf.device(_DEVICE):
-            inputs, targets = self._corrupted(chunks, chosen, seeds)
+            inputs, targets = self._corrupted(chunks, chosen, keys)
             pad = _padding(tuple(self._sequence_length.items()), self._row_format)
             rows = pad(*_flat(inputs, -self._shift), *_flat(targets, -self._shift))
         batch = {name: rows[name].numpy().astype(np.int64) for name in self._row_format.names}
-        self._batches += 1
         if self._return_tensors == "np":
             return batch
         from_numpy = _torch().from_numpy
@@ -187,19 +209,56 @@ class UL2DataCollator:
         tokens = self._tokens(document, "the document") - self._shift
         return [tokens[start : start + self.max_tokens].astype(np.int32) for start in range(0, len(tokens), self.max_tokens)]
 
+    def set_epoch(self, epoch: int) -> None:
+        """Says which pass over the data begins, which has noise of its own. Workers that are running see it, too.
+
+        Raises:
+            ValueError: it is no integer of 0 or more.
+        """
+        if not is_integer(epoch, at_least=0) or epoch >= 2**63:
+            raise ValueError(f"epoch is {epoch!r}, expected an integer of 0 or more: the number of the pass over the data")
+        self._shared[:] = [int(epoch), 1, 0]
+
+    def trainer_callback(self) -> transformers.TrainerCallback:
+        """A callback for `transformers.Trainer` that sets each epoch when it begins, also after a resume."""
+        import transformers
+
+        set_epoch = self.set_epoch
+
+        class SetEpoch(transformers.TrainerCallback):
+            epoch = 0  # counted from where training begins: with data of no length, state.epoch is a share of max_steps
+
+            def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                self.epoch = int(state.epoch or 0)
+                set_epoch(self.epoch)
+
+            def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                set_epoch(self.epoch)
+                self.epoch += 1
+
+        return SetEpoch()
+
     def state_dict(self) -> dict[str, int]:
-        """{"batches": int}, the number of batches made so far."""
-        return {"batches": self._batches}
+        """{"epoch": int}, all that noise depends on beside the arguments and the examples."""
+        return {"epoch": self._shared[_SHARED.index("epoch")]}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Goes on where the state was taken.
+        """Goes on in the epoch in which the state was taken. A state of release 1.0, whose noise went by a count, warns of it.
 
         Raises:
             ValueError: the state is not one that `state_dict` returned.
         """
-        if not isinstance(state, Mapping) or not is_integer(state.get("batches"), at_least=0):
-            raise ValueError(f'the state is {state!r}, expected {{"batches": how many were made}}, as state_dict() returns it')
-        self._batches = int(state["batches"])
+        number = state.get("epoch", state.get("batches")) if isinstance(state, Mapping) else None
+        if not is_integer(number, at_least=0):
+            raise ValueError(f'the state is {state!r:.100}, expected {{"epoch": int}}, as state_dict() returns it')
+        if "epoch" in state:
+            self.set_epoch(number)
+            return
+        warnings.warn(
+            "the collator's state is of a release whose noise went by the number of batches, and cannot be continued; noise goes by"
+            " epochs now: call collator.set_epoch(n) with the number of the epoch",
+            stacklevel=2,
+        )
 
     def _read(self, examples: Sequence[Any]) -> list[np.ndarray]:
         if isinstance(examples, str | Mapping) or not len(examples):
@@ -214,7 +273,7 @@ class UL2DataCollator:
                         f"{name} has the fields {sorted(example)}, expected {TOKENS!r} or {TEXT!r}; rename a column, and give"
                         " transformers.TrainingArguments remove_unused_columns=False"
                     )
-                example = example[key]
+                example, name = example[key], f"{name} its {key!r},"
             tokens = self._tokens(example, name)
             if not tokens.size:
                 raise ValueError(f"{name} is empty, expected at least one token; leave it out, as dataset.filter does")
@@ -230,14 +289,33 @@ class UL2DataCollator:
     def _tokens(self, example: Any, name: str) -> np.ndarray:
         """The ids of an example, [tokens] int64, shifted as SeqIO has them."""
         if isinstance(example, str):
+            if lone := _LONE_SURROGATE.search(example):
+                raise ValueError(
+                    f"{name} has the lone surrogate U+{ord(lone[0]):04X} at character {lone.start()}, which is half of a character"
+                    " and which no tokenizer takes; mend it, text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
+                )
             return np.array(self._text_vocabulary.encode(example), np.int64)
         try:
             tokens = np.asarray(example)
         except ValueError:  # lists of different lengths
             tokens = np.array(None)
         if tokens.shape != (0,) and (tokens.ndim != 1 or tokens.dtype.kind not in "iu"):
-            raise ValueError(f"{name} is {example!r:.100}, expected a text, or integer ids [tokens]")
+            hint = "; decode bytes, example.decode()" if isinstance(example, bytes) else ""
+            raise ValueError(f"{name} is {example!r:.100}, expected a text, or integer ids [tokens]{hint}")
         return tokens.astype(np.int64) + self._shift
+
+    def _check_rows(self, solutions: Sequence[Solution], rows: int, vocabulary: seqio.Vocabulary) -> None:
+        """Raises a ValueError if examples can hold a sentinel, a mode or an EOS that a model's embedding has no row for."""
+        used: set[int] = set()
+        for each in solutions:
+            spans = each.full.spans if each.configuration.denoiser.sentinel else 0
+            used.update(each.special.sentinels[:spans], each.special.mode, each.special.ending)
+        if max(used, default=0) - self._shift >= rows:
+            raise ValueError(
+                f"embedding_rows is {rows}, but examples have ids up to {max(used) - self._shift},"
+                f" {piece_names(vocabulary, [max(used)])[0]}: before training give the model as many,"
+                f" model.resize_token_embeddings({rows_of_all_ids(vocabulary)}), or name sentinels= and modes= that it has"
+            )
 
     def _check_ids(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
         in_range = (tokens >= 0) & (tokens < len(self._is_text))
@@ -246,39 +324,56 @@ class UL2DataCollator:
             return
         place = int(np.argmin(valid))
         number = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+        rows = self._row_format.embedding_rows
+        beyond = "" if rows is None else f" or embedding_rows, {rows}"
         raise ValueError(
             f"{_name(number)} holds the id {tokens[place] - self._shift}, which no text may have: padding, a sentinel, a mode,"
-            f" or beyond the {len(self._is_text) - self._shift} ids of the vocabulary. Another vocabulary tokenized it, or it was"
-            " padded or corrupted before: give the text itself, or ids of this vocabulary without special ones"
+            f" or beyond the {len(self._is_text) - self._shift} ids of the vocabulary{beyond}. Another vocabulary tokenized it, or"
+            " it was padded or corrupted before: give the text itself, or ids of this vocabulary without special ones"
         )
 
-    def _draw(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each example's denoiser, [B], and a seed for each denoiser, [D, 2] int64."""
-        source = hashlib.blake2b(repr((self._seed, self._batches, _worker_seed())).encode(), digest_size=16)
-        source.update(lengths.astype("<i8").tobytes())
-        source.update(tokens.astype("<i4").tobytes())
-        # SeedSequence is the only random generator of NumPy that promises the same numbers in every version.
-        words = np.random.SeedSequence(int.from_bytes(source.digest(), "little")).generate_state(
-            2 * len(self._denoisers) + len(lengths), np.uint64
-        )
-        seeds, draws = np.split(words, [2 * len(self._denoisers)])
+    def _draw(self, chunks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The number of each example's denoiser, [B], and the key of its noise, [B] uint64, of seed, epoch and tokens."""
+        beginning = hashlib.blake2b(repr((self._seed, self.state_dict()["epoch"])).encode(), digest_size=16)
+        digests = []
+        for chunk in chunks:
+            digest = beginning.copy()
+            digest.update(chunk.astype("<i4").tobytes())
+            digests.append(digest.digest())
+        draws, keys = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T.astype(np.uint64)
         ends = np.cumsum([denoiser.weight for denoiser in self._denoisers], dtype=float)
-        chosen = np.searchsorted(ends[:-1], draws / 2.0**64 * ends[-1], side="right")
-        return chosen, seeds.view(np.int64).reshape(-1, 2)
+        return np.searchsorted(ends[:-1], draws / 2.0**64 * ends[-1], side="right"), keys
 
-    def _corrupted(self, chunks: Sequence[np.ndarray], chosen: np.ndarray, seeds: np.ndarray) -> list[list[np.ndarray]]:
+    def _notice_another_pass(self, keys: np.ndarray) -> None:
+        """Warns if no epoch was ever set, and the first example of all workers comes again."""
+        _, is_told, first = self._shared
+        if is_told:
+            return
+        keys = keys.view(np.int64)
+        if not first:
+            self._shared[_SHARED.index("first")] = int(keys[0])
+        elif first in keys:
+            self._shared[_SHARED.index("is_told")] = 1
+            warnings.warn(
+                "UL2DataCollator: an example came again, with the same noise as before, because the epoch is still 0. If another"
+                " pass over the data has begun, say so at the beginning of each: collator.set_epoch(n), or"
+                " transformers.Trainer(.., callbacks=[collator.trainer_callback()]). If not, set_epoch(0) ends this warning",
+                stacklevel=3,
+            )
+
+    def _corrupted(self, chunks: Sequence[np.ndarray], chosen: np.ndarray, keys: np.ndarray) -> list[list[np.ndarray]]:
         """The inputs of all examples, and their targets, [tokens] int32 each.
 
         Args:
             chunks: of the examples, [tokens] each.
             chosen: [B] the number of each example's denoiser.
-            seeds: [D, 2] a seed for each denoiser.
+            keys: [B] uint64 the key of each example's noise, see `spans`.
         """
         inputs, targets = list(chunks), list(chunks)  # each of them is replaced
         for index in np.unique(chosen):
             numbers = np.flatnonzero(chosen == index)
             corrupt = _corruption(self._denoisers[index], self._special[index], self.max_tokens)
-            made = corrupt(*_flat([chunks[number] for number in numbers]), tf.constant(seeds[index]))
+            made = corrupt(*_flat([chunks[number] for number in numbers]), tf.constant(keys[numbers]))
             for rows, (tokens, lengths) in zip((inputs, targets), made):
                 for number, row in zip(numbers, np.split(tokens.numpy(), np.cumsum(lengths)[:-1])):
                     rows[number] = row
@@ -288,17 +383,17 @@ class UL2DataCollator:
 # Equal collators share their graphs, each traced once; a collator without graphs can be pickled.
 @functools.lru_cache(maxsize=256)
 def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> Callable:
-    """A graph that corrupts R chunks: tokens [N] int32, lengths [R] int64, seed [2] int64 to (tokens, lengths) of each feature."""
+    """A graph that corrupts R chunks: tokens [N] int32, lengths [R] int64, keys [R] uint64 to (tokens, lengths) of each feature."""
 
     @no_autograph
-    def corrupt(tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    def corrupt(tokens: tf.Tensor, lengths: tf.Tensor, keys: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
         chunks = tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False).to_tensor()
         features = corrupt_chunks(
-            chunks, tf.cast(lengths, tf.int32), seed, denoiser=denoiser, special=special, max_length=max_tokens
+            chunks, tf.cast(lengths, tf.int32), keys, denoiser=denoiser, special=special, max_length=max_tokens
         )
         return [(features[key].flat_values, features[key].row_lengths()) for key in EXAMPLE]
 
-    return _graph(corrupt, *_RAGGED, tf.TensorSpec([2], tf.int64))
+    return _graph(corrupt, *_RAGGED, tf.TensorSpec([None], tf.uint64))
 
 
 @functools.lru_cache(maxsize=64)
@@ -338,11 +433,9 @@ def _flat(rows: Sequence[np.ndarray], shift: int = 0) -> tuple[tf.Tensor, tf.Ten
     return tf.constant(np.concatenate(rows) + shift, tf.int32), tf.constant([len(row) for row in rows], tf.int64)
 
 
-def _worker_seed() -> int | None:
-    """The seed of this DataLoader worker; None in other processes. A worker has imported torch, so it is not imported here."""
-    data = sys.modules.get("torch.utils.data")
-    worker = data and data.get_worker_info()
-    return worker.seed if worker else None
+def _shared_numbers(numbers: Sequence[int]) -> ctypes.Array:
+    """Integers in memory that workers share, whether they are forked or spawned."""
+    return multiprocessing.RawArray(ctypes.c_int64, numbers)
 
 
 def _torch() -> Any:

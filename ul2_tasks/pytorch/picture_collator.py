@@ -33,7 +33,7 @@ class T5Gemma2Collator:
 
     def __init__(
         self,
-        pad_to_multiple_of: int = 8,
+        pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
         picture: PictureRun = T5GEMMA2_PICTURE,
@@ -41,7 +41,7 @@ class T5Gemma2Collator:
     ):
         """
         Args:
-            pad_to_multiple_of: the length of rows is a multiple of it.
+            pad_to_multiple_of: the length of rows is a multiple of it; None is 1.
             decoder_start_token_id, pad_token_id: the model's.
             picture: what stands for a picture in `input_ids`.
             side: of the pictures that the model takes, in pixels.
@@ -49,6 +49,7 @@ class T5Gemma2Collator:
         Raises:
             ValueError: an argument is no number of its kind.
         """
+        pad_to_multiple_of = 1 if pad_to_multiple_of is None else pad_to_multiple_of
         values = {"pad_to_multiple_of": pad_to_multiple_of, "side": side}
         for name, value in values.items():
             if not is_integer(value, at_least=1):

@@ -108,8 +108,11 @@ def open_for_modes(
             `open_vocabulary`.
     """
     if not isinstance(spec, seqio.Vocabulary | str | os.PathLike):
+        of_transformers = getattr(spec, "save_pretrained", None) is not None
+        remedy = "; save it, tokenizer.save_pretrained(FOLDER), and give the folder" if of_transformers else ""
         raise ValueError(
-            f"vocabulary is {spec!r}, expected a path, or a seqio.Vocabulary, such as seqio.SentencePieceVocabulary('my.model')"
+            f"vocabulary is {_short(spec)}, expected a path, or a seqio.Vocabulary, such as"
+            f" seqio.SentencePieceVocabulary('my.model'){remedy}"
         )
     number = int(sentinels) if is_integer(sentinels, at_least=0) else None
     ids = plain_sentinels(sentinels) if number is None else None
@@ -142,6 +145,15 @@ def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentine
     if isinstance(sentinels, str):
         return f"leave sentinels out and {opened}"
     return f"give {needed} ids, if it has so many that are no text, or leave sentinels out and {opened}"
+
+
+def _short(value: object) -> str:
+    """What it is in an error: its repr, and of an object with a long one the type alone.
+
+    >>> _short(5), _short(dict.fromkeys(range(100)))
+    ('5', 'a dict')
+    """
+    return text if len(text := repr(value)) <= 100 else f"a {type(value).__name__}"
 
 
 def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:

@@ -111,6 +111,12 @@ class ControlledVocabulary(SentencePieceVocabulary):
         return getattr(self._vocabulary, "id_shift", 0) + self._controlled().shift
 
     @property
+    def own_size(self) -> int:
+        """See `special_ids.own_size`."""
+        inner = self._vocabulary
+        return getattr(inner, "own_size", inner.vocab_size - inner.extra_ids) + self._controlled().shift
+
+    @property
     def spellings(self) -> Mapping[str, str]:
         """The pieces of the appended names that are spelled differently from their names."""
         return self._controlled().spellings

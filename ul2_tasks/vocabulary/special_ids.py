@@ -256,6 +256,15 @@ def id_shift(vocabulary: seqio.Vocabulary) -> int:
     return getattr(vocabulary, "id_shift", 0)
 
 
+def own_size(vocabulary: seqio.Vocabulary) -> int:
+    """Where the ids begin that a tokenizer's file has not, and that were added after its last when it was opened.
+
+    >>> own_size(seqio.ByteVocabulary(extra_ids=100))
+    259
+    """
+    return getattr(vocabulary, "own_size", vocabulary.vocab_size - vocabulary.extra_ids)
+
+
 def with_id_shift(dataset: tf.data.Dataset, vocabulary: seqio.Vocabulary) -> tf.data.Dataset:
     """The same examples, marked with the shift of their vocabulary, which `stated_id_shift` finds after more steps of tf.data."""
     if not id_shift(vocabulary):
