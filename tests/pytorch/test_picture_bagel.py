@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from picture_sources import FORM, SIZES, edits, ids, made, source
+from picture_sources import FORM, SIZES, edits, ids, made, source, talks
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
@@ -53,3 +53,37 @@ def test_what_its_model_fails_with_is_refused():
         bagel_batch(row_of(made(3), "t2i_pretrain"))
     with pytest.raises(ValueError, match=r"the row has \d+ places, expected at most 20"):
         bagel_batch(row_of(edits(1), "unified_edit"), 20)
+
+
+def losses_of_bagel(batch, reweighting):
+    """Its two losses of one process, as its model and its trainer compute them, line by line (Bagel @ 056b5fd)."""
+    hidden = torch.ones(batch["sequence_length"], 4, requires_grad=True)
+    head, to_latents = torch.nn.Linear(4, 512), torch.nn.Linear(4, 6)
+    target = torch.randn(len(batch["packed_timesteps"]), 6)
+    has_mse = torch.sigmoid(batch["packed_timesteps"]) > 0
+    mse = (to_latents(hidden[batch["mse_loss_indexes"]]) - target[has_mse]) ** 2
+    mse = mse.mean(dim=-1).sum() / torch.tensor(len(batch["mse_loss_indexes"]))
+    ce = torch.nn.functional.cross_entropy(head(hidden[batch["ce_loss_indexes"]]), batch["packed_label_ids"], reduction="none")
+    if reweighting:
+        ce = (ce * batch["ce_loss_weights"]).sum() / batch["ce_loss_weights"].sum()
+    else:
+        ce = ce.sum() / torch.tensor(len(batch["ce_loss_indexes"]))
+    (ce + mse).backward()
+    return ce.item(), mse.item(), hidden.grad
+
+
+@pytest.mark.parametrize("reweighting", [False, True])
+@pytest.mark.parametrize(
+    ("records", "plan", "learned"),
+    [(made(2), "t2i_pretrain", "mse"), (edits(2), "unified_edit", "mse"), (talks(2), "vlm_sft", "ce")],
+    ids=["t2i", "edits", "conversations"],
+)
+def test_bagels_own_losses_are_numbers_where_a_row_has_one_of_them(records, plan, learned, reweighting):
+    """Divided by no place they would be NaN. What is not learned gives 0, and moves nothing."""
+    row = row_of(records, plan, always=("vit", "vae"))
+    ce, mse, gradient = losses_of_bagel(bagel_batch(row), reweighting)
+    assert (ce > 0, mse > 0) == (learned == "ce", learned == "mse")
+    assert (ce + mse) < float("inf")
+    moved = set(gradient.abs().sum(dim=1).nonzero().ravel().tolist())
+    assert moved == set(row["ce_loss_indexes"].tolist()) | set(row["mse_loss_indexes"].tolist())
+    assert (row["ce_tokens"], row["mse_tokens"]) == (len(row["ce_loss_indexes"]), len(row["mse_loss_indexes"]))

@@ -14,23 +14,24 @@ _AS_THEY_ARE = (
     "packed_position_ids",
     "packed_text_ids",
     "packed_text_indexes",
-    "packed_label_ids",
-    "ce_loss_indexes",
-    "ce_loss_weights",
     "packed_vit_position_ids",
     "packed_vit_token_indexes",
     "vit_token_seqlens",
     "packed_latent_position_ids",
     "packed_vae_token_indexes",
     "packed_timesteps",
-    "mse_loss_indexes",
 )
+_NO_LABEL = -100  # of which PyTorch's cross entropy is 0
+_NO_WEIGHT = 1e-6  # more than nothing, as it is divided by, and too little to count beside others
 
 
 def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, Any]:
     """A row of `PictureRowsDataset` by the names and in the types of what BAGEL's packer yields with `use_flex=True`.
 
     Its pixels become floats from -1 to 1, four times as large: do it where the model is, and not in a worker.
+
+    BAGEL's trainer divides each loss by the number of its places in all processes, also where that is 0. So a row of which nothing
+    is learned by one of the losses has one place for it whose loss is 0, and whose gradient is.
 
     Args:
         row: it has pictures of both kinds, see `always`; without them BAGEL's model fails.
@@ -50,6 +51,7 @@ def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, 
     padding = [] if places is None else [places - length]
     return {
         **{name: row[name] for name in _AS_THEY_ARE},
+        **_learned(row),
         "sequence_length": length,
         "sample_lens": row["sample_lens"].tolist() + padding,
         "split_lens": row["split_lens"].tolist() + padding,
@@ -58,6 +60,18 @@ def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, 
         "padded_images": _padded(row["packed_vae_patches"], row["vae_latent_shapes"].tolist()),
         "patchified_vae_latent_shapes": [tuple(shape) for shape in row["vae_latent_shapes"].tolist()],
     }
+
+
+def _learned(row: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Where each loss is, and of what: somewhere at least."""
+    found = {name: row[name] for name in ("packed_label_ids", "ce_loss_indexes", "ce_loss_weights", "mse_loss_indexes")}
+    if not len(found["ce_loss_indexes"]):
+        fillers = {"packed_label_ids": _NO_LABEL, "ce_loss_indexes": 0, "ce_loss_weights": _NO_WEIGHT}
+        found |= {name: found[name].new_full([1], value) for name, value in fillers.items()}
+    if not len(found["mse_loss_indexes"]):
+        # Its model takes one prediction from as many targets as patches are noised. One from none is none (broadcasting).
+        found["mse_loss_indexes"] = found["mse_loss_indexes"].new_zeros(1)
+    return found
 
 
 def _padded(patches: torch.Tensor, shapes: list[list[int]]) -> torch.Tensor:
