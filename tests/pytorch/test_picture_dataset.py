@@ -189,7 +189,7 @@ def test_a_state_of_other_settings_is_refused_with_both(other, sentence):
     state = dataset().state_dict()
     data = dataset(**other)
     data.load_state_dict(state)
-    with pytest.raises(ValueError, match=f"the state is of another dataset: {sentence}; take the same settings"):
+    with pytest.raises(ValueError, match=f"the state is of another dataset: {sentence}(; .*)?; take the same settings"):
         iter(data)
     with pytest.raises(ValueError, match="the state has version 7, expected 1"):
         data.load_state_dict({**state, "version": 7})
@@ -327,3 +327,31 @@ def test_a_state_of_another_form_is_refused(change, told):
     data = dataset()
     with pytest.raises(ValueError, match=f"^the state's {told}"):
         data.load_state_dict({**data.state_dict(), **change})
+
+
+def one_word(record, draws):
+    return [Text("one", learned=True)]
+
+
+def two_words(record, draws):
+    return [Text("two words", learned=True)]
+
+
+def test_a_state_is_of_the_files_and_of_the_plan_that_it_was_taken_of(tmp_path):
+    """Names, counts and settings are equal. States of 1.0.3 say no more than these, and load."""
+    two_words.__qualname__ = one_word.__qualname__
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"a": 1}\n' * 40)
+    source_of = lambda plan: Source(open_records(file), plan, SIZES)  # noqa: E731
+    data = dataset(source_of(one_word))
+    next(iter(data))
+    state = json.loads(json.dumps(data.state_dict()))
+    file.write_text('{"a": 2}\n' * 40)
+    for plan, what in ((one_word, "files was '360 bytes"), (two_words, "code in Python")):
+        other = dataset(source_of(plan))
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match=f"the state is of another dataset: .*{what}"):
+            iter(other)
+        old = {name: value for name, value in state["settings"].items() if name not in other._recipe.identity}
+        other.load_state_dict({**state, "settings": old})
+        assert next(iter(other))

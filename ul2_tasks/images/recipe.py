@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import math
-import re
+import types
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Element, planned
+from ul2_tasks.images.identity import code_of, digest, function_in_words, is_own, python_version
 from ul2_tasks.images.layout import Form
 from ul2_tasks.images.plans import PLANS, Record, vlm_sft
 from ul2_tasks.images.pools import Pools
@@ -127,27 +127,43 @@ class Recipe:
         sources = [_in_words(source) for source in self.sources]
         probe = list(self.encode("The quick brown fox, 3 + 4: 狐\n"))
         return {
-            "sources": "; ".join(sources) if len(sources) < 5 else f"{len(sources)} sources, {_digest(sources)}",
+            "sources": _few_words(sources),
             "form": repr(self.form),
-            "text": f"{len(probe)} ids of a text, {_digest(probe)}",
+            "text": f"{len(probe)} ids of a text, {digest(probe)}",
             "budgets": repr(tuple(map(as_python, self.budgets))),
             "always": repr(tuple(self.always)),
             **{name: repr(as_python(getattr(self, name))) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
         }
 
+    @functools.cached_property
+    def identity(self) -> dict[str, str]:
+        """What `settings` names and does not know: the contents of files and of records, and the code of functions.
+
+        It is made once. Where a state has no such words, or those of another version of Python, there is nothing to compare.
+        """
+        plans = [source.plan for source in self.sources]
+        is_of_user = isinstance(self.encode, types.FunctionType) and not is_own(self.encode)
+        codes = [code_of(function) for function in (*filter(callable, plans), *([self.encode] if is_of_user else []))]
+        return {
+            "files": _few_words([source.records.content() for source in self.sources]),
+            "plans": _few_words([function_in_words(plan) if callable(plan) else plan for plan in plans]),
+            "encoder": function_in_words(self.encode) if is_of_user else "vocabulary",
+            f"code in {python_version()}": digest(codes),
+        }
+
+
+def _few_words(sources: Sequence[str]) -> str:
+    """What is said of each source, but not of many."""
+    return "; ".join(sources) if len(sources) < 5 else f"{len(sources)} sources, {digest(sources)}"
+
 
 def _in_words(source: Source) -> str:
-    details = _digest([source.sizes, source.dropout])
+    details = digest([source.sizes, source.dropout])
     return f"{source.records.what}, plan {_name(source.plan)}, sizes and dropout {details}, weight {source.weight}"
 
 
 def _name(plan: object) -> str:
     """What a plan is called, the same in any process."""
     if isinstance(plan, functools.partial):
-        return f"{_name(plan.func)} with {_digest([plan.args, sorted(plan.keywords.items())])}"
+        return f"{_name(plan.func)} with {digest([plan.args, sorted(plan.keywords.items())])}"
     return plan if isinstance(plan, str) else getattr(plan, "__qualname__", type(plan).__qualname__)
-
-
-def _digest(value: object) -> str:
-    words = re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # of a function: where it is in this process
-    return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()

@@ -15,6 +15,7 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 
+from ul2_tasks.images.identity import facts_of, files_in_words, real_path, records_in_words
 from ul2_tasks.images.record_files import FORMATS, Named, Piece
 
 _OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold pictures, or paths
@@ -29,11 +30,13 @@ class Records:
         pieces: what can be read from its beginning, such as a row group.
         read: gives the records of a piece from one of them on.
         what: which records these are; another text if there are other files, or other numbers of records.
+        content: gives another text where files of these names, or records of this number, have another content.
     """
 
     pieces: Sequence[Piece]
     read: Callable[[Piece, int], Iterator[Named]] = dataclasses.field(repr=False)
     what: str
+    content: Callable[[], str] = dataclasses.field(repr=False, default=str)
 
     def __len__(self) -> int:
         return sum(piece.records for piece in self.pieces)
@@ -57,12 +60,15 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     if not paths:
         raise ValueError("there is no file, expected paths, globs or folders")
     with futures.ThreadPoolExecutor(_THREADS) as threads:
+        facts = list(threads.map(facts_of, paths))  # before they are read: what is changed meanwhile is another file then
         pieces = list(itertools.chain(*threads.map(_pieces, paths)))
     if not pieces:
         raise ValueError(f"there is no record: none of the {len(paths)} files has one, the first is {paths[0]!r}")
     digest = hashlib.blake2b(repr([tuple(piece) for piece in pieces]).encode(), digest_size=8).hexdigest()
     what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest}"
-    return Records(pieces, functools.partial(_read_file, folder=folder), what)
+    beginnings = {real_path(os.path.dirname(path) if folder is None else folder) for path in paths}
+    content = functools.partial(files_in_words, facts, beginnings)
+    return Records(pieces, functools.partial(_read_file, folder=folder), what, content)
 
 
 def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") -> Records:
@@ -83,7 +89,8 @@ def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") 
         raise ValueError("there is no record")
     starts = range(0, len(records), 64)
     pieces = [Piece(name, start, start, min(64, len(records) - start)) for start in starts]
-    return Records(pieces, functools.partial(_read_list, records=records), f"{name}, {len(records)} records")
+    what = f"{name}, {len(records)} records"
+    return Records(pieces, functools.partial(_read_list, records=records), what, functools.partial(records_in_words, records))
 
 
 class Reader:

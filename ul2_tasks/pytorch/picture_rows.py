@@ -153,7 +153,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        return {"version": STATE_VERSION, "settings": self._settings(), "place": dict(self._here)}
+        return {"version": STATE_VERSION, "settings": self._settings() | self._recipe.identity, "place": dict(self._here)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iterator will go on where the state was taken.
@@ -180,9 +180,10 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         return {**self._recipe.settings(), "shard": "{} of {}".format(*(self._shard or self._own_shard()))}
 
     def _checked(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        saved, own = state["settings"], self._settings()
-        if other := [name for name in {**saved, **own} if saved.get(name) != own.get(name)]:
-            shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
+        saved, identity = state["settings"], self._recipe.identity
+        own = self._settings() | {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
+        if other := [name for name in own if saved.get(name) != own[name]]:
+            shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own[name]!r}" for name in other)
             raise ValueError(f"the state is of another dataset: {shown}; take the same settings, or start anew")
         return dict(state["place"])
 
