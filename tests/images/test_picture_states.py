@@ -62,7 +62,11 @@ def test_a_plan_and_an_encoder_are_known_by_their_module_and_code():
     assert first[code] != second[code], "what it closes over"
     assert identity(source_of(plan_of("a")))[code] == first[code]
     changed = {}
-    for name, line in {"one": "return [Text('one')]", "two": "return [Text('two')]", "one, said": "return [Text('one')]  # !"}.items():
+    for name, line in {
+        "one": "return [Text('one')]",
+        "two": "return [Text('two')]",
+        "one, said": "return [Text('one')]  # !",
+    }.items():
         exec(f"def plan(record, draws):\n    {line}", found := {"Text": Text, "__name__": "own_plans"})
         changed[name] = identity(source_of(found["plan"]))
     assert changed["one"] == changed["one, said"] != changed["two"]

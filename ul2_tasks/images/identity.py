@@ -62,8 +62,8 @@ def files_in_words(files: Iterable[FileFacts], folders: Iterable[str]) -> str:
     '77 bytes, the last changed 2026-01-02T03:04:05, 14286aee6e9b200a'
     """
     files = sorted(files)
-    newest = max((file.changed for file in files), default="")
-    return f"{sum(file.size for file in files)} bytes, the last changed {newest}, {digest([*map(tuple, files), *sorted(set(folders))])}"
+    size, newest = sum(file.size for file in files), max((file.changed for file in files), default="")
+    return f"{size} bytes, the last changed {newest}, {digest([*map(tuple, files), *sorted(set(folders))])}"
 
 
 def records_in_words(records: Sequence[Mapping[str, Any]]) -> str:

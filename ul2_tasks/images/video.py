@@ -14,12 +14,14 @@ import numpy as np
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.pictures import MOST_PIXELS, Frame, file_of
+from ul2_tasks.images.video_ends import check_end
 from ul2_tasks.scalars import is_integer
 
 if TYPE_CHECKING:
     from av.container import InputContainer
 
 FORMATS = ("mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "gif")  # others may name files that are then read
+_OF_STREAMS = ("mpegts", "mpeg")  # which say of nothing how long it is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,22 +104,46 @@ class _Clip:
 def _contents(video: object) -> _Contents:
     """Reads the packets of a video, and decodes the first frame, which alone tells how it has to be turned."""
     times, keys, first = [], [], None
+    last: list[list[Any]] = [[], []]  # packets, each list from a key frame on
     with _opened(video) as (container, stream):
+        told, form = stream.frames, container.format.name  # 0 where the header does not tell
+        is_stream = form in _OF_STREAMS
         for packet in container.demux(stream):
             if first is None:
                 first = next(iter(packet.decode()), None)
             if packet.size and not _is_unseen(packet, stream.codec_context.name):
                 times.append(packet.pts)
                 keys += [packet.pts] if packet.is_keyframe else []
-        told = stream.frames  # 0 where the header does not tell
+            if is_stream:
+                last = [last[-1], []] if packet.is_keyframe else last
+                last[-1].append(packet)
+        if first is not None and is_stream:
+            _check_last(stream.codec_context, [*last[0], *last[1]])
     if len(times) < told and (found := _packets(video)) < told:
         raise ValueError(f"the video has {found} frames, and its header tells of {told}: it is cut off")
+    if not told or form == "gif":  # of which what was read at first is told
+        with file_of(video, "video") as file:
+            check_end(file, form)
     if first is None or not times:
         raise ValueError("the video has no frame that can be decoded")
     if None in times:
         raise ValueError("the video has frames of which it does not tell the time")
     height, width = _upright(first).shape[:2]
     return _Contents((width, height), sorted(times), sorted(keys))
+
+
+def _check_last(codec: Any, packets: Sequence[Any]) -> None:
+    """Refuses a video whose last frame is not whole, in a format that says of nothing how long it is.
+
+    Args:
+        codec: the stream's.
+        packets: the last ones, from the key frame before the last on, so that all that the last frame refers to is there.
+    """
+    codec.flush_buffers()
+    frames = [frame for packet in packets for frame in packet.decode()]
+    seen = [packet for packet in packets if packet.size]
+    if seen[-1].is_corrupt or not any(frame.pts == seen[-1].pts and not frame.is_corrupt for frame in frames):
+        raise ValueError("the video is cut off: its last frame is not whole")
 
 
 def _packets(video: object) -> int:
@@ -174,6 +200,9 @@ def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any
     """The video and its stream of pictures. What PyAV stumbles over is told in one sentence."""
     av = _av()
     with file_of(video, "video") as file:
+        if not file.read(1):
+            raise ValueError(f"the video is damaged, or not one of {', '.join(FORMATS)}: it is empty")
+        file.seek(0)
         try:
             # Texts beside the pictures, such as a title in Latin-1, do not matter.
             with av.open(file, metadata_errors="replace", options={"format_whitelist": ",".join(FORMATS), **options}) as container:
