@@ -50,9 +50,10 @@ def test_one_of_the_captions_is_drawn_each_epoch(captions):
 
 
 @pytest.mark.parametrize(
-    ("captions", "text"), [("a cat", "a cat"), ('"a cat"', "a cat"), ('"Stop" says the sign', '"Stop" says the sign')]
+    ("captions", "text"),
+    [("a cat", "a cat"), ('"a cat"', '"a cat"'), (' "a\\ncat" ', '"a\\ncat"'), ('"Stop" says the sign', '"Stop" says the sign')],
 )
-def test_a_caption_may_be_a_text(captions, text):
+def test_a_caption_may_be_a_text_and_keeps_its_characters(captions, text):
     assert texts(t2i_pretrain({"image": "cat.jpg", "captions": captions}, draws_of(0, 0, ""))) == [text]
 
 

@@ -38,11 +38,14 @@ def test_stories_of_json_lines_and_a_folder(files):
     assert read(open_pictures(example_records("story", COUNT))) == wanted
 
 
-def test_captions_of_parquet_come_after_their_pictures(files):
-    found = read(open_pictures(files["t2i_pretrain"], "captions"))
-    for (seen, caption), record in zip(found, example_records("t2i_pretrain", COUNT)):
-        assert seen == record["image"]
-        assert caption in json.loads(record["captions"]).values()
+def test_each_caption_is_an_example_of_its_own_after_its_picture(files):
+    records = example_records("t2i_pretrain", COUNT)
+    wanted = [[record["image"], caption] for record in records for caption in json.loads(record["captions"]).values()]
+    assert read(open_pictures(files["t2i_pretrain"], "captions")) == wanted
+    named = open_pictures([{"image": picture(), "captions": captions} for captions in (["a", "b"], ["a"], "b")], "captions")
+    where = [record["where"].decode() for record in named.get_dataset("train", shuffle=False).as_numpy_iterator()]
+    names = [f"train, record {number}" for number in range(3)]
+    assert where == [f"{names[0]}, caption 1", f"{names[0]}, caption 2", *names[1:]]
 
 
 def test_conversations_are_as_they_are_written(files):

@@ -20,7 +20,7 @@ import numpy as np
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.elements import Element, Picture, Plan, Text, checked
-from ul2_tasks.images.plans import t2i_pretrain
+from ul2_tasks.images.plans import image_and_captions
 from ul2_tasks.scalars import is_integer
 
 
@@ -193,16 +193,23 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
     return tuple(plan)
 
 
-def captioned(record: Mapping[str, Any], draws: Draws) -> Plan:
-    """A picture and then its caption, of a record of `image` and `captions`, see `plans.t2i_pretrain`.
+def captioned(record: Mapping[str, Any], draws: Draws) -> list[Plan]:
+    """A picture and then a caption, for each caption of a record of `image` and `captions`, see `plans.t2i_pretrain`.
+
+    Args:
+        record: see there.
+        draws: of the record; not used.
+
+    Raises:
+        ValueError: see there.
 
     >>> from ul2_tasks.images.draws import draws_of
-    >>> captioned({"image": "cat.png", "captions": ["A cat."]}, draws_of(0, 0, "r"))[1].text
-    'A cat.'
+    >>> plans = captioned({"image": "cat.png", "captions": ["A cat.", "It sits."]}, draws_of(0, 0, "r"))
+    >>> [plan[1].text for plan in plans]
+    ['A cat.', 'It sits.']
     """
-    plan = t2i_pretrain(record, draws)
-    pictures = [Picture(element.image, "vit") for element in plan if isinstance(element, Picture)]
-    return (*pictures, *(Text(element.text) for element in plan if isinstance(element, Text)))
+    image, captions = image_and_captions(record)
+    return [(Picture(image, "vit"), Text(caption)) for caption in captions]
 
 
 def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]:

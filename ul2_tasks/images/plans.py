@@ -28,8 +28,8 @@ def t2i_pretrain(record: Record, draws: Draws) -> Plan:
     """A caption, droppable, and the picture to generate: T N.
 
     Args:
-        record: `image`, and `captions`: an object or a list of texts, of which one is drawn, or one text; all of them also as JSON.
-            Null and empty ones do not count.
+        record: `image`, and `captions`: an object or a list of texts, also as JSON, of which one is drawn; or one text, which is
+            taken as it stands. Null and empty ones do not count.
         draws: its draws; "caption" is used.
 
     Raises:
@@ -40,9 +40,21 @@ def t2i_pretrain(record: Record, draws: Draws) -> Plan:
     >>> [t2i_pretrain(record, draws_of(0, epoch, "r"))[0].text for epoch in range(3)]
     ['a cat', 'a cat', 'a cat on a mat']
     """
-    image, captions = _image(record.get("image"), "image"), _captions(record.get("captions"))
+    image, captions = image_and_captions(record)
     caption = captions[draws.number("caption", len(captions))]
     return Text(caption, droppable=True), Picture(image, "noised")
+
+
+def image_and_captions(record: Record) -> tuple[object, list[str]]:
+    """The picture and the captions of a record of `t2i_pretrain`.
+
+    Raises:
+        ValueError: see there.
+
+    >>> image_and_captions({"image": "cat.png", "captions": '["a cat", null, "a cat on a mat"]'})
+    ('cat.png', ['a cat', 'a cat on a mat'])
+    """
+    return _image(record.get("image"), "image"), _captions(record.get("captions"))
 
 
 def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
@@ -161,13 +173,12 @@ def _captions(value: object) -> list[str]:
 
 
 def _read(captions: str) -> object:
-    """The value of a text that is JSON; else the text itself. A caption may begin with a quotation, but with no bracket."""
-    first = captions.lstrip()[:1]
+    """The value of a text that is JSON with several captions; else the text itself. A caption may begin with no bracket."""
+    if captions.lstrip()[:1] not in ("{", "["):
+        return captions
     try:
-        return json.loads(captions) if first in ("{", "[", '"') else captions
+        return json.loads(captions)
     except (ValueError, RecursionError) as error:
-        if first == '"':
-            return captions
         raise ValueError(f"captions is not JSON, {error}; it begins with {_short(captions)}") from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import fsspec
@@ -27,10 +27,17 @@ from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.sources.streams import RecordSource
 
 TEXTS, WHERE = "texts", "where"
-KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Element]]] = {
-    "interleaved": texts_and_images,
+_Plan: TypeAlias = Callable[[Mapping[str, Any], Draws], Iterable[Element]]
+
+
+def _one(plan: _Plan) -> Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Element]]]:
+    return lambda record, draws: [planned(plan, record, draws)]
+
+
+KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Element]]]] = {
+    "interleaved": _one(texts_and_images),
     "captions": captioned,
-    "vlm_sft": vlm_sft,
+    "vlm_sft": _one(vlm_sft),
 }
 _EMBEDDED = {"interleaved": "story", "captions": "t2i_pretrain", "vlm_sft": "vlm_sft"}  # records of the embedded set
 Held: TypeAlias = str | os.PathLike | Sequence[str | os.PathLike] | Sequence[Mapping[str, Any]]  # files, or records themselves
@@ -73,6 +80,7 @@ class PictureSource(RecordSource):
         return [f"{piece.path}, {number}" for number, piece in enumerate(self._records(split).pieces)]
 
     def num_input_examples(self, split: str) -> int:
+        """How many records there are."""
         return len(self._records(split))
 
     def files(self, split: str) -> list[str]:
@@ -80,17 +88,18 @@ class PictureSource(RecordSource):
         return [] if _are_records(self._held[split]) else sorted({piece.path for piece in self._records(split).pieces})
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
-        """The records of a piece, each as a serialized `tf.train.Example`."""
+        """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
         found = self._records(split)
         for name, record in found.read(found.pieces[segment], 0):
             try:
                 if isinstance(record, ValueError):
                     raise record
-                plan = planned(self._kind if callable(self._kind) else KINDS[self._kind], record, draws_of(0, 0, name))
-                read = Record(_as_example(checked(plan) if plan else plan, name))
+                plans = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
+                names = [f"{name}, caption {number + 1}" for number in range(len(plans))] if len(plans) > 1 else [name]
+                read = [Record(_as_example(checked(plan) if plan else plan, each)) for plan, each in zip(plans, names)]
             except (ValueError, *OF_RECORDS) as error:
-                read = Record(_as_example([], name), problem=sentence_of(error))
-            yield read
+                read = [Record(_as_example([], name), problem=sentence_of(error))]
+            yield from read
 
     @no_autograph
     def get_dataset(
@@ -131,8 +140,9 @@ def open_pictures(
             JSON Lines, or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of
             the split. Otherwise all is `train`.
         kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, a picture, or a
-            text and then a picture at each place; "captions", with `image` and `captions`, the picture first; "vlm_sft", see
-            `images.plans`; or a function of a record and its draws that gives the elements of a plan, see `images.elements`.
+            text and then a picture at each place; "captions", with `image` and `captions`, the picture first, and for each caption
+            an example of its own; "vlm_sft", see `images.plans`; or a function of a record and its draws that gives the elements of
+            a plan, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
         folder: where paths of pictures begin; by default the folder of the record's file.
 
     Raises:
