@@ -355,3 +355,14 @@ def test_a_state_is_of_the_files_and_of_the_plan_that_it_was_taken_of(tmp_path):
         old = {name: value for name, value in state["settings"].items() if name not in other._recipe.identity}
         other.load_state_dict({**state, "settings": old})
         assert next(iter(other))
+
+
+def test_ids_that_the_tokenizer_does_not_have_are_refused():
+    vocabulary, _ = byte_vocabulary()
+    form = Form(1, 2, 3, vocabulary.vocab_size, 8, 8)
+    with pytest.raises(
+        ValueError, match=rf"^picture_end of form is {form.picture_end}, and the vocabulary has {form.picture_end} ids"
+    ):
+        PictureRowsDataset(source(made()), form, vocabulary, BUDGETS)
+    with pytest.raises(ValueError, match=r"^made, record \d+: a text has the id -1, expected ids from 0$"):
+        list(dataset(source(made()), vocabulary=lambda text: [-1], on_error="raise"))

@@ -126,6 +126,8 @@ class RowMaker:
         ids = np.asarray(self._recipe.encode(text))
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise ValueError(f"a text became an array of {ids.dtype} with the shape {ids.shape}, expected a list of ids")
+        if ids.size and ids.min() < 0:
+            raise ValueError(f"a text has the id {ids.min()}, expected ids from 0")
         self._recipe.form.check_ids(ids)
         return ids.astype(np.int64, copy=False)
 

@@ -88,7 +88,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         rank: int | None = None,
         world_size: int | None = None,
     ):
-        """Opens no file.
+        """Opens no file of records.
 
         Args:
             sources: what is read, one or several.
@@ -102,7 +102,8 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
                 variables RANK and WORLD_SIZE, otherwise 0 and 1.
 
         Raises:
-            ValueError: an argument is not as it should be, or a table of `form` is too small for the pictures of a source.
+            ValueError: an argument is not as it should be, an id of `form` is not one of the vocabulary, or a table of it is too
+                small for the pictures of a source.
         """
         if set(budgets) != set(Counts._fields):
             raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
@@ -111,6 +112,8 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
                 f"vocabulary is {vocabulary!r:.100}, expected what ul2_tasks.open_vocabulary gives, or a function that gives the"
                 " ids of a text"
             )
+        if not callable(vocabulary):
+            _check_marks(form, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
         self._recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             form=form,
@@ -229,6 +232,15 @@ def _check_form(state: Mapping[str, Any]) -> None:
     problems = place.get("problems")
     has_parts = isinstance(problems, Mapping) and all(isinstance(problems.get(part), Mapping) for part in ("counts", "in_a_row"))
     check_part("problems", problems, has_parts, "{'counts': {cause: int}, 'in_a_row': {step: int}}")
+
+
+def _check_marks(form: Form, ids: int) -> None:
+    for name in ("bos", "eos", "picture_start", "picture_end"):
+        if getattr(form, name) >= ids:
+            raise ValueError(
+                f"{name} of form is {getattr(form, name)}, and the vocabulary has {ids} ids, from 0. Add the mark to the tokenizer,"
+                " and open that; or give the id of a token that no text needs"
+            )
 
 
 def _no_row(pools: int, maker: RowMaker) -> ValueError:
