@@ -2,7 +2,9 @@
 
 import collections
 import functools
+import json
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -14,15 +16,16 @@ from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Picture, Text
 from ul2_tasks.images.patches import patches
-from ul2_tasks.images.pictures import pixels, resized
+from ul2_tasks.images.pictures import Frame, pixels, resized
 from ul2_tasks.images.plans import vlm_sft
-from ul2_tasks.images.problems import RecordError
+from ul2_tasks.images.problems import Problems, RecordError, sentence_of
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import listed_records
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.sizes import VIT_CONVERSATION, VIT_EDIT, Size
 
 ALL = {"t2i_pretrain": made(), "unified_edit": edits(), "vlm_sft": talks()}
+BAD = {"image": png(8, 8)}
 NEVER = Dropout(text=0, vit=0, clean=0)
 
 
@@ -31,7 +34,8 @@ def packed_rows(maker: RowMaker) -> list[list]:
 
 
 def all_rows(maker: RowMaker) -> list[dict]:
-    return [row for packed in packed_rows(maker) if (row := maker.row(packed)) is not None]
+    packed = (packed for pool in maker.shard(0, 1) for packed in maker.packed(pool))
+    return [row for row in map(maker.row, packed) if row is not None]
 
 
 @pytest.fixture
@@ -234,11 +238,87 @@ class TestProblems:
         ):
             all_rows(many)
 
-    def test_what_a_plan_stumbles_over_is_told_and_other_errors_are_not_hidden(self):
-        with pytest.raises(RecordError, match=r"^made, record 0: KeyError: 'pages'$"):
-            packed_rows(RowMaker(recipe(source(made(1), lambda record, draws: record["pages"]))))
-        with pytest.raises(ZeroDivisionError):
-            packed_rows(RowMaker(recipe(source(made(1), lambda record, draws: 1 // 0), on_error="skip")))
+    def test_a_broken_source_of_a_mixture_ends_the_run_with_its_name(self):
+        """Also where samples of another source are right in between."""
+        broken = source([BAD] * 200, name="broken")
+        maker = RowMaker(recipe(source(made(200)), broken, epochs=None, on_error="skip", pool=40))
+        sentence = (
+            r"^100 records in a row of source 2: broken, 200 records, plan t2i_pretrain were skipped, by cause \{'plan': 100\}; the"
+            r" last: broken, record \d+: captions is None"
+        )
+        with pytest.raises(ValueError, match=sentence):
+            collections.deque(map(maker.packed, range(9)))
+
+    def test_all_that_is_skipped_is_written_down_and_the_log_says_where(self, tmp_path, caplog):
+        some = [{"id": f"id {number}", "image": png(9, 9), **({"captions": "a"} if number % 2 else {})} for number in range(40)]
+        cut = {"id": 7, "captions": "cut", "image": png(30, 30, 9)[:-300]}
+        maker = RowMaker(recipe(source([*some, cut]), on_error="skip"), str(tmp_path / "skipped.jsonl"))
+        with caplog.at_level(logging.WARNING):
+            assert all_rows(maker)
+        lines = [json.loads(line) for line in (tmp_path / "skipped.jsonl").read_text().splitlines()]
+        plans, [decoded] = (
+            [line for line in lines if line["cause"] == "plan"],
+            [line for line in lines if line["cause"] == "picture"],
+        )
+        assert sorted(line["record"] for line in plans) == sorted(f"made, record {number}" for number in range(0, 40, 2))
+        assert {line["source"] for line in lines} == {"source 1: made, 41 records, plan t2i_pretrain"}
+        assert {line["problem"].partition(": ")[0] for line in plans} == {
+            f"made, record {number}, id 'id {number}'" for number in range(0, 40, 2)
+        }
+        assert decoded["record"] == "made, record 40, epoch 0"
+        assert decoded["problem"].startswith("made, record 40, epoch 0, id 7: the picture is damaged")
+        assert caplog.text.count("skipped (plan)") == 10
+        assert f"all are in {tmp_path}/skipped.jsonl" in caplog.text
+
+    @pytest.mark.parametrize("error", [AssertionError, OSError, ZeroDivisionError, KeyError, RuntimeError])
+    @pytest.mark.parametrize("of", ["plan", "sample", "record", "picture"])
+    def test_whatever_is_raised_at_a_record_is_told_with_its_name_or_skipped(self, of, error):
+        def raising(*_):
+            raise error("no")
+
+        class Listed(list):
+            def __getitem__(self, number):
+                return raising() if of == "record" and number == 1 else super().__getitem__(number)
+
+        def plan(record, draws):
+            said, image = Text(record["captions"][0]), record["image"]
+            return raising() if of == "plan" and said.text == "made 1" else [said, Picture(image, "vit")]
+
+        def encode(text):
+            return raising() if of == "sample" and text == "made 1" else ids(text)
+
+        records = Listed(made(3))
+        if of == "picture":
+            list.__setitem__(records, 1, {"image": Frame(20, 20, raising), "captions": ["made 1"]})
+        found = recipe(source(records, plan))
+        settings = {**vars(found), "encode": encode}
+        said = re.escape(sentence_of(error("no")))
+        with pytest.raises(RecordError, match=rf"^made, record 1(, epoch 0)?: (the record cannot be read: )?{said}$"):
+            all_rows(RowMaker(type(found)(**settings)))
+        maker = RowMaker(type(found)(**{**settings, "on_error": "skip"}))
+        assert sorted(name for row in all_rows(maker) for name in row["samples"]) == [f"made, record {n}, epoch 0" for n in (0, 2)]
+        assert maker.problems.counts == {of: 1}
+
+    @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, ImportError])
+    def test_what_no_record_can_help_ends_the_run(self, error):
+        def plan(record, draws):
+            raise error
+
+        with pytest.raises(error):
+            packed_rows(RowMaker(recipe(source(made(3), plan), on_error="skip")))
+
+    def test_counts_of_a_state_of_1_0_3_are_read(self):
+        old = {"counts": {"plan": 3}, "in_a_row": {"planned": 2, "decoded": 0}}
+        one, two = Problems(["a"]), Problems(["a", "b"])
+        for problems, name in ((one, "a"), (two, "any source")):
+            problems.load(old)
+            assert problems.counts == {"plan": 3}
+            assert problems.by_source == {name: {"plan": 3}}
+            again = Problems(problems.sources)
+            again.load(json.loads(json.dumps(problems.state())))
+            assert (again.by_source, again.in_a_row) == (problems.by_source, problems.in_a_row)
+        with pytest.raises(ValueError, match=r"^3 records in a row were skipped"):
+            one.skip(RecordError("plan", "a, record 7: no"), "planned", 0, 3)
 
 
 def test_plans_of_ones_own_and_their_draws():

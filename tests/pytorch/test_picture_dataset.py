@@ -366,3 +366,32 @@ def test_ids_that_the_tokenizer_does_not_have_are_refused():
         PictureRowsDataset(source(made()), form, vocabulary, BUDGETS)
     with pytest.raises(ValueError, match=r"^made, record \d+: a text has the id -1, expected ids from 0$"):
         list(dataset(source(made()), vocabulary=lambda text: [-1], on_error="raise"))
+
+
+def test_what_workers_skip_is_in_the_file_and_the_dataset_says_that_it_does_not_know(tmp_path):
+    data = dataset(skipped_file=tmp_path / "skipped.jsonl")
+    assert list(loader(data, 2))
+    [line] = (tmp_path / "skipped.jsonl").read_text().splitlines()
+    assert json.loads(line)["record"] == "made, record 20"
+    sentence = "the rows are read by workers of a DataLoader, which alone know where they are; "
+    with pytest.raises(ValueError, match=f"^{sentence}take a StatefulDataLoader of torchdata"):
+        data.state_dict()
+    for ask in (lambda: data.skipped, lambda: data.skipped_by_source):
+        with pytest.raises(ValueError, match=f"^{sentence}give skipped_file="):
+            ask()
+    assert list(data)
+    assert data.skipped_by_source == {"source 1: made, 51 records, plan t2i_pretrain": {"sample": 1}}
+    with pytest.raises(ValueError, match="and nothing is skipped; give on_error='skip', too"):
+        dataset(skipped_file=tmp_path / "skipped.jsonl", on_error="raise")
+
+
+def test_what_is_skipped_is_written_once_where_a_pool_is_planned_again(tmp_path):
+    file = tmp_path / "skipped.jsonl"
+    data = dataset(skipped_file=file)
+    rows = iter(data)
+    while not file.exists():
+        next(rows)
+    again = dataset(skipped_file=file)
+    again.load_state_dict(data.state_dict())
+    assert list(again)
+    assert len(file.read_text().splitlines()) == 1

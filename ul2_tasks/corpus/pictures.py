@@ -21,6 +21,7 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.elements import Element, Picture, Text
 from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, interleaved
 from ul2_tasks.images.pictures import pixels
+from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.sources.pictures import TEXTS, WHERE, PictureSource, parsed, serialized
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.store.documents import read_in_order
@@ -297,9 +298,11 @@ def _read(
         for image in found.images:
             pixels(image)
         return found, b""
-    except ValueError as error:
+    except NOT_OF_RECORDS:
+        raise
+    except Exception as error:
         place = where.decode(errors="replace") or "a record"
-        return _NOTHING, f"{place}: {error}".encode(errors="replace")
+        return _NOTHING, f"{place}: {sentence_of(error)}".encode(errors="replace")
 
 
 def _flat(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

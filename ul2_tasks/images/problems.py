@@ -5,15 +5,19 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import json
 import logging
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-MOST_IN_A_ROW = 100  # that are skipped; more of them mean that something is wrong with all records
-_TOLD = 10  # problems of each cause that are logged
-# What comes of what a record holds, where a function of one's own reads it: not errors of memory, files, or packages.
-OF_RECORDS = (LookupError, TypeError, AttributeError, RecursionError)
+MOST_IN_A_ROW = 100  # of a source that are skipped; more of them mean that something is wrong with all of its records
+_TOLD = 10  # problems of each source and cause that are logged; then each tenfold of them
+# What comes of no record, and would come of the next one, too.
+NOT_OF_RECORDS = (MemoryError, ImportError)
 Step = Literal["planned", "decoded"]
+_ANY = "any source"  # of which problems are that a state of 1.0.3 counts
 _logger = logging.getLogger(__name__)
 
 
@@ -22,56 +26,114 @@ class RecordError(ValueError):
 
     Attributes:
         cause: where it was found: "record", "plan", "sample", "too long" or "picture".
+        record: its name; "" where that stands in the sentence alone.
     """
 
-    def __init__(self, cause: str, sentence: str):
+    def __init__(self, cause: str, sentence: str, record: str = ""):
         super().__init__(sentence)
-        self.cause = cause
+        self.cause, self.record = cause, record
 
 
 @dataclasses.dataclass
 class Problems:
-    """The problems that were skipped.
+    """The problems that were skipped, each source for itself.
 
     Attributes:
-        counts: how many of each cause.
-        in_a_row: how many since a sample was right, of those that were planned, and of those that were decoded.
+        sources: their names.
+        file: where each problem is appended, as a line of JSON; None for nowhere.
+        by_source: how many of each cause, by the name of the source.
+        in_a_row: how many since a sample of a source was right, of those that were planned, and of those that were decoded.
+        is_told: whether they are logged and written; not where a pool is planned again.
     """
 
-    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    in_a_row: dict[Step, int] = dataclasses.field(default_factory=lambda: {"planned": 0, "decoded": 0})
+    sources: Sequence[str] = ("records",)
+    file: str | None = None
+    by_source: dict[str, collections.Counter[str]] = dataclasses.field(default_factory=dict)
+    in_a_row: dict[Step, collections.Counter[str]] = dataclasses.field(default_factory=lambda: _none_in_a_row({}))
+    is_told: bool = True
 
-    def right(self, step: Step) -> None:
-        """A sample was planned, or decoded."""
-        self.in_a_row[step] = 0
+    @property
+    def counts(self) -> collections.Counter[str]:
+        """How many of each cause."""
+        return sum(self.by_source.values(), collections.Counter())
 
-    def skip(self, problem: RecordError, step: Step, most: int) -> None:
-        """Counts a problem; logs the first of each cause.
+    def right(self, step: Step, source: int) -> None:
+        """A sample of the source of this number was planned, or decoded."""
+        self.in_a_row[step].pop(self.sources[source], None)
+
+    def skip(self, problem: RecordError, step: Step, source: int, most: int) -> None:
+        """Counts a problem of the source of this number, logs it, and writes it down.
 
         Raises:
-            ValueError: there are `most` problems in a row.
+            ValueError: the source has `most` problems in a row.
+            OSError: the file cannot be written.
         """
-        self.counts[problem.cause] += 1
-        self.in_a_row[step] += 1
-        if self.counts[problem.cause] <= _TOLD:
-            _logger.warning("skipped (%s): %s", problem.cause, problem)
-        if self.in_a_row[step] >= most:
-            raise ValueError(
-                f"{self.in_a_row[step]} records in a row were skipped, by cause {dict(self.counts)}; the last: {problem}"
-            )
+        name = self.sources[source]
+        counts = self.by_source.setdefault(name, collections.Counter())
+        counts[problem.cause] += 1
+        self.in_a_row[step][name] += 1
+        if self.is_told:
+            self._log(problem, name, counts[problem.cause])
+            self._write(problem, name)
+        if (in_a_row := self.in_a_row[step][name]) >= most:
+            of = f" of {name}" if len(self.sources) > 1 else ""
+            raise ValueError(f"{in_a_row} records in a row{of} were skipped, by cause {dict(counts)}; the last: {problem}")
+
+    def _log(self, problem: RecordError, source: str, number: int) -> None:
+        if number > _TOLD and not re.fullmatch("10*", str(number)):
+            return
+        more = ""
+        if number >= _TOLD:
+            listed = f"all are in {self.file}" if self.file else "skipped_file=PATH lists all"
+            more = f" ({number:,} of this cause until now, of {source}; the next is logged after ten times as many, {listed})"
+        _logger.warning("skipped (%s): %s%s", problem.cause, problem, more)
+
+    def _write(self, problem: RecordError, source: str) -> None:
+        """Appends a line at once, so that lines of several processes do not mix."""
+        if self.file is None:
+            return
+        told = {"source": source, "cause": problem.cause, "record": problem.record, "problem": str(problem)}
+        file = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(file, (json.dumps(told) + "\n").encode())
+        finally:
+            os.close(file)
 
     def state(self) -> dict[str, Any]:
         """What `load` takes."""
-        return {"counts": dict(self.counts), "in_a_row": dict(self.in_a_row)}
+        numbers = {name: str(number) for number, name in enumerate(self.sources)} | {_ANY: _ANY}
+        return {
+            "counts": dict(self.counts),
+            "by_source": {numbers[name]: dict(counts) for name, counts in self.by_source.items()},
+            "in_a_row": {step: {numbers[name]: count for name, count in counts.items()} for step, counts in self.in_a_row.items()},
+        }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Goes on counting from there."""
-        self.counts, self.in_a_row = collections.Counter(state["counts"]), dict(state["in_a_row"])
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on counting from there. Of several sources a state of 1.0.3 does not tell which one has the problems."""
+        names = {str(number): name for number, name in enumerate(self.sources)} | {_ANY: _ANY}
+        any_source = "0" if len(self.sources) == 1 else _ANY
+        by_source = state.get("by_source", {any_source: state["counts"]} if state["counts"] else {})
+        self.by_source = {names[number]: collections.Counter(counts) for number, counts in by_source.items()}
+        in_a_row = {
+            step: counts if isinstance(counts, dict) else {any_source: counts} for step, counts in state["in_a_row"].items()
+        }
+        self.in_a_row = _none_in_a_row(
+            {step: {names[number]: count for number, count in counts.items()} for step, counts in in_a_row.items()}
+        )
+
+
+def _none_in_a_row(counts: Mapping[str, Mapping[str, int]]) -> dict[Step, collections.Counter[str]]:
+    return {"planned": collections.Counter(counts.get("planned", {})), "decoded": collections.Counter(counts.get("decoded", {}))}
 
 
 @contextlib.contextmanager
-def told_as(cause: str, name: str, *more: type[Exception]) -> Iterator[None]:
-    """Makes a `RecordError` of a ValueError, and of other errors that come from what a record holds.
+def told_as(cause: str, name: str, record: str = "") -> Iterator[None]:
+    """Makes a `RecordError` of any error but those of memory and of packages that are not there.
+
+    Args:
+        cause: see `RecordError`.
+        name: of the record, in words.
+        record: its name alone; by default the same.
 
     >>> with told_as("plan", "pets, record 7"):
     ...     raise ValueError("the record has no caption")
@@ -79,13 +141,12 @@ def told_as(cause: str, name: str, *more: type[Exception]) -> Iterator[None]:
     ..
     ul2_tasks.images.problems.RecordError: pets, record 7: the record has no caption
     """
-    kinds: tuple[type[Exception], ...] = (ValueError, *more)
     try:
         yield
-    except RecordError:
+    except (RecordError, *NOT_OF_RECORDS):
         raise
-    except kinds as error:
-        raise RecordError(cause, f"{name}: {sentence_of(error)}") from error
+    except Exception as error:
+        raise RecordError(cause, f"{name}: {sentence_of(error)}", record or name) from error
 
 
 def sentence_of(error: Exception) -> str:

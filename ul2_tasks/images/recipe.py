@@ -135,6 +135,12 @@ class Recipe:
             **{name: repr(as_python(getattr(self, name))) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
         }
 
+    @property
+    def names_of_sources(self) -> list[str]:
+        """A name for each source, which no other has."""
+        named = (f"{source.records.what}, plan {_name(source.plan)}" for source in self.sources)
+        return [f"source {number}: {name}" for number, name in enumerate(named, 1)]
+
     @functools.cached_property
     def identity(self) -> dict[str, str]:
         """What `settings` names and does not know: the contents of files and of records, and the code of functions.

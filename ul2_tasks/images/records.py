@@ -16,6 +16,7 @@ import fsspec
 import pyarrow as pa
 
 from ul2_tasks.images.identity import facts_of, files_in_words, real_path, records_in_words
+from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece
 
 _OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold pictures, or paths
@@ -179,6 +180,12 @@ def _located(record: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
     for number in range(piece.start + start, piece.start + piece.records):
-        record = records[number]
+        try:
+            record = records[number]
+        except NOT_OF_RECORDS:
+            raise
+        except Exception as error:
+            yield f"{piece.path}, record {number}", ValueError(f"the record cannot be read: {sentence_of(error)}")
+            continue
         wrong = ValueError(f"the record is of type {type(record).__name__}, expected a dictionary")
         yield f"{piece.path}, record {number}", dict(record) if isinstance(record, Mapping) else wrong

@@ -8,8 +8,8 @@ Memory holds the encoded pictures of one pool, and the pixels of one row. The ro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,16 @@ from ul2_tasks.images.patches import patches
 from ul2_tasks.images.pictures import pixels, resized, size_of
 from ul2_tasks.images.plans import Record
 from ul2_tasks.images.pools import in_order
-from ul2_tasks.images.problems import MOST_IN_A_ROW, OF_RECORDS, Problems, RecordError, Step, told_as
+from ul2_tasks.images.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader
 from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
 from ul2_tasks.images.sizes import Grid, Size
+
+
+class _Origin(NamedTuple):
+    source: int
+    id: str  # of the record, in words
 
 
 class RowMaker:
@@ -36,12 +41,19 @@ class RowMaker:
         problems: those that were skipped.
     """
 
-    def __init__(self, recipe: Recipe):
-        self.problems = Problems()
+    def __init__(self, recipe: Recipe, skipped_file: str | None = None):
+        """Opens no file.
+
+        Args:
+            recipe: what decides the rows.
+            skipped_file: where what is skipped is written down, see `Problems`.
+        """
+        self.problems = Problems(recipe.names_of_sources, skipped_file)
         self._recipe = recipe
         self._pools = recipe.pools()
         self._readers = [Reader(source.records) for source in recipe.sources]
         self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
+        self._origins: dict[int, tuple[Sample, _Origin]] = {}  # of the samples of the last pool, by their identities
         self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.always}
 
     @property
@@ -76,7 +88,8 @@ class RowMaker:
         shown: list[tuple[str, np.ndarray]] = []
         sizes = self._recipe.sources[0].sizes  # of which the strides count
         for name, sample in named:
-            with self._counted("decoded"), told_as("picture", name):
+            _, origin = self._origins.get(id(sample), (sample, _Origin(0, "")))
+            with self._counted("decoded", origin.source), told_as("picture", f"{name}{origin.id}", name):
                 shown.extend(decoded(sample, sizes))
                 names.append(name)
                 samples.append(sample)
@@ -100,26 +113,30 @@ class RowMaker:
 
     def _samples(self, pool: int) -> list[tuple[str, Sample]]:
         found = []
+        self._origins = {}
         for source, epoch, piece, start, stop in self._pools.stretches(pool):
             for name, record in self._readers[source].read(piece, start, stop):
-                with self._counted("planned"):
-                    found.append((f"{name}, epoch {epoch}", self._sample(self._recipe.sources[source], epoch, name, record)))
+                with self._counted("planned", source):
+                    sample = self._sample(self._recipe.sources[source], epoch, name, record)
+                    found.append((f"{name}, epoch {epoch}", sample))
+                    self._origins[id(sample)] = sample, _Origin(source, _id_of(record))
         return found
 
     def _sample(self, source: Source, epoch: int, name: str, record: Record | ValueError) -> Sample:
-        if isinstance(record, ValueError):
-            raise RecordError("record", f"{name}: {record}") from record
-        draws = draws_of(self._recipe.seed, epoch, name)
-        with told_as("plan", name, *OF_RECORDS):
+        draws, told = draws_of(self._recipe.seed, epoch, name), f"{name}{_id_of(record)}"
+        with told_as("record", told, name):
+            if isinstance(record, ValueError):
+                raise record
+        with told_as("plan", told, name):
             plan = source.elements(record, draws)
         size_once = _by_identity(size_of)
 
         def measure(sizes: Sizes) -> Sample:
             return sample_of(plan, draws, self._encode, size_once, sizes, source.dropout)
 
-        with told_as("sample", name):
+        with told_as("sample", told, name):
             sample = measure(source.sizes)
-        with told_as("too long", name):
+        with told_as("too long", told, name):
             return fitted(sample, measure, source.sizes, self._recipe.room, self._recipe.shrink)
 
     def _encode(self, text: str) -> Any:
@@ -132,15 +149,15 @@ class RowMaker:
         return ids.astype(np.int64, copy=False)
 
     @contextlib.contextmanager
-    def _counted(self, step: Step) -> Iterator[None]:
-        """Skips a problem, where that is wanted."""
+    def _counted(self, step: Step, source: int) -> Iterator[None]:
+        """Skips a problem of the source of this number, where that is wanted."""
         try:
             yield
-            self.problems.right(step)
+            self.problems.right(step, source)
         except RecordError as problem:
             if self._recipe.on_error == "raise":
                 raise
-            self.problems.skip(problem, step, self._most_problems)
+            self.problems.skip(problem, step, source, self._most_problems)
 
 
 def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
@@ -161,6 +178,16 @@ def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
                 cut[image, grid, stride] = patches(_of_size(whole[image], grid.columns * stride, grid.rows * stride), stride)
             found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, stride]))
     return found
+
+
+def _id_of(record: object) -> str:
+    """The id that a record has, behind its name; nothing where it has none.
+
+    >>> _id_of({"id": "00017", "image": b".."}), _id_of({"image": b".."})
+    (", id '00017'", '')
+    """
+    id = record.get("id") if isinstance(record, Mapping) else None
+    return f", id {id!r}" if isinstance(id, str | int) else ""
 
 
 def _by_identity(size_of: Callable[[object], tuple[int, int]]) -> Callable[[object], tuple[int, int]]:

@@ -6,12 +6,14 @@ import copy
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ul2_tasks.images.layout import Form
+from ul2_tasks.images.problems import Problems
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
@@ -68,8 +70,9 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
     `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
     dataset that it was made of does not know where they are.
 
-    **Problems.** A record that is wrong or too long is a `RecordError` with its file and place. With on_error="skip" it is logged
-    and counted by cause, see `skipped`; 100 in a row end the run.
+    **Problems.** A record that is wrong or too long, and one at which a plan, an encoder or a decoder raises any error, is a
+    `RecordError` with its file and place. With on_error="skip" it is logged, counted by source and cause, see `skipped` and
+    `skipped_by_source`, and written to `skipped_file`; 100 in a row of one source end the run.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         pool: int = 256,
         num_epochs: int | None = None,
         on_error: Literal["raise", "skip"] = "raise",
+        skipped_file: str | os.PathLike | None = None,
         shrink: bool = False,
         always: Sequence[Literal["vit", "vae"]] = (),
         rank: int | None = None,
@@ -97,6 +101,8 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             budgets: {"tokens": int, "vit": int, "vae": int}: places of a row, patches of the ViT, and patches of latents.
             num_epochs: after how many it ends, of one source; None for no end. Each pass over the dataset gives the same rows.
             seed, pool, on_error, shrink, always: see `recipe.Recipe`.
+            skipped_file: where every record that is skipped is appended, a line of JSON: {"source", "cause", "record", "problem"}.
+                All workers write it. Give processes of other machines files of their own.
             rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
                 shares the rows out itself, otherwise those of `torch.distributed` if it is initialised, otherwise the environment
                 variables RANK and WORLD_SIZE, otherwise 0 and 1.
@@ -127,8 +133,12 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
             always=tuple(always),
         )
         self._recipe.pools()
+        if skipped_file is not None and on_error == "raise":
+            raise ValueError(f"skipped_file is {os.fspath(skipped_file)!r}, and nothing is skipped; give on_error='skip', too")
+        self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
         self._process, self._started_in = given_process(rank, world_size), None
         self._shard: tuple[int, int] | None = None  # of the last iterator
+        self._is_read_by_workers = torch.zeros(1, dtype=torch.bool).share_memory_()  # the one word that workers leave here
         self._loaded: Mapping[str, Any] | None = None
         self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
 
@@ -143,6 +153,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
                 iteration: a record is wrong, or too many are; there is no row.
             OSError: a file cannot be reached.
         """
+        self._is_read_by_workers.fill_(torch.utils.data.get_worker_info() is not None)
         state, self._loaded = self._loaded, None
         self._shard = self._own_shard()
         self._here = {} if state is None else self._checked(state)
@@ -153,7 +164,11 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
 
         Returns:
             {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB.
+
+        Raises:
+            ValueError: the rows are read by workers, of which this dataset does not know where they are.
         """
+        self._check_not_read_by_workers("take a StatefulDataLoader of torchdata, which keeps their states; or num_workers=0")
         if self._loaded is not None:
             return dict(self._loaded)
         return {"version": STATE_VERSION, "settings": self._settings() | self._recipe.identity, "place": dict(self._here)}
@@ -170,8 +185,28 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
 
     @property
     def skipped(self) -> dict[str, int]:
-        """How many records were skipped, by cause, by the last iterator in this process."""
-        return dict(self._here.get("problems", {}).get("counts", {}))
+        """How many records were skipped, by cause, by the last iterator in this process.
+
+        Raises:
+            ValueError: the rows are read by workers, each of which counts for itself.
+        """
+        return dict(self._problems().counts)
+
+    @property
+    def skipped_by_source(self) -> dict[str, dict[str, int]]:
+        """The same by the name of each source of which some were; see `skipped`."""
+        return {name: dict(counts) for name, counts in self._problems().by_source.items()}
+
+    def _problems(self) -> Problems:
+        self._check_not_read_by_workers("give skipped_file=PATH, where all of them write what they skip")
+        found = Problems(self._recipe.names_of_sources)
+        if "problems" in self._here:
+            found.load(self._here["problems"])
+        return found
+
+    def _check_not_read_by_workers(self, advice: str) -> None:
+        if self._is_read_by_workers and not self._here and torch.utils.data.get_worker_info() is None:
+            raise ValueError(f"the rows are read by workers of a DataLoader, which alone know where they are; {advice}")
 
     def _own_shard(self) -> tuple[int, int]:
         rank, world_size = reading_process(self._process, self._started_in)
@@ -192,7 +227,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
 
     def _rows(self, here: dict[str, Any], shard: int, shards: int) -> Iterator[dict[str, Any]]:
         """The rows from a place on, which is changed to be right after each."""
-        maker = RowMaker(self._recipe)
+        maker = RowMaker(self._recipe, self._skipped_file)
         first, empty, has_given = here.get("pool", 0), 0, bool(here)
         for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards)):
             empty += 1
@@ -210,7 +245,9 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
         given = here.get("row", 0)
         if here and not given:
             maker.problems.load(here["problems"])
+        maker.problems.is_told = not given
         packed = maker.packed(pool)
+        maker.problems.is_told = True
         if given:
             maker.problems.load(here["problems"])  # which has those of planning this pool
         for number, samples in enumerate(packed[given:], given):

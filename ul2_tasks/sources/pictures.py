@@ -21,7 +21,7 @@ from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.pictures import file_of
 from ul2_tasks.images.plans import vlm_sft
-from ul2_tasks.images.problems import OF_RECORDS, sentence_of
+from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.sources.streams import RecordSource
@@ -97,7 +97,9 @@ class PictureSource(RecordSource):
                 plans = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
                 names = [f"{name}, caption {number + 1}" for number in range(len(plans))] if len(plans) > 1 else [name]
                 read = [Record(_as_example(checked(plan) if plan else plan, each)) for plan, each in zip(plans, names)]
-            except (ValueError, *OF_RECORDS) as error:
+            except NOT_OF_RECORDS:
+                raise
+            except Exception as error:
                 read = [Record(_as_example([], name), problem=sentence_of(error))]
             yield from read
 

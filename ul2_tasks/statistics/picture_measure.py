@@ -15,7 +15,7 @@ import seqio
 
 from ul2_tasks.images.elements import Picture, letters
 from ul2_tasks.images.layout import Form, Row, lay_out
-from ul2_tasks.images.problems import Problems, RecordError, Step
+from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
@@ -122,12 +122,20 @@ class _Noted(Problems):
 
     def __init__(self) -> None:
         super().__init__()
+        self.kinds: collections.Counter[str] = collections.Counter()
         self.first: dict[str, str] = {}
 
-    def skip(self, problem: RecordError, step: Step, most: int) -> None:
-        kind = f"{problem.cause}: {without_particulars(str(problem.__cause__))}"
-        self.counts[kind] += 1
+    def right(self, step: Step, source: int) -> None:
+        """There is nothing to count."""
+
+    def skip(self, problem: RecordError, step: Step, source: int, most: int) -> None:
+        kind = f"{problem.cause}: {without_particulars(_said(problem))}"
+        self.kinds[kind] += 1
         self.first.setdefault(kind, str(problem))
+
+
+def _said(problem: RecordError) -> str:
+    return sentence_of(problem.__cause__) if isinstance(problem.__cause__, Exception) else str(problem)
 
 
 def recipe_to_look_at(
@@ -178,7 +186,7 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
         count = min(records, len(source.records))
         found = itertools.chain.from_iterable(row for number in range(-(-count // pool)) for row in maker.packed(number))
         samples = [(name, sample if images else _without_images(sample)) for name, sample in itertools.islice(found, count)]
-        yield Looked(source, count, samples, dict(noted.counts), noted.first)
+        yield Looked(source, count, samples, dict(noted.kinds), noted.first)
 
 
 def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
