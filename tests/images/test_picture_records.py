@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ul2_tasks.images.paths import Outside
 from ul2_tasks.images.records import Reader, listed_records, open_records
 
 
@@ -91,12 +92,14 @@ def test_paths_begin_in_the_folder_of_the_file_or_in_another(tmp_path):
     for folder, expected in ((None, str(tmp_path)), ("there", "there")):
         [(_, found)] = all_of(open_records(tmp_path / "a.jsonl", folder))
         assert found == {
-            "image": [f"{expected}/a.png", "/b.png"],
+            "image": [f"{expected}/a.png", Outside("/b.png", expected)],
             "video": f"{expected}/c.mp4",
             "text": "d",
             "images": {"bytes": None, "path": f"{expected}/e.png"},
             "image_list": "None",
         }
+    [(_, found)] = all_of(open_records(tmp_path / "a.jsonl", "/"))
+    assert found["image"] == ["/a.png", "/b.png"]
 
 
 def test_samples_of_a_tar(tmp_path):

@@ -159,7 +159,22 @@ def file_of(image: object, what: str) -> Iterator[BinaryIO]:
         with _file_at(os.fspath(image), what) as file:
             yield file
     else:
-        raise ValueError(f"the {what} is of type {type(image).__name__}, expected bytes or a path")
+        raise ValueError(f"the {what} is {kind_of(image)}, expected bytes or a path")
+
+
+def kind_of(value: object) -> str:
+    """Of which type a value is that is no encoded picture; and what to do where it is a decoded one.
+
+    >>> kind_of(7)
+    'of type int'
+    """
+    kind = f"of type {type(value).__name__}"
+    if type(value).__module__.split(".")[0] in ("PIL", "torchcodec") or getattr(value, "ndim", 0) > 1:
+        kind += (
+            ", which is decoded. Have its file read: dataset.cast_column(NAME, datasets.Image(decode=False)), or"
+            " datasets.Video(decode=False)"
+        )
+    return kind
 
 
 def _file_at(path: str, what: str) -> BinaryIO:

@@ -15,11 +15,13 @@ from typing import Any
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.elements import Picture, Plan, Text
+from ul2_tasks.images.pictures import kind_of
 from ul2_tasks.images.video import FrameSampler
 
 Record = Mapping[str, Any]
 Frames = Callable[[object, Draws], Sequence[object]]
 
+_PLAIN = (str, bytes, int, float, list, dict)
 IMAGE_MARK, VIDEO_MARK = "<image>", "<video>"
 _SPEAKERS = {"human": "human", "user": "human", "gpt": "answer", "assistant": "answer", "system": "system"}
 
@@ -153,7 +155,8 @@ def _image(value: object, what: str) -> object:
         value = value.get("bytes") or value.get("path")
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str | bytes) or not value:
-        raise ValueError(f"{what} is {_short(value)}, expected the bytes of a picture, or its path")
+        shown = _short(value) if value is None or isinstance(value, _PLAIN) else kind_of(value)
+        raise ValueError(f"{what} is {shown}, expected the bytes of a picture, or its path")
     return value
 
 

@@ -16,6 +16,7 @@ import fsspec
 import pyarrow as pa
 
 from ul2_tasks.images.identity import facts_of, files_in_words, real_path, records_in_words
+from ul2_tasks.images.paths import located
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece
 
@@ -52,7 +53,8 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     Args:
         files: paths, globs and folders, on any file system that fsspec knows. Of a folder the files of these formats are taken.
             Names that begin with "." or "_" are left out.
-        folder: where the paths in `image`, `images`, `image_list` and `video` begin; by default the folder of the record's file.
+        folder: where the paths in `image`, `images`, `image_list` and `video` begin, and stay, also by links; by default the folder
+            of the record's file.
 
     Raises:
         ValueError: there is no file or no record; a file is of none of these formats, or is not what its name says.
@@ -92,6 +94,16 @@ def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") 
     pieces = [Piece(name, start, start, min(64, len(records) - start)) for start in starts]
     what = f"{name}, {len(records)} records"
     return Records(pieces, functools.partial(_read_list, records=records), what, functools.partial(records_in_words, records))
+
+
+def within(records: Records, folder: str) -> Records:
+    """The same records, whose paths begin in a folder and stay in it.
+
+    >>> records = within(listed_records([{"image": "a.png"}]), "/pictures")
+    >>> next(records.read(records.pieces[0], 0))
+    ('records, record 0', {'image': '/pictures/a.png'})
+    """
+    return dataclasses.replace(records, read=functools.partial(_read_within, read=records.read, folder=folder))
 
 
 class Reader:
@@ -161,14 +173,19 @@ def _read_file(piece: Piece, start: int, folder: str | None) -> Iterator[Named]:
     _, read = FORMATS[_format(piece.path)]
     beside = os.path.dirname(piece.path) if folder is None else folder
     for name, record in read(piece, start):
-        yield name, record if isinstance(record, ValueError) else record | _located(record, beside)
+        yield name, record if isinstance(record, ValueError) else record | _located(record, beside, piece.path)
 
 
-def _located(record: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """The fields that may hold paths, each of them from the folder on."""
+def _read_within(piece: Piece, start: int, read: Callable[[Piece, int], Iterator[Named]], folder: str) -> Iterator[Named]:
+    for name, record in read(piece, start):
+        yield name, record if isinstance(record, ValueError) else record | _located(record, folder)
+
+
+def _located(record: Mapping[str, Any], folder: str, record_file: str = "") -> dict[str, Any]:
+    """The fields that may hold paths, each of them from the folder on; see `paths.located`."""
 
     def joined(path: Any) -> Any:
-        return os.path.join(folder, path) if isinstance(path, str) and path not in ("", "None") else path
+        return located(path, folder, record_file) if isinstance(path, str) and path not in ("", "None") else path
 
     def whole(value: Any) -> Any:
         is_object = isinstance(value, dict) and not value.get("bytes")

@@ -129,7 +129,8 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
         what = f"{len(damaged):,} of {decoded:,} pictures cannot be decoded; the first: {damaged[0]}"
         yield about("problem", "pictures", what, "mend them, or on_error='skip', which leaves their samples out and counts them")
     elif decoded:
-        yield about("ok", "pictures", f"{decoded:,} pictures of {len(found.samples):,} records were decoded")
+        of = f"{len(found.samples):,} of {len(found.source.records):,} records"
+        yield about("ok", "pictures", f"{decoded:,} pictures of {of} were decoded; a run finds what the others have")
     if enlarged:
         yield about(
             "note",

@@ -19,10 +19,11 @@ from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Element, Text, checked, planned
 from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import captioned, texts_and_images
-from ul2_tasks.images.pictures import file_of
+from ul2_tasks.images.paths import is_address, is_below
+from ul2_tasks.images.pictures import file_of, kind_of
 from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
-from ul2_tasks.images.records import Records, listed_records, open_records
+from ul2_tasks.images.records import Records, listed_records, open_records, within
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.sources.streams import RecordSource
 
@@ -90,17 +91,18 @@ class PictureSource(RecordSource):
     def records(self, split: str, segment: int) -> Iterator[Record]:
         """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
         found = self._records(split)
+        folder = os.path.dirname(found.pieces[segment].path) if self._folder is None else self._folder
         for name, record in found.read(found.pieces[segment], 0):
             try:
                 if isinstance(record, ValueError):
                     raise record
                 plans = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
                 names = [f"{name}, caption {number + 1}" for number in range(len(plans))] if len(plans) > 1 else [name]
-                read = [Record(_as_example(checked(plan) if plan else plan, each)) for plan, each in zip(plans, names)]
+                read = [Record(_as_example(checked(plan) if plan else plan, each, folder)) for plan, each in zip(plans, names)]
             except NOT_OF_RECORDS:
                 raise
             except Exception as error:
-                read = [Record(_as_example([], name), problem=sentence_of(error))]
+                read = [Record(_as_example([], name, folder), problem=sentence_of(error))]
             yield from read
 
     @no_autograph
@@ -126,7 +128,11 @@ class PictureSource(RecordSource):
             raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self._held)}")
         if split not in self._opened:
             held: Any = self._held[split]
-            self._opened[split] = listed_records(held, split) if _are_records(held) else open_records(held, self._folder)
+            if not _are_records(held):
+                self._opened[split] = open_records(held, self._folder)
+            else:
+                listed = listed_records(held, split)
+                self._opened[split] = listed if self._folder is None else within(listed, self._folder)
         return self._opened[split]
 
 
@@ -145,7 +151,8 @@ def open_pictures(
             text and then a picture at each place; "captions", with `image` and `captions`, the picture first, and for each caption
             an example of its own; "vlm_sft", see `images.plans`; or a function of a record and its draws that gives the elements of
             a plan, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
-        folder: where paths of pictures begin; by default the folder of the record's file.
+        folder: where paths of pictures begin, and stay, also by links; by default the folder of the record's file, and for records
+            in memory anywhere on this machine. Pictures at addresses are read only below a folder that is one.
 
     Raises:
         ValueError: the kind is none of these.
@@ -181,9 +188,9 @@ def _without_arrays(value: Any) -> Any:
     return [_without_arrays(one) for one in value] if isinstance(value, list) else value
 
 
-def _as_example(plan: Sequence[Element], where: str) -> bytes:
+def _as_example(plan: Sequence[Element], where: str, folder: str) -> bytes:
     texts = [element.text.encode() if isinstance(element, Text) else b"" for element in plan]
-    images = [b"" if isinstance(element, Text) else _bytes_of(element.image) for element in plan]
+    images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in plan]
     if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
         raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
     return serialized(texts, images, where.encode())
@@ -203,19 +210,26 @@ def parsed(record: bytes) -> tuple[list[bytes], list[bytes], bytes]:
     return texts, images, b"".join(where)
 
 
-def _bytes_of(image: object) -> bytes:
+def _bytes_of(image: object, folder: str) -> bytes:
     if isinstance(image, bytes):
         return image
     if isinstance(image, list | tuple | np.ndarray):
         codes = np.asarray(image)
+        if codes.ndim == 3:
+            raise ValueError(f"a picture is {kind_of(codes)}, expected its bytes, the path of its file, or its codes")
         if codes.ndim != 1 or (codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > _MOST_CODE)):
             raise ValueError(f"a picture is {image!r:.60}, expected its codes, integers from 0 in one row")
         return codes.astype("<i4").tobytes()
-    if isinstance(image, os.PathLike) or (isinstance(image, str) and "://" not in image):
+    if isinstance(image, os.PathLike) or (isinstance(image, str) and not is_address(image)):
         with file_of(image, "picture") as file:
             return file.read()
     if not isinstance(image, str):
-        raise ValueError(f"a picture is of type {type(image).__name__}, expected its bytes, the path of its file, or its codes")
+        raise ValueError(f"a picture is {kind_of(image)}, expected its bytes, the path of its file, or its codes")
+    if not is_below(image, folder):
+        raise ValueError(
+            f"the picture {image!r} is an address, and no address is asked but those below the folder; give folder=, the address"
+            " that the pictures are below, or load them down"
+        )
     try:
         with fsspec.open(image, "rb") as file:
             return file.read()
