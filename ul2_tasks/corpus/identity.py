@@ -13,10 +13,18 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import seqio
 import tensorflow as tf
+from absl import logging
+
+from ul2_tasks.corpus.own_code import code_in_words
+from ul2_tasks.sources.file_source import FileSource
+from ul2_tasks.sources.files import contents as contents_of_files
+from ul2_tasks.sources.hugging_face import HuggingFaceSource
+from ul2_tasks.sources.megatron import MegatronSource
+from ul2_tasks.sources.pictures import PictureSource
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 # The ids of these mean what their class and size say, and `special_ids.vocabulary_identity` states both.
@@ -48,6 +56,44 @@ def source_identity(source: seqio.DataSource) -> str | None:
         return None
 
 
+def source_contents(source: seqio.DataSource, split: str | None = None) -> dict[str, str]:
+    """What `source_identity` leaves out: what is in the files that a source reads, and what its functions do.
+
+    The words stay equal until a file or a function is edited. Compare those that both sides have: an earlier version had none.
+    Nothing is said of documents in memory, whose identity tells their content.
+
+    Args:
+        source: any.
+        split: which one is read; by default all.
+
+    Returns:
+        "files": the files by where their paths lead, their sizes and times; tokens by samples of them. "code": the functions and
+        classes that are no library's, see `own_code`. What a source does not have is not there, nor what it cannot tell.
+
+    Raises:
+        ValueError, OSError, tf.errors.OpError: there are no such files, or they cannot be reached.
+    """
+    files, code = dict.fromkeys(_files(source, split)), code_in_words(_functions(source))
+    return ({"files": "; ".join(files)} if files else {}) | ({"code": code} if code else {})
+
+
+def reads(source: seqio.DataSource, split: str) -> str:
+    """What a split is read from, in one text for the fingerprint of a stream: identity and contents, however paths are spelled.
+
+    Of a source that cannot tell what it reads it is the class alone, and the log says so, once.
+    """
+    words = source_identity(source)
+    if words is None:
+        _warn(cannot_tell(source))
+        words = f"{type(source).__name__}, which cannot tell what it reads"
+    contents = source_contents(source, split)
+    for inner in _with_inner(source):
+        if (of_inner := _contents(inner, _split_of(inner, split))) and repr(inner) in words:
+            words = words.replace(repr(inner), f"{type(inner).__name__}({of_inner})")
+            contents.pop("files", None)
+    return "; ".join([words, *contents.values()])
+
+
 def describe_source(source: seqio.DataSource) -> str:
     """A source in words for people: its `repr`, or only its class where the `repr` has an address in it."""
     return type(source).__name__ if _ADDRESS.search(repr(source)) else repr(source)
@@ -67,6 +113,51 @@ def vocabulary_tells(vocabulary: seqio.Vocabulary) -> bool:
     """Whether `special_ids.vocabulary_identity` states all that a vocabulary's ids mean."""
     tells = hasattr(vocabulary, "identity") or isinstance(vocabulary, seqio.SentencePieceVocabulary)
     return tells or type(vocabulary) in _PLAIN_VOCABULARIES
+
+
+@functools.lru_cache
+def _warn(sentences: str) -> None:
+    """Warns once of each."""
+    logging.warning("a checkpoint of an iterator does not know this source from others: %s", sentences)
+
+
+def _with_inner(source: seqio.DataSource) -> Iterator[seqio.DataSource]:
+    """A source and those that it reads, without those of which the identity of an outer one says all."""
+    if getattr(source, "identity", None) is None:
+        yield source
+        for value in vars(source).values():
+            if isinstance(value, seqio.DataSource):
+                yield from _with_inner(value)
+
+
+def _split_of(source: seqio.DataSource, split: str) -> str:
+    """The split of a source that is read where `split` is asked of one around it; `HashSplit` splits `train`."""
+    return split if split in source.splits else "train"
+
+
+def _contents(source: seqio.DataSource, split: str) -> str:
+    """What the files of a split hold; empty where there are none, or none are known."""
+    if isinstance(source, FileSource | HuggingFaceSource | MegatronSource | PictureSource):
+        return source.contents(split)
+    return _of_listing(*source.list_shards(split)) if isinstance(source, seqio.FileDataSource) else ""
+
+
+@functools.lru_cache
+def _of_listing(*paths: str) -> str:
+    """Asked once of a listing, which SeqIO makes once in a process, too; all tasks of a mixture ask."""
+    return contents_of_files(paths)
+
+
+def _files(source: seqio.DataSource, split: str | None) -> Iterator[str]:
+    for inner in _with_inner(source):
+        for name in inner.splits if split is None else [_split_of(inner, split)]:
+            if found := _contents(inner, name):
+                yield f"{name}: {found}" if split is None else found
+
+
+def _functions(source: seqio.DataSource) -> list[object]:
+    inner = list(_with_inner(source))
+    return [*map(type, inner), *(value for each in inner for value in vars(each).values() if callable(value))]
 
 
 class _CannotTellError(Exception):

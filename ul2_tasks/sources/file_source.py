@@ -54,12 +54,21 @@ class FileSource(RecordSource):
             self._check_format(split)
 
     def __repr__(self) -> str:
+        return f"FileSource({', '.join([repr(self._files), *self._changed])})"
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    def contents(self, split: str) -> str:
+        """The files of a split, see `files.contents`, and how they are read. Asks for the size and the time of each file, once."""
+        return ", ".join([files.contents(self._list(split)[0]), *self._changed])
+
+    @property
+    def _changed(self) -> list[str]:
+        """The settings that are not the default, in words."""
         settings = dataclasses.asdict(self._layout)
         if settings["documents"] == "line":  # it was the default once, and caches of that time hold this repr without it
             settings["documents"] = None
         defaults = dataclasses.asdict(Layout(None))
-        changed = {key: value for key, value in settings.items() if value != defaults[key]}
-        return f"FileSource({', '.join([repr(self._files), *(f'{key}={value!r}' for key, value in changed.items())])})"
+        return [f"{key}={value!r}" for key, value in settings.items() if value != defaults[key]]
 
     def files(self, split: str) -> list[str]:
         """The paths of a split's files."""

@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ul2_tasks.sources import records
-from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
+from ul2_tasks.sources.files import MAX_SEGMENTS, Layout, contents
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.streams import RecordSource
+
+_NO_DATA = (".", "_", "cache-", "tmp")  # what begins so beside data; `datasets` writes the last two
 
 
 class HuggingFaceSource(RecordSource):
@@ -39,6 +41,16 @@ class HuggingFaceSource(RecordSource):
         id = "" if self.id_key is None else f", id_key={self.id_key!r}"
         as_json = ", as_json=True" if self._layout.as_json else ""
         return f"HuggingFaceSource({self._path!r}, {self._config!r}, text_key={self.text_key!r}{id}{as_json})"
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    def contents(self, split: str) -> str:
+        """The files of a split that is in a folder, see `files.contents`, and how they are read; empty of a dataset of the hub."""
+        if not os.path.isdir(self._path):
+            return ""
+        top = f"{self._path}/{split}" if os.path.isdir(f"{self._path}/{split}") else self._path
+        found = sorted(os.path.join(folder, name) for folder, _, names in os.walk(top, followlinks=True) for name in names)
+        held = [path for path in found if not os.path.basename(path).startswith(_NO_DATA)]
+        return f"{contents(held)}{repr(self).removeprefix(f'HuggingFaceSource({self._path!r}').removesuffix(')')}"
 
     @functools.cached_property
     def splits(self) -> Sequence[str]:

@@ -45,8 +45,16 @@ class MegatronSource(seqio.DataSource):
         self._eod = eod
 
     def __repr__(self) -> str:
-        eod = "" if self._eod is None else f", eod={self._eod!r}"
-        return f"MegatronSource({self._prefixes}{eod})"
+        return f"MegatronSource({self._prefixes}{self._changed})"
+
+    def contents(self, split: str) -> str:
+        """The tokens of a split, wherever they lie, see `Store.contents`, and what is taken off."""
+        return f"{self.store(split).contents}{self._changed}"
+
+    @property
+    def _changed(self) -> str:
+        """The setting that is not the default, in words."""
+        return "" if self._eod is None else f", eod={self._eod!r}"
 
     @property
     def supports_arbitrary_sharding(self) -> bool:

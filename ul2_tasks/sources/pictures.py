@@ -24,6 +24,7 @@ from ul2_tasks.images.pictures import file_of, kind_of
 from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
+from ul2_tasks.sources.files import contents
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.sources.streams import RecordSource
 
@@ -73,8 +74,7 @@ class PictureSource(RecordSource):
     def _in_words(self) -> str:
         """Made once: all records in memory are hashed for it."""
         held = {split: _in_words(held) for split, held in self._held.items()}
-        kind = seqio.utils.function_name(self._kind) if callable(self._kind) else self._kind
-        return f"PictureSource({held}, kind={kind!r}, folder={self._folder!r})"
+        return f"PictureSource({held}, {self._read_as(self._folder)})"
 
     def list_shards(self, split: str) -> Sequence[str]:
         """The pieces of the files, such as row groups."""
@@ -87,6 +87,18 @@ class PictureSource(RecordSource):
     def files(self, split: str) -> list[str]:
         """The files of records; none of records in memory."""
         return [] if _are_records(self._held[split]) else sorted({piece.path for piece in self._records(split).pieces})
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    def contents(self, split: str) -> str:
+        """The records of a split: files by their size and time, see `files.contents`; records in memory by their SHA-256."""
+        paths = self.files(split)
+        held = contents(paths) if paths else _in_words(self._held[split])
+        folder = self._folder if self._folder is None or "://" in self._folder else os.path.realpath(self._folder)
+        return f"{held}, {self._read_as(folder)}"
+
+    def _read_as(self, folder: str | None) -> str:
+        kind = seqio.utils.function_name(self._kind) if callable(self._kind) else self._kind
+        return f"kind={kind!r}, folder={folder!r}"
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
         """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 from ul2_tasks.store.arrays import MOST_OPEN, Array, MemoryArray, open_array, read_joined, read_ranges
 from ul2_tasks.store.fetch import concurrently, is_local, size
 from ul2_tasks.store.index import Index, read_index
+from ul2_tasks.store.samples import sampled_hash
 
 _MOST_INDEXES = min(1 << 10, MOST_OPEN // 16)  # of a store, in memory maps
 
@@ -148,6 +150,13 @@ class Store:
     def tokens(self) -> int:
         """How many there are."""
         return int(self._token_starts[-1])
+
+    @functools.cached_property
+    def contents(self) -> str:
+        """What the files hold, in few words: how much each, and a hash of some two thousand blocks of all, see `sampled_hash`."""
+        counts = zip(np.diff(self._document_starts).tolist(), np.diff(self._token_starts).tolist())
+        told = hashlib.sha256(repr([*counts, sampled_hash(self.prefixes)]).encode()).hexdigest()[:16]
+        return f"{len(self.prefixes)} pairs, {self.documents} documents, {self.tokens} tokens, sha256 of samples {told}"
 
     def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Reads some documents.
