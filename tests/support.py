@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 import random
+import threading
 
 import mistral_common
 import numpy as np
@@ -176,3 +177,27 @@ def restore(example, denoiser, special: SpecialTokens) -> list[int]:
         targets = targets[span:]
     assert not targets
     return chunk
+
+
+def at_once(function, count=8):
+    """What each of some threads that call a function at the same time returned or raised."""
+    barrier, found = threading.Barrier(count), []
+
+    def call():
+        barrier.wait()
+        try:
+            found.append(function())
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def refused(found):
+    """The sentences of those jobs that were refused because another one has their folder."""
+    return [str(one) for one in found if isinstance(one, ValueError) and "writes into" in str(one) and "wait for it" in str(one)]

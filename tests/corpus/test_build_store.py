@@ -17,7 +17,7 @@ import seqio
 import tensorflow as tf
 from click.testing import CliRunner
 from rich.console import Console
-from support import byte_vocabulary
+from support import at_once, byte_vocabulary, refused
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, open_source, register
@@ -313,3 +313,12 @@ def test_verify_names_a_flipped_bit_and_the_other_files_stay_whole(tmp_path):
     path.write_bytes(content)
     verified = CliRunner().invoke(main, ["verify", str(tmp_path / "cache")])
     assert (verified.exit_code, f"{path.name} is altered: SHA-256" in verified.stdout) == (1, True)
+
+
+def test_of_jobs_that_begin_at_once_one_alone_writes_and_nothing_is_lost(tmp_path):
+    for number in range(8):
+        jsonl(tmp_path, [f"document {number}", "another"], f"{number}.jsonl")
+    corpus = register_corpus("store_at_once", open_source(f"{tmp_path}/*.jsonl"))
+    found = at_once(lambda: build(corpus, str(tmp_path / "cache"), console=QUIET)["totals"]["documents"], count=3)
+    assert (found.count(16), len(refused(found))) == (1, 2), found
+    assert list(cache.verify(str(tmp_path / "cache" / corpus))) == []

@@ -24,11 +24,11 @@ from support import SPOILT_FILES, byte_vocabulary, flip, iterate, long_documents
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, embedded_documents, mix, register
+from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
 from ul2_tasks.corpus.view import CorpusView
-from ul2_tasks.jobs import manifest as jobs_manifest
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
@@ -556,7 +556,7 @@ def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_togeth
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
     (tmp_path / "taken").mkdir()
     with pytest.raises(tf.errors.OpError):
-        jobs_manifest.write_atomically(str(tmp_path / "taken"), "text")
+        write_atomically(str(tmp_path / "taken"), "text")
     assert os.listdir(tmp_path) == ["taken"]
     for empty in (tmp_path, tmp_path / "nowhere"):
         done = CliRunner().invoke(main, ["verify", str(empty)])

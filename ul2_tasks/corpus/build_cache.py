@@ -30,11 +30,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
-from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, total, write_atomically
+from ul2_tasks.jobs.claim import taken
+from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, total
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -115,7 +117,7 @@ def build(
 
     Raises:
         ValueError: there is no such corpus; the cache exists, or an unfinished one was begun with other settings, which are
-            named; the corpus has no token.
+            named; another job writes into the folder; the corpus has no token.
         ImportError: Apache Beam is asked for, and is not installed.
         RuntimeError: a source cannot be read, or has changed during the job, or a file cannot be written; says which, and why.
     """
@@ -125,7 +127,8 @@ def build(
     task = _corpus_task(corpus)
     cache_dir = os.path.join(absolute(output_dir), seqio.get_task_dir_from_name(corpus))
     settings = corpus_settings(task)
-    if cache.is_cache(cache_dir):
+    records = place(cache_dir, _RECORDS)
+    if cache.is_cache(cache_dir) and not tf.io.gfile.isdir(records):
         return _existing(cache_dir, task, settings, max_documents, console)
 
     shards = list(_source_shards(task, cache_dir, max_documents))
@@ -136,11 +139,16 @@ def build(
         "parts": len(shards),
         "source": stamps(task.source),
     }
-    waiting = _begin(cache_dir, begun, shards)
     started = time.monotonic()
-    write = functools.partial(_write_shard, prepare=prepare)
-    run(corpus, shards, waiting, write, pipeline_options, console, of="documents")
-    manifest = _finish(cache_dir, task, begun, shards)
+    with taken(records) as check:
+        if cache.is_cache(cache_dir):  # another job has just finished it, or was killed before it removed the records
+            manifest = _existing(cache_dir, task, settings, max_documents, console)
+            remove_records(records)
+            return manifest
+        waiting = _begin(cache_dir, begun, shards)
+        write = functools.partial(_write_shard, prepare=prepare)
+        run(corpus, shards, waiting, write, pipeline_options, console, check, of="documents")
+        manifest = _finish(cache_dir, task, begun, shards)
     _summarize(manifest, task, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
 
@@ -262,7 +270,6 @@ def _existing(cache_dir: str, corpus: CorpusTask, settings: dict[str, str], max_
             f"{cache_dir} is complete, with max_documents {manifest['max_documents']}, not {max_documents}; delete it, or name"
             " another folder"
         )
-    remove_records(place(cache_dir, _RECORDS))
     console.print(f"{cache_dir} is complete already, and was made with these settings", markup=False, soft_wrap=True)
     return manifest
 

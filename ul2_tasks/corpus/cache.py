@@ -232,7 +232,7 @@ def _check_names(path: str, manifest: Mapping) -> None:
 
 
 def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
-    """Writes the manifest of a cache; see `manifest.write_atomically`."""
+    """Writes the manifest of a cache; see `atomic_files.write_atomically`."""
     jobs_manifest.write_manifest(place(cache_dir, MANIFEST), manifest)
 
 

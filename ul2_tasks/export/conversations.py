@@ -37,6 +37,7 @@ from ul2_tasks.export.conversations_folder import (
     read_manifest,
     read_shard,
 )
+from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.manifest import absolute, place, sha256, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
@@ -122,8 +123,8 @@ def write_conversations(
         shards, with their files, bytes, SHA-256, sequences, tokens, learned tokens, tokens of each span, and what was left out.
 
     Raises:
-        ValueError: there is no such task; the folder has other files, or an export with other arguments, which are named; the
-            input's manifest is required, and there is none; no split has an example.
+        ValueError: there is no such task; the folder has other files, or an export with other arguments, which are named; another
+            job writes into it; the input's manifest is required, and there is none; no split has an example.
         RuntimeError: a conversation cannot be rendered, or a file not be read or written; says which, and why.
     """
     console = console or Console(stderr=True)
@@ -141,22 +142,36 @@ def write_conversations(
         "input_manifest": _input_manifest(task, require_input_manifest),
         "registration": _registration(prepare),
     }
-    is_written = is_export(folder)
-    check_folder(folder, [*([place(folder, MANIFEST)] if is_written else []), place(records, BEGUN)], begun)
-    if is_written:
+
+    def existing() -> dict | None:
+        """The manifest, if all is written. Raises a ValueError where the folder has anything else than this export."""
+        is_written = is_export(folder)
+        check_folder(folder, [*([place(folder, MANIFEST)] if is_written else []), place(records, BEGUN)], begun)
+        return read_manifest(folder) if is_written else None
+
+    if (manifest := existing()) and not tf.io.gfile.isdir(records):
+        return _complete(manifest, folder, console)
+    with taken(records) as check:
+        if manifest := existing():  # another job has just finished it, or was killed before it removed the records
+            remove_records(records)
+            return _complete(manifest, folder, console)
+        waiting = begin(shards, finished_shards(shards), begun)
+        write = functools.partial(_write_shard, prepare=prepare)
+        run(name, shards, waiting, write, pipeline_options, console, check, of="conversations")
+        manifest = _manifest(task, begun, shards)
+        if not manifest["totals"]["sequences"]:
+            remove_records(records)
+            raise ValueError(
+                f"{name!r} makes no example of its conversations, so there is nothing to export: {_left_out(manifest)}"
+            )
+        write_manifest(place(folder, MANIFEST), manifest)
         remove_records(records)
-        console.print(f"{folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
-        return read_manifest(folder)
-    finished = finished_shards(shards)
-    waiting = begin(shards, finished, begun)
-    run(name, shards, waiting, functools.partial(_write_shard, prepare=prepare), pipeline_options, console, of="conversations")
-    manifest = _manifest(task, begun, shards)
-    if not manifest["totals"]["sequences"]:
-        remove_records(records)
-        raise ValueError(f"{name!r} makes no example of its conversations, so there is nothing to export: {_left_out(manifest)}")
-    write_manifest(place(folder, MANIFEST), manifest)
-    remove_records(records)
     _summarize(manifest, folder, console)
+    return manifest
+
+
+def _complete(manifest: dict, folder: str, console: Console) -> dict:
+    console.print(f"{folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
     return manifest
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
+
 import numpy as np
 import tensorflow as tf
 
+from ul2_tasks.atomic_files import removed_on_failure
 from ul2_tasks.corpus.token_batches import corpus_tokens, stored_dtype
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.jobs.manifest import absolute, place, removed_on_failure
+from ul2_tasks.jobs.manifest import absolute, place
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -42,11 +45,15 @@ def write_megatron(
     if present := [path for path in paths if tf.io.gfile.exists(path)]:
         raise ValueError(f"{present[0]} is there already; delete it, or name another folder")
     tf.io.gfile.makedirs(folder)
-    with removed_on_failure(*paths), PairWriter(*paths, stored_dtype(corpus)) as pair:
-        for tokens, lengths in corpus_tokens(corpus, split, use_cached):
-            if append_eod:
-                tokens, lengths = np.insert(tokens, np.cumsum(lengths), vocabulary.eos_id - id_shift(vocabulary)), lengths + 1
-            pair.add(tokens, lengths)
+    temporary = f"{paths[0]}.{uuid.uuid4().hex}.tmp", f"{paths[1]}.{uuid.uuid4().hex}.tmp"
+    with removed_on_failure(*temporary):
+        with PairWriter(*temporary, stored_dtype(corpus)) as pair:
+            for tokens, lengths in corpus_tokens(corpus, split, use_cached):
+                if append_eod:
+                    tokens, lengths = np.insert(tokens, np.cumsum(lengths), vocabulary.eos_id - id_shift(vocabulary)), lengths + 1
+                pair.add(tokens, lengths)
         if not pair.documents:
             raise ValueError(f"{corpus.name!r} has no document in split {split!r}, and Megatron-LM opens no empty dataset")
+        for written, path in zip(temporary, paths):
+            tf.io.gfile.rename(written, path)
     return {"prefix": prefix, "documents": pair.documents, "tokens": pair.tokens}

@@ -37,6 +37,7 @@ from ul2_tasks.export.folder import (
 )
 from ul2_tasks.export.formats import NAMES, Examples, open_format
 from ul2_tasks.export.plan import Export, ExportArguments, ExportShard, describe, describe_ids, plan_export
+from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.manifest import differences, place, sha256, size, total, write_manifest
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -99,7 +100,7 @@ def write_examples(
     Raises:
         ValueError: there is no such mixture, split or format; a number is out of range; the lengths do not fit, see
             `lengths.chunk_length`; there are too many shards for the corpus; or the folder has other files, or an export with
-            other arguments, which are named.
+            other arguments, which are named; or another job writes into it.
         ImportError: the format, or Beam, needs a package that is not installed.
         RuntimeError: the corpus cannot be read, or a file cannot be written; says which, and why.
     """
@@ -117,19 +118,34 @@ def write_examples(
         "use_cached": use_cached,
     }
     export = plan_export(output, arguments)
-    known = [manifest_path(export.folder) or "", place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
-    check_folder(export.folder, [path for path in known if path], _begun(export))
-    finished = finished_shards(export.shards, _listed(export))
-    if len(finished) == shards and is_export(export.folder):
-        remove_records(export.records)
-        console.print(f"{export.folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
-        return read_manifest(export.folder)
+
+    def existing() -> tuple[dict[str, dict], dict | None]:
+        """The shards that are written, and the manifest, if these are all. Raises a ValueError where there is anything else."""
+        known = [manifest_path(export.folder) or "", place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
+        check_folder(export.folder, [path for path in known if path], _begun(export))
+        finished = finished_shards(export.shards, _listed(export))
+        is_whole = len(finished) == shards and is_export(export.folder)
+        return finished, read_manifest(export.folder) if is_whole else None
+
+    finished, whole = existing()
+    if whole and not tf.io.gfile.isdir(export.records):
+        return _complete(whole, export.folder, console)
     export.dataset(shards - 1)  # raises what is wrong with the arguments before anything is written
-    waiting = begin(export.shards, finished, _begun(export))
-    write = functools.partial(_write_shard, export=export, prepare=prepare)
-    run(mixture, export.shards, waiting, write, pipeline_options, console)
-    manifest = _finish(export)
+    with taken(export.records) as check:
+        finished, whole = existing()  # another job may have just finished it, or was killed before it removed the records
+        if whole:
+            remove_records(export.records)
+            return _complete(whole, export.folder, console)
+        waiting = begin(export.shards, finished, _begun(export))
+        write = functools.partial(_write_shard, export=export, prepare=prepare)
+        run(mixture, export.shards, waiting, write, pipeline_options, console, check)
+        manifest = _finish(export)
     _summarize(manifest, export.folder, console)
+    return manifest
+
+
+def _complete(manifest: dict, folder: str, console: Console) -> dict:
+    console.print(f"{folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
     return manifest
 
 

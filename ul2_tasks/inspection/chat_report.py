@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.inspection.chat_show import label_of, parts_of, runs_of, text_of
 from ul2_tasks.inspection.chat_table import COLUMNS, span_name
 from ul2_tasks.inspection.report import check_path, packages, verdict
@@ -58,7 +59,7 @@ def write_chat_report(
         verdict=verdict([{"law": law.law, "holds": law.holds} for law in statistics.laws]),
         examples=[_plain(task, example) for task, example in examples],
     )
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, page)
     return path
 
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 from typing import Any
 
+from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.images.elements import LETTERS, Picture
 from ul2_tasks.images.layout import Form, Row, lay_out
 from ul2_tasks.images.pictures import pillow, pixels, resized
@@ -93,7 +94,7 @@ def write_picture_report(
         mode_colours=MODE_COLOURS,
     )
     path = pathlib.Path(path)
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, page)
     return statistics, path
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.inspection.report_tables import Cell, Column, look_up, number, tables
 
 if TYPE_CHECKING:
@@ -94,9 +95,8 @@ def write_report(
     """
     check_path(path)
     statistics, samples = _plain(statistics), [_plain(sample) for sample in samples]
-    path = pathlib.Path(path)
-    path.write_text(_render(statistics, samples, advice), encoding="utf-8")
-    return path
+    write_atomically(path, _render(statistics, samples, advice))
+    return pathlib.Path(path)
 
 
 def check_path(path: str | os.PathLike) -> None:

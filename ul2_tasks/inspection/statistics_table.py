@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 
@@ -49,11 +50,9 @@ def write_statistics(statistics: Statistics, samples: Iterable, folder: str) -> 
     """
     tf.io.gfile.makedirs(folder)
     paths = [os.path.join(folder, name) for name in ("statistics.json", "samples.jsonl")]
-    with tf.io.gfile.GFile(paths[0], "w") as file:
-        file.write(as_json(statistics))
-    with tf.io.gfile.GFile(paths[1], "w") as file:
-        for sample in samples:
-            file.write(json.dumps(dataclasses.asdict(sample), ensure_ascii=False, allow_nan=False) + "\n")
+    lines = (json.dumps(dataclasses.asdict(sample), ensure_ascii=False, allow_nan=False) + "\n" for sample in samples)
+    write_atomically(paths[0], as_json(statistics))
+    write_atomically(paths[1], "".join(lines))
     return paths
 
 

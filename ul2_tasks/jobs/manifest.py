@@ -1,4 +1,4 @@
-"""The files of a job's folder, and what its manifest says of them: paths, checksums, atomic writes, differences.
+"""The files of a job's folder, and what its manifest says of them: paths, checksums, differences.
 
 A job (`jobs_shards`) writes a folder of files, and a manifest that lists them with their bytes and SHA-256. The caches' and the
 exports' manifests say more, which is their own (`cache`, `export_folder`); what is the same for both is here.
@@ -6,18 +6,17 @@ exports' manifests say more, which is their own (`cache`, `export_folder`); what
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import itertools
 import json
 import os
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.jobs.forms import NAME, check_form
 from ul2_tasks.sources.files import parallel_map
 
@@ -96,26 +95,6 @@ def sha256(path: str) -> str:
     return found.hexdigest()
 
 
-def write_atomically(path: str, text: str) -> None:
-    """Writes a temporary file beside the path and then renames it, so that a file at the path is always whole."""
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with removed_on_failure(temporary):
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write(text)
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-
-
-@contextlib.contextmanager
-def removed_on_failure(*paths: str) -> Iterator[None]:
-    """Removes these files if the block raises anything, even a KeyboardInterrupt."""
-    try:
-        yield
-    except BaseException:
-        for path in filter(tf.io.gfile.exists, paths):
-            tf.io.gfile.remove(path)
-        raise
-
-
 def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
     """A manifest, as JSON has it; see `parse_manifest`."""
     return parse_manifest(path, read(path), readable, remedy, form)
@@ -144,7 +123,7 @@ def parse_manifest(path: str, content: bytes, readable: Sequence[int], remedy: s
 
 
 def write_manifest(path: str, manifest: Mapping[str, object]) -> None:
-    """Writes a manifest; see `write_atomically`."""
+    """Writes a manifest; see `atomic_files.write_atomically`."""
     write_atomically(path, json.dumps(manifest, indent=1) + "\n")
 
 

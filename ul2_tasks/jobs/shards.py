@@ -7,7 +7,7 @@ of them. Records have a folder of their own, with `begun.json`, which says what 
     FOLDER/_parts/train-00000-of-00002.json       and its record
     FOLDER/_parts/train-00001-of-00002.1f3a.tmp   a shard that a worker is writing
     FOLDER/_parts/begun.json
-    FOLDER/_parts/running                         which process runs the job, and when it was seen last
+    FOLDER/_parts/running                         which process runs the job, and when it was seen last, see `claim`
 
 So a job that was killed goes on where it stopped. When its manifest is written, a job removes the folder of records. A folder
 that has records and no manifest is unfinished.
@@ -18,25 +18,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ul2_tasks.atomic_files import removed_on_failure, write_atomically
+from ul2_tasks.jobs.claim import is_claim
 from ul2_tasks.jobs.forms import NAME, check_form
-from ul2_tasks.jobs.manifest import differences, load_object, names_in, place, removed_on_failure, size, write_atomically
+from ul2_tasks.jobs.manifest import differences, load_object, names_in, place, size
 from ul2_tasks.sources.files import parallel_map
 
 BEGUN = "begun.json"
-_RUNNING = "running"  # a file that a job rewrites while it runs
-_STALE = 60.0  # seconds after which it is of a job that was killed
 _RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
 _LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
 _REMOVE = "delete the folder, and begin again"
@@ -144,7 +141,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
 
 
 def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:
-    """Makes the folders, and removes what an interrupted job left, except finished shards.
+    """Makes the folders, and removes what an interrupted job left, except finished shards. The job has taken the folder.
 
     Args:
         shards: all shards of the job.
@@ -153,24 +150,20 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
 
     Returns:
         The shards that are still to be written.
-
-    Raises:
-        ValueError: another job is writing into the folder.
     """
     records = shards[0].records
-    _check_alone(records)
     waiting = [shard for shard in shards if shard.name not in finished]
-    tf.io.gfile.makedirs(records)
-    write_atomically(place(records, BEGUN), json.dumps(begun))
     unfinished = {folder: set[str]() for folder in (*(shard.folder for shard in shards), records)}
     for shard in waiting:
         unfinished[shard.folder] |= set(shard.files)
         unfinished[records].add(f"{shard.name}.json")
     for where, wrong in unfinished.items():
-        tf.io.gfile.makedirs(where)
         for name in names_in(where):
-            if name in wrong or name.endswith(".tmp"):
+            if name in wrong or (name.endswith(".tmp") and not is_claim(name)):
                 tf.io.gfile.remove(place(where, name))
+    write_atomically(place(records, BEGUN), json.dumps(begun))  # before there is anything else: it says whose folder this is
+    for where in unfinished:
+        tf.io.gfile.makedirs(where)
     return waiting
 
 
@@ -181,6 +174,7 @@ def run(
     write: Callable[..., object],
     pipeline_options: Sequence[str] | None,
     console: Console,
+    check: Callable[[], None],
     of: str = "examples",
 ) -> None:
     """Writes the shards that are waiting, and shows how many are written.
@@ -193,14 +187,17 @@ def run(
             number of examples that were written since the last call.
         pipeline_options: of Beam. None to write one shard after the other in this process, without Beam.
         console: where progress is shown.
+        check: is called now and then, and at the end, and raises an error if the folder is no longer this job's; see
+            `claim.taken`.
         of: what `advance` counts.
     """
-    with _progress(name, len(shards), waiting, console, of) as advance:
+    with _progress(name, len(shards), waiting, console, check, of) as advance:
         if pipeline_options is not None:
             _run_on_beam(pipeline_options, write, waiting, shards[0].records)
         else:
             for shard in waiting:
                 write(shard, advance=advance)
+    check()
 
 
 def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[[], object], where: Callable[[], str]) -> None:
@@ -209,7 +206,8 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
     Args:
         shard: to write.
         prepare: is called first, and registers what the worker needs.
-        write: writes the files, see `temporary_files`, and returns what becomes the record, see `finished_shards`.
+        write: writes the files, see `temporary_files`, and returns what becomes the record, see `finished_shards`. What it says
+            of files is compared with those that are there.
         where: names the shard in the error.
 
     Raises:
@@ -219,10 +217,23 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
         return
     prepare()
     try:
-        write_atomically(shard.record, json.dumps(write()))
+        record: Any = write()
+        for file in record.get("files", [record]):
+            _check_written(place(shard.folder, file["file"]), file["bytes"])
+        write_atomically(shard.record, json.dumps(record))
     except _FAILURES as error:
         reason = error.message if isinstance(error, tf.errors.OpError) else error
         raise RuntimeError(f"{where()}: {type(error).__name__}: {reason}") from error
+
+
+def _check_written(path: str, expected: int) -> None:
+    """Raises an OSError unless a file is there with all its bytes. Its temporary file may have been removed by another job."""
+    found = size(path) if tf.io.gfile.exists(path) else None
+    if found != expected:
+        there = "it is gone" if found is None else f"it has {found}"
+        raise OSError(
+            f"{path} was written with {expected} bytes, and {there}: look for what removes files there, and run this again"
+        )
 
 
 @contextlib.contextmanager
@@ -240,9 +251,10 @@ def temporary_files(shard: JobShard) -> Iterator[list[str]]:
 
 
 def remove_records(records: str) -> None:
-    """Removes the folder of records. A job that was killed after it wrote the manifest has left it, too."""
-    if tf.io.gfile.isdir(records):
-        tf.io.gfile.rmtree(records)
+    """Removes what is in the folder of records, but for the claims: the folder goes with the last of these, see `claim.taken`."""
+    for name in names_in(records):
+        if not is_claim(name):
+            tf.io.gfile.remove(place(records, name))
 
 
 def unfinished(folder: str) -> str | None:
@@ -277,49 +289,6 @@ def import_beam():
     return apache_beam
 
 
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _check_alone(records: str) -> None:
-    """Raises a ValueError where another job is writing into the folder. One on this machine that was killed is known at once."""
-    path = place(records, _RUNNING)
-    if not tf.io.gfile.exists(path):
-        return
-    running = load_object(path, {"host": str, "process": int, "time": int | float}, _REMOVE)
-    age = time.time() - running["time"]
-    is_here = running["host"] == socket.gethostname()
-    if age < _STALE and not (is_here and not _is_alive(running["process"])):
-        raise ValueError(
-            f"a job on {running['host']}, process {running['process']}, writes into {records}, and was seen {age:.0f} s ago:"
-            f" wait for it, or end it; if it was killed, this line goes on where it stopped once {_STALE:.0f} s have passed"
-        )
-
-
-class _RunningFile:
-    """Says in the folder of records that this process runs the job: at once, and then every few seconds."""
-
-    def __init__(self, records: str | None):
-        self._path = records and place(records, _RUNNING)
-        self._written = 0.0
-        self()
-
-    def __call__(self) -> None:
-        if self._path and time.time() > self._written + _STALE / 6:
-            self._written = time.time()
-            write_atomically(self._path, json.dumps({"host": socket.gethostname(), "process": os.getpid(), "time": self._written}))
-
-    def remove(self) -> None:
-        if self._path and tf.io.gfile.exists(self._path):
-            tf.io.gfile.remove(self._path)
-
-
 def _run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object], temporary: str) -> None:
     """Calls a function with each value, on Beam's workers, which have their temporary files in a folder."""
     beam = import_beam()
@@ -339,7 +308,9 @@ def _run_on_beam(options: Sequence[str], function: Callable[[object], object], v
 
 
 @contextlib.contextmanager
-def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Console, of: str) -> Iterator[Callable[[int], None]]:
+def _progress(
+    name: str, shards: int, waiting: Sequence[JobShard], console: Console, check: Callable[[], None], of: str
+) -> Iterator[Callable[[int], None]]:
     """Shows how many of the shards have a record, wherever the workers are. Gives the function `advance`, see `run`."""
     present = shards - len(waiting)
     if present:
@@ -352,17 +323,14 @@ def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Cons
 
         def advance(more: int) -> None:
             nonlocal examples
+            check()
             examples += more
             shown.update(bar, examples=f"{examples:,} {of}")
 
         def watch() -> None:
             while not stop.wait(0.5):
-                with contextlib.suppress(*_FAILURES):  # the shards' own writing says what is wrong with the folder
-                    say_running()
                 written = names_in(waiting[0].records) & to_come if waiting else ()
                 shown.update(bar, completed=present + len(written))
-
-        say_running = _RunningFile(waiting[0].records if waiting else None)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -372,4 +340,3 @@ def _progress(name: str, shards: int, waiting: Sequence[JobShard], console: Cons
         finally:
             stop.set()
             watcher.join()
-            say_running.remove()

@@ -29,6 +29,7 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ul2_tasks.atomic_files import removed_on_failure, write_atomically
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
 
 MODEL_TYPES = ("unigram", "bpe")
@@ -133,9 +134,9 @@ def train_to_file(
         "normalization": normalization,
         "model_sha256": hashlib.sha256(model).hexdigest(),
     }
-    for path, content in ((output, model), (described, json.dumps(provenance, indent=2).encode() + b"\n")):
-        with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(content)
+    with removed_on_failure(described):
+        write_atomically(described, json.dumps(provenance, indent=2) + "\n")
+        write_atomically(output, model)
     return "\n".join(
         [f"wrote {output} and {described}: {size:,} pieces", *_described(corpus), *_kept(normalization), "", _usage(output)]
     )

@@ -1,0 +1,126 @@
+"""Who may write into a folder: of jobs that begin at once, one alone; and what a job writes is there, or it is an error."""
+
+import json
+import os
+import socket
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+from rich.console import Console
+from support import at_once, refused
+
+from ul2_tasks.jobs import claim
+from ul2_tasks.jobs.claim import taken
+from ul2_tasks.jobs.shards import JobShard, all_shards, begin, finished_shards, remove_records, run, temporary_files, write_shard
+
+HERE = {"host": socket.gethostname(), "process": os.getpid()}
+DEAD = HERE | {"process": 2**22 + 1}  # no process has this number
+AWAY = {"host": "another", "process": 1}
+QUIET = Console(quiet=True)
+
+
+def write_claim(records, name, running, age=0.0):
+    tf.io.gfile.makedirs(records)
+    with tf.io.gfile.GFile(f"{records}/{name}", "w") as file:
+        file.write(json.dumps(running | {"time": time.time() - age}))
+
+
+BEFORE = {
+    "nothing": [],
+    "a dead job": [("running", DEAD, 0)],
+    "a job elsewhere that was not seen": [("running", AWAY, 90)],
+    "jobs that died one after the other": [("running", DEAD, 0), ("running.1", AWAY, 90), ("running.2", DEAD, 0)],
+}
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("where", ["here", "ram://claims"])
+def test_of_jobs_that_begin_at_once_one_alone_takes_the_folder(tmp_path, monkeypatch, before, where):
+    records = f"{tmp_path if where == 'here' else f'{where}/{tmp_path.name}'}/parts"
+    for name, running, age in BEFORE[before]:
+        write_claim(records, name, running, age)
+    monkeypatch.setattr(claim, "_SETTLED", 0.1)
+    inside, most, done = [], [], threading.Event()
+
+    def work():
+        with taken(records):
+            inside.append(1)
+            most.append(len(inside))
+            done.wait(0.2)
+            inside.pop()
+
+    found = at_once(work)
+    assert (found.count(None), len(refused(found)), most) == (1, 7, [1]), found
+    assert not tf.io.gfile.exists(records), "nothing is left of any"
+
+
+def test_a_job_that_did_not_run_for_long_ends_when_another_one_has_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(claim, "_AGAIN", 0.01)
+    records = str(tmp_path / "parts")
+    with taken(records) as check:
+        check()
+        write_claim(records, "running.1", AWAY)
+        (keeper,) = (thread for thread in threading.enumerate() if thread.name == "keeper")
+        keeper.join(10)
+        with pytest.raises(ValueError, match="a job on another, process 1, writes into"):
+            check()
+    assert "running.1" in os.listdir(records), "the other's"
+
+
+def shards_of(folder, count=6):
+    names = [f"shard_{number}" for number in range(count)]
+    return [JobShard(name=name, files=(f"{name}.txt",), folder=str(folder), records=f"{folder}/_parts") for name in names]
+
+
+def write(shard, advance=lambda more: None, content="some text"):
+    def write_file():
+        with temporary_files(shard) as (path,):
+            with open(path, "w") as file:
+                file.write(content)
+            time.sleep(0.01)
+            advance(1)
+        return {"file": shard.files[0], "bytes": len(content)}
+
+    write_shard(shard, prepare=lambda: None, write=write_file, where=lambda: shard.name)
+
+
+def job(folder):
+    """As `build` and the exports have it."""
+    shards = shards_of(folder)
+    with taken(shards[0].records) as check:
+        waiting = begin(shards, finished_shards(shards), {"arguments": {"shards": len(shards)}})
+        run("job", shards, waiting, write, None, QUIET, check)
+        written = all_shards(shards)
+        remove_records(shards[0].records)
+    return written
+
+
+def test_of_jobs_on_one_folder_one_writes_all_and_nothing_is_lost(tmp_path):
+    found = at_once(lambda: job(tmp_path), count=4)
+    (written,) = (one for one in found if isinstance(one, list))
+    assert len(refused(found)) == 3
+    assert written == [{"file": f"shard_{number}.txt", "bytes": 9} for number in range(6)]
+    assert sorted(os.listdir(tmp_path)) == [file["file"] for file in written]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (os.remove, "and it is gone: look for what removes files there"),
+        (lambda path: os.truncate(path, 4), "9 bytes, and it has 4"),
+    ],
+    ids=["gone", "cut"],
+)
+def test_a_temporary_file_that_is_gone_or_cut_is_an_error_and_no_record(tmp_path, spoil, told):
+    (shard,) = shards_of(tmp_path, 1)
+    os.mkdir(shard.records)
+
+    def spoil_it(more):
+        (name,) = os.listdir(shard.records)
+        spoil(f"{shard.records}/{name}")
+
+    with pytest.raises(RuntimeError, match=f"shard_0: OSError: .*{told}"):
+        write(shard, advance=spoil_it)
+    assert not os.path.exists(shard.record)

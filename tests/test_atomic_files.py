@@ -1,0 +1,71 @@
+"""What is written is whole, or not there: where the disk is full, too. A limit on the size of files stands for the disk."""
+
+import contextlib
+import dataclasses
+import json
+import resource
+
+import pytest
+import seqio
+import tensorflow as tf
+from support import byte_vocabulary
+
+from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register, register_chat
+from ul2_tasks.atomic_files import write_atomically
+from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.inspection.chat_report import write_chat_report
+from ul2_tasks.inspection.statistics_table import write_statistics
+from ul2_tasks.statistics.chat_measure import measure_chat
+from ul2_tasks.vocabulary.training import train_to_file
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    text: str
+
+
+def tokens(path):
+    vocabulary, modes = byte_vocabulary()
+    register("full_disk", MemoryDataSource(embedded_documents, 0.0), vocabulary, T5GEMMA2[:1], modes=modes)
+    return lambda: write_megatron(seqio.TaskRegistry.get("full_disk_corpus"), path)
+
+
+def report(path):
+    measured = measure_chat(register_chat("docs"))
+    return lambda: write_chat_report(measured, [], f"{path}.html")
+
+
+# Each gives a function that writes something of more than 2,000 bytes.
+WRITERS = {
+    "a text": lambda path: lambda: write_atomically(path, "text" * 1000),
+    "a vocabulary": lambda path: lambda: train_to_file(embedded_documents()[:9], f"{path}.model", size=400, sentinels=2),
+    "statistics": lambda path: lambda: write_statistics(Sample("text" * 1000), [], path),
+    "samples": lambda path: lambda: write_statistics(Sample("text"), [Sample("text" * 1000)], path),
+    "a page": report,
+    "tokens for Megatron": tokens,
+}
+
+
+@contextlib.contextmanager
+def full_disk():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))  # Python ignores the signal
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_does_not_fit_on_the_disk_is_an_error_and_leaves_no_half_file(tmp_path, name):
+    write = WRITERS[name](str(tmp_path / "out"))
+    with pytest.raises((OSError, tf.errors.OpError), match="File too large"), full_disk():
+        write()
+    left = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == ({"statistics.json": json.dumps({"text": "text"}, indent=2) + "\n"} if name == "samples" else {})
+
+
+def test_a_device_is_written_as_it_is_and_stays_one():
+    write_atomically("/dev/null", "text")
+    with pytest.raises(OSError, match="No space left on device"):
+        write_atomically("/dev/full", "text")
