@@ -71,7 +71,7 @@ def test_a_job_that_did_not_run_for_long_ends_when_another_one_has_begun(tmp_pat
 
 def shards_of(folder, count=6):
     names = [f"shard_{number}" for number in range(count)]
-    return [JobShard(name=name, files=(f"{name}.txt",), folder=str(folder), records=f"{folder}/_parts") for name in names]
+    return [JobShard(name=name, files=(f"{name}.txt",), folder=str(folder), records=f"{folder}/_parts", reads="") for name in names]
 
 
 def write(shard, advance=lambda more: None, content="some text"):

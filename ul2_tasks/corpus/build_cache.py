@@ -32,11 +32,13 @@ from rich.text import Text
 
 from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, reads_of
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
 from ul2_tasks.jobs.claim import taken
-from ul2_tasks.jobs.manifest import absolute, differences, load, names_in, place, total
+from ul2_tasks.jobs.forms import EACH, check_form
+from ul2_tasks.jobs.manifest import absolute, differences, load_object, names_in, place, total
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -55,6 +57,7 @@ from ul2_tasks.sources.shard_records import split_groups, stamps
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.vocabulary.special_ids import id_shift
 
+_REMOVE = "delete the folder, and begin again"
 _RECORDS = "parts"  # earlier versions used this name, too
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
@@ -128,24 +131,26 @@ def build(
     cache_dir = os.path.join(absolute(output_dir), seqio.get_task_dir_from_name(corpus))
     settings = corpus_settings(task)
     records = place(cache_dir, _RECORDS)
+    of_now = reads_of(task.source)
+    shards = list(_source_shards(task, cache_dir, max_documents, of_now))
     if cache.is_cache(cache_dir) and not tf.io.gfile.isdir(records):
-        return _existing(cache_dir, task, settings, max_documents, console)
+        return _existing(cache_dir, task, settings, max_documents, of_now, console)
 
-    shards = list(_source_shards(task, cache_dir, max_documents))
     begun: dict[str, Any] = {
         "schema_version": cache.SCHEMA_VERSION,
         "settings": settings,
         "max_documents": max_documents,
         "parts": len(shards),
-        "source": stamps(task.source),
+        "read_as": read_as(task.source),
+        "reads": of_now,
     }
     started = time.monotonic()
     with taken(records) as check:
         if cache.is_cache(cache_dir):  # another job has just finished it, or was killed before it removed the records
-            manifest = _existing(cache_dir, task, settings, max_documents, console)
+            manifest = _existing(cache_dir, task, settings, max_documents, of_now, console)
             remove_records(records)
             return manifest
-        waiting = _begin(cache_dir, begun, shards)
+        waiting = _begin(cache_dir, task, begun, shards, console)
         write = functools.partial(_write_shard, prepare=prepare)
         run(corpus, shards, waiting, write, pipeline_options, console, check, of="documents")
         manifest = _finish(cache_dir, task, begun, shards)
@@ -235,10 +240,10 @@ def _corpus_task(corpus: str) -> CorpusTask:
     return corpora[corpus]
 
 
-def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) -> Iterator[SourceShard]:
+def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None, of_now: Reads) -> Iterator[SourceShard]:
     """The shards of all splits, see `shard_records.split_groups`."""
     for splits in split_groups(task.source):
-        num_shards = len(task.source.list_shards(splits[0]))
+        num_shards = len(of_now[splits[0]])
         if not num_shards:
             raise ValueError(f"{task.name!r} has no files in split {splits[0]!r}")
         for number in range(num_shards):
@@ -254,6 +259,7 @@ def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) 
                 ),
                 folder=cache_dir,
                 records=place(cache_dir, _RECORDS),
+                reads=of_now[splits[0]][number],
                 corpus=task.name,
                 splits=splits,
                 number=number,
@@ -263,26 +269,95 @@ def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None) 
             )
 
 
-def _existing(cache_dir: str, corpus: CorpusTask, settings: dict[str, str], max_documents: int | None, console: Console) -> dict:
+def _existing(
+    cache_dir: str, corpus: CorpusTask, settings: dict[str, str], max_documents: int | None, of_now: Reads, console: Console
+) -> dict:
+    """The manifest of a complete cache. Raises a ValueError unless it is what the job would write."""
     manifest = cache.check(cache_dir, corpus, settings)
     if manifest["max_documents"] != max_documents:
         raise ValueError(
             f"{cache_dir} is complete, with max_documents {manifest['max_documents']}, not {max_documents}; delete it, or name"
             " another folder"
         )
+    changed, are_same_parts = changes(cache.reads(manifest), of_now)
+    if changed:
+        raise ValueError(
+            f"{cache_dir} is complete, and its source has changed since: {changed}; leave this line out to keep it as it is, or"
+            f" delete {f'its {cache.COMPLETED} to have those shards' if are_same_parts else 'the folder to have it'} written again"
+        )
     console.print(f"{cache_dir} is complete already, and was made with these settings", markup=False, soft_wrap=True)
     return manifest
 
 
-def _begin(cache_dir: str, begun: dict[str, Any], shards: Sequence[SourceShard]) -> list[SourceShard]:
-    """Makes the folder, and returns the shards that are not written yet. Keeps those that an interrupted job has finished."""
+def _begin(
+    cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], shards: Sequence[SourceShard], console: Console
+) -> list[SourceShard]:
+    """Makes the folder, and returns the shards that are not written yet.
+
+    Keeps those that are made of what is read now: of an interrupted job, or of a cache whose `COMPLETED` was deleted.
+    """
     path = place(place(cache_dir, _RECORDS), BEGUN)
-    if tf.io.gfile.exists(path) and (changes := "; ".join(differences(load(path), begun))):
-        raise ValueError(f"{cache_dir} was begun with other settings: {changes}; delete it, or name another folder")
-    finished = finished_shards(shards)
+    listed: dict[str, dict] = {}
+    if tf.io.gfile.exists(path):
+        before = load_object(path, {"settings": dict}, _REMOVE)
+        if "reads" in before:
+            check_form(before, {"reads": {EACH: [str]}}, path, _REMOVE)
+        _check_begun(cache_dir, corpus, before, begun)
+        if changed := changes(before.get("reads", {}), begun["reads"])[0]:
+            told = f"{corpus.name}: the source has changed since the job began: {changed}; the shards of it are written again"
+            console.print(told, markup=False, soft_wrap=True)
+    else:
+        listed = _listed(cache_dir, corpus, begun, shards)
+    finished = finished_shards(shards, listed)
     waiting = begin(shards, finished, begun)
+    for shard in shards:
+        if shard.name in listed and shard.name in finished:
+            write_atomically(shard.record, json.dumps(listed[shard.name]))
     _remove_files(cache_dir, but={name for shard in shards if shard.name in finished for name in shard.files})
     return waiting
+
+
+def _check_begun(cache_dir: str, corpus: CorpusTask, before: Mapping, begun: Mapping[str, Any]) -> None:
+    """Raises a ValueError where an unfinished cache was begun with other settings, or of other files, or parts of files."""
+    wanted: dict[str, Any] = {key: value for key, value in begun.items() if key not in ("reads", "read_as")}
+    if "reads" in before:
+        changed, are_same_parts = changes(before["reads"], begun["reads"])
+        if not are_same_parts:
+            raise ValueError(f"{cache_dir} was begun with other files: {changed}; delete it, or name another folder")
+        if has_settings(before, before["reads"], corpus, begun["settings"]):
+            wanted["settings"] = before["settings"]
+    else:  # an earlier version began it, and its records do not say what they were made of
+        wanted["source"] = stamps(corpus.source)
+    there = {key: value for key, value in before.items() if key not in ("reads", "read_as")}
+    if differing := "; ".join(differences(there, wanted)):
+        raise ValueError(f"{cache_dir} was begun with other settings: {differing}; delete it, or name another folder")
+
+
+def _listed(cache_dir: str, corpus: CorpusTask, begun: Mapping[str, Any], shards: Sequence[SourceShard]) -> dict[str, dict]:
+    """The records of shards as the manifest of a cache has them, whose `COMPLETED` was deleted; none where it says too little."""
+    manifest = cache.read_manifest(cache_dir)
+    if manifest is None or corpus.counts_ids or not cache.is_store(manifest):
+        return {}  # the hashes of ids are gone with the records
+    before = {"settings": manifest["settings"], "max_documents": manifest["max_documents"], "read_as": manifest.get("read_as")}
+    if before["max_documents"] != begun["max_documents"]:
+        return {}
+    if not has_settings(before, cache.reads(manifest), corpus, begun["settings"]):
+        return {}
+    listed = {}
+    for shard in shards:
+        entries = {
+            split: entry
+            for split in shard.splits
+            for entry in manifest["splits"].get(split, {"shards": []})["shards"]
+            if entry["shard"] == shard.pair(split) and entry.get("reads")
+        }
+        if len(entries) == len(shard.splits):
+            listed[shard.name] = {
+                "splits": {split: {key: entry[key] for key in (*COUNTED, *shard.columns)} for split, entry in entries.items()},
+                "files": [file for entry in entries.values() for file in entry["files"]],
+                "reads": entries[shard.splits[0]]["reads"],
+            }
+    return listed
 
 
 def _remove_files(cache_dir: str, but: set[str]) -> None:
@@ -296,8 +371,8 @@ def _remove_files(cache_dir: str, but: set[str]) -> None:
 
 def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_shards: Sequence[SourceShard]) -> dict:
     """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
-    if changes := "; ".join(differences(begun["source"], stamps(corpus.source))):
-        raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changes}; delete {cache_dir}, and begin again")
+    if changed := changes(begun["reads"], reads_of(corpus.source))[0]:
+        raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}; run this line again")
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
     names = {split: list(corpus.source.list_shards(split)) for split in splits}
     for shard, record in zip(source_shards, all_shards(source_shards)):
@@ -311,6 +386,7 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
                     **record["splits"][split],
                     "bytes": sum(file["bytes"] for file in files),
                     "files": files,
+                    **({"reads": shard.reads} if shard.reads else {}),
                 }
             )
     counts = total(itertools.chain(*splits.values()), COUNTED)
@@ -333,6 +409,8 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
     vocabulary = corpus.output_features["targets"].vocabulary
     format = {"format": cache.STORE, "dtype": stored_dtype(corpus).name, "id_shift": id_shift(vocabulary)}
     manifest = cache.manifest_of(corpus, begun["settings"], format, splits, begun["max_documents"])
+    if any(map(any, begun["reads"].values())):
+        manifest["read_as"] = begun["read_as"]
     if corpus.counts_ids:
         paths = {split: [hashes_path(shard, split) for shard in source_shards if split in shard.splits] for split in splits}
         for split, of_split in paths.items():

@@ -25,6 +25,7 @@ from absl import logging
 
 from ul2_tasks.corpus import tfrecords
 from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.jobs import manifest as jobs_manifest
 from ul2_tasks.jobs.forms import EACH, NAME
@@ -93,6 +94,11 @@ def is_store(manifest: Mapping) -> bool:
     return _format(manifest) == STORE
 
 
+def reads(manifest: Mapping) -> dict[str, list[str]]:
+    """What each shard of each split was made of, see `made_of`; empty texts where the manifest does not say."""
+    return {split: [str(shard.get("reads", "")) for shard in entry["shards"]] for split, entry in manifest["splits"].items()}
+
+
 def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None = None) -> Store:
     """The store of a split: one for all who read it, as each of its files that is mapped is an open file.
 
@@ -134,7 +140,7 @@ def _check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str], mani
             write_manifest(cache_dir, manifest)
         except (OSError, tf.errors.OpError) as error:
             logging.warning("could not write %s beside the cache, it will be made again next time: %s", MANIFEST, error)
-    if manifest["settings"] is not None and manifest["settings"] != dict(expected):
+    if manifest["settings"] is not None and not has_settings(manifest, reads(manifest), corpus, expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)
     if manifest["max_documents"] is not None:
         logging.warning("%s is a smoke build: at most %d documents of each split", cache_dir, manifest["max_documents"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import hashlib
+import json
 import types
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -160,6 +162,11 @@ class ChatCorpusTask(CorpusTask):
         manifest = self._manifest()
         counted = manifest["splits"] | {"totals": manifest["totals"]}
         return {name: entry.get("repeated_ids") for name, entry in counted.items()}
+
+    def stored_hashes(self, split: str) -> list[str]:
+        """What the cache holds of each shard of the source: a hash of the hashes of its files."""
+        shards = self._manifest()["splits"][split]["shards"]
+        return [hashlib.sha256(json.dumps(shard["files"]).encode()).hexdigest()[:16] for shard in shards]
 
     def parts(self, split: str, shards: Sequence[int], use_cached: bool, refused: collections.Counter[str]) -> Iterator[Part]:
         """The conversations of some shards of the source, in its order and never all in memory.

@@ -26,6 +26,7 @@ from rich.text import Text
 
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
+from ul2_tasks.corpus.made_of import Reads, changes
 from ul2_tasks.corpus.view import corpus_settings
 from ul2_tasks.export.conversations_folder import (
     COLUMNS,
@@ -38,7 +39,7 @@ from ul2_tasks.export.conversations_folder import (
     read_shard,
 )
 from ul2_tasks.jobs.claim import taken
-from ul2_tasks.jobs.manifest import absolute, place, sha256, total, write_manifest
+from ul2_tasks.jobs.manifest import absolute, load_object, place, sha256, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -55,6 +56,8 @@ from ul2_tasks.jobs.shards import (
 )
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.file_source import FileSource
+from ul2_tasks.sources.files import real_path
+from ul2_tasks.sources.shard_records import file_stamps
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks.chat import CHAT, ChatTask
@@ -143,11 +146,22 @@ def write_conversations(
         "registration": _registration(prepare),
     }
 
+    reads = _reads_now(task, use_cached)
+
     def existing() -> dict | None:
         """The manifest, if all is written. Raises a ValueError where the folder has anything else than this export."""
         is_written = is_export(folder)
         check_folder(folder, [*([place(folder, MANIFEST)] if is_written else []), place(records, BEGUN)], begun)
-        return read_manifest(folder) if is_written else None
+        if not is_written:
+            return None
+        manifest = read_manifest(folder)
+        before = {split: [str(shard.get("reads", "")) for shard in of["shards"]] for split, of in manifest["splits"].items()}
+        if changed := changes(before, reads)[0]:
+            raise ValueError(
+                f"{folder} is complete, and its source has changed since: {changed}; leave this line out to keep it as it is, or"
+                " delete the folder to have it written again"
+            )
+        return manifest
 
     if (manifest := existing()) and not tf.io.gfile.isdir(records):
         return _complete(manifest, folder, console)
@@ -155,9 +169,12 @@ def write_conversations(
         if manifest := existing():  # another job has just finished it, or was killed before it removed the records
             remove_records(records)
             return _complete(manifest, folder, console)
-        waiting = begin(shards, finished_shards(shards), begun)
+        _tell_changes(name, records, reads, console)
+        waiting = begin(shards, finished_shards(shards), begun | {"reads": reads})
         write = functools.partial(_write_shard, prepare=prepare)
         run(name, shards, waiting, write, pipeline_options, console, check, of="conversations")
+        if changed := changes(reads, _reads_now(task, use_cached))[0]:
+            raise RuntimeError(f"the source of {name!r} changed during the job: {changed}; run this line again")
         manifest = _manifest(task, begun, shards)
         if not manifest["totals"]["sequences"]:
             remove_records(records)
@@ -168,6 +185,19 @@ def write_conversations(
         remove_records(records)
     _summarize(manifest, folder, console)
     return manifest
+
+
+def _tell_changes(name: str, records: str, reads: Reads, console: Console) -> None:
+    """Says what has changed since an unfinished export was begun, whose other shards stay."""
+    path = place(records, BEGUN)
+    before = load_object(path, {}, "delete the folder, and begin again") if tf.io.gfile.exists(path) else {}
+    if changed := changes(before.get("reads", {}), reads)[0]:
+        told = f"{name}: the source has changed since the job began: {changed}; the shards of it are written again"
+        console.print(told, markup=False, soft_wrap=True)
+
+
+def _reads_now(task: ChatTask, use_cached: bool) -> dict[str, list[str]]:
+    return {split: _reads(task, split, _files(task.corpus.source, split), use_cached) for split in task.splits}
 
 
 def _complete(manifest: dict, folder: str, console: Console) -> dict:
@@ -245,6 +275,7 @@ def _shards(
 ) -> Iterator[ConversationShard]:
     for split in task.splits:
         groups = _files(task.corpus.source, split)
+        reads = _reads(task, split, groups, use_cached)
         digits = max(2, len(str(len(groups) - 1)))
         for number, (source, segments) in enumerate(groups):
             stem = f"shard_{number:0{digits}d}"
@@ -256,6 +287,7 @@ def _shards(
                 files=tuple(f"{stem}_{column}.{suffix}" for column in COLUMNS for suffix in ("bin", "idx")),
                 folder=place(folder, folder_of(split)),
                 records=records,
+                reads=reads[number],
                 task=task.name,
                 split=split,
                 source=source,
@@ -263,6 +295,15 @@ def _shards(
                 max_conversations=share,
                 cache_dirs=tuple(seqio.get_global_cache_dirs()) if use_cached else None,
             )
+
+
+def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ...]]], use_cached: bool) -> list[str]:
+    """What each group of segments is made of, see `made_of`: a file, with its size and time, or what the cache has of it."""
+    if use_cached:
+        hashes = task.corpus.stored_hashes(split)
+        return [f"{path}, of the cache: {' '.join(hashes[number] for number in numbers)}" for path, numbers in groups]
+    stamps = file_stamps(task.corpus.source, split)
+    return [f"{path}: {stamps[path]}" if path in stamps else "" for path in (real_path(path) for path, _ in groups)]
 
 
 def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, ...]]]:

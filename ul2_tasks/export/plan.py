@@ -16,6 +16,7 @@ from ul2_tasks.corpus.view import CorpusView, corpus_settings
 from ul2_tasks.export.formats import NAMES, open_format
 from ul2_tasks.jobs.manifest import absolute, place
 from ul2_tasks.jobs.shards import JobShard
+from ul2_tasks.sources.shard_records import file_stamps
 from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -59,12 +60,14 @@ class Export:
         folder: the absolute path of the folder, or one on a remote file system.
         arguments: what was asked for.
         pipeline: what makes the examples, see `describe`.
+        reads: what they are made of, see `files_read`.
         cache_dirs: SeqIO's cache directories, for workers.
     """
 
     folder: str
     arguments: ExportArguments
     pipeline: Mapping[str, Any]
+    reads: Mapping[str, Mapping[str, str]]
     cache_dirs: Sequence[str]
 
     @property
@@ -80,7 +83,7 @@ class Export:
             for number in range(self.arguments["shards"])
         ]
         return [
-            ExportShard(name=name, files=(name,), folder=self.folder, records=self.records, number=number)
+            ExportShard(name=name, files=(name,), folder=self.folder, records=self.records, reads="", number=number)
             for number, name in enumerate(names)
         ]
 
@@ -124,7 +127,8 @@ def plan_export(output: str, arguments: ExportArguments) -> Export:
     if arguments["mixture"] not in seqio.MixtureRegistry.names():
         raise ValueError(f"there is no mixture {arguments['mixture']!r}, only {sorted(seqio.MixtureRegistry.names())}")
     cache_dirs = seqio.get_global_cache_dirs() if arguments["use_cached"] else []
-    return Export(absolute(output).rstrip("/"), arguments, describe(arguments), tuple(map(absolute, cache_dirs)))
+    description, reads = describe(arguments), files_read(arguments)
+    return Export(absolute(output).rstrip("/"), arguments, description, reads, tuple(map(absolute, cache_dirs)))
 
 
 def describe(arguments: ExportArguments) -> dict[str, Any]:
@@ -167,6 +171,19 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
         "tasks": {task.name: describe_task(task) for task in tasks} | {task.name: describe_other(task) for task in others},
     }
     return json.loads(json.dumps(description))
+
+
+def files_read(arguments: ExportArguments) -> dict[str, dict[str, str]]:
+    """The files that are read for an export with these arguments, with their size and time, of each corpus and each other task.
+
+    None of what is read from a cache, whose identity `describe` has, nor of a source that reads no files of its own.
+    """
+    split, mixture = arguments["split"], arguments["mixture"]
+    corpora = [] if arguments["use_cached"] else [task.source.corpus for task in denoising_tasks(mixture) if split in task.splits]
+    return {
+        task.name: file_stamps(task.source, split)
+        for task in (*corpora, *(task for task in other_tasks(mixture) if split in task.splits))
+    }
 
 
 def describe_ids(arguments: ExportArguments) -> dict[str, object]:

@@ -36,7 +36,7 @@ from ul2_tasks.export.folder import (
     read_manifest,
 )
 from ul2_tasks.export.formats import NAMES, Examples, open_format
-from ul2_tasks.export.plan import Export, ExportArguments, ExportShard, describe, describe_ids, plan_export
+from ul2_tasks.export.plan import Export, ExportArguments, ExportShard, describe, describe_ids, files_read, plan_export
 from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.manifest import differences, place, sha256, size, total, write_manifest
 from ul2_tasks.jobs.shards import (
@@ -151,7 +151,8 @@ def _complete(manifest: dict, folder: str, console: Console) -> dict:
 
 def _begun(export: Export) -> dict[str, object]:
     """What must be the same to go on with an export."""
-    return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline}
+    reads = {"reads": export.reads} if any(export.reads.values()) else {}
+    return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline, **reads}
 
 
 def _listed(export: Export) -> dict[str, dict]:
@@ -213,6 +214,8 @@ def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], adv
 
 def _finish(export: Export) -> dict:
     """Writes the manifest, last of all."""
+    if changed := "; ".join(differences(export.reads, files_read(export.arguments))):
+        raise RuntimeError(f"the source changed during the job: {changed}; delete {export.folder}, and begin again")
     shards = all_shards(export.shards, _listed(export))
     manifest = {
         **_begun(export),

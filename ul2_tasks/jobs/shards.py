@@ -49,12 +49,14 @@ class JobShard:
         files: the names of the files that it becomes.
         folder: where they go.
         records: the folder of records and temporary files.
+        reads: what it is made of, beside what is the same for all shards; see `shard_records.reads`. Its record says it, too.
     """
 
     name: str
     files: tuple[str, ...]
     folder: str
     records: str
+    reads: str
 
     @property
     def record(self) -> str:
@@ -71,7 +73,7 @@ AnyShard = TypeVar("AnyShard", bound=JobShard)
 
 
 def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = None) -> dict[str, dict]:
-    """The shards whose files are all there, with the sizes that their records say.
+    """The shards whose files are all there, with the sizes that their records say, and are made of what is read now.
 
     Args:
         shards: all shards of a job.
@@ -81,7 +83,7 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
         The record of each such shard, by its name: "files", with "file" and "bytes" of each, or for a shard of one file these two.
     """
     present = {folder: names_in(folder) for folder in {shard.folder for shard in shards}}
-    folders = {shard.name: shard.folder for shard in shards}
+    by_name = {shard.name: shard for shard in shards}
     recorded = names_in(shards[0].records)
     with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
     read = parallel_map(_record_of, with_record)
@@ -91,7 +93,9 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
         return file["file"] in present[folder] and size(place(folder, file["file"])) == file["bytes"]
 
     def all_whole(name: str) -> bool:
-        return all(is_whole(folders[name], file) for file in records[name].get("files", [records[name]]))
+        shard, record = by_name[name], records[name]
+        is_of_now = record.get("reads", shard.reads) == shard.reads  # earlier versions did not say it
+        return is_of_now and all(is_whole(shard.folder, file) for file in record.get("files", [record]))
 
     known = [shard.name for shard in shards if shard.name in records]
     whole = parallel_map(all_whole, known)
@@ -125,7 +129,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
     Args:
         folder: of the export.
         known: the paths of what says what was asked for, as far as they are there: of the manifest, and of `BEGUN`.
-        begun: what is asked for, with "schema_version".
+        begun: what is asked for, with "schema_version". Its "reads" is compared where it was written: earlier versions had none.
     """
     found = [load_object(path, {}, _REMOVE) for path in known if tf.io.gfile.exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
@@ -135,7 +139,8 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
     for before in found:
         if before.get("schema_version") != wanted["schema_version"]:
             raise ValueError(f"{folder} has an export of another version of this package; delete it, or name another folder")
-        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in wanted.items())
+        asked = {key: value for key, value in wanted.items() if key != "reads" or key in before}
+        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in asked.items())
         if changes := next(filter(None, by_key), ""):  # the first key says enough: the others may follow from it
             raise ValueError(f"{folder} has an export with other arguments: {changes}; delete it, or name another folder")
 
@@ -200,7 +205,7 @@ def run(
     check()
 
 
-def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[[], object], where: Callable[[], str]) -> None:
+def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[[], dict], where: Callable[[], str]) -> None:
     """Writes the files of a shard and then its record, unless there is one. Runs on a worker.
 
     Args:
@@ -217,7 +222,7 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
         return
     prepare()
     try:
-        record: Any = write()
+        record: Any = {**write(), **({"reads": shard.reads} if shard.reads else {})}
         for file in record.get("files", [record]):
             _check_written(place(shard.folder, file["file"]), file["bytes"])
         write_atomically(shard.record, json.dumps(record))

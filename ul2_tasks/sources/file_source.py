@@ -74,6 +74,15 @@ class FileSource(RecordSource):
         """The paths of a split's files."""
         return list(dict.fromkeys(segment.path for segment in self.segments(split)))
 
+    @property
+    def read_as(self) -> str:
+        """How files are read, in words, without those that are."""
+        return repr(self).replace(repr(self._files), "files", 1)
+
+    def shard_files(self, split: str) -> list[str]:
+        """The path of the file of each shard."""
+        return [segment.path for segment in self.segments(split)]
+
     def list_shards(self, split: str) -> Sequence[str]:
         return [str(segment) for segment in self.segments(split)]
 

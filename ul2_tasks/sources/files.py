@@ -219,6 +219,11 @@ def _told(path: str) -> tuple[str, str]:
     return _told(name) if isinstance(file_system, LocalFileSystem) else (file_system.unstrip_protocol(name), stamp(path))
 
 
+def real_path(path: str) -> str:
+    """What a local path leads to, however it is spelled; of another one the path itself."""
+    return path if "://" in path else os.path.realpath(path)
+
+
 def parallel_map(function: Callable, values: Iterable) -> list:
     """Like `map`, in 16 threads: with a remote file system nearly all of the time is waiting."""
     with futures.ThreadPoolExecutor(_THREADS) as threads:

@@ -100,6 +100,10 @@ class PictureSource(RecordSource):
         kind = seqio.utils.function_name(self._kind) if callable(self._kind) else self._kind
         return f"kind={kind!r}, folder={folder!r}"
 
+    def shard_files(self, split: str) -> list[str]:
+        """The file of records of each shard; none of records in memory."""
+        return [] if _are_records(self._held[split]) else [piece.path for piece in self._records(split).pieces]
+
     def records(self, split: str, segment: int) -> Iterator[Record]:
         """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
         found = self._records(split)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.files import parallel_map, stamp
+from ul2_tasks.sources.files import parallel_map, real_path, stamp
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.sources.records import PROBLEM, Record
@@ -51,13 +51,40 @@ def shard_records(
 
 
 def stamps(source: seqio.DataSource) -> dict[str, str]:
-    """The size and the time of the last change of each file of a source; none of a source that reads no files of its own."""
+    """The size and time of each file of a source, as jobs of earlier versions have them; none of one that has no files."""
     while isinstance(source, HashSplit):
         source = source.source
     if not isinstance(source, FileSource | PictureSource):
         return {}
     paths = sorted({path for split in source.splits for path in source.files(split)})
     return dict(zip(paths, parallel_map(stamp, paths)))
+
+
+def reads(source: seqio.DataSource, split: str) -> list[str]:
+    """What each shard of a split is made of: the part of a file, by what its path leads to, with its size and time, see `stamp`.
+
+    Empty texts where the source reads no files of its own. What else a source is, its identity says.
+    """
+    while isinstance(source, HashSplit):
+        source, split = source.source, "train"
+    names, paths = list(source.list_shards(split)), _shard_files(source, split)
+    stamped = dict(zip(set(paths), parallel_map(stamp, set(paths))))
+    return [f"{name.replace(path, real_path(path), 1)}: {stamped[path]}" for name, path in zip(names, paths)] or [""] * len(names)
+
+
+def file_stamps(source: seqio.DataSource, split: str) -> dict[str, str]:
+    """The files that a split is read from, by what their paths lead to, with their size and time, see `stamp`."""
+    while isinstance(source, HashSplit):
+        source, split = source.source, "train"
+    paths = sorted(set(_shard_files(source, split)))
+    return dict(zip(map(real_path, paths), parallel_map(stamp, paths)))
+
+
+def _shard_files(source: seqio.DataSource, split: str) -> list[str]:
+    """The file of each shard; none of a source that reads no files of its own."""
+    if isinstance(source, seqio.FileDataSource):
+        return list(source.list_shards(split))
+    return source.shard_files(split) if isinstance(source, FileSource | PictureSource) else []
 
 
 @no_autograph
