@@ -1,5 +1,7 @@
 """Conversations in Megatron's own loader: masks that stay with labels, its samples and caches, and the loss."""
 
+import hashlib
+import json
 import os
 import pathlib
 import pickle
@@ -33,6 +35,7 @@ def learned(tokens: np.ndarray) -> dict[str, np.ndarray]:
 def write_triple(prefix: pathlib.Path, sizes, seed: int = 0) -> str:
     rng = np.random.default_rng(seed)
     tokens = np.concatenate([[*rng.integers(0, EOD, size - 1), EOD] for size in sizes])
+    prefix.parent.mkdir(exist_ok=True)
     for name, values in learned(tokens).items():
         with PairWriter(f"{prefix}_{name}.bin", f"{prefix}_{name}.idx", np.dtype(DTYPES[name])) as pair:
             pair.add(values, np.array(sizes))
@@ -255,3 +258,70 @@ def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_p
     assert (model.gradient() - wanted).abs().max() <= 1e-6 * wanted.abs().max()
     sums, tokens = sum(told)
     assert (sums / tokens).tolist() == pytest.approx(means, rel=1e-5)
+
+
+def spoil(prefix: str, *, mask=None, span=None, tokens=None) -> None:
+    """Writes other values into pairs of a triple, of the same lengths."""
+    for name, values in {"lossmask": mask, "span": span, "tokens": tokens}.items():
+        if values is not None:
+            with PairWriter(f"{prefix}_{name}.bin", f"{prefix}_{name}.idx", values.dtype) as pair:
+                pair.add(values, np.array(SIZES))
+
+
+SIZES = [7, 8, 9]
+SPOILT = {
+    "swapped masks": r"chat_lossmask has [23] of token \d+, expected 0 or 1: they are not of one export",
+    "tokens for a mask": r"chat_lossmask has values of int32, expected marks, uint8: they are not",
+    "a mask for tokens": r"chat_tokens has values of uint8, expected the ids of tokens, such as int32: they are not",
+    "another export's mask": r"chat_span has \d of token \d+, and .*chat_lossmask \d, expected a span above 0 where",
+    "spans all 0": r"chat_span has 0 of token \d+, and .*chat_lossmask 1, expected a span above 0 where",
+    "all 0": r"chat_lossmask is 0 of all 24 tokens that were looked at, so nothing is learned",
+    "cut": r"chat_span.bin has 20 bytes, and .*chat_span.idx says 24: they are not",
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_triple_that_does_not_belong_together_is_refused(tmp_path, how):
+    prefix = write_triple(tmp_path / "chat", SIZES)
+    config = configuration(tmp_path / "cache", blend=([prefix], None))
+    opened(prefix, config)
+    mask, span = (np.fromfile(f"{prefix}_{name}.bin", np.uint8) for name in ("lossmask", "span"))
+    spoil(
+        prefix,
+        **{
+            "swapped masks": {"mask": span, "span": mask},
+            "tokens for a mask": {"mask": np.arange(24, dtype=np.int32)},
+            "a mask for tokens": {"tokens": mask},
+            "another export's mask": {"mask": 1 - mask},
+            "spans all 0": {"span": 0 * span},
+            "all 0": {"span": 0 * span, "mask": 0 * mask},
+            "cut": {},
+        }[how],
+    )
+    if how == "cut":
+        os.truncate(f"{prefix}_span.bin", 20)
+    with pytest.raises(ValueError, match=SPOILT[how]):
+        opened(prefix, config)
+
+
+def test_the_manifest_of_an_export_says_whether_three_pairs_are_its_own(tmp_path):
+    """Masks and spans of another export agree with each other; hashes tell."""
+    prefix = write_triple(tmp_path / "train" / "shard_00", SIZES)
+    config = configuration(tmp_path / "cache", blend=([prefix], None))
+    files = sorted((tmp_path / "train").iterdir())
+    entries = [
+        {"file": file.name, "bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()} for file in files
+    ]
+    manifest = {
+        "kind": "conversations",
+        "splits": {"train": {"folder": "train", "shards": [{"shard": "shard_00", "files": entries}]}},
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    opened(prefix, config)
+    span = np.fromfile(f"{prefix}_span.bin", np.uint8)
+    spoil(prefix, span=(span == 1).astype(np.uint8), mask=(span == 1).astype(np.uint8))
+    with pytest.raises(ValueError, match=r"shard_00_lossmask.bin has the SHA-256 .*, and .*manifest.json says .*: they are not of"):
+        opened(prefix, config)
+    other = write_triple(tmp_path / "train" / "shard_07", SIZES)
+    with pytest.raises(ValueError, match=r"shard_07_tokens.bin is not in .*manifest.json: they are not of one export"):
+        opened(other, config)

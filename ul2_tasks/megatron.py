@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -18,7 +22,10 @@ except ImportError as error:
 
 __all__ = ["AlignedGPTDataset", "SpanWeights", "span_counts", "span_loss", "span_sums"]
 
-TOKENS, LOSS_MASK, SPAN = "_tokens", "_lossmask", "_span"
+TOKENS, LOSS_MASK, SPAN = SUFFIXES = "_tokens", "_lossmask", "_span"
+_BLOCKS, _BLOCK = 16, 1 << 20  # of the values of a pair that are looked at, in bytes
+_MOST_HASHED = 1 << 26  # bytes: hashing larger files would take seconds for each of many pairs
+_checked: set[object] = set()  # a triple is opened for each of Megatron's splits
 
 
 class AlignedGPTDataset(GPTDataset):
@@ -37,6 +44,11 @@ class AlignedGPTDataset(GPTDataset):
 
     A sample has `sequence_length` tokens of the stream, and begins and ends anywhere in a conversation. With `reset_position_ids`
     and `reset_attention_mask` no conversation reads the one before it.
+
+    **Checks** before an index is built: of each pair the type of its values, and the size of its `.bin`; that the three have the
+    same lengths and documents; in 16 blocks of a megabyte, which is all of a mask of up to 16 MB, that masks are 0 or 1, that a
+    token has a span where it is learned and nowhere else, and that something is learned. Where the export's `manifest.json` is in
+    the folder above, the sizes of all six files, and the SHA-256 of those of up to 64 MB. `ul2 verify` reads all.
     """
 
     def __init__(
@@ -54,11 +66,10 @@ class AlignedGPTDataset(GPTDataset):
                 builder gives; the path is PREFIX.
 
         Raises:
-            ValueError: the three datasets have not the same lengths and documents.
+            ValueError: the three datasets do not belong together, see above; says which file, and why.
         """
         mask, span = (_opened(dataset_path, suffix, config) for suffix in (LOSS_MASK, SPAN))
-        for suffix, other in ((LOSS_MASK, mask), (SPAN, span)):
-            _check_aligned(f"{dataset_path}{TOKENS}", indexed_dataset, f"{dataset_path}{suffix}", other)
+        _check(str(dataset_path), {TOKENS: indexed_dataset, LOSS_MASK: mask, SPAN: span})
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._mask, self._span = self._over(mask), self._over(span)
 
@@ -108,6 +119,89 @@ def _opened(prefix: str | None, suffix: str, config: GPTDatasetConfig) -> Indexe
     config = copy.copy(config)
     config.sequences_per_dataset = config.token_dtype_code = None
     return GPTDataset.build_low_level_dataset(f"{prefix}{suffix}", config)
+
+
+def _check(prefix: str, triple: Mapping[str, IndexedDataset]) -> None:
+    """Raises a ValueError where the pairs of a triple do not belong together, see `AlignedGPTDataset`."""
+    files = [f"{prefix}{suffix}{ending}" for suffix in SUFFIXES for ending in (".bin", ".idx")]
+    are_local = all(map(os.path.exists, files))  # those in object storage are Megatron's to reach
+    state = prefix, [(os.path.getsize(file), os.stat(file).st_mtime_ns) for file in files] if are_local else None
+    if are_local and str(state) in _checked:
+        return
+    for suffix, dataset in triple.items():
+        _check_form(f"{prefix}{suffix}", suffix, dataset, are_local)
+    for suffix in (LOSS_MASK, SPAN):
+        _check_aligned(f"{prefix}{TOKENS}", triple[TOKENS], f"{prefix}{suffix}", triple[suffix])
+    _check_values(prefix, triple[LOSS_MASK], triple[SPAN])
+    if are_local:
+        _check_listed(prefix, files)
+        _checked.add(str(state))
+
+
+def _check_form(path: str, suffix: str, dataset: IndexedDataset, is_local: bool) -> None:
+    dtype = np.dtype(dataset.index.dtype)
+    if (dtype == np.uint8) != (suffix != TOKENS) or dtype.kind not in "iu":
+        wanted = "the ids of tokens, such as int32" if suffix == TOKENS else "marks, uint8"
+        raise ValueError(f"{path} has values of {dtype}, expected {wanted}: {_REMEDY}")
+    values = int(dataset.sequence_lengths.sum(dtype=np.int64)) * dtype.itemsize
+    if is_local and (size := os.path.getsize(f"{path}.bin")) != values:
+        raise ValueError(f"{path}.bin has {size} bytes, and {path}.idx says {values}: {_REMEDY}")
+
+
+def _check_values(prefix: str, mask: IndexedDataset, span: IndexedDataset) -> None:
+    learned = looked_at = 0
+    for start, stop in _blocks(int(mask.sequence_lengths.sum(dtype=np.int64))):
+        masks, spans = (pair.bin_reader.read(np.uint8, stop - start, start) for pair in (mask, span))
+        if (masks > 1).any():
+            place = int(np.argmax(masks > 1))
+            raise ValueError(f"{prefix}{LOSS_MASK} has {masks[place]} of token {start + place}, expected 0 or 1: {_REMEDY}")
+        if (differ := masks != (spans > 0)).any():
+            place = int(np.argmax(differ))
+            raise ValueError(
+                f"{prefix}{SPAN} has {spans[place]} of token {start + place}, and {prefix}{LOSS_MASK} {masks[place]}, expected a"
+                f" span above 0 where a token is learned, and nowhere else: {_REMEDY}"
+            )
+        learned, looked_at = learned + int(masks.sum(dtype=np.int64)), looked_at + len(masks)
+    if not learned:
+        raise ValueError(
+            f"{prefix}{LOSS_MASK} is 0 of all {looked_at} tokens that were looked at, so nothing is learned: {_REMEDY}"
+        )
+
+
+def _blocks(values: int) -> Iterator[tuple[int, int]]:
+    """Ranges of values at equal distances; all values where there are few."""
+    count = min(_BLOCKS, -(-values // _BLOCK))
+    for start in np.linspace(0, max(values - _BLOCK, 0), count).astype(np.int64).tolist():
+        yield start, min(start + _BLOCK, values)
+
+
+def _check_listed(prefix: str, files: list[str]) -> None:
+    """Compares the files of a triple with the manifest of their export, where that is in the folder above."""
+    folder, shard = os.path.split(os.path.abspath(prefix))
+    path = os.path.join(os.path.dirname(folder), "manifest.json")
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        manifest = json.load(file)
+    if not isinstance(manifest, dict) or manifest.get("kind") != "conversations":
+        return  # another's
+    splits = [split for name, split in manifest["splits"].items() if split.get("folder", name) == os.path.basename(folder)]
+    listed = {
+        entry["file"]: entry for split in splits for one in split["shards"] if one["shard"] == shard for entry in one["files"]
+    }
+    for name in files:
+        entry, size = listed.get(os.path.basename(name)), os.path.getsize(name)
+        if entry is None:
+            raise ValueError(f"{name} is not in {path}: {_REMEDY}")
+        if entry["bytes"] != size:
+            raise ValueError(f"{name} has {size} bytes, and {path} says {entry['bytes']}: {_REMEDY}")
+        if size <= _MOST_HASHED and (found := _sha256(name)) != entry["sha256"]:
+            raise ValueError(f"{name} has the SHA-256 {found[:16]}.., and {path} says {entry['sha256'][:16]}..: {_REMEDY}")
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
 
 
 def _check_aligned(path: str, tokens: IndexedDataset, other_path: str, other: IndexedDataset) -> None:
