@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import seqio
 
-from ul2_tasks.chat.messages import Message, check_fields, parts_of, text_of, weight_of
+from ul2_tasks.chat.messages import Message, check_fields, check_nothing_lost, parts_of, text_of, weight_of
 from ul2_tasks.chat.segments import CHANNELS, Segment
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary, found_as
@@ -189,6 +189,8 @@ def _harmony(path: str) -> Callable[[str, bool], list[int]]:
 
     def render(message: str, has_functions: bool) -> list[int]:
         [parsed] = openai_harmony.Conversation.from_json(f'{{"messages": [{message}]}}').messages
+        for given, known in zip(json.loads(message)["content"], parsed.content):
+            check_nothing_lost(given, {"type": given["type"], **known.model_dump()})
         return encoding.render(parsed, openai_harmony.RenderOptions(conversation_has_function_tools=has_functions))
 
     return render

@@ -59,6 +59,24 @@ def check_fields(message: Message, known: Collection[str]) -> None:
         raise ValueError(f"has the role {message.get('role')!r}, expected one of {list(ROLES)}")
 
 
+def check_nothing_lost(given: object, parsed: object, path: str = "") -> None:
+    """Raises a ValueError where something has a field that is not in what was parsed of it. Empty fields may be there.
+
+    >>> check_nothing_lost({"tools": [{"name": "f", "strict": True}]}, {"tools": [{"name": "f"}]})
+    Traceback (most recent call last):
+    ValueError: has the field 'tools.0.strict', which would be left out; it may have ['name']
+    """
+    if isinstance(given, list) and isinstance(parsed, list):
+        given, parsed = dict(enumerate(given)), dict(enumerate(parsed))
+    if not isinstance(given, Mapping) or not isinstance(parsed, Mapping):
+        return
+    for key, value in given.items():
+        if key in parsed:
+            check_nothing_lost(value, parsed[key], f"{path}{key}.")
+        elif value not in (None, "", [], {}):
+            raise ValueError(f"has the field {f'{path}{key}'!r}, which would be left out; it may have {sorted(parsed)}")
+
+
 def weight_of(message: Message) -> int:
     """Its `weight`, 1 by default.
 
