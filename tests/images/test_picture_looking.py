@@ -27,7 +27,8 @@ from ul2_tasks.inspection.picture_drawing import MODE_COLOURS, mask, strip
 from ul2_tasks.inspection.picture_report import write_picture_report
 from ul2_tasks.inspection.picture_show import show_pictures
 from ul2_tasks.inspection.picture_table import print_pictures
-from ul2_tasks.statistics.picture_measure import first_rows, look_at, measure_pictures, recipe_to_look_at, summary
+from ul2_tasks.statistics.measurements import Summary
+from ul2_tasks.statistics.picture_measure import PERCENTS, first_rows, look_at, measure_pictures, recipe_to_look_at
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +210,7 @@ def test_measurements_are_those_of_what_is_looked_at(recipe):
         samples = [sample for _, sample in looked.samples]
         assert len({name for name, _ in looked.samples}) == len(samples) == sum(source.plans.values()) == 12
         for number, name in enumerate(Counts._fields):
-            assert source.counts[name] == summary(sample.counts[number] for sample in samples)
+            assert source.counts[name] == Summary.of([sample.counts[number] for sample in samples], PERCENTS)
         assert sum(found["all"] for found in source.elements.values()) == sum(len(sample.plan) for sample in samples)
         assert sum(found["dropped"] for found in source.elements.values()) == sum(not k for sample in samples for k in sample.kept)
     rows = list(first_rows(recipe, 12))

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -24,9 +25,10 @@ from ul2_tasks.inspection.samples import draw
 from ul2_tasks.inspection.show import show
 from ul2_tasks.inspection.statistics_table import as_json, print_statistics, write_statistics
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.statistics import measure as measure_module
 from ul2_tasks.statistics.first_documents import first_documents
 from ul2_tasks.statistics.measure import BINS, measure, measure_examples, track_on_terminal
-from ul2_tasks.statistics.measurements import Statistics
+from ul2_tasks.statistics.measurements import OtherTask, Statistics, Summary
 from ul2_tasks.statistics.overlap import WINDOW, Fingerprints, fingerprints
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 
@@ -579,3 +581,24 @@ def test_the_files_are_what_was_measured(measured, tmp_path):
     lines = (folder / "samples.jsonl").read_text().splitlines()
     assert [Sample(**json.loads(line)) for line in lines] == samples
     assert "déjà" in lines[0]
+
+
+def test_a_summary_has_one_definition():
+    """The deviation of the sample, and quantiles between the nearest values, of whatever is measured."""
+    values = [1, 2, 3, 10]
+    summary = Summary.of(values, [50, 90])
+    assert (summary.mean, summary.min, summary.max) == (4.0, 1, 10)
+    assert summary.sd == pytest.approx(statistics.stdev(values))
+    assert summary.quantiles == {"50": 2.5, "90": pytest.approx(7.9)}
+    assert (Summary.of([5], [50]).sd, Summary.of([], [50])) == (0.0, None)
+
+
+def test_the_sentence_of_shares_keeps_the_names_of_tasks():
+    def task(name, wanted, tokens):
+        share = {"wanted": wanted, "examples": wanted, "inputs": tokens, "targets": tokens}
+        return OtherTask(name, 10, share, {})
+
+    sentence = measure_module._share_sentence([task("Mine_S", 0.5, 0.5), task("Mine_R1", 0.25, 0.3), task("Mine_R2", 0.25, 0.2)])
+    assert (
+        " For 2 times the weight of Mine_R1 it has 1.67 times its target tokens, and for 2 times the weight of Mine_R2" in sentence
+    )

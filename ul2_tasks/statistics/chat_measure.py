@@ -270,7 +270,7 @@ class _Measured:
             kinds=[KindStatistics(kind_name(kind), *row) for kind, row in enumerate(self._kinds.tolist()) if row[0]],
             spans={str(span): int(tokens) for span, tokens in enumerate(self._spans) if tokens or not span},
             tokens=int(self._spans.sum()),
-            lengths={key: _summary([lengths[key] for lengths in self._seen]) for key in features},
+            lengths={key: Summary.of([lengths[key] for lengths in self._seen], PERCENTS) for key in features},
         )
 
 
@@ -278,11 +278,3 @@ def _lengths(example: ChatExample) -> dict[str, int]:
     if example.inputs is None:
         return {"tokens": len(example.ids)}
     return {"inputs": example.inputs, "targets": len(example.ids) - example.inputs}
-
-
-def _summary(lengths: Sequence[int]) -> Summary | None:
-    if not lengths:
-        return None
-    values = np.array(lengths)
-    quantiles = {str(percent): float(value) for percent, value in zip(PERCENTS, np.percentile(values, PERCENTS))}
-    return Summary(float(values.mean()), float(values.std()), int(values.min()), int(values.max()), quantiles)

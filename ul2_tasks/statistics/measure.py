@@ -138,7 +138,7 @@ def measure_examples(
         sequence_length={key: int(sequence_length[key]) for key in TOKEN_FEATURES},
         corpus="; ".join(corpus.source for corpus in corpora),
         vocabulary="; ".join(dict.fromkeys(corpus.vocabulary for corpus in corpora)),
-        documents={"looked_at": len(lengths), "tokens": _summary(lengths)},
+        documents={"looked_at": len(lengths), "tokens": Summary.of(lengths, QUANTILES)},
         corpora=corpora,
         tasks=measured,
         others=other_tasks,
@@ -189,7 +189,7 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
         tasks=[task.name for task in of_corpus],
         documents=len(lengths),
         is_all=documents.is_all,
-        tokens=_summary(lengths),
+        tokens=Summary.of(lengths, QUANTILES),  # type: ignore[arg-type]  # there is a document
         histogram={
             "values": [0, *(1 << exponent for exponent in range(exponents.max()))],
             "documents": np.bincount(exponents).tolist(),
@@ -308,20 +308,11 @@ def _in_bins(values: np.ndarray) -> list[float]:
 
 
 def _summaries(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
-    return {**_lengths(columns), "chunk": _summary_if_any(columns["chunk"][columns["chunk"] > 0])}
+    return {**_lengths(columns), "chunk": Summary.of(columns["chunk"][columns["chunk"] > 0], QUANTILES)}
 
 
 def _lengths(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
-    return {key: _summary_if_any(columns[key]) for key in TOKEN_FEATURES}
-
-
-def _summary_if_any(values: np.ndarray) -> Summary | None:
-    return _summary(values) if values.size else None
-
-
-def _summary(values: np.ndarray) -> Summary:
-    quantiles = {str(percent): float(value) for percent, value in zip(QUANTILES, np.percentile(values, QUANTILES))}
-    return Summary(float(values.mean()), float(values.std()), int(values.min()), int(values.max()), quantiles)
+    return {key: Summary.of(columns[key], QUANTILES) for key in TOKEN_FEATURES}
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -357,7 +348,8 @@ def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
         weight, tokens = (greatest.share[key] / share[key] for key in ("wanted", "targets"))
         by_weight = "the same weight as" if round(weight, 2) == 1 else f"{weight:.3g} times the weight of"
         compared.append(f"for {by_weight} {other} it has {tokens:.3g} times its target tokens")
-    return f"{sentence} {', and '.join(compared).capitalize()}." if compared else sentence
+    also = ", and ".join(compared)
+    return f"{sentence} {also[0].upper()}{also[1:]}." if also else sentence
 
 
 def _shared_text(a: Counts, b: Counts) -> SharedText:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -234,20 +234,6 @@ def first_rows(recipe: Recipe, records: int) -> Iterator[list[tuple[str, Sample]
         yield from maker.packed(pool)
 
 
-def summary(values: Iterable[int]) -> Summary | None:
-    """Their mean and so on; None if there is none.
-
-    >>> summary([1, 2, 6]).mean, summary([])
-    (3.0, None)
-    """
-    array = np.array(list(values))
-    if not len(array):
-        return None
-    quantiles = {str(percent): float(np.percentile(array, percent, method="higher")) for percent in PERCENTS}
-    deviation = float(array.std(ddof=1)) if len(array) > 1 else 0.0
-    return Summary(float(array.mean()), deviation, int(array.min()), int(array.max()), quantiles)
-
-
 def plan_name(source: Source) -> str:
     """What the plan of a source is called."""
     plan = source.plan.func if isinstance(source.plan, functools.partial) else source.plan
@@ -293,7 +279,7 @@ def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
         looked_at=found.records,
         plans=dict(collections.Counter(letters(sample.plan) for sample in samples).most_common()),
         elements={kind: dict(counted) for kind, counted in sorted(elements.items())},
-        counts={name: summary(getattr(each, name) for each in counts) for name in Counts._fields},
+        counts={name: Summary.of([getattr(each, name) for each in counts], PERCENTS) for name in Counts._fields},
         too_long={**{name: sum(name in each for each in above) for name in Counts._fields}, "any": sum(map(bool, above))},
         problems=found.problems,
         first=found.first,

@@ -24,7 +24,7 @@ from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.statistics.measurements import Law, Summary
-from ul2_tasks.statistics.picture_measure import summary, without_particulars
+from ul2_tasks.statistics.picture_measure import PERCENTS, without_particulars
 from ul2_tasks.tasks.picture_fit import Fit, Problem, problem_of_chunk
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
 from ul2_tasks.version import __version__
@@ -315,7 +315,7 @@ def _measured(
         pictures=pictures,
         tokens=dict(tokens),
         spans=spans,
-        lengths={key: summary(values) for key, values in lengths.items()},
+        lengths={key: Summary.of(values, PERCENTS) for key, values in lengths.items()},
         fill={key: float(np.mean(lengths[key])) / fit.lengths[n] if lengths[key] else None for n, key in enumerate(TOKEN_FEATURES)},
         unfit=made.unfit,
         first=made.first,
