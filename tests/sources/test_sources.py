@@ -775,13 +775,13 @@ def test_a_text_of_an_arrow_file_that_is_not_utf8_is_the_problem_of_its_row_alon
     with pa.ipc.new_stream(str(path), pa.schema({"text": pa.string()})) as writer:
         writer.write_table(pa.table({"text": texts}))
     (found,) = problems(open_source(str(path)))
-    assert "row 2: is not UTF-8" in found
+    assert "row 1: is not UTF-8" in found
 
 
 def test_nulls_and_columns_of_another_type_are_named(tmp_path):
     pq.write_table(pa.table({"text": ["a", None]}), tmp_path / "null.parquet")
     assert (
-        "null.parquet, row group 0, row 2: 'text' is null, expected a text" in problems(open_source(tmp_path / "null.parquet"))[0]
+        "null.parquet, row group 0, row 1: 'text' is null, expected a text" in problems(open_source(tmp_path / "null.parquet"))[0]
     )
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "number.parquet")
     assert problems(open_source(tmp_path / "number.parquet")) == [

@@ -145,7 +145,7 @@ def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_pa
     source = open_source(tmp_path / "a.parquet", id_key="id", validation=0.5)
     read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
     assert sorted(d["problem"].decode() for d in read if d["problem"]) == [
-        f"{tmp_path}/a.parquet, row group 0, row {row}: 'id' is {what}, expected an id" for row, what in ((2, "null"), (3, "empty"))
+        f"{tmp_path}/a.parquet, row group 0, row {row}: 'id' is {what}, expected an id" for row, what in ((1, "null"), (2, "empty"))
     ]
 
 

@@ -56,7 +56,7 @@ from ul2_tasks.jobs.shards import (
 )
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.files import real_path
+from ul2_tasks.sources.files import INPUT_MANIFEST, real_path
 from ul2_tasks.sources.shard_records import file_stamps
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
@@ -69,7 +69,6 @@ from ul2_tasks.vocabulary.special_ids import id_shift, vocabulary_identity
 SAMPLE = 8  # sequences of a shard that are rendered again to verify it
 _AT_A_TIME = 256  # conversations
 _RECORDS = "_parts"
-_INPUT_MANIFEST = "manifest.json"
 _COUNTED = ("sequences", "tokens", "learned", "bytes")
 _FEATURES = dict(zip(COLUMNS, ("tokens", "loss_mask", "span_id")))
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
@@ -412,7 +411,7 @@ def _input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
         source = source.source
     files = [path for split in source.splits for path in source.files(split)] if isinstance(source, FileSource) else []
     folders = {os.path.dirname(path) for path in files}
-    path = place(folders.pop() or ".", _INPUT_MANIFEST) if len(folders) == 1 else ""
+    path = place(folders.pop() or ".", INPUT_MANIFEST) if len(folders) == 1 else ""
     if path and tf.io.gfile.exists(path):
         return {"path": path, "sha256": sha256(path)}
     if required:

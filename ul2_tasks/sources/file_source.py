@@ -112,6 +112,8 @@ class FileSource(RecordSource):
     def _list(self, split: str) -> tuple[list[str], Layout]:
         if split not in self._listed:
             paths = files.list_files(self._files[split])
+            if self._layout.as_json:
+                paths = _without_manifests(paths, self._files[split])
             self._formats[split] = self._layout.format or files.format_of(paths)
             self._check_format(split)
             self._listed[split] = paths, dataclasses.replace(self._layout, format=self._formats[split])
@@ -169,6 +171,13 @@ def _plain_patterns(patterns: Files) -> str | list[str]:
         if name.startswith(("hf:", "tfds:")):
             raise ValueError(f"{name!r} is among files, but is a source of its own; register each such on its own, and mix them")
     return plain
+
+
+def _without_manifests(paths: list[str], patterns: str | list[str]) -> list[str]:
+    """The paths of conversations: without the manifests beside them, unless these are named themselves or are all there is."""
+    named = {patterns} if isinstance(patterns, str) else {*patterns}
+    kept = [path for path in paths if os.path.basename(path) != files.INPUT_MANIFEST or path in named]
+    return kept or paths
 
 
 def _named_format(patterns: str | list[str]) -> str | None:

@@ -43,6 +43,8 @@ FORMATS = {
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstd.open}
 DOCUMENTS = ("line", "paragraph", "file")
 METADATA = "metadata_json"  # a field of conversations, with JSON in which the id may be
+MESSAGES_JSON, SYNTH_ID = "messages_json", "synth_id"  # fields that go together in data sets of conversations
+INPUT_MANIFEST = "manifest.json"  # in a folder of conversations, which says what they are, and has none
 # These errors mean that a file is not what its name says; any other OSError means that it cannot be reached. (bz2 raises a plain
 # OSError, without a number.)
 CORRUPT = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException, UnicodeDecodeError)
@@ -80,9 +82,15 @@ class Layout:
     as_json: bool = False
 
     @property
+    def own_id_key(self) -> str | None:
+        """The field that holds the id, or of conversations may: there it is checked where it is not wanted, too."""
+        return self.id_key or (SYNTH_ID if self.as_json and self.text_key == MESSAGES_JSON else None)
+
+    @property
     def read(self) -> list[str]:
         """The fields that are read, if they are there; the text's first."""
-        return [self.text_key, *([self.id_key] if self.id_key else []), *([METADATA] if self.id_key and self.as_json else [])]
+        key = self.own_id_key
+        return [self.text_key, *([key] if key else []), *([METADATA] if key and self.as_json else [])]
 
     def missing(self, present: Container[str]) -> str | None:
         """A field that is wanted and not among those that are there; None where none is missing."""

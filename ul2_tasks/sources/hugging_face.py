@@ -64,7 +64,7 @@ class HuggingFaceSource(RecordSource):
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
         dataset = self._dataset(split)
-        for number, row in enumerate(dataset.shard(num_shards=dataset.num_shards, index=segment), 1):
+        for number, row in enumerate(dataset.shard(num_shards=dataset.num_shards, index=segment)):
             yield records.document_of(row, f"{self._path}, split {split}, shard {segment}, row {number}", self._layout)
 
     @functools.cached_property

@@ -1,7 +1,8 @@
 """Reads the documents of a file's segment, in every format, one after the other.
 
 A record that cannot be read, or a file whose rest cannot, gives a record too, whose `problem` says what is wrong. Only
-`tokenization.read_text` decides whether a problem ends the job or is counted and skipped.
+`tokenization.read_text` decides whether a problem ends the job or is counted and skipped. Lines are counted from 1, as editors do;
+row groups, record batches and the rows in them from 0, as Arrow does.
 """
 
 from __future__ import annotations
@@ -123,13 +124,18 @@ def check_fields(where: str, present: Sequence[str] | None, layout: Layout) -> N
 
 
 def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Record:
-    """The record with its id, if an id is wanted. A text becomes its UTF-8, bytes stay, and an integer becomes its digits."""
-    key = layout.id_key
+    """The record with its id, if an id is wanted. A text becomes its UTF-8, bytes stay, and an integer becomes its digits.
+
+    A record is a problem where its id is wrong, also if none is wanted; where there is none, if one is wanted.
+    """
+    key = layout.own_id_key
     if not key or record.problem:
         return record
     metadata = _metadata(row.get(METADATA)) if layout.as_json else {}
     found = {f"{key!r}": row[key]} if key in row else {}
     found |= {f"{key!r} in {METADATA!r}": metadata[key]} if key in metadata else {}
+    if not found and not layout.id_key:
+        return record
     if not found:
         return Record(problem=f"{record.where}: has no id: neither a field {key!r}, nor one in its {METADATA!r}")
     ids = {}
@@ -143,7 +149,7 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
     if len({*ids.values()}) > 1:
         both = ", and ".join(f"{name} is {id.decode(errors='replace')!r}" for name, id in ids.items())
         return Record(problem=f"{record.where}: {both}, expected one id")
-    return record._replace(id=next(iter(ids.values())))
+    return record._replace(id=next(iter(ids.values()))) if layout.id_key else record
 
 
 def _metadata(value: object) -> Mapping[str, object]:
@@ -211,7 +217,7 @@ def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
         for group in range(segment.start, parquet.num_row_groups if segment.stop is None else segment.stop):
             where = f"{segment.path}, row group {group}"
             try:
-                row = 1
+                row = 0
                 for batch in parquet.iter_batches(batch_size=_ROWS_AT_A_TIME, row_groups=[group], columns=names):
                     yield from _rows(batch, where, row, layout)
                     row += len(batch)
@@ -232,7 +238,7 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
             batches = arrow
         for index, batch in enumerate(batches, segment.start):
             _check_places(batch, layout)
-            yield from _rows(batch, f"{segment.path}, record batch {index}", 1, layout)
+            yield from _rows(batch, f"{segment.path}, record batch {index}", 0, layout)
 
 
 _READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
