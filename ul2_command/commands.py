@@ -28,6 +28,7 @@ from ul2_command.options import (
 
 EXAMPLES, SAMPLES = 4000, 8
 _NO_NUMBERS = "whose examples have no numbers"
+_LOOK_AT_IT = "`ul2 show`, `ul2 stats` and `ul2 doctor` look at it"
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
@@ -119,7 +120,7 @@ def show(registration, text, texts, denoisers, as_json: bool, step: int | None, 
         _check_lengths(sequence_length)
         if own:
             raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
-        _refuse_pictures(registration.apply(), _NO_NUMBERS)
+        _refuse_others(registration.apply(), _NO_NUMBERS, _NO_NUMBERS)
         of_host = of_step.pop("host")
         run = open_run(registration, sequence_length=sequence_length or TRAINED, **of_step, **options)
         (shows.show_step_json if as_json else shows.show_step)(run, step, of_host, **chosen)
@@ -171,7 +172,7 @@ def find(registration, document: str | None, text: str | None, epochs: int, coun
     _check_lengths(options["sequence_length"])
     if (document is None) == (text is None):
         raise click.UsageError("it looks for --document or --text; give one of them")
-    _refuse_pictures(registration.apply(), _NO_NUMBERS)
+    _refuse_others(registration.apply(), _NO_NUMBERS, _NO_NUMBERS)
     find_in(open_run(registration, **options), document, text, epochs=epochs, count=count)
 
 
@@ -279,7 +280,7 @@ def lengths(registration, sequence_length, as_json: bool) -> None:
 
     _check_lengths(sequence_length)
     mixture = registration.apply()
-    _refuse_pictures(mixture, "whose chunks have no one length")
+    _refuse_others(mixture, "whose chunks have no one length", "which are not cut into chunks")
     found = look_at(mixture, sequence_length)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found), indent=1))
@@ -525,12 +526,18 @@ def _samples(mixture: str, sequence_length, options, count: int = SAMPLES):
 
 def _export_tokens(mixture: str, output: str, split: str, use_cached: bool) -> None:
     from ul2_tasks.export.megatron import write_megatron
-    from ul2_tasks.tasks.providers import denoising_tasks
+    from ul2_tasks.tasks.chat import chat_tasks
+    from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 
     none = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
     if given := list(given_of(*none)):
         option = given[0].replace("sequence_length", "lengths")
         raise click.UsageError(f"--{option} goes with examples, and --format megatron writes tokens; leave it out")
+    chats = chat_tasks(mixture)
+    if left_out := [task.name for task in other_tasks(mixture) if task not in chats]:
+        click.echo(f"left out, as they have no corpus of texts: {', '.join(left_out)}", err=True)
+    for name in dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in chats):
+        click.echo(f"left out, as they are conversations: {name}_reply; `ul2 export {name}_chat` writes them, with masks", err=True)
     for corpus in {task.source.corpus.name: task.source.corpus for task in denoising_tasks(mixture)}.values():
         written = write_megatron(corpus, output, split, use_cached=use_cached)
         click.echo(
@@ -616,7 +623,14 @@ def _picture_lengths(name: str) -> dict[str, int]:
 def _refuse_pictures(name: str, what: str) -> None:
     """Raises a UsageError where a mixture is texts with pictures, for a command that can say nothing of them."""
     if _is_of_pictures(name):
-        raise click.UsageError(f"{name} is texts with pictures, {what}; `ul2 show`, `ul2 stats` and `ul2 doctor` look at it")
+        raise click.UsageError(f"{name} is texts with pictures, {what}; {_LOOK_AT_IT}")
+
+
+def _refuse_others(name: str, of_pictures: str, of_chat: str) -> None:
+    """Raises a UsageError where a mixture is texts with pictures, or conversations, for a command that is for denoisers alone."""
+    _refuse_pictures(name, of_pictures)
+    if _is_chat(name, None):
+        raise click.UsageError(f"{name} is conversations, {of_chat}; {_LOOK_AT_IT}")
 
 
 def _stats_of_pictures(name: str, output: str | None, to_json: bool, examples: int, **options) -> None:

@@ -50,11 +50,13 @@ class Feature:
         return NO_MARK if self.dtype == "uint8" else NO_TOKEN
 
 
+LOSS_MASK, SPAN_ID = "loss_mask", "span_id"  # of each token, whether it is learned, and what span it is of
+
 EXAMPLE: Mapping[str, Feature] = {key: Feature("int32", per_token_of=key, padding=0) for key in ("inputs", "targets")}
 
 
 def _marks(key: str) -> dict[str, Feature]:
-    return {mark: Feature("uint8", per_token_of=key, padding=0) for mark in ("loss_mask", "span_id")}
+    return {mark: Feature("uint8", per_token_of=key, padding=0) for mark in (LOSS_MASK, SPAN_ID)}
 
 
 CHAT: Mapping[str, Feature] = {"tokens": Feature("int32", per_token_of="tokens", padding=0), **_marks("tokens")}

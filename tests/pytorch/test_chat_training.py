@@ -14,8 +14,15 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 pytest.importorskip("accelerate", reason="the extra torch is not installed")
 
 from test_chat_hugging_face import DTYPES, chat_dataset  # noqa: E402
+from test_learned import replies  # noqa: E402
 
-from ul2_tasks import HuggingFaceChatConverter, SpanTrainer, SpanWeights, UL2IterableDataset  # noqa: E402
+from ul2_tasks import (  # noqa: E402
+    HuggingFaceChatConverter,
+    HuggingFaceFeatureConverter,
+    SpanTrainer,
+    SpanWeights,
+    UL2IterableDataset,
+)
 from ul2_tasks.pytorch.span_loss import span_counts, span_loss  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -309,3 +316,49 @@ def test_a_tiny_model_learns_both_spans(talks, tmp_path):
     )
     for key in ("loss", "reasoning_loss", "answer_loss"):
         assert logged[-1][key] < 0.7 * logged[0][key]
+
+
+def t5():
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=IDS, decoder_start_token_id=0, **sizes))
+
+
+def reply_rows() -> list[dict]:
+    """Replies as `HuggingFaceFeatureConverter(span_id=True)` converts them: headers that are context, reasoning, an answer."""
+    rng = np.random.default_rng(1)
+    drawn = [
+        (rng.integers(1, IDS, 5), rng.integers(1, IDS, 6), [0, 0] + [1] * (1 + n % 3) + [2] * (3 - n % 3)) for n in range(ROWS)
+    ]
+    converted = HuggingFaceFeatureConverter(span_id=True)(replies(drawn), {"inputs": 8, "targets": 8})
+    return [{key: torch.from_numpy(value).long() for key, value in row.items()} for row in converted.as_numpy_iterator()]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_encoder_and_a_decoder_learn_replies(tmp_path, parts):
+    """Its labels are not shifted; what is not learned adds nothing, however the batch is divided."""
+    rows, model = reply_rows(), t5()
+    batch = {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+    span_id = batch.pop("span_id")
+    losses = torch.nn.functional.cross_entropy(model(**batch).logits.transpose(1, 2), batch["labels"], reduction="none")
+    means = [losses[span_id == span].mean() for span in (1, 2)]
+    (WEIGHTS.reasoning * means[0] + WEIGHTS.answer * means[1]).backward()
+    wanted = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+    trained = t5()
+    before = torch.nn.utils.parameters_to_vector(trained.parameters()).detach().clone()
+    settings = {"per_device_train_batch_size": ROWS // parts, "gradient_accumulation_steps": parts}
+    run = trainer(rows, tmp_path, model=trained, **settings)
+    run.train()
+    assert_near(before - torch.nn.utils.parameters_to_vector(trained.parameters()).detach(), wanted)
+    logged = run.state.log_history[0]
+    assert [logged["reasoning_tokens"], logged["answer_tokens"]] == [int((span_id == span).sum()) for span in (1, 2)]
+    assert [logged["reasoning_loss"], logged["answer_loss"]] == pytest.approx([mean.item() for mean in means], rel=1e-4)
+
+
+def test_batches_without_spans_are_refused_in_a_sentence(tmp_path):
+    rows = [{key: value for key, value in row.items() if key != "span_id"} for row in reply_rows()]
+    with pytest.raises(
+        ValueError, match=r"lacks \['span_id'\]; convert conversations with HuggingFaceChatConverter\(\), and replies"
+    ):
+        trainer(rows, tmp_path, model=t5(), remove_unused_columns=False).train()

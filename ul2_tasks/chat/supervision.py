@@ -11,6 +11,7 @@ from ul2_tasks.chat.segments import KIND, KINDS, Conversations, kind_name
 from ul2_tasks.scalars import is_integer
 
 REASONING, ANSWER, TOOL_CALL = 1, 2, 3
+TEXT = 4  # of the targets of a mixture's other tasks, which are no conversations
 
 # What is learned of the assistant's messages, by their kind: the span that their tokens belong to, or 0 for not learned.
 HARMONY = {"assistant/analysis": REASONING, "assistant/final": ANSWER}

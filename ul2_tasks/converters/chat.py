@@ -30,8 +30,9 @@ from ul2_tasks.converters.encoder_decoder import (
     pool_size,
     with_features_alone,
 )
+from ul2_tasks.converters.marks import absent, checked, padded
 from ul2_tasks.converters.packed_rows import packed_rows
-from ul2_tasks.example_features import CHAT, REPLY, Feature, token_features
+from ul2_tasks.example_features import CHAT, REPLY, Feature
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import as_python
 
@@ -105,7 +106,7 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
             if self.pack:
                 sizes = {key: how_many(examples[key] >= 0) for key in self.SIDES}
                 return self._named(packed_rows(examples, sizes, task_feature_lengths, self.SPEC, BOS_ID, shifted=[self._said]))
-            rows = pad_rows(_padded(examples, self.SPEC), task_feature_lengths, self.SPEC)
+            rows = pad_rows(padded(examples, self.SPEC), task_feature_lengths, self.SPEC)
             return {
                 **self._tokens(rows),
                 "decoder_loss_weights": tf.cast(rows["loss_mask"], tf.int32),
@@ -113,7 +114,7 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
             }
 
         examples_at_a_time = pool_size({key: task_feature_lengths[key] for key in self.SIDES}) if self.pack else EXAMPLES_PER_BATCH
-        batches = ds.padded_batch(examples_at_a_time, padding_values={key: _absent(feature) for key, feature in self.SPEC.items()})
+        batches = ds.padded_batch(examples_at_a_time, padding_values={key: absent(feature) for key, feature in self.SPEC.items()})
         rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         return rows if self.pack else as_long_as(ds, rows)
 
@@ -173,59 +174,3 @@ class ReplyFeatureConverter(_MarkedFeatureConverter):
 
     def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return model_features(rows, BOS_ID)
-
-
-def _absent(feature: Feature) -> tf.Tensor:
-    return tf.constant(feature.absent, feature.dtype)
-
-
-def _padded(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
-    """The examples of a batch, padded as `spec` says."""
-    return {
-        key: tf.where(examples[key] == _absent(feature), tf.constant(feature.padding, feature.dtype), examples[key])
-        for key, feature in spec.items()
-    }
-
-
-def checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
-    """The examples of a batch, or an error that says which lengths no row can have.
-
-    Args:
-        examples: [N, tokens] for each feature, padded with `Feature.absent`.
-        lengths: of the rows, in tokens.
-        spec: the features of an example.
-    """
-    sizes = {key: how_many(examples[key] != _absent(feature)) for key, feature in spec.items()}
-    checks = []
-    for key, feature in spec.items():
-        size, tokens = sizes[key], sizes[feature.per_token_of]
-        checks.append(
-            _refuse(
-                size != tokens,
-                f"an example has {{}} values of {key} and {{}} {feature.per_token_of}, expected as many; if SeqIO has trimmed the"
-                f" {feature.per_token_of}, give trim_output_features=False",
-                (size, tokens),
-            )
-        )
-    for key in token_features(spec):
-        checks.append(_refuse(sizes[key] == 0, f"an example's {key} are empty; leave it out", ()))
-        checks.append(
-            _refuse(
-                sizes[key] > lengths[key],
-                f"an example's {key} are {{}} tokens, longer than a row of {lengths[key]}, and nothing is cut here: raise"
-                " task_feature_lengths, or register the chat with a too_long of drop or oldest",
-                (sizes[key],),
-            )
-        )
-    with tf.control_dependencies(checks):
-        return {key: tf.identity(values) for key, values in examples.items()}
-
-
-def _refuse(wrong: tf.Tensor, message: str, numbers: tuple[tf.Tensor, ...]) -> tf.Operation:
-    """An error if one of the examples, [N] bool, is wrong, with the numbers of the first such one, [N] each, for each {}."""
-
-    def fail() -> tf.Operation:
-        first = tf.argmax(wrong)
-        return tf.debugging.Assert(False, [tf.strings.format(message, [number[first] for number in numbers])])
-
-    return tf.cond(tf.reduce_any(wrong), fail, tf.no_op)

@@ -13,9 +13,10 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.compiled import compiled
+from ul2_tasks.converters.marks import checked, example_spec, how_many, padded
 from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.converters.rows import row_source
-from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN, Feature, token_features
+from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, Feature, token_features
 from ul2_tasks.graphs import no_autograph, zeros_for_tensors
 from ul2_tasks.scalars import as_python
 
@@ -36,6 +37,8 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
     and the inputs and targets of an example have the same segment id.
 
     An example that is too long is an error that says the numbers; nothing is trimmed.
+
+    Where examples have a `loss_mask` of their targets, as replies have, its zeros are zeros of `decoder_loss_weights`.
 
     With `passthrough_features` SeqIO itself converts the examples.
     """
@@ -64,23 +67,37 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        spec = example_spec(ds)
         if self._hands_on:
+            if LOSS_MASK in spec:
+                raise ValueError(
+                    "the examples have a loss_mask, which SeqIO does not heed, and with passthrough_features SeqIO converts them;"
+                    " leave out passthrough_features"
+                )
             return super()._convert_features(ds, task_feature_lengths)
         task_feature_lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
         if source := row_source(ds):
             found = source.rows(task_feature_lengths, self.pack, lambda rows: model_arrays(rows, self.bos_id))
             if found is not None:
                 return found
-        ds = with_features_alone(ds, EXAMPLE)
+        ds = with_features_alone(ds, spec)
         examples_at_a_time = pool_size(task_feature_lengths) if self.pack else EXAMPLES_PER_BATCH
+        lengths = {key: task_feature_lengths[feature.per_token_of] for key, feature in spec.items()}
+        is_marked = LOSS_MASK in spec
 
         def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            examples = {key: _within(task_feature_lengths[key], feature, key) for key, feature in examples.items()}
-            rows = (pack_rows if self.pack else pad_rows)(examples, task_feature_lengths, EXAMPLE)
-            return model_features(rows, self.bos_id)
+            if is_marked:
+                examples = checked(examples, lengths, spec)
+                examples = examples if self.pack else padded(examples, spec)
+            else:
+                examples = {key: _within(lengths[key], feature, key) for key, feature in examples.items()}
+            return model_features((pack_rows if self.pack else pad_rows)(examples, lengths, spec), self.bos_id)
 
         # Batches of ragged tensors would need a step of tf.data for each example.
-        padding = {key: NO_TOKEN if self.pack else feature.padding for key, feature in EXAMPLE.items()}
+        is_counted = self.pack or is_marked  # then padding must be none of the values
+        padding = {
+            key: tf.constant(feature.absent if is_counted else feature.padding, feature.dtype) for key, feature in spec.items()
+        }
         batches = ds.padded_batch(examples_at_a_time, padding_values=padding)
         rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         return rows if self.pack else as_long_as(ds, rows)
@@ -156,11 +173,6 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spe
         return tf.RaggedTensor.from_row_lengths(tf.reshape(examples[key], [-1]), of_each, validate=False)
 
     return in_rows({key: runs(key) for key in spec}, 2 * order, tf.gather(row, order), lengths, spec)
-
-
-def how_many(are: tf.Tensor) -> tf.Tensor:
-    """How many values of each row are true: [N, tokens] bool to [N] int32. `tf.math.count_nonzero` counts in 64 bits."""
-    return tf.reduce_sum(tf.cast(are, tf.int32), axis=1)
 
 
 def in_rows(
@@ -240,16 +252,17 @@ def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.T
     """The features of `seqio.EncDecFeatureConverter`.
 
     Args:
-        rows: what `pad_rows` or `pack_rows` returns for `inputs` and `targets`.
+        rows: what `pad_rows` or `pack_rows` returns for `inputs`, `targets` and, where not all targets are learned, `loss_mask`.
         bos_id: the id that the decoder reads before the first token of an example.
 
     Returns:
         [R, length] int32 for each feature. The decoder's inputs are the targets shifted right by one place, after `bos_id`.
     """
+    is_learned = rows[LOSS_MASK] if LOSS_MASK in rows else rows["targets"] != EXAMPLE["targets"].padding
     features = {
         "encoder_input_tokens": rows["inputs"],
         **decoder_features(rows, "targets", bos_id),
-        "decoder_loss_weights": tf.cast(rows["targets"] != EXAMPLE["targets"].padding, tf.int32),
+        "decoder_loss_weights": tf.cast(is_learned, tf.int32),
     }
     if "inputs_segment_ids" not in rows:
         return features

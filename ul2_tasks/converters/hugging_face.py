@@ -9,6 +9,8 @@ decoder_input_ids      0 7 8 9      labels              -100 -100 -100 7 8 9 1 -
 decoder_attention_mask 1 1 1 1
 labels                 7 8 9 1
 
+Where examples say which targets are learned (`loss_mask`), the labels of the others are -100; a decoder reads them all the same.
+
 The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`special_ids.id_shift`), the shift is undone.
 """
 
@@ -16,12 +18,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
-from ul2_tasks.example_features import EXAMPLE, IGNORED, NO_TOKEN
+from ul2_tasks.converters.marks import absent, example_spec, misaligned
+from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, REPLY, SPAN_ID, Feature
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift, stated_id_shift
@@ -40,6 +44,7 @@ class RowFormat:
         decoder_start_token_id: the id that the decoder reads before the first target.
         decoder_only: whether an example is one row, `[inputs; targets]`, instead of one for the encoder and one for the decoder.
         embedding_rows: how many ids the model has an embedding of; None where that is not known. It changes no row.
+        span_id: whether labels have spans beside them.
 
     Raises:
         ValueError: an attribute has another value than these; says which.
@@ -51,6 +56,8 @@ class RowFormat:
     decoder_start_token_id: int
     decoder_only: bool
     embedding_rows: int | None = dataclasses.field(default=None, repr=False)  # states of datasets hold the other attributes
+    # States of datasets have this repr from a time when there were no spans; with spans the model inputs differ, too.
+    span_id: bool = dataclasses.field(default=False, repr=False)
 
     def __post_init__(self):
         if self.pad_to_multiple_of is None:
@@ -66,6 +73,7 @@ class RowFormat:
                 "how many rows the model's embedding has, model.get_input_embeddings().num_embeddings, or None",
                 self.embedding_rows is None or is_integer(self.embedding_rows, at_least=1),
             ),
+            ("span_id", "True or False", isinstance(self.span_id, bool)),
         ):
             if not valid:
                 raise ValueError(f"{key} is {getattr(self, key)!r:.100}, expected {expected}")
@@ -76,9 +84,8 @@ class RowFormat:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the model inputs."""
-        if self.decoder_only:
-            return "input_ids", "attention_mask", "labels"
-        return "input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"
+        of_decoder = () if self.decoder_only else ("decoder_input_ids", "decoder_attention_mask")
+        return "input_ids", "attention_mask", *of_decoder, "labels", *((SPAN_ID,) if self.span_id else ())
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """The length of each model input with padding "max_length", in tokens, for these lengths of inputs and targets."""
@@ -89,7 +96,11 @@ class RowFormat:
 
 @no_autograph
 def model_inputs(
-    inputs: tf.RaggedTensor, targets: tf.RaggedTensor, lengths: Mapping[str, int], row_format: RowFormat
+    inputs: tf.RaggedTensor,
+    targets: tf.RaggedTensor,
+    lengths: Mapping[str, int],
+    row_format: RowFormat,
+    marks: Mapping[str, tf.RaggedTensor] = MappingProxyType({}),
 ) -> dict[str, tf.Tensor]:
     """The model inputs of a batch. Nothing is cut: with padding "max_length" no example may be longer than `lengths`.
 
@@ -97,19 +108,23 @@ def model_inputs(
         inputs, targets: [B, tokens] int32, the examples, in the tokenizer's own ids.
         lengths: {"inputs": int, "targets": int}, in tokens; only for padding "max_length".
         row_format: of the rows.
+        marks: of the targets, [B, tokens] uint8: "loss_mask", 1 for those that are learned, without which all are; and "span_id",
+            where the rows are to have it.
 
     Returns:
         [B, length] int32 each. For an encoder-decoder model, as T5's in `transformers` (arXiv 1910.10683):
             input_ids: the inputs, padded with the pad id.
             attention_mask: 1 for inputs, 0 for padding.
-            labels: the targets, padded with -100.
+            labels: the targets, -100 where they are not learned, and in the padding.
             decoder_input_ids: the targets, padded with the pad id and shifted right by one place, after the start id. This is
-                what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels.
-            decoder_attention_mask: 1 where the labels are targets, 0 for padding.
+                what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels, if all are learned.
+            decoder_attention_mask: 1 for targets, 0 for padding.
         For a decoder-only model, which shifts the labels itself:
             input_ids: the inputs and then the targets, padded with the pad id.
             attention_mask: 1 for inputs and targets, 0 for padding.
-            labels: the targets in their places, -100 elsewhere.
+            labels: the targets that are learned in their places, -100 elsewhere.
+        For both, where it is asked for:
+            span_id: of each label, 0 where that is -100.
     """
     fixed = row_format.row_lengths(lengths)
 
@@ -123,21 +138,58 @@ def model_inputs(
     def mask(ragged: tf.RaggedTensor, like: tf.Tensor) -> tf.Tensor:
         return tf.sequence_mask(ragged.row_lengths(), tf.shape(like, tf.int64)[1], tf.int32)
 
+    def of_labels(values: tf.RaggedTensor, nothing: int) -> tf.Tensor:
+        """The targets' values in the labels' places: `nothing` where there is no label."""
+        if LOSS_MASK in marks:
+            values = values.with_flat_values(tf.where(marks[LOSS_MASK].flat_values == 1, values.flat_values, nothing))
+        if row_format.decoder_only:
+            values = tf.concat([tf.ones_like(inputs) * nothing, values], axis=1)
+        return rows(values, "labels", nothing)
+
+    labels = {"labels": of_labels(targets, IGNORED)}
+    if row_format.span_id:
+        labels[SPAN_ID] = of_labels(tf.cast(marks[SPAN_ID], tf.int32), 0)
+    pad = row_format.pad_token_id
     if row_format.decoder_only:
         both = tf.concat([inputs, targets], axis=1)
-        input_ids = rows(both, "input_ids", row_format.pad_token_id)
-        labels = rows(tf.concat([tf.ones_like(inputs) * IGNORED, targets], axis=1), "labels", IGNORED)
-        return {"input_ids": input_ids, "attention_mask": mask(both, input_ids), "labels": labels}
-    pad = row_format.pad_token_id
+        input_ids = rows(both, "input_ids", pad)
+        return {"input_ids": input_ids, "attention_mask": mask(both, input_ids), **labels}
     input_ids, padded = rows(inputs, "input_ids", pad), rows(targets, "labels", pad)
-    decoder_mask = mask(targets, padded)
     return {
         "input_ids": input_ids,
         "attention_mask": mask(inputs, input_ids),
         "decoder_input_ids": tf.pad(padded[:, :-1], [[0, 0], [1, 0]], constant_values=row_format.decoder_start_token_id),
-        "decoder_attention_mask": decoder_mask,
-        "labels": tf.where(decoder_mask > 0, padded, IGNORED),
+        "decoder_attention_mask": mask(targets, padded),
+        **labels,
     }
+
+
+def batch_inputs(
+    examples: Mapping[str, tf.Tensor],
+    lengths: Mapping[str, int],
+    row_format: RowFormat,
+    spec: Mapping[str, Feature],
+    shift: int,
+    first: tf.Tensor,
+) -> dict[str, tf.Tensor]:
+    """The model inputs of a batch, see `model_inputs`, or an error that says which example is wrong.
+
+    Args:
+        examples: [B, tokens] of each feature of `spec`, padded with `Feature.absent`.
+        lengths: {"inputs": int, "targets": int}, the most tokens of an example.
+        row_format: of the rows.
+        spec: of inputs, targets and marks of these.
+        shift: how much higher the ids are than the tokenizer's own.
+        first: the number of the batch's first example in the dataset.
+    """
+    ragged = [checked(examples[key], key, lengths[key], first) - shift for key in EXAMPLE]
+    if row_format.embedding_rows is not None:
+        ragged = [_embedded(rows, key, row_format.embedding_rows, first) for key, rows in zip(EXAMPLE, ragged)]
+    inputs, targets = ragged
+    with tf.control_dependencies(misaligned(examples, spec)):
+        of_targets = spec.keys() - EXAMPLE.keys()
+        marks = {key: tf.RaggedTensor.from_tensor(examples[key], lengths=targets.row_lengths()) for key in of_targets}
+    return model_inputs(inputs, targets, lengths, row_format, marks)
 
 
 class HuggingFaceFeatureConverter(seqio.FeatureConverter):
@@ -153,8 +205,9 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
     the converter, and only rows of equal lengths, so give batch_size here and not to `seqio.get_dataset`. If the dataset ends,
     its last batch can be smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches.
 
-    It converts any task or mixture with int32 `inputs` and `targets`, and drops other features. An example that is longer than
-    `task_feature_lengths`, or that has no inputs or no targets, is an error that says the number of the example in the dataset
+    It converts any task or mixture with int32 `inputs` and `targets`. Where there is a `loss_mask` of the targets, too, as replies
+    have it (`NAME_reply` of `register_chat`), labels are -100 where it is 0. Other features are dropped. An example that is longer
+    than `task_feature_lengths`, or that has no inputs or no targets, is an error that says the number of the example in the dataset
     (counted on over epochs). Nothing is cut here. But SeqIO itself silently trims the examples of tasks of other kinds before it
     converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
 
@@ -162,7 +215,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
     their ids are shifted for SeqIO. For other tasks whose vocabulary has a `special_ids.id_shift` of 1, give `vocabulary`.
     """
 
-    TASK_FEATURES = seqio.EncDecFeatureConverter.TASK_FEATURES
+    TASK_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = seqio.EncDecFeatureConverter.TASK_FEATURES
 
     def __init__(
         self,
@@ -174,6 +227,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         pad_token_id: int = 0,
         vocabulary: seqio.Vocabulary | None = None,
         embedding_rows: int | None = None,
+        span_id: bool = False,
     ):
         """
         Args:
@@ -187,6 +241,8 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
             vocabulary: of the tasks, for tasks of other kinds whose ids are shifted.
             embedding_rows: how many rows the model's embedding has, `model.get_input_embeddings().num_embeddings`. Then an id that
                 it has no row for is an error with the example's number, and not an index error of the model.
+            span_id: whether there is `span_id`, too, which `SpanTrainer` needs: the span of each label. The examples must have it:
+                those of replies do, and `UL2IterableDataset` has it of mixtures of replies and texts.
 
         Raises:
             ValueError: an argument has another value than these; or, when it converts, the tasks' ids are shifted and those of
@@ -199,6 +255,7 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=decoder_only,
             embedding_rows=embedding_rows,
+            span_id=span_id,
         )
         if padding == "longest" and not is_integer(batch_size, at_least=1):
             raise ValueError(
@@ -215,8 +272,17 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
         self._vocabulary = vocabulary
         spec = seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2 if padding == "longest" else 1)
         self.MODEL_FEATURES = dict.fromkeys(self._row_format.names, spec)
+        if span_id:
+            self.TASK_FEATURES = {key: seqio.FeatureConverter.FeatureSpec(tf.as_dtype(REPLY[key].dtype)) for key in REPLY}
         # `checked` checks a batch at once; SeqIO would check each example.
         super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
+
+    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        """See `seqio.FeatureConverter`; `task_feature_lengths` has inputs and targets alone, as marks have the targets' lengths."""
+        marks = self.TASK_FEATURES.keys() - EXAMPLE.keys()
+        if task_feature_lengths.keys() == EXAMPLE.keys():  # SeqIO says what is wrong with others, and wants one for each feature
+            task_feature_lengths = {**task_feature_lengths, **dict.fromkeys(marks, task_feature_lengths["targets"])}
+        return super().__call__(ds, task_feature_lengths)
 
     @property
     def batch_size(self) -> int | None:
@@ -230,18 +296,15 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         shift = shift_of_ids(ds, self._vocabulary)
-        ds = with_features_alone(ds, EXAMPLE)
+        spec = example_spec(ds) | ({SPAN_ID: REPLY[SPAN_ID]} if self._row_format.span_id else {})
+        ds = with_features_alone(ds, spec)
         batch_size = self._batch_size or EXAMPLES_PER_BATCH
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            first = number * batch_size
-            ragged = {key: checked(examples[key], key, task_feature_lengths[key], first) - shift for key in EXAMPLE}
-            if self._row_format.embedding_rows is not None:
-                ragged = {key: _embedded(rows, key, self._row_format.embedding_rows, first) for key, rows in ragged.items()}
-            return model_inputs(ragged["inputs"], ragged["targets"], task_feature_lengths, self._row_format)
+            return batch_inputs(examples, task_feature_lengths, self._row_format, spec, shift, first=number * batch_size)
 
         # Batches of ragged tensors would need a step of tf.data for each example.
-        batches = ds.padded_batch(batch_size, padding_values=NO_TOKEN)
+        batches = ds.padded_batch(batch_size, padding_values={key: absent(feature) for key, feature in spec.items()})
         rows = batches.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE)
         if self._row_format.padding == "longest":
             return rows

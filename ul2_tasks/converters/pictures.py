@@ -13,8 +13,9 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.converters.hugging_face import RowFormat, checked, model_inputs, shift_of_ids
-from ul2_tasks.example_features import EXAMPLE, IMAGES, NO_TOKEN
+from ul2_tasks.converters.hugging_face import RowFormat, batch_inputs, shift_of_ids
+from ul2_tasks.converters.marks import absent, example_spec
+from ul2_tasks.example_features import EXAMPLE, IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, PictureRun
 from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
@@ -110,7 +111,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
 
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        shift = shift_of_ids(ds, self._vocabulary)
+        shift, spec = shift_of_ids(ds, self._vocabulary), example_spec(ds)
 
         def seen(input_ids: np.ndarray, images: np.ndarray) -> np.ndarray:
             found = [image for image in images.reshape(-1).tolist() if image]
@@ -119,12 +120,11 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             first = number * self._batch_size
-            ragged = {key: checked(examples[key], key, task_feature_lengths[key], first) - shift for key in EXAMPLE}
-            rows = model_inputs(ragged["inputs"], ragged["targets"], task_feature_lengths, self._row_format)
+            rows = batch_inputs(examples, task_feature_lengths, self._row_format, spec, shift, first)
             values = python_op(seen, [rows["input_ids"], examples[IMAGES]], tf.float32)
             return {**rows, PIXELS: tf.ensure_shape(values, [None, 3, self._side, self._side])}
 
-        padding = {key: tf.constant(NO_TOKEN, tf.int32) for key in EXAMPLE} | {IMAGES: tf.constant("")}
+        padding = {key: absent(feature) for key, feature in spec.items()} | {IMAGES: tf.constant("")}
         examples = ds.map(lambda example: {key: example[key] for key in padding})
         return (
             examples.padded_batch(self._batch_size, padding_values=padding)

@@ -25,7 +25,8 @@ class SpanTrainer(transformers.Trainer):
         dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
         SpanTrainer(model, arguments, train_dataset=dataset, span_weights=SpanWeights(answer=2.0)).train()
 
-    The model is a decoder, and batches have `span_id` beside `labels`, as `HuggingFaceChatConverter` makes them. A token is learned
+    Batches have `span_id` beside `labels`. `HuggingFaceChatConverter` makes them of conversations, for a decoder, and
+    `HuggingFaceFeatureConverter(.., span_id=True)` of replies, for a decoder, or for an encoder and a decoder. A token is learned
     where its label is not -100 and its span is above 0.
 
     The means are over all tokens of an optimizer's step: of all its accumulation steps and processes. So the gradient is that of
@@ -65,6 +66,7 @@ class SpanTrainer(transformers.Trainer):
         # Both tell Trainer what it could not know: the loss is that of the whole step, and `span_id` is no unknown column.
         self.model_accepts_loss_kwargs = True
         self.label_names = ["labels", "span_id"]
+        self._has_encoder = bool(getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
         self._weights = torch.tensor(span_weights, dtype=torch.float32, device=self.args.device)
         self._steps = 0  # since the last log, as are the next three
         self._steps_with, self._tokens, self._means = self._zeros(), self._zeros(), self._zeros()
@@ -75,7 +77,7 @@ class SpanTrainer(transformers.Trainer):
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         counts = self._zeros()
         for batch in batches:
-            counts += span_counts(_labels_and_spans(batch)[1]).to(counts.device)
+            counts += span_counts(self._labels_and_spans(batch)[1]).to(counts.device)
         counts = self.accelerator.reduce(counts, "sum")
         self._steps += bool(batches)
         self._steps_with += counts > 0
@@ -90,9 +92,9 @@ class SpanTrainer(transformers.Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """What a batch adds to the loss of its step; in evaluation, and where there are no counts of a step, its own loss."""
-        labels, span_id = _labels_and_spans(inputs)
+        labels, span_id = self._labels_and_spans(inputs)
         outputs = model(**{name: value for name, value in inputs.items() if name not in self.label_names})
-        losses = self._losses(outputs.logits[:, :-1], labels, span_id)
+        losses = self._losses(outputs.logits[:, : labels.shape[1]], labels, span_id)
         sums = span_sums(losses, span_id)
         if model.training and isinstance(num_items_in_batch, torch.Tensor):
             means = sums.sum(0) / num_items_in_batch.clamp(min=1)
@@ -149,14 +151,18 @@ class SpanTrainer(transformers.Trainer):
         self._sums += sums.sum(0)
         self._counts += counts.sum(0)
 
+    def _labels_and_spans(self, batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The labels, shifted as the model's outputs are compared to them, and the span of each that is learned, 0 elsewhere."""
+        if missing := [name for name in self.label_names if name not in batch]:
+            raise ValueError(
+                f"a batch has {sorted(batch)}, and lacks {missing}; convert conversations with HuggingFaceChatConverter(), and"
+                " replies with HuggingFaceFeatureConverter(.., span_id=True)"
+            )
+        labels, span_id = (batch[name] if self._has_encoder else batch[name][:, 1:] for name in self.label_names)
+        return labels, torch.where(labels == IGNORED, 0, span_id)
+
     def _zeros(self) -> torch.Tensor:
         return torch.zeros(len(SpanWeights._fields), device=self.args.device)
-
-
-def _labels_and_spans(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The labels, shifted as the model's outputs are compared to them, and the span of each that is learned, 0 elsewhere."""
-    labels, span_id = batch["labels"][:, 1:], batch["span_id"][:, 1:]
-    return labels, torch.where(labels == IGNORED, 0, span_id)
 
 
 def _told(prefix: str, losses: torch.Tensor, tokens: torch.Tensor, weights: torch.Tensor) -> dict[str, float]:

@@ -16,9 +16,10 @@ import tensorflow as tf
 from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
 from ul2_tasks.converters.pictures import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
-from ul2_tasks.example_features import IMAGES
+from ul2_tasks.example_features import IMAGES, LOSS_MASK
 from ul2_tasks.pytorch.forks import check_process, tensorflow_has_run
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
 from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.vocabulary.special_ids import stated_id_shift, with_id_shift
 
@@ -51,8 +52,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
     Both end with EOS and have the tokenizer's own ids. Of conversations it gives `input_ids`, `loss_mask` and `span_id`; of texts
     with pictures `images`, too, the bytes of each. Give the DataLoader a batch size and a function that pads, such as
-    `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` it gives what the converter makes, whole batches or padded
-    examples. Integers become int64, strings become str or lists of str, and all else keeps its type.
+    `transformers.DataCollatorForSeq2Seq`. A reply that is not learned as a whole is an error here: it needs a converter. With a
+    `feature_converter` it gives what the converter makes, whole batches or padded examples. Integers become int64, strings become
+    str or lists of str, and all else keeps its type.
 
     **By number.** Where examples have numbers, as with a cache of `ul2 cache` (`use_cached=True`), batch n is the same set of
     examples on any number of processes and workers, and a state is a number: that of the first example that is still to come. It
@@ -241,8 +243,11 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     def _examples(self) -> tf.data.Dataset:
         provider, shard = self._provider(), self._shard()
+        settings: dict[str, Any] = {**self._settings, "shuffle": True, "shard_info": shard}
+        if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(_features_of(self._feature_converter)))):
+            settings["passthrough_features"] = marks
         try:
-            return provider.get_dataset(self._sequence_length, **self._settings, shuffle=True, shard_info=shard)
+            return provider.get_dataset(self._sequence_length, **settings)
         except ValueError as error:
             if shard.num_shards == 1:
                 raise
@@ -310,6 +315,7 @@ class _Stream:
 
     def __next__(self) -> dict[str, Any]:
         element = self._take()
+        _check_learned(element)
         ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
         left_out = {*_SINGLE_EXAMPLE, *([PIXELS] if PIXELS in element and not len(element[PIXELS]) else [])}
         others = {key: value for key, value in element.items() if key not in left_out}
@@ -323,6 +329,11 @@ class _Stream:
             if self._pipeline["num_epochs"] is None:
                 raise ValueError(self._ended()) from None
             raise
+        except tf.errors.InternalError as error:
+            if "components but got" not in error.message:
+                raise
+            without = "its examples have other features, such as replies without the masks that a converter heeds since 1.0.3"
+            raise ValueError(f"{_ANOTHER}: {without}; {_REMEDY}") from error
         except tf.errors.InvalidArgumentError as error:
             no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
             if not no_example:
@@ -364,6 +375,22 @@ class _Numbers(_Stream):
 
     def state(self) -> dict[str, Any]:
         return _state({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._each})
+
+
+def _features_of(converter: seqio.FeatureConverter | None) -> Collection[str]:
+    """The features of examples that a converter reads."""
+    return converter.TASK_FEATURES if isinstance(converter, seqio.FeatureConverter) else ()
+
+
+def _check_learned(element: Mapping[str, tf.Tensor]) -> None:
+    """Raises a ValueError where `labels` would say that a target of a reply is learned, and its mask says that it is not."""
+    if LOSS_MASK not in element or "targets" not in element:
+        return
+    if unlearned := int(tf.math.count_nonzero(element[LOSS_MASK] == 0)):
+        raise ValueError(
+            f"{unlearned} of the {len(element['targets'])} targets of a reply are not to be learned, which `labels` of a single"
+            " example cannot say, as a decoder reads them, too; give feature_converter=HuggingFaceFeatureConverter(..)"
+        )
 
 
 def _state(place: Mapping[str, Any]) -> dict[str, Any]:

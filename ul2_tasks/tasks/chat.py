@@ -23,12 +23,13 @@ from ul2_tasks.corpus.conversations import ChatCorpusTask
 from ul2_tasks.corpus.view import CorpusView, salted
 from ul2_tasks.example_features import CHAT as CHAT_FEATURES
 from ul2_tasks.example_features import REPLY as REPLY_FEATURES
-from ul2_tasks.example_features import TOKEN_FEATURES, token_features
+from ul2_tasks.example_features import TASK, TOKEN_FEATURES, token_features
 from ul2_tasks.graphs import count, no_autograph, python_op
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
+from ul2_tasks.sources.files import MESSAGES_JSON, SYNTH_ID
 from ul2_tasks.sources.memory import embedded_chat
 from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
 from ul2_tasks.tasks.mixing import sample_examples
@@ -38,7 +39,6 @@ from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_t
 CHAT, REPLY = FORMS = ("chat", "reply")
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
 _CONVERSATIONS_AT_A_TIME = 64
-_MESSAGES_JSON, _SYNTH_ID = "messages_json", "synth_id"  # columns that go together in data sets of conversations
 _left_out: collections.Counter[str] = collections.Counter()  # examples of this process, by task and cause
 
 
@@ -270,10 +270,23 @@ class ChatMixture(seqio.Mixture):
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
     def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
-        """See `seqio.Mixture.get_task_dataset`; masks and spans, which are no output features of replies, are always there."""
+        """See `seqio.Mixture.get_task_dataset`; masks and spans, which are no output features of replies, are always there.
+
+        Nothing is trimmed, whatever `trim_output_features` says: an example that is too long is refused, or left out and counted.
+
+        Raises:
+            ValueError: `passthrough_features` has one that is neither of the task nor its name, "task"; or `copy_pretokenized` is
+                given, and conversations have no such features.
+        """
         names = ("sequence_length", "split", "use_cached", "shuffle", "seed", "shard_info", "num_epochs")
         settings = dict(zip(names, arguments)) | {key: value for key, value in keywords.items() if key in names}
-        return task.get_dataset(**settings, rates={other.name: self.get_rate(other) for other in self.tasks})
+        dataset = task.get_dataset(**settings, rates={other.name: self.get_rate(other) for other in self.tasks})
+        if unknown := sorted({*output_feature_keys} - dataset.element_spec.keys() - {TASK}):
+            raise ValueError(
+                f"{task.name!r} has no features {unknown}, only {[*dataset.element_spec, TASK]}; leave them out of"
+                " passthrough_features, and copy_pretokenized=False"
+            )
+        return dataset.map(no_autograph(lambda one: one | {TASK: task.name})) if TASK in output_feature_keys else dataset
 
 
 def register_chat(
@@ -375,8 +388,8 @@ def open_conversations(
         text_key = getattr(spec, "text_key", "text")
         if messages_key not in ("messages", text_key):
             raise ValueError(f"messages_key is {messages_key!r}, but {spec!r} gives conversations as {text_key!r}; leave it out")
-    elif messages_key == _MESSAGES_JSON and validation is not None:
-        id_key = id_key or _SYNTH_ID
+    elif messages_key == MESSAGES_JSON and validation is not None:
+        id_key = id_key or SYNTH_ID
     return open_source(spec, text_key=text_key, id_key=id_key, validation=validation, as_json=True, **options)
 
 

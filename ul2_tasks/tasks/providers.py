@@ -11,7 +11,7 @@ import functools
 import secrets
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import seqio
 import tensorflow as tf
@@ -20,11 +20,12 @@ from ul2_tasks.addresses.corpora import Member, stored_tokens, why_a_stream
 from ul2_tasks.addresses.dataset import Reading
 from ul2_tasks.addresses.numbering import number_examples
 from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
+from ul2_tasks.chat.supervision import TEXT
 from ul2_tasks.corpus import passes
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, chunk, corrupt, denoise, fewest_tokens, solve
-from ul2_tasks.example_features import DENOISER, TASK
+from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
@@ -37,6 +38,7 @@ STREAM_VERSION = 2  # raised whenever the same arguments give another stream of 
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
 # document, and the longer the chunks are, the fewer a document has.
 SHUFFLED_TOKENS = 1 << 20
+MARKS = frozenset({LOSS_MASK, SPAN_ID})
 
 
 class DenoisingTask(seqio.Task):
@@ -201,6 +203,9 @@ class DenoisingMixture(seqio.Mixture):
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
+        Replies keep their masks where `passthrough_features` has "loss_mask" and "span_id". The targets of all other tasks are then
+        learned, as the span `supervision.TEXT`. Without these, a reply that is not learned as a whole is an error while iterating.
+
         Raises:
             ValueError: see `DenoisingTask.get_dataset`; or a task has no such split. SeqIO would leave that task out, and so mix
                 the others at other rates.
@@ -210,10 +215,11 @@ class DenoisingMixture(seqio.Mixture):
         host_of(shard_info)
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
+        marks = kept & MARKS
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask)]
         rates = {task.name: self.get_rate(task) for task in self.tasks}
-        reading = _numbered(self, ours, rates, *common, kept)
+        reading = _numbered(self, ours, rates, *common, kept - marks)
         if reading is None:
             return super().get_dataset(
                 *common,
@@ -227,10 +233,10 @@ class DenoisingMixture(seqio.Mixture):
         self._check_compatible_features()
         others = [task for task in self.tasks if task not in ours]
         if not others:
-            return reading.examples()
+            return _marked(reading.examples(), marks)
         streams = [self.get_task_dataset(task, kept, *common, trim_output_features, try_in_mem_cache) for task in others]
         shares = [sum(rates[task.name] for task in ours), *(rates[task.name] for task in others)]
-        mixed = sample_examples([reading.examples(), *streams], shares, seed if seed is not None or shuffle else 42)
+        mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed if seed is not None or shuffle else 42)
         buffers_too = tf.data.Options()
         buffers_too.experimental_symbolic_checkpoint = False
         return mixed.with_options(buffers_too)
@@ -255,33 +261,22 @@ class DenoisingMixture(seqio.Mixture):
             ValueError: `use_cached`, and a task that is no `DenoisingTask` has no cache; or a task hands on a feature that
                 denoising tasks do not have.
         """
-        if not isinstance(task, DenoisingTask):
-            _check_cached(task, use_cached)
-            dataset = super().get_task_dataset(
-                task,
-                output_feature_keys,
-                sequence_length,
-                split,
-                use_cached,
-                shuffle,
-                seed,
-                shard_info,
-                num_epochs,
-                trim_output_features,
-                try_in_mem_cache,
-            )
-            return _as_ours(dataset, task, output_feature_keys)
-        return task.get_dataset(
-            sequence_length=sequence_length,
-            split=split,
-            use_cached=use_cached,
-            shuffle=shuffle,
-            seed=seed,
-            shard_info=shard_info,
-            num_epochs=num_epochs,
-            rates={other.name: self.get_rate(other) for other in self.tasks},
-            features=output_feature_keys,
-        )
+        common: dict[str, Any] = {
+            "sequence_length": sequence_length,
+            "split": split,
+            "use_cached": use_cached,
+            "shuffle": shuffle,
+            "seed": seed,
+            "shard_info": shard_info,
+            "num_epochs": num_epochs,
+        }
+        marks = MARKS.intersection(output_feature_keys)
+        if isinstance(task, DenoisingTask):
+            rates = {other.name: self.get_rate(other) for other in self.tasks}
+            return _marked(task.get_dataset(**common, rates=rates, features={*output_feature_keys} - marks), marks)
+        _check_cached(task, use_cached)
+        dataset = task.get_dataset(**common, trim_output_features=trim_output_features, try_in_mem_cache=try_in_mem_cache)
+        return _marked(_as_ours(dataset, task, output_feature_keys), marks)
 
 
 def members(tasks: Sequence[DenoisingTask], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None) -> list[Member]:
@@ -392,14 +387,41 @@ def _check_cached(task: seqio.Task, use_cached: bool) -> None:
 @no_autograph
 def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[str]) -> tf.data.Dataset:
     """The examples of a task of another kind, with the features that the examples of a denoising task have."""
+    message = (
+        f"an example of {task.name} has targets that are not to be learned, and is asked for without loss_mask: give get_dataset"
+        ' passthrough_features=["loss_mask", "span_id"], and a converter of this package, such as'
+        " HuggingFaceFeatureConverter(span_id=True); or mix conversations alone"
+    )
+
+    def wanted(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        kept = {key: value for key, value in example.items() if key in features}
+        if LOSS_MASK not in example or LOSS_MASK in kept:
+            return kept
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(example[LOSS_MASK] == 1), [message])]):
+            return {key: tf.identity(value) for key, value in kept.items()}
+
+    dataset = dataset.map(wanted, num_parallel_calls=tf.data.AUTOTUNE)
     names = {key: name for key, name in {DENOISER: "", TASK: task.name}.items() if key in features}
-    foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys())
+    foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys() - MARKS)
     if foreign:
         raise ValueError(
             f"{task.name!r} would hand on the features {foreign}, which denoising tasks do not have; leave them out of"
             " passthrough_features, and copy_pretokenized=False"
         )
     return dataset.map(lambda example: example | names, num_parallel_calls=tf.data.AUTOTUNE) if names else dataset
+
+
+@no_autograph
+def _marked(examples: tf.data.Dataset, marks: Collection[str]) -> tf.data.Dataset:
+    """The examples with these marks: where a task has none itself, all of its targets are learned."""
+    values = {LOSS_MASK: 1, SPAN_ID: TEXT}
+    missing = {key: tf.constant(values[key], tf.uint8) for key in marks if key not in examples.element_spec}
+    if not missing:
+        return examples
+    return examples.map(
+        lambda example: example | {key: tf.fill(tf.shape(example["targets"]), value) for key, value in missing.items()},
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
 
 
 @no_autograph

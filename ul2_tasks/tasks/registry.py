@@ -22,7 +22,7 @@ from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, plain_modes
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, plain_modes, vocabulary_identity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,8 +193,8 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         "NAME_mix".
 
     Raises:
-        ValueError: a weight is no positive number; a name is not registered; a task has other features; none is a denoising
-            task; the name is taken by another mixture.
+        ValueError: a weight is no positive number; a name is not registered; a task has other features, or another vocabulary than
+            conversations; none is a denoising task; the name is taken by another mixture.
     """
     try:
         weights = dict(mixtures)
@@ -211,6 +211,8 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         raise ValueError(f"there is no mixture or task {missing}, only {sorted(registered)}; register it first")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
     chats = [task for task in tasks.values() if isinstance(task, ChatTask)]
+    if chats:
+        _check_vocabularies(chats[0], tasks.values())
     if len(chats) == len(tasks):
         if len({task.form for task in chats}) > 1:
             raise ValueError(
@@ -229,6 +231,19 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
             " the assistant's messages are learned, and supervise='whole' or 'sampled'; or mix conversations alone"
         )
     return _mixed(name, weights, tasks.values(), DenoisingMixture)
+
+
+def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
+    """Raises a ValueError where a task has another vocabulary than a task of conversations, in which the renderer's markers are."""
+    vocabulary = chat.corpus.renderer.vocabulary
+    for task in tasks:
+        other = next(iter(task.output_features.values())).vocabulary
+        if other != vocabulary:
+            raise ValueError(
+                f"{chat.name!r} and {task.name!r} must be of one vocabulary, got {vocabulary_identity(vocabulary)} and"
+                f" {vocabulary_identity(other)}. Give register the vocabulary of the conversations:"
+                f" seqio.get_mixture_or_task({chat.name!r}).output_features[..].vocabulary."
+            )
 
 
 def _mixed(name: str, weights: Mapping[str, float], tasks: Iterable[seqio.Task], mixture_cls: type[seqio.Mixture]) -> str:

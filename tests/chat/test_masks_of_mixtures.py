@@ -1,0 +1,112 @@
+"""What says that it is not to be learned is not learned: in mixtures, in PyTorch, and whatever asks for examples."""
+
+import pytest
+import seqio
+import tensorflow as tf
+from test_command_line import ul2
+from test_register_chat import CONVERSATIONS, S, write_jsonl
+
+import ul2_tasks
+from ul2_tasks import HuggingFaceFeatureConverter
+from ul2_tasks.chat.supervision import TEXT
+
+LENGTHS = {"inputs": 256, "targets": 256}
+# Reasoning that is context, and an answer that is learned.
+HALF = [
+    {"role": "user", "content": "2 plus 2?"},
+    {"role": "assistant", "channel": "analysis", "content": "Easy.", "weight": 0},
+    {"role": "assistant", "channel": "final", "content": "4."},
+]
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory) -> str:
+    """A mixture of text and of replies of which a part is not learned, though their spans say that all is."""
+    folder = tmp_path_factory.mktemp("half")
+    reply = ul2_tasks.register_chat("mm_half", write_jsonl(folder / "half.jsonl", [HALF] * 8), form="reply")
+    vocabulary = seqio.get_mixture_or_task(reply).output_features["targets"].vocabulary
+    ul2_tasks.register("mm_text", vocabulary=vocabulary, denoisers=S)
+    return ul2_tasks.mix("mm_both", {"mm_text_mix": 1, reply: 1})
+
+
+def read(name, count, **settings):
+    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", seed=0, num_epochs=None, **settings)
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+def test_a_mixture_without_masks_refuses_a_reply_that_needs_one(half):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="mm_half_reply has targets that are not to be learned, and is asked"):
+        read(half, 20)
+
+
+def test_a_mixture_of_texts_and_replies_hands_on_masks_that_are_asked_for(half):
+    found = read(half, 30, passthrough_features=["loss_mask", "span_id", "task"])
+    kinds = {example["task"]: example for example in found}
+    text, reply = kinds[b"mm_text_s"], kinds[b"mm_half_reply"]
+    assert len(text["targets"]) == len(text["loss_mask"])
+    assert (set(text["loss_mask"].tolist()), set(text["span_id"].tolist())) == ({1}, {TEXT})
+    assert (set(reply["loss_mask"].tolist()), set(reply["span_id"].tolist())) == ({0, 1}, {0, 2})
+
+
+def test_texts_alone_have_marks_where_they_are_asked_for(half):
+    for example in read("mm_text_mix", 2, passthrough_features=["loss_mask", "span_id"]):
+        assert example["loss_mask"].tolist() == [1] * len(example["targets"])
+
+
+def test_batches_for_transformers_of_texts_and_replies(half):
+    pytest.importorskip("torch")
+    converter = HuggingFaceFeatureConverter("longest", batch_size=16, span_id=True)
+    batch = next(iter(ul2_tasks.UL2IterableDataset(half, LENGTHS, feature_converter=converter)))
+    assert set(batch["span_id"].unique().tolist()) == {0, 2, TEXT}
+    assert ((batch["labels"] == -100) == (batch["span_id"] == 0)).all()
+    assert (batch["decoder_attention_mask"].sum(1) > (batch["span_id"] > 0).sum(1)).any(), "context is read, and not learned"
+
+
+def test_labels_of_single_examples_are_all_learned_or_refused(half, tmp_path):
+    torch = pytest.importorskip("torch")
+    whole = ul2_tasks.register_chat("mm_whole", write_jsonl(tmp_path / "whole.jsonl", CONVERSATIONS[:4]), form="reply")
+    example = next(iter(ul2_tasks.UL2IterableDataset(whole, LENGTHS)))
+    assert len(example["labels"]) == torch.count_nonzero(example["loss_mask"])
+    with pytest.raises(
+        ValueError, match=r"\d+ of the \d+ targets of a reply are not to be learned, which `labels` .* give feature"
+    ):
+        next(iter(ul2_tasks.UL2IterableDataset("mm_half_reply", LENGTHS)))
+
+
+def test_a_mixture_of_conversations_hands_on_what_it_has_and_refuses_the_rest(half):
+    name = ul2_tasks.mix("mm_chats", {"mm_half_reply": 1})
+    (example,) = read(name, 1, passthrough_features=["loss_mask", "task"], trim_output_features=False)
+    assert example["task"] == b"mm_half_reply"
+    with pytest.raises(
+        ValueError, match=r"'mm_half_reply' has no features \['denoiser'\], only \['inputs', .*'task'\]; leave them"
+    ):
+        read(name, 1, passthrough_features=["denoiser"])
+    with pytest.raises(ValueError, match=r"has no features \['inputs_pretokenized', 'targets_pretokenized'\]"):
+        read(name, 1, copy_pretokenized=True)
+
+
+def test_replies_and_denoisers_of_other_vocabularies_are_refused_when_they_are_mixed(half):
+    ul2_tasks.register("mm_bytes", vocabulary="bytes", denoisers=S)
+    with pytest.raises(ValueError, match=r"'mm_half_reply' and 'mm_bytes_s' must be of one vocabulary, got .*Give register"):
+        ul2_tasks.mix("mm_wrong", {"mm_bytes_mix": 1, "mm_half_reply": 1})
+
+
+def test_what_an_export_of_tokens_leaves_out_it_says(half, tmp_path):
+    done = ul2("export", "mm_both", "--format", "megatron", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    said = "left out, as they are conversations: mm_half_reply; `ul2 export mm_half_chat` writes them, with masks"
+    assert said in done.stderr
+    assert (tmp_path / "out" / "mm_text-train.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (["lengths"], "which are not cut into chunks"),
+        (["find", "--document", "1"], "whose examples have no numbers"),
+        (["show", "--step", "3"], "whose examples have no numbers"),
+    ],
+)
+def test_what_a_command_cannot_say_of_conversations(half, command, why):
+    done = ul2(command[0], "mm_half_chat", *command[1:])
+    assert (done.exit_code, f"mm_half_chat is conversations, {why}; `ul2 show`" in done.stderr) == (2, True), done.stderr

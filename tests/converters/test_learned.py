@@ -1,0 +1,112 @@
+"""What is not to be learned: every converter of inputs and targets gives it the weight 0, or the label -100."""
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+from ul2_tasks import EncDecFeatureConverter, HuggingFaceFeatureConverter, ReplyFeatureConverter, T5Gemma2FeatureConverter
+from ul2_tasks.example_features import IGNORED
+
+# A header that is context, reasoning, an answer; and a reply of which all is learned.
+REPLIES = [([5, 6, 1], [7, 8, 9, 4], [0, 0, 1, 2]), ([3, 2], [6, 5, 1], [1, 2, 2])]
+LENGTHS = {"inputs": 8, "targets": 8}
+LEARNED = [9, 4, 6, 5, 1]
+NO = IGNORED
+
+
+def replies(replies=REPLIES, mask=tf.uint8, **others) -> tf.data.Dataset:
+    def examples():
+        for inputs, targets, spans in replies:
+            yield {
+                "inputs": np.array(inputs, np.int32),
+                "targets": np.array(targets, np.int32),
+                "loss_mask": (np.array(spans) > 0).astype(mask.as_numpy_dtype),
+                "span_id": np.array(spans, np.uint8),
+            }
+
+    dtypes = {"inputs": tf.int32, "targets": tf.int32, "loss_mask": mask, "span_id": tf.uint8}
+    dataset = tf.data.Dataset.from_generator(
+        examples, output_signature={key: tf.TensorSpec([None], dtype) for key, dtype in dtypes.items()}
+    )
+    return dataset.map(lambda example: example | others) if others else dataset
+
+
+def rows_of(converter, dataset=None, lengths=LENGTHS) -> list[dict]:
+    converted = converter(replies() if dataset is None else dataset, lengths)
+    return [{key: row[key].tolist() for key in row} for row in converted.as_numpy_iterator()]
+
+
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize("of", [EncDecFeatureConverter, ReplyFeatureConverter])
+def test_targets_that_are_not_learned_have_the_weight_0_in_t5x(of, pack):
+    rows = rows_of(of(pack=pack))
+    targets, weights = (np.array([row[f"decoder_{key}"] for row in rows]) for key in ("target_tokens", "loss_weights"))
+    assert sorted(targets[weights == 1].tolist()) == sorted(LEARNED)
+    assert sorted(targets[targets > 0].tolist()) == sorted(token for _, targets, _ in REPLIES for token in targets)
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_replies_that_are_learned_as_a_whole_are_what_texts_are(pack):
+    whole = [(inputs, targets, [1] * len(targets)) for inputs, targets, _ in REPLIES]
+    text = replies(whole).map(lambda one: {key: one[key] for key in LENGTHS})
+    assert rows_of(EncDecFeatureConverter(pack=pack), replies(whole)) == rows_of(EncDecFeatureConverter(pack=pack), text)
+
+
+def test_golden_rows_of_replies_for_transformers():
+    first, second = rows_of(HuggingFaceFeatureConverter(span_id=True), lengths={"inputs": 4, "targets": 5})
+    assert first == {
+        "input_ids": [5, 6, 1, 0],
+        "attention_mask": [1, 1, 1, 0],
+        "decoder_input_ids": [0, 7, 8, 9, 4],
+        "decoder_attention_mask": [1, 1, 1, 1, 0],
+        "labels": [NO, NO, 9, 4, NO],
+        "span_id": [0, 0, 1, 2, 0],
+    }
+    assert (second["labels"], second["span_id"]) == ([6, 5, 1, NO, NO], [1, 2, 2, 0, 0])
+
+
+def test_golden_rows_of_replies_for_a_decoder_alone():
+    converter = HuggingFaceFeatureConverter("longest", batch_size=2, pad_to_multiple_of=8, decoder_only=True, span_id=True)
+    (batch,) = rows_of(converter)
+    assert batch["input_ids"] == [[5, 6, 1, 7, 8, 9, 4, 0], [3, 2, 6, 5, 1, 0, 0, 0]]
+    assert batch["labels"] == [[NO, NO, NO, NO, NO, 9, 4, NO], [NO, NO, 6, 5, 1, NO, NO, NO]]
+    assert batch["span_id"] == [[0, 0, 0, 0, 0, 1, 2, 0], [0, 0, 1, 2, 2, 0, 0, 0]]
+
+
+def test_without_spans_labels_are_masked_alike():
+    rows = rows_of(HuggingFaceFeatureConverter())
+    assert [label for row in rows for label in row["labels"] if label != NO] == LEARNED
+    assert all("span_id" not in row for row in rows)
+
+
+def test_replies_beside_pictures():
+    dataset = replies(images=tf.zeros([0], tf.string))
+    (batch,) = rows_of(T5Gemma2FeatureConverter(batch_size=2, side=14), dataset)
+    assert [label for row in batch["labels"] for label in row if label != NO] == LEARNED
+
+
+@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])
+def test_a_mask_of_another_length_is_refused(converter):
+    trimmed = replies().map(lambda one: {**one, "targets": one["targets"][:3]})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="has 4 values of loss_mask and 3 targets, expected as many"):
+        rows_of(converter, trimmed)
+
+
+@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), HuggingFaceFeatureConverter()])
+def test_a_mask_that_is_none_is_refused(converter):
+    with pytest.raises(ValueError, match=r"loss_mask is float32 \(None,\), expected uint8 \[tokens\], 1 for each target that is"):
+        rows_of(converter, replies(mask=tf.float32))
+
+
+def test_seqio_converts_no_mask():
+    spec = {"passed": seqio.FeatureConverter.FeatureSpec(tf.int32, rank=0)}
+    with pytest.raises(ValueError, match="have a loss_mask, which SeqIO does not heed, and with passthrough_features SeqIO"):
+        rows_of(
+            EncDecFeatureConverter(pack=False, passthrough_features=spec), replies(passed=tf.constant(1)), {**LENGTHS, "passed": 1}
+        )
+
+
+def test_the_repr_that_states_of_datasets_have_is_the_same_without_spans():
+    assert "span_id" not in str(vars(HuggingFaceFeatureConverter()))
+    assert "span_id" in str(vars(HuggingFaceFeatureConverter(span_id=True)))

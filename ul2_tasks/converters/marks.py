@@ -1,0 +1,99 @@
+"""What is said of each token of an example: whether it is learned, and which span it is of. Here it is found and checked.
+
+A converter of this package honours `loss_mask` wherever a dataset has it: what is not learned has the weight 0, or the label -100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, REPLY, Feature, token_features
+
+
+def example_spec(ds: tf.data.Dataset) -> dict[str, Feature]:
+    """What a converter of inputs and targets has to read: these and, where the dataset has it, the mask of the targets' loss.
+
+    Raises:
+        ValueError: `loss_mask` is no mask, [tokens] uint8.
+
+    >>> list(example_spec(tf.data.Dataset.from_tensors({"inputs": [1], "targets": [2], "loss_mask": tf.constant([1], tf.uint8)})))
+    ['inputs', 'targets', 'loss_mask']
+    """
+    mask = ds.element_spec.get(LOSS_MASK)
+    if mask is None:
+        return {**EXAMPLE}
+    if (mask.dtype, mask.shape.rank) != (tf.uint8, 1):
+        raise ValueError(
+            f"loss_mask is {mask.dtype.name} {mask.shape}, expected uint8 [tokens], 1 for each target that is learned and 0 for"
+            " others; make it that, or leave it out of the examples"
+        )
+    return {**EXAMPLE, LOSS_MASK: REPLY[LOSS_MASK]}
+
+
+def how_many(are: tf.Tensor) -> tf.Tensor:
+    """How many values of each row are true: [N, tokens] bool to [N] int32. `tf.math.count_nonzero` counts in 64 bits."""
+    return tf.reduce_sum(tf.cast(are, tf.int32), axis=1)
+
+
+def absent(feature: Feature) -> tf.Tensor:
+    """What pads the examples of a batch until they are in rows, see `Feature.absent`."""
+    return tf.constant(feature.absent, feature.dtype)
+
+
+def padded(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
+    """The examples of a batch, padded as `spec` says."""
+    return {
+        key: tf.where(examples[key] == absent(feature), tf.constant(feature.padding, feature.dtype), examples[key])
+        for key, feature in spec.items()
+    }
+
+
+def checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
+    """The examples of a batch, or an error that says which lengths no row can have.
+
+    Args:
+        examples: [N, tokens] for each feature, padded with `Feature.absent`.
+        lengths: of the rows, in tokens.
+        spec: the features of an example.
+    """
+    sizes = {key: how_many(examples[key] != absent(feature)) for key, feature in spec.items()}
+    checks = misaligned(examples, spec)
+    for key in token_features(spec):
+        checks.append(_refuse(sizes[key] == 0, f"an example's {key} are empty; leave it out", ()))
+        checks.append(
+            _refuse(
+                sizes[key] > lengths[key],
+                f"an example's {key} are {{}} tokens, longer than a row of {lengths[key]}, and nothing is cut here: raise"
+                " task_feature_lengths, or register the chat with a too_long of drop or oldest",
+                (sizes[key],),
+            )
+        )
+    with tf.control_dependencies(checks):
+        return {key: tf.identity(values) for key, values in examples.items()}
+
+
+def misaligned(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -> list[tf.Operation]:
+    """Errors where an example has not one mark for each of its tokens; see `checked`."""
+    sizes = {key: how_many(examples[key] != absent(feature)) for key, feature in spec.items()}
+    return [
+        _refuse(
+            sizes[key] != sizes[feature.per_token_of],
+            f"an example has {{}} values of {key} and {{}} {feature.per_token_of}, expected as many; if SeqIO has trimmed the"
+            f" {feature.per_token_of}, give trim_output_features=False",
+            (sizes[key], sizes[feature.per_token_of]),
+        )
+        for key, feature in spec.items()
+        if key != feature.per_token_of
+    ]
+
+
+def _refuse(wrong: tf.Tensor, message: str, numbers: tuple[tf.Tensor, ...]) -> tf.Operation:
+    """An error if one of the examples, [N] bool, is wrong, with the numbers of the first such one, [N] each, for each {}."""
+
+    def fail() -> tf.Operation:
+        first = tf.argmax(wrong)
+        return tf.debugging.Assert(False, [tf.strings.format(message, [number[first] for number in numbers])])
+
+    return tf.cond(tf.reduce_any(wrong), fail, tf.no_op)
