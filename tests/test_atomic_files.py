@@ -4,7 +4,10 @@ import contextlib
 import dataclasses
 import json
 import resource
+import sys
+import time
 
+import new_process
 import pytest
 import seqio
 import tensorflow as tf
@@ -13,10 +16,13 @@ from support import byte_vocabulary
 from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register, register_chat
 from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.export.plan import plan_export
 from ul2_tasks.inspection.chat_report import write_chat_report
 from ul2_tasks.inspection.statistics_table import write_statistics
 from ul2_tasks.statistics.chat_measure import measure_chat
 from ul2_tasks.vocabulary.training import train_to_file
+
+EXPORT = {"mixture": "ul2_mix", "format": "jsonl", "split": "train", "seed": 0, "epochs": 1, "shards": 1, "use_cached": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +55,13 @@ WRITERS = {
 @contextlib.contextmanager
 def full_disk():
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # what is imported now would be compiled into half a file
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))  # Python ignores the signal
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        sys.dont_write_bytecode = before
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -69,3 +77,41 @@ def test_a_device_is_written_as_it_is_and_stays_one():
     write_atomically("/dev/null", "text")
     with pytest.raises(OSError, match="No space left on device"):
         write_atomically("/dev/full", "text")
+
+
+FAILS = """
+import click, time
+from ul2_command.errors import Group
+
+
+class Slow:
+    def __del__(self):
+        time.sleep(20)
+
+
+@click.group(cls=Group)
+def main():
+    pass
+
+
+@main.command()
+def fails():
+    held = Slow()
+    raise OSError("the disk is full")
+
+
+print("some output")
+main(["fails"])
+"""
+
+
+def test_a_command_ends_at_once_after_an_error_whatever_is_still_there_to_be_torn_down():
+    began = time.monotonic()
+    done = new_process.run("-c", FAILS, torn_down=True)
+    assert time.monotonic() - began < 19
+    assert (done.returncode, done.stdout, done.stderr[-25:]) == (2, "some output\n", "Error: the disk is full\n"[-25:])
+
+
+def test_an_export_has_no_thread_that_tunes_it():
+    export = plan_export("nowhere", {**EXPORT, "sequence_length": {"inputs": 64, "targets": 64}})
+    assert not export.dataset(0).options().autotune.enabled

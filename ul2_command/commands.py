@@ -369,7 +369,7 @@ def train(source: dict[str, Any], output: str, split: str, mode, **options) -> N
     from ul2_tasks.vocabulary.training import train_to_file
 
     corpus = open_source(**{"spec": "embedded", **source})
-    click.echo(train_to_file(documents(corpus, split), output, modes=mode, **options))
+    click.echo(train_to_file(documents(corpus, split, options["max_characters"]), output, modes=mode, **options))
 
 
 @main.command()

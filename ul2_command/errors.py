@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -62,8 +63,26 @@ class Group(click.Group):
     command_class = Command
     group_class = type
 
+    def __call__(self, *args, **kwargs):
+        """The program. After an error it ends at once: an iterator of tf.data that is torn down can wait for minutes."""
+        ended: list[SystemExit] = []
+        atexit.register(_end_at_once, ended)  # the first that is registered is the last that is called
+        try:
+            return super().__call__(*args, **kwargs)
+        except SystemExit as end:
+            ended.append(end)  # with its traceback, which holds what would be torn down before
+            raise
+
     def list_commands(self, context: click.Context) -> list[str]:
         return list(self.commands)
+
+
+def _end_at_once(ended: Sequence[SystemExit]) -> None:
+    if ended and isinstance(ended[0].code, int) and ended[0].code:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it
+                stream.flush()
+        os._exit(ended[0].code)
 
 
 def _quiet_libraries() -> None:

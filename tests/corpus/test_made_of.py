@@ -1,11 +1,13 @@
 """What a cache or an export was made of: complete only while its source is as it was, and a changed file costs its shards alone."""
 
 import functools
+import importlib.util
 import io
 import json
 import os
 import pathlib
 import re
+import sys
 
 import pytest
 import seqio
@@ -233,6 +235,24 @@ def test_a_path_is_known_by_what_it_leads_to(tmp_path, corpus, monkeypatch):
     for other in ("other/*.jsonl", [f"{corpus}/{n}.jsonl" for n in (1, 0, 2, 3)], "corpus/[012].jsonl"):
         with pytest.raises(ValueError, match="was made with other settings: source is"):
             cached(other, tmp_path / "out")
+
+
+def test_what_the_function_of_a_source_does_is_part_of_it(tmp_path):
+    module = pathlib.Path(tmp_path, "own_source_of_made_of.py")
+
+    def run(text):
+        again()
+        module.write_text(f"import tensorflow as tf\ndef texts(split, shuffle_files, seed=None):\n    return {text}\n")
+        spec = importlib.util.spec_from_file_location(module.stem, module)
+        sys.modules[module.stem] = loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        register("made_of", seqio.FunctionDataSource(loaded.texts, splits=["train"]), BYTES, T5GEMMA2[:1], modes=MODES)
+        return build("made_of_corpus", str(tmp_path / "out"), console=QUIET)
+
+    texts = "tf.data.Dataset.from_tensor_slices({'text': ['%s', 'b']})"
+    assert run(texts % "a") == run(texts % "a")
+    with pytest.raises(ValueError, match=r"train, shard 0 is 'python .*' there, and 'python .*' here"):
+        run(texts % "another")  # of another size: Python compares no more of a module that it has compiled within a second
 
 
 def test_the_words_of_changes():

@@ -13,7 +13,17 @@ from support import at_once, refused
 
 from ul2_tasks.jobs import claim
 from ul2_tasks.jobs.claim import taken
-from ul2_tasks.jobs.shards import JobShard, all_shards, begin, finished_shards, remove_records, run, temporary_files, write_shard
+from ul2_tasks.jobs.shards import (
+    JobShard,
+    all_shards,
+    begin,
+    called_in,
+    finished_shards,
+    remove_records,
+    run,
+    temporary_files,
+    write_shard,
+)
 
 HERE = {"host": socket.gethostname(), "process": os.getpid()}
 DEAD = HERE | {"process": 2**22 + 1}  # no process has this number
@@ -124,3 +134,22 @@ def test_a_temporary_file_that_is_gone_or_cut_is_an_error_and_no_record(tmp_path
     with pytest.raises(RuntimeError, match=f"shard_0: OSError: .*{told}"):
         write(shard, advance=spoil_it)
     assert not os.path.exists(shard.record)
+
+
+def test_a_worker_reads_relative_paths_in_the_folder_of_the_job(tmp_path):
+    """Its process has one current folder for all of its threads, and gets it back."""
+    (tmp_path / "a.txt").write_text("some text")
+    before, found = os.getcwd(), []
+
+    def read(path):
+        time.sleep(0.01)
+        with open(path) as file:
+            found.append(file.read())
+
+    assert at_once(lambda: called_in(str(tmp_path), read, "a.txt")) == [None] * 8
+    assert (found, os.getcwd()) == (["some text"] * 8, before)
+    called_in(f"{tmp_path}/nowhere", read, tmp_path / "a.txt")
+    assert found[-1] == "some text"
+    with pytest.raises(FileNotFoundError):
+        called_in(str(tmp_path), read, "b.txt")
+    assert os.getcwd() == before

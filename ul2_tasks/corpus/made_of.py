@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.corpus.identity import source_contents, source_identity
 from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.shard_records import reads, split_groups
+from ul2_tasks.sources.shard_records import file_stamps, reads, split_groups
 from ul2_tasks.sources.splits import HashSplit
 
 _TOLD = 3  # changes that are told one by one
@@ -21,9 +21,25 @@ Reads = Mapping[str, Sequence[str]]  # what each shard of each split is made of,
 
 
 def reads_of(source: seqio.DataSource) -> dict[str, list[str]]:
-    """What each shard of each split is made of now."""
-    found = {splits: reads(source, splits[0]) for splits in split_groups(source)}
-    return {split: of_group for splits, of_group in found.items() for split in splits}
+    """What each shard of each split is made of now: of which file, and by which code, where that is not of this package."""
+    found = {}
+    for splits in split_groups(source):
+        of_group = reads(source, splits[0])
+        if more := ", ".join(_beside_files(source, splits[0], any(of_group)).values()):
+            of_group = [f"{read}, {more}" if read else f"{splits[0]}, shard {n}: {more}" for n, read in enumerate(of_group)]
+        found |= dict.fromkeys(splits, of_group)
+    return found
+
+
+def files_of(source: seqio.DataSource, split: str) -> dict[str, str]:
+    """What a split is made of as a whole: each file with its size and time, and "code"."""
+    stamps = file_stamps(source, split)
+    return stamps | _beside_files(source, split, has_files=bool(stamps))
+
+
+def _beside_files(source: seqio.DataSource, split: str, has_files: bool) -> dict[str, str]:
+    """What `source_contents` says, without the files that are told one by one."""
+    return {key: words for key, words in source_contents(source, split).items() if not (key == "files" and has_files)}
 
 
 def read_as(source: seqio.DataSource) -> str | None:

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
-from ul2_tasks.corpus.made_of import Reads, changes
+from ul2_tasks.corpus.made_of import Reads, changes, files_of
 from ul2_tasks.corpus.view import corpus_settings
 from ul2_tasks.export.conversations_folder import (
     COLUMNS,
@@ -57,7 +57,6 @@ from ul2_tasks.jobs.shards import (
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import INPUT_MANIFEST, real_path
-from ul2_tasks.sources.shard_records import file_stamps
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks.chat import CHAT, ChatTask
@@ -301,8 +300,10 @@ def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ..
     if use_cached:
         hashes = task.corpus.stored_hashes(split)
         return [f"{path}, of the cache: {' '.join(hashes[number] for number in numbers)}" for path, numbers in groups]
-    stamps = file_stamps(task.corpus.source, split)
-    return [f"{path}: {stamps[path]}" if path in stamps else "" for path in (real_path(path) for path, _ in groups)]
+    found = files_of(task.corpus.source, split)
+    beside = [found[key] for key in ("files", "code") if key in found]
+    of_each = [[*([found[path]] if path in found else []), *beside] for path in (real_path(path) for path, _ in groups)]
+    return [f"{real_path(path)}: {', '.join(words)}" if words else "" for (path, _), words in zip(groups, of_each)]
 
 
 def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, ...]]]:

@@ -12,11 +12,11 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.corpus.made_of import files_of
 from ul2_tasks.corpus.view import CorpusView, corpus_settings
 from ul2_tasks.export.formats import NAMES, open_format
 from ul2_tasks.jobs.manifest import absolute, place
 from ul2_tasks.jobs.shards import JobShard
-from ul2_tasks.sources.shard_records import file_stamps
 from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -95,7 +95,9 @@ class Export:
     def dataset(self, number: int) -> tf.data.Dataset:
         """The examples of the shard of this number, with the names of their denoisers and tasks."""
         arguments = self.arguments
-        return seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread can keep an iterator, that ends with an error, from ending for minutes
+        dataset = seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
             arguments["sequence_length"],
             arguments["split"],
             use_cached=arguments["use_cached"],
@@ -106,6 +108,7 @@ class Export:
             log_mixing_proportions=False,
             passthrough_features=list(NAMES),
         )
+        return dataset.with_options(options)
 
 
 def plan_export(output: str, arguments: ExportArguments) -> Export:
@@ -174,14 +177,14 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
 
 
 def files_read(arguments: ExportArguments) -> dict[str, dict[str, str]]:
-    """The files that are read for an export with these arguments, with their size and time, of each corpus and each other task.
+    """What an export with these arguments is made of, see `made_of.files_of`, of each corpus and each task that is not ours.
 
-    None of what is read from a cache, whose identity `describe` has, nor of a source that reads no files of its own.
+    Nothing of what is read from a cache, whose identity `describe` has, nor of documents in memory, whose hash is their identity.
     """
     split, mixture = arguments["split"], arguments["mixture"]
     corpora = [] if arguments["use_cached"] else [task.source.corpus for task in denoising_tasks(mixture) if split in task.splits]
     return {
-        task.name: file_stamps(task.source, split)
+        task.name: files_of(task.source, split)
         for task in (*corpora, *(task for task in other_tasks(mixture) if split in task.splits))
     }
 

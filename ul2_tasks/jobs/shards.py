@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
+import os
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -294,12 +296,33 @@ def import_beam():
     return apache_beam
 
 
+_current = threading.Lock()
+_inside: list[str] = []  # the folder from which a worker's process came, once for each call that is in the job's
+
+
+def called_in(folder: str, function: Callable[[Any], object], value: object) -> object:
+    """Calls a function in the folder of the job, where its relative paths lie, if the worker sees it: its own may be another."""
+    if not os.path.isdir(folder):
+        return function(value)
+    with _current:
+        _inside.append(_inside[0] if _inside else os.getcwd())
+        os.chdir(folder)
+    try:
+        return function(value)
+    finally:
+        with _current:
+            before = _inside.pop()
+            if not _inside:  # a process can have several threads, and has one current folder
+                os.chdir(before)
+
+
 def _run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object], temporary: str) -> None:
     """Calls a function with each value, on Beam's workers, which have their temporary files in a folder."""
     beam = import_beam()
     try:
         with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline:
-            _ = pipeline | beam.Create(list(values)) | beam.Reshuffle() | beam.Map(function)
+            in_folder = functools.partial(called_in, os.getcwd(), function)
+            _ = pipeline | beam.Create(list(values)) | beam.Reshuffle() | beam.Map(in_folder)
     except RuntimeError as error:
         if str(error).startswith(KeyboardInterrupt.__name__):  # Beam's form of an interrupt of the function
             raise KeyboardInterrupt from error

@@ -7,7 +7,9 @@ what is wrong with a record, and is empty where nothing is.
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +20,9 @@ from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import PREFIX, MegatronSource
 from ul2_tasks.sources.memory import embedded_corpus
 from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.sources.shard_records import shard_records, split_groups
 from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.sources.streams import SEGMENTS_AT_A_TIME, RecordSource
 from ul2_tasks.sources.tfds import TfdsSource
 
 
@@ -87,14 +91,21 @@ def open_source(
     return split
 
 
-def documents(source: seqio.DataSource, split: str, seed: int = 0) -> Iterator[str]:
+def documents(source: seqio.DataSource, split: str, max_characters: int, seed: int = 0) -> Iterator[str]:
     """Yields the texts of a split, shuffled as a task that trains on them would read them.
+
+    A task reads 16 segments at a time. Of more, in files that Python reads, each in turn gives some texts, so that all are among
+    the first `max_characters`.
 
     Raises:
         ValueError: there is no such split; a record has a problem, which the message says.
     """
     if split not in source.splits:
         raise ValueError(f"there is no split {split!r} in {source!r}, only {sorted(source.splits)}")
+    inner = source.source if isinstance(source, HashSplit) else source
+    if isinstance(inner, RecordSource) and len(source.list_shards(split)) > SEGMENTS_AT_A_TIME:
+        yield from _in_turn(source, split, max_characters, seed)
+        return
     for document in source.get_dataset(split, shuffle=True, seed=seed).shuffle(1000, seed=seed).as_numpy_iterator():
         if isinstance(document, bytes):
             yield document.decode()
@@ -102,6 +113,33 @@ def documents(source: seqio.DataSource, split: str, seed: int = 0) -> Iterator[s
             raise ValueError(problem.decode())
         else:
             yield document[getattr(source, "text_key", "text")].decode()
+
+
+def _in_turn(source: seqio.DataSource, split: str, max_characters: int, seed: int) -> Iterator[str]:
+    """The texts of all segments: of each in turn some, and then of those that have more twice as many.
+
+    A segment is read from its beginning in each turn, which costs at most as much again.
+    """
+    splits = next(group for group in split_groups(source) if split in group)
+    count = len(source.list_shards(split))
+    segments, read = random.Random(seed).sample(range(count), count), [0] * count
+    share = max(1, max_characters // (2 * count))  # a half, because each text that is the last of a turn goes beyond it
+    while segments:
+        longer = []
+        for segment in segments:
+            found = shard_records(source, splits, segment, count, getattr(source, "text_key", "text"))
+            characters = 0
+            for record in itertools.islice((record for name, record in found if name == split), read[segment], None):
+                if record.problem:
+                    raise ValueError(record.problem)
+                text = record.as_text.decode()
+                yield text
+                read[segment] += 1
+                characters += len(text)
+                if characters >= share:
+                    longer.append(segment)
+                    break
+        segments, share = longer, 2 * share
 
 
 def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:

@@ -40,7 +40,7 @@ import tensorflow as tf
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.sources.records import PROBLEM, Record, in_lists
 
-_SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
+SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
 _RECORDS_PER_BLOCK = 128
 _BYTES_PER_BLOCK = 1 << 20
 _MAX_OPEN = 512  # most systems allow a process 1,024 open files
@@ -86,7 +86,7 @@ class RecordSource(seqio.DataSource):
             segments = segments.shuffle(len(self.list_shards(split)), seed=seed)
         return segments.interleave(
             functools.partial(self._stream, split),
-            cycle_length=_SEGMENTS_AT_A_TIME if shuffle else 1,
+            cycle_length=SEGMENTS_AT_A_TIME if shuffle else 1,
             block_length=16,
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
