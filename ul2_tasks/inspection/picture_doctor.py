@@ -129,8 +129,9 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
         what = f"{len(damaged):,} of {decoded:,} pictures cannot be decoded; the first: {damaged[0]}"
         yield about("problem", "pictures", what, "mend them, or on_error='skip', which leaves their samples out and counts them")
     elif decoded:
-        of = f"{len(found.samples):,} of {len(found.source.records):,} records"
-        yield about("ok", "pictures", f"{decoded:,} pictures of {of} were decoded; a run finds what the others have")
+        all_records = len(found.source.records)
+        others = f", of {all_records:,}: what is wrong with the others a run finds" if len(found.samples) < all_records else ""
+        yield about("ok", "pictures", f"{decoded:,} pictures of {len(found.samples):,} records were decoded{others}")
     if enlarged:
         yield about(
             "note",
