@@ -46,8 +46,9 @@ READ = {
     ("_cat_ranges", "ul2_tasks/store/fetch.py"): "likewise of many ranges: whether a file system of fsspec has a way of its own",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }
-# What SeqIO's classes leave to those that are made of them, by the names that it has in SeqIO.
+# What classes of SeqIO and TensorFlow leave to those that are made of them, by the names that it has there.
 FILLED_IN = {
+    "DatasetV2._inputs",
     "Vocabulary._base_vocab_size",
     "Vocabulary._decode",
     "Vocabulary._decode_tf",

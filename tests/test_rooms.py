@@ -11,6 +11,7 @@ PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 GROUND = {
     "atomic_files",
     "compiled",
+    "datasets",
     "example_features",
     "graphs",
     "scalars",

@@ -166,7 +166,8 @@ class Shifted(seqio.ByteVocabulary):
 def test_ids_are_the_tokenizers_own_and_the_manifest_says_what_they_mean(write, tmp_path):
     source = MemoryDataSource(long_documents, 0.6)
     plain = register("export_unshifted", source, BYTES, T5GEMMA2[:1], modes=MODES)
-    shifted = register("export_shifted", source, Shifted(extra_ids=103), T5GEMMA2[:1], modes=MODES)
+    own = {name: id - 1 for name, id in MODES.items()}
+    shifted = register("export_shifted", source, Shifted(extra_ids=103), T5GEMMA2[:1], modes=own)
     one, two = (write(tmp_path / name, name, shards=1, epochs=1) for name in (plain, shifted))
     for example, other in itertools.zip_longest(read_examples(str(tmp_path / plain)), read_examples(str(tmp_path / shifted))):
         for key in ("inputs", "targets"):

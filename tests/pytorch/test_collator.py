@@ -257,23 +257,28 @@ def test_the_tokenizer_itself_reads_what_comes_out_and_writes_what_goes_in(own_z
         assert read_back(tokenizer.backend_tokenizer, inputs, targets) == f"[R]{text}<|endoftext|>"
 
 
-def test_every_id_of_a_collator_is_the_tokenizers_own(own_zero):
-    folder, tokenizer = own_zero
-    think, end = tokenizer.convert_tokens_to_ids(["<think>", "<|im_end|>"])
+def test_every_id_of_a_collator_is_the_tokenizers_own(own_zero, tmp_path):
+    whole = exclamation_first()
+    whole.add_tokens(["<my_mode>", "<my_sentinel>"])
+    whole.save(str(tmp_path / "tokenizer.json"))
+    folder, tokenizer = str(tmp_path), PreTrainedTokenizerFast(tokenizer_object=whole)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    think, end = tokenizer.convert_tokens_to_ids(["<my_mode>", "<my_sentinel>"])
     denoiser = SpanDenoiser(name="own_ids", mean_span_length=9, noise_density=0.3, mode="[R]")
     batch = collator([denoiser], folder, sentinels=[end], modes={"[R]": [think]}, chunk_tokens=20)(["so it goes, so!"])
-    assert tokenizer.convert_ids_to_tokens(batch["input_ids"][0][:1]) == ["<think>"]
-    assert tokenizer.convert_ids_to_tokens(batch["labels"][0][:1]) == ["<|im_end|>"]
+    assert tokenizer.convert_ids_to_tokens(batch["input_ids"][0][:1]) == ["<my_mode>"]
+    assert tokenizer.convert_ids_to_tokens(batch["labels"][0][:1]) == ["<my_sentinel>"]
     with pytest.raises(ValueError, match=f"holds the id {end}, which no text may have"):
         collator([denoiser], folder, sentinels=[end], modes={"[R]": think}, chunk_tokens=20)([[0, end, 0]])
+    with pytest.raises(ValueError, match="sentinels: id 5 is the ordinary token"):
+        collator([denoiser], folder, sentinels=[5])
+    folder, tokenizer = own_zero
     with pytest.raises(ValueError, match="holds the id -1, which no text may have"):
         collator([denoiser], folder, chunk_tokens=20)([[0, -1]])
     last = len(tokenizer) - 1
     assert tokenizer.convert_ids_to_tokens(last) == "[X]"
     with pytest.raises(ValueError, match=f"holds the id {last + 1}, .* beyond the {last + 1} ids of the vocabulary"):
         collator([denoiser], folder, chunk_tokens=20)([[0, last + 1]])
-    with pytest.raises(ValueError, match="sentinels: id 6, the tokenizer's own 5, is the ordinary token"):
-        collator([denoiser], folder, sentinels=[5])
 
 
 def test_documents_are_cut_into_chunks_that_fit():

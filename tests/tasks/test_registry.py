@@ -144,7 +144,7 @@ def test_a_vocabulary_that_is_given_by_its_path_is_opened_with_so_many_sentinels
 
 @pytest.mark.parametrize("sentinels", [-3, True, [True], [True, 200], 3.5, [3.5], [[200]], {"id": 200}])
 def test_sentinels_that_are_none_are_refused(sentinels):
-    with pytest.raises(ValueError, match=r"sentinels is .*, expected ids, how many there are to be, or the pieces' name"):
+    with pytest.raises(ValueError, match=r"sentinels is .*, expected a list of ids or tokens, how many there are to be"):
         register("no_sentinels", source(), sentinels=sentinels)
 
 
@@ -162,7 +162,9 @@ def test_mixtures_without_weights_are_refused(mixtures):
 
 @pytest.mark.parametrize("mode", [259.0, True, [True], [True, 259], [259, 1.5], {"id": 259}])
 def test_a_mode_that_is_no_id_is_refused(mode):
-    with pytest.raises(ValueError, match=r"mode '\[R\]' is given as .*, expected an id, ids, or a text to tokenize"):
+    with pytest.raises(
+        ValueError, match=r"mode '\[R\]' is given as .*, expected an id, a special token, a list of these, or a text"
+    ):
         register("no_id", source(), BYTES, modes={**MODES, "[R]": mode})
 
 

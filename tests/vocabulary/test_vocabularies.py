@@ -124,7 +124,7 @@ def test_mistrals_control_pieces_serve_as_sentinels_and_modes(mistral):
         ([4000], "sentinels: id 4000 is the ordinary token '.*', which text contains"),
         ([300], "sentinels: id 300 is the ordinary token '<0x.*>', which text contains"),
         ("<unused{}>", "sentinels is '<unused{}>', but .* has no piece '<unused0>'; give ids, or another name"),
-        ("<unused>", "sentinels is '<unused>', expected ids, or the pieces' name with {} for the number"),
+        ("<unused>", "sentinels is '<unused>', expected a list of ids or tokens, or the pieces' name with {} for the number"),
     ],
 )
 def test_a_bad_sentinel_is_named(sentinels, message):

@@ -89,7 +89,7 @@ class OrderedCorpus:
         tokens = self.store.read_chunks(starts, stops)
         if shift := id_shift(self._vocabulary):
             tokens += np.int32(shift)
-        self._check(tokens)
+        self._check(tokens, shift)
         return tokens
 
     @property
@@ -104,14 +104,14 @@ class OrderedCorpus:
             is_text[list(member.solution.special.reserved)] = False
         return is_text
 
-    def _check(self, tokens: np.ndarray) -> None:
+    def _check(self, tokens: np.ndarray, shift: int) -> None:
         if _are_all(self._is_text, tokens):
             return
         found, ids = np.unique(tokens), len(self._is_text)
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
         raise ValueError(
-            f"{self.name!r} has the ids {wrong.tolist()} in its text, which are padding, sentinels, modes, or no ids of the"
-            " vocabulary: another vocabulary tokenized it"
+            f"{self.name!r} has the ids {(wrong - shift).tolist()} in its text, which are padding, sentinels, modes, or no ids of"
+            " the vocabulary: another vocabulary tokenized it"
         )
 
 

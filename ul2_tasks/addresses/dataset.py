@@ -21,10 +21,11 @@ import tensorflow as tf
 from ul2_tasks.addresses.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
+from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabulary.special_ids import with_id_shift
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _WITHOUT_END = 1 << 60
@@ -96,11 +97,9 @@ class Reading:
         @no_autograph
         def make(first: int) -> tf.data.Dataset:
             examples = self._elements(self.numbering, widest(members), lay_out, {"features": "examples"}, first)
-            return examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE)
+            return known(examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE), Facts(self._id_shift))
 
-        dataset = self._with_addresses(make, {})
-        dataset.row_source = self
-        return dataset
+        return self._with_numbers(make, {}, rows=self)
 
     def rows(
         self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
@@ -119,11 +118,9 @@ class Reading:
 
         def make(first: int) -> tf.data.Dataset:
             elements = functools.partial(self._elements, numbering, lengths, lay_out, more, first)
-            dataset = elements()
-            _in_whole_batches(dataset, elements)
-            return dataset
+            return known(elements(), Facts(self._id_shift, batches=elements))
 
-        return self._with_addresses(make, {"pack": pack})
+        return self._with_numbers(make, {"pack": pack})
 
     def _numbers(self, elements: np.ndarray) -> np.ndarray:
         """The numbers of this host's elements."""
@@ -135,10 +132,15 @@ class Reading:
         rounds, rest = divmod(max(0, stop - self.start), self.hosts * self.run)
         return rounds * self.run + min(max(0, rest - self.host * self.run), self.run)
 
-    def _with_addresses(self, make: Callable[[int], tf.data.Dataset], more: Mapping[str, object]) -> tf.data.Dataset:
-        dataset = make(0)
-        dataset.numbered = Numbered(make, {**self.fingerprint, **more})
-        return dataset
+    @property
+    def _id_shift(self) -> int:
+        return id_shift(members_of(self.numbering)[0].solution.vocabulary)
+
+    def _with_numbers(
+        self, make: Callable[[int], tf.data.Dataset], more: Mapping[str, object], rows: Reading | None = None
+    ) -> tf.data.Dataset:
+        dataset, numbered = make(0), Numbered(make, {**self.fingerprint, **more})
+        return known(dataset, dataclasses.replace(facts_of(dataset), numbered=numbered, rows=rows))
 
     @no_autograph
     def _elements(
@@ -188,7 +190,7 @@ class Reading:
         elements = read_ahead.map(make_op, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         if self.epochs is not None:
             elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
-        return with_id_shift(elements, members[0].solution.vocabulary)
+        return elements
 
 
 def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
@@ -201,11 +203,15 @@ def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
     Raises:
         ValueError: its elements have no numbers; `first` is no integer, or below 0.
     """
-    if not hasattr(dataset, "numbered"):
-        raise ValueError("the elements of this dataset have no numbers: it is a stream, or was changed after get_dataset")
+    numbered = facts_of(dataset).numbered
+    if numbered is None:
+        raise ValueError(
+            "the elements of this dataset have no numbers: it is a stream, or was changed after get_dataset; continue first, and"
+            " change what that returns"
+        )
     if not is_integer(first, at_least=0):
         raise ValueError(f"first is {first!r}, expected an integer, 0 or more")
-    return dataset.numbered.dataset(int(first))
+    return numbered.dataset(int(first))
 
 
 def shared_out(dataset: tf.data.Dataset, host: int, hosts: int, run: int, start: int) -> tf.data.Dataset:
@@ -215,25 +221,14 @@ def shared_out(dataset: tf.data.Dataset, host: int, hosts: int, run: int, start:
         dataset: what `get_dataset` of a mixture or task returned, of which `fingerprint_of` says something.
         host, hosts, run, start: see `Reading`.
     """
-    return dataclasses.replace(dataset.row_source, host=host, hosts=hosts, run=run, start=start).examples()
+    return dataclasses.replace(facts_of(dataset).rows, host=host, hosts=hosts, run=run, start=start).examples()
 
 
 def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:
     """What decides which element has which number, and what it is; None of a stream."""
-    return dataset.numbered.fingerprint if hasattr(dataset, "numbered") else None
+    numbered = facts_of(dataset).numbered
+    return numbered and numbered.fingerprint
 
 
 def _dtype_of(values: np.ndarray) -> tf.DType:
     return tf.string if values.dtype == object else tf.as_dtype(values.dtype)
-
-
-def _in_whole_batches(dataset: tf.data.Dataset, batches: Callable[[int], tf.data.Dataset]) -> None:
-    """Has `dataset.batch`, which seqio.get_dataset calls for t5x, take batches that are made whole, not put together of rows."""
-    by_rows = dataset.batch
-
-    def batch(batch_size: int, drop_remainder: bool = False, **options: object) -> tf.data.Dataset:
-        if not drop_remainder or options or not is_integer(batch_size, at_least=1):
-            return by_rows(batch_size, drop_remainder, **options)  # it says what is wrong with a batch size
-        return batches(int(batch_size))
-
-    dataset.batch = batch

@@ -14,6 +14,7 @@ from ul2_tasks.addresses.corpora import OrderedCorpus
 from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 _AT_A_TIME = 512
 
@@ -44,8 +45,8 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     """An epoch of a mixture's examples, or of its packed rows.
 
     An example is {"inputs": [tokens] int32, "targets": [tokens] int32, "denoiser": str, "task": str}. A packed row is {"inputs",
-    "inputs_segment_ids", "inputs_positions": [length] int32, and the same of "targets"}, padded with 0; segment k is the k-th
-    example of the row, from 1.
+    "inputs_segment_ids", "inputs_positions": [length] int32, and the same of "targets"}; segment k is the k-th example of the row,
+    from 1, and segment 0 its padding, in which all three are 0. Ids are the tokenizer's own, also where SeqIO's are one higher.
 
     Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
     epoch of several corpora has so many cycles of their weights as the first of them to end has whole ones, so that there each
@@ -87,6 +88,9 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         pack = bool(self.numbering.packed)
         widths = self._budgets if pack else widest(members)
         rows, sizes = write_batch(batch, members, widths, pack)
+        if shift := id_shift(members[0].solution.vocabulary):
+            is_token = {key: rows[f"{key}_segment_ids"] > 0 if pack else True for key in EXAMPLE}
+            rows |= {key: np.where(is_token[key], rows[key] - np.int32(shift), 0) for key in EXAMPLE}
         if pack:
             return [{key: feature[row] for key, feature in rows.items()} for row in range(len(indices))]
         features = {key: [row[:size] for row, size in zip(rows[key], sizes[key].tolist())] for key in EXAMPLE}

@@ -63,7 +63,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         Args:
             batch_size: examples in a batch; not to be given to SeqIO.
             padding, pad_to_multiple_of, decoder_start_token_id, pad_token_id, vocabulary: see `HuggingFaceFeatureConverter`.
-            picture: as in `register_pictures`.
+            picture: as in `register_pictures`, with the tokenizer's own ids.
             side: of the pictures that the model takes, in pixels.
 
         Raises:
@@ -115,7 +115,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
 
         def seen(input_ids: np.ndarray, images: np.ndarray) -> np.ndarray:
             found = [image for image in images.reshape(-1).tolist() if image]
-            check_placeholders(input_ids + shift, len(found), self._picture)
+            check_placeholders(input_ids, len(found), self._picture)
             return pixel_values(found, self._side)
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
+from ul2_tasks.datasets import facts_of, warn_if_changed
+
 
 class RowSource(Protocol):
     def rows(
@@ -31,5 +33,6 @@ class RowSource(Protocol):
 
 
 def row_source(dataset: tf.data.Dataset) -> RowSource | None:
-    """What gives the rows of a dataset, if it has that."""
-    return getattr(dataset, "row_source", None)
+    """What gives the rows of a dataset, if it has that; warns where it had."""
+    warn_if_changed(dataset)
+    return facts_of(dataset).rows

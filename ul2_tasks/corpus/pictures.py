@@ -19,14 +19,14 @@ from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.elements import Element, Picture, Text
-from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, interleaved
+from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, interleaved, shifted
 from ul2_tasks.images.pictures import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.sources.pictures import TEXTS, WHERE, PictureSource, parsed, serialized
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.store.documents import read_in_order
 from ul2_tasks.store.read import Store
-from ul2_tasks.vocabulary.special_ids import text_vocabulary
+from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
 PICTURE_VERSION = 1  # raised whenever the same records give other tokens
 PIECES, MADE_OF = "pieces", "made_of"
@@ -45,7 +45,7 @@ class PictureCorpusTask(CorpusTask):
     text, or a picture, or a picture after a text; what is not there is empty.
 
     Attributes:
-        run: what stands for a picture.
+        picture: what stands for a picture, with the tokenizer's own ids.
     """
 
     columns = types.MappingProxyType({PIECES: np.dtype(np.int32), _SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
@@ -72,7 +72,12 @@ class PictureCorpusTask(CorpusTask):
             step=functools.partial(tokenize_pictures, run=run),
             shuffle_buffer_size=_SHUFFLED_RECORDS,
         )
-        self.run = run
+        self.picture = run
+
+    @functools.cached_property
+    def run(self) -> PictureRun | CodeRun:
+        """What stands for a picture, with SeqIO's ids. Opens the vocabulary."""
+        return shifted(self.picture, id_shift(self.output_features["targets"].vocabulary))
 
     @functools.cached_property
     def tokenizer(self) -> seqio.Vocabulary:
@@ -130,7 +135,7 @@ class PictureCorpusTask(CorpusTask):
 
     @property
     def is_for_t5x(self) -> bool:
-        return isinstance(self.run, CodeRun)
+        return isinstance(self.picture, CodeRun)
 
     def records(
         self,
@@ -239,7 +244,7 @@ def tokenize_pictures(
             place of the record, and what is wrong with it.
         output_features: as SeqIO passes them.
         configuration: of the corpus.
-        run: what stands for a picture.
+        run: what stands for a picture, with the tokenizer's own ids.
         source: where the records come from.
 
     Returns:
@@ -251,6 +256,7 @@ def tokenize_pictures(
     """
     vocabulary = output_features["targets"].vocabulary
     _check_features(dataset)
+    run = shifted(run, id_shift(vocabulary))
     tokenizer, described = _tokenizer(vocabulary, configuration, run), describe_source(source)
 
     def read(texts: np.ndarray, images: np.ndarray, where: bytes, problem: bytes) -> tuple:

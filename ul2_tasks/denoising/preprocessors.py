@@ -25,7 +25,7 @@ from ul2_tasks.denoising.spans import random_spans
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.graphs import folded, no_autograph, traced_once
 from ul2_tasks.vocabulary.by_name import more_sentinels
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, special_tokens, with_id_shift
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, id_shift, special_tokens, with_id_shift
 
 TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, and few enough for the processor's cache
 
@@ -124,18 +124,21 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
             f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
             " set merge_examples=True and use a vocabulary with an EOS, or set separate_documents=False"
         )
-    vocab_size = solution.vocabulary.vocab_size
+    vocab_size, shift = solution.vocabulary.vocab_size, id_shift(solution.vocabulary)
+    padding = "" if shift else "padding (0), "
     wrong_ids = traced_once(not_text, reserved=special.reserved, vocab_size=vocab_size)
     message = (
-        f"denoiser {denoiser.name}: a document holds ids that no text may have: padding (0), a sentinel, a mode, or beyond the"
-        f" {vocab_size} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized it."
-        " The ids:"
+        f"denoiser {denoiser.name}: a document holds ids that no text may have: {padding}a sentinel, a mode, or beyond the"
+        f" {vocab_size - shift} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized"
+        " it. The ids:"
     )
 
     def checked(tokens: tf.Tensor) -> tf.Tensor:
         tokens = tf.cast(tokens, tf.int32)
         wrong = wrong_ids(without_marks(tokens) if mark_documents else tokens)
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])]):
+        with tf.control_dependencies(
+            [tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong - shift if shift else wrong])]
+        ):
             return tf.identity(tokens)
 
     def with_marks_apart(block: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

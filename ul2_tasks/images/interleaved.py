@@ -26,7 +26,7 @@ from ul2_tasks.scalars import is_integer
 
 @dataclasses.dataclass(frozen=True)
 class PictureRun:
-    """What stands for a picture in the inputs. The defaults are T5Gemma 2's.
+    """What stands for a picture in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
 
     Attributes:
         start, placeholder, end: the ids before, for and after the features of a picture.
@@ -67,7 +67,7 @@ T5GEMMA2_PICTURE = PictureRun()
 
 @dataclasses.dataclass(frozen=True)
 class CodeRun:
-    """What stands for a picture that is codes, such as a VQ-VAE gives: an id for each.
+    """What stands for a picture that is codes, such as a VQ-VAE gives: an id for each. Ids are the tokenizer's own.
 
     Attributes:
         start, end: the ids before and after the codes.
@@ -114,6 +114,16 @@ class CodeRun:
         if codes.min() < 0 or codes.max() >= self.codes:
             raise ValueError(f"a picture has codes from {codes.min()} to {codes.max()}, expected 0 to {self.codes - 1}")
         return [self.start, *(codes + self.first).tolist(), self.end]
+
+
+def shifted(run: PictureRun | CodeRun, by: int) -> PictureRun | CodeRun:
+    """The same run with other ids: those of a vocabulary whose ids are so much higher than the tokenizer's own.
+
+    >>> shifted(PictureRun(start=7, placeholder=8, end=9), 1).ids
+    (8, 9, 10)
+    """
+    names = ("start", "placeholder", "end") if isinstance(run, PictureRun) else ("start", "end", "first")
+    return dataclasses.replace(run, **{name: getattr(run, name) + by for name in names}) if by else run
 
 
 class Interleaved(NamedTuple):

@@ -21,7 +21,7 @@ from ul2_tasks.inspection.show import visible
 from ul2_tasks.statistics.chat_drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.statistics.chat_records import first_conversations
 from ul2_tasks.tasks.chat import ChatTask
-from ul2_tasks.vocabulary.special_ids import SpecialTokens
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
 
 CONVERSATIONS = 1000  # the first ones of a source, of which some are shown
 _ROLE_COLOURS = dict(zip(ROLES, ("#af5f00", "#af5f00", "#0087af", "#008700", "#875fd7")))
@@ -107,7 +107,7 @@ def show_chat_json(
     Each line has "task", "conversation" (its number), "messages", each with "role", "channel", "to_tool", "span" (0 where nothing
     of it is learned), "learned" (tokens), "tokens" and "text" (of its content); and "ids", "loss_mask" and "span_id". A line of
     NAME_reply has "inputs" and "targets" instead of "ids"; masks and spans are of the targets, and "feature" says where a message
-    is, which is in both where the prompt of its answer is in the inputs.
+    is, which is in both where the prompt of its answer is in the inputs. Ids are the tokenizer's own.
 
     Args:
         name, sequence_length, count, split, seed, use_cached: see `show_chat`.
@@ -129,9 +129,8 @@ def show_chat_json(
 def as_plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:
     """An example as JSON has it; see `show_chat_json`."""
     targets = example.inputs or 0
-    ids = {"ids": example.ids.tolist()}
-    if example.inputs is not None:
-        ids = {"inputs": example.ids[:targets].tolist(), "targets": example.ids[targets:].tolist()}
+    own = (example.ids - id_shift(task.corpus.renderer.vocabulary)).tolist()
+    ids = {"ids": own} if example.inputs is None else {"inputs": own[:targets], "targets": own[targets:]}
     masks = {"loss_mask": example.loss_mask[targets:].tolist(), "span_id": example.span_id[targets:].tolist()}
     messages = [_plain_message(task, example, part) for part in parts_of(example) if part.row is not None]
     return {"task": task.name, "conversation": example.conversation, "messages": messages, **ids, **masks}

@@ -146,11 +146,13 @@ def examine_vocabulary(tasks: Iterable[DenoisingTask | PicturesTask], corpus: Co
 
 
 def _describe_vocabulary(vocabulary: seqio.Vocabulary, special: SpecialTokens, modes: Mapping[str, tuple[int, ...]]) -> str:
-    ids = f"{vocabulary.vocab_size} ids; padding 0, EOS {vocabulary.eos_id}, unknown {vocabulary.unk_id}"
-    shift = f"; an id is the tokenizer's own plus {id_shift(vocabulary)}" if id_shift(vocabulary) else ""
+    shift = id_shift(vocabulary)
+    eos, unknown = (None if id is None else id - shift for id in (vocabulary.eos_id, vocabulary.unk_id))
+    ids = f"{vocabulary.vocab_size - shift} ids; {'' if shift else 'padding 0, '}EOS {eos}, unknown {unknown}"
+    in_seqio = f"; within SeqIO and t5x all ids are {shift} higher, and 0 is padding" if shift else ""
     ends = " .. ".join(piece_names(vocabulary, [special.sentinels[0], special.sentinels[-1]])) if special.sentinels else "none"
-    named = ", ".join(f"{mode} {' '.join(map(str, ids))}" for mode, ids in modes.items()) or "none"
-    return f"{type(vocabulary).__name__}, {ids}{shift}; {len(special.sentinels)} sentinels, {ends}; modes: {named}"
+    named = ", ".join(f"{mode} {' '.join(str(id - shift) for id in ids)}" for mode, ids in modes.items()) or "none"
+    return f"{type(vocabulary).__name__}, {ids}{in_seqio}; {len(special.sentinels)} sentinels, {ends}; modes: {named}"
 
 
 def _examine_embedding(vocabulary: seqio.Vocabulary, special_ids: set[int]) -> Iterator[Finding]:

@@ -136,7 +136,7 @@ def _from(records: Sequence[str]) -> str:
 
 
 def _sample(task: PicturesTask, special: SpecialTokens, number: int, example: PictureExample) -> Sample:
-    run, vocabulary = task.configuration.picture, task.output_features["targets"].vocabulary
+    run, vocabulary = task.corpus.run, task.output_features["targets"].vocabulary
     begins = np.array([place for place, _ in example.records], np.int64)
     images = iter(example.images)
 

@@ -120,6 +120,8 @@ def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, b
     """The bytes that each id adds to a text; none if it adds none, or if they cannot be known."""
     if isinstance(vocabulary, seqio.ByteVocabulary):  # its `decode` drops bytes that make no whole character
         return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else b"" for id in ids}
+    if hasattr(vocabulary, "token_bytes"):
+        return {id: vocabulary.token_bytes(id) for id in ids}
     letter = vocabulary.encode("a")
     before = vocabulary.decode(letter)
 

@@ -13,7 +13,7 @@ from ul2_tasks.inspection.readable import Stretch, stretches
 from ul2_tasks.statistics.drawing import marked_task, quick_tasks
 from ul2_tasks.tasks.pictures import PicturesTask
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks
-from ul2_tasks.vocabulary.special_ids import SpecialTokens
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Sample:
         mode: the mode's name, or None.
         number: 0, 1 .. within the task; or that of the example, or of its row, in a run.
         counts: the numbers of its tokens and spans.
-        ids: {"inputs": [tokens] int, "targets": [tokens] int}, EOS included.
+        ids: {"inputs": [tokens] int, "targets": [tokens] int}, the tokenizer's own, EOS included.
         inputs, targets: the same to read, with a border before the first token of another document.
     """
 
@@ -96,8 +96,8 @@ def sample_of(task: DenoisingTask, special: SpecialTokens, number: int, example:
         task: that made it.
         special: `task.special_tokens()`.
         number: of the sample.
-        example: {"inputs": [tokens] int, "targets": [tokens] int, "starts_document": [L] bool, which tokens of the chunk begin
-            a document}.
+        example: {"inputs": [tokens] int, "targets": [tokens] int, with SeqIO's ids, "starts_document": [L] bool, which tokens of
+            the chunk begin a document}.
     """
     vocabulary = task.output_features["targets"].vocabulary
 
@@ -119,14 +119,15 @@ def dissected(
 
     Args:
         task, special, number: see `sample_of`.
-        example: {"inputs": [tokens] int, "targets": [tokens] int}.
+        example: {"inputs": [tokens] int, "targets": [tokens] int}, with SeqIO's ids.
         begins: [documents] int, the tokens of the chunk that begin a document.
-        read: gives "inputs" or "targets", of these ids, as stretches with borders before these places.
+        read: gives "inputs" or "targets", of these ids, SeqIO's, as stretches with borders before these places.
     """
     whole = dissect(example, task.denoiser, special)
     begins = begins[(begins > 0) & (begins < len(whole.chunk))]
     noise_begins, at = whole.is_noise[begins], places(whole, task.denoiser, special)[begins]
     noise, chunk = int(whole.is_noise.sum()), len(whole.chunk)
+    shift = id_shift(task.output_features["targets"].vocabulary)
     ids = {feature: [int(id) for id in example[feature]] for feature in TOKEN_FEATURES}
     return Sample(
         task=task.name,
@@ -134,7 +135,7 @@ def dissected(
         mode=task.denoiser.mode,
         number=number,
         counts=ExampleCounts(chunk, noise, len(whole.spans), len(ids["inputs"]), len(ids["targets"]), noise / chunk),
-        ids=ids,
+        ids={feature: [id - shift for id in of_feature] for feature, of_feature in ids.items()},
         inputs=read("inputs", ids["inputs"], at[~noise_begins].tolist()),
         targets=read("targets", ids["targets"], at[noise_begins].tolist()),
     )

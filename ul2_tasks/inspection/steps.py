@@ -13,6 +13,7 @@ from ul2_tasks.inspection.run import Run, addresses_of, stores
 from ul2_tasks.inspection.samples import Sample, sample_of
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.providers import denoising_tasks
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +63,11 @@ def fed_at(run: Run, found: Examples, numbers: Iterable[int], count: int, denois
     fed = []
     for name, of_task in chosen.items():
         task, special = tasks[name], tasks[name].special_tokens()
+        shift = np.int32(id_shift(task.output_features["targets"].vocabulary))
         for number, segment, address in of_task:
             example = _segment(made[number], segment) if run.pack else made[number]
-            marked = {**example, "starts_document": _starts(corpora[address.corpus][1], address)}
+            ids = {key: example[key] + shift for key in EXAMPLE}
+            marked = {**ids, "starts_document": _starts(corpora[address.corpus][1], address)}
             fed.append(Fed(sample_of(task, special, number, marked), segment if run.pack else None, address))
     return fed
 

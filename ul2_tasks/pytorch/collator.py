@@ -24,7 +24,15 @@ from ul2_tasks.graphs import no_autograph
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, id_shift, piece_names, text_vocabulary
+from ul2_tasks.vocabulary.special_ids import (
+    Mode,
+    Sentinels,
+    SpecialTokens,
+    SpecialTokensRequest,
+    id_shift,
+    piece_names,
+    text_vocabulary,
+)
 from ul2_tasks.vocabulary.special_ids import embedding_rows as rows_of_all_ids
 
 if TYPE_CHECKING:
@@ -88,7 +96,7 @@ class UL2DataCollator:
         sequence_length: Mapping[str, int],
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
-        sentinels: int | Sequence[int] | str | None = None,
+        sentinels: int | Sentinels | None = None,
         modes: Mapping[str, Mode] | None = None,
         chunk_tokens: int | None = None,
         seed: int = 0,
@@ -103,7 +111,7 @@ class UL2DataCollator:
         """Opens the vocabulary; runs no TensorFlow.
 
         Args:
-            vocabulary, denoisers, sentinels, modes: as for `register`, but ids are the tokenizer's own.
+            vocabulary, denoisers, sentinels, modes: as for `register`.
             sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
             chunk_tokens: an upper bound for `max_tokens`, for budgets that ask for more sentinels than there are.
             seed: of the noise, 0 or more.
@@ -135,11 +143,7 @@ class UL2DataCollator:
         vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in self._denoisers], sentinels, modes)
         self._shift = id_shift(vocabulary)
         features = {key: seqio.Feature(vocabulary, add_eos=True) for key in EXAMPLE}
-        request = SpecialTokensRequest(
-            _shifted(sentinels, self._shift),
-            {name: _shifted(mode, self._shift) for name, mode in (modes or {}).items()},
-            tuple(denoiser.mode for denoiser in self._denoisers),
-        )
+        request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
         solutions = [
             solve(sequence_length, features, DenoisingConfiguration(denoiser, request, chunk_tokens))
             for denoiser in self._denoisers
@@ -419,13 +423,6 @@ def _graph(function: Callable, *specs: tf.TensorSpec) -> Callable:
 
 def _name(number: int) -> str:
     return f"example {number} of the batch, counted from 0,"
-
-
-def _shifted(ids: Any, shift: int) -> Any:
-    """An id, or a list of ids, as SeqIO has them. A text, and None, stay as they are."""
-    if ids is None or isinstance(ids, str):
-        return ids
-    return ids + shift if hasattr(ids, "__index__") else [id + shift for id in ids]
 
 
 def _flat(rows: Sequence[np.ndarray], shift: int = 0) -> tuple[tf.Tensor, tf.Tensor]:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
 from ul2_tasks.converters.pictures import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
+from ul2_tasks.datasets import warn_if_changed
 from ul2_tasks.example_features import IMAGES, LOSS_MASK
 from ul2_tasks.pytorch.forks import check_process, tensorflow_has_run
 from ul2_tasks.scalars import is_integer
@@ -224,7 +225,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         examples, pipeline = self._examples(), self._describe()
         fingerprint = fingerprint_of(examples)
         if fingerprint is None:
-            return _Stream(self._converted(examples), pipeline, pipeline["shard"])
+            warn_if_changed(examples)
+            vocabulary = next(iter(self._provider().output_features.values())).vocabulary
+            return _Stream(self._converted(with_id_shift(examples, vocabulary)), pipeline, pipeline["shard"])
         rank, world_size, worker, workers = self._readers()
         shard = pipeline.pop("shard")
         pipeline = {**fingerprint, **pipeline} | ({"workers": f"{worker} of {workers}"} if workers > 1 else {})
@@ -255,7 +258,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     def _converted(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         if self._feature_converter is None:
-            return with_id_shift(examples, next(iter(self._provider().output_features.values())).vocabulary)
+            return examples
         return self._feature_converter(examples, task_feature_lengths=self._sequence_length)
 
 

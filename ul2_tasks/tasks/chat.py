@@ -399,13 +399,12 @@ def chat_tasks(name: str) -> list[ChatTask]:
 
 
 def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
-    given = piece_id(vocabulary, mode) if isinstance(mode, str) else mode
-    if given is None:
+    if isinstance(mode, str) and piece_id(vocabulary, mode) is None:
         raise ValueError(
             f"mode is {mode!r}, which is no piece of {vocabulary}; give register_chat a piece that the renderer's vocabulary has,"
             " an id, or ids"
         )
-    return special_tokens(vocabulary, "the mode", modes={"the mode": given}).mode
+    return special_tokens(vocabulary, "the mode", modes={"the mode": [mode] if isinstance(mode, str) else mode}).mode
 
 
 @no_autograph

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import seqio
@@ -30,7 +30,16 @@ from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.picture_fit import Fit
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, plain_modes, with_id_shift
+from ul2_tasks.vocabulary.special_ids import (
+    Mode,
+    Sentinels,
+    SpecialTokens,
+    SpecialTokensRequest,
+    Token,
+    id_shift,
+    plain_modes,
+    with_id_shift,
+)
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
 CHUNKS_VERSION = 1  # the same of examples of records that are joined
@@ -52,7 +61,7 @@ class PicturesConfiguration:
     picture: PictureRun | CodeRun
     on_error: str
     unfit: str
-    sentinels: tuple[int, ...] | str | None
+    sentinels: tuple[Token, ...] | str | None
     modes: Mapping[str, Mode] | None
 
     def __post_init__(self):
@@ -155,16 +164,17 @@ class PicturesTask(seqio.Task):
         Raises:
             ValueError: see `special_ids.special_tokens`; or ids of pictures are beyond the vocabulary, or mean something else.
         """
-        vocabulary, run = self.configuration.vocabulary, self.configuration.picture
+        vocabulary, run = self.configuration.vocabulary, self.corpus.run
+        shift = id_shift(vocabulary)
         special = self.configuration.special_tokens.tokens(vocabulary, self.denoiser.mode)
         if max(run.ids) >= vocabulary.vocab_size:
             raise ValueError(
-                f"the ids of pictures reach {max(run.ids)}, and the vocabulary has {vocabulary.vocab_size} ids; give"
-                " picture=PictureRun(..) with ids of this vocabulary that no text needs"
+                f"the ids of pictures reach {max(run.ids) - shift}, and the vocabulary has {vocabulary.vocab_size - shift} ids;"
+                " give picture=PictureRun(..) with ids of this vocabulary that no text needs"
             )
         taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
         taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
-        if both := {id: taken[id] for id in run.ids if id in taken}:
+        if both := {id - shift: taken[id] for id in run.ids if id in taken}:
             raise ValueError(
                 f"some ids of pictures are something else: {both}; give sentinels and modes, or the picture, other ids"
             )
@@ -248,7 +258,7 @@ def register_pictures(
     picture: PictureRun | CodeRun = T5GEMMA2_PICTURE,
     on_error: str = "raise",
     unfit: str = "raise",
-    sentinels: int | Sequence[int] | str | None = None,
+    sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> str:
     """Registers `NAME_corpus`, of texts with pictures in places, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
@@ -268,9 +278,9 @@ def register_pictures(
         split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last picture,
             whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
             it asks for a picture, which then has to be codes.
-        picture: what stands for a picture, by default as T5Gemma 2 has it: 260 tokens. Its ids are never those of a text. With a
-            `CodeRun` the codes of each picture, which records have in place of its bytes, are tokens among others: there are no
-            `images`, and examples can be packed and read by any encoder-decoder model, but only the split
+        picture: what stands for a picture, by default as T5Gemma 2 has it: 260 tokens. Its ids, the tokenizer's own, are never
+            those of a text. With a `CodeRun` the codes of each picture, which records have in place of its bytes, are tokens among
+            others: there are no `images`, and examples can be packed and read by any encoder-decoder model, but only the split
             "before_last_image" makes targets of them. Records with codes are joined, and cut into chunks that fill the lengths,
             anywhere but within a picture; those that are split at a picture, or whose denoiser has no sentinels, are not.
         on_error: what becomes of a record with a problem, such as a picture that is cut off: "raise", or "skip", which leaves it
@@ -316,7 +326,11 @@ def is_of_pictures(name: str) -> bool:
 
 
 class _WithoutPictures(seqio.Task):
-    """A task of texts alone, as one whose examples have no picture, beside others in which these ids mark pictures."""
+    """A task of texts alone, as one whose examples have no picture, beside others in which these ids mark pictures.
+
+    Attributes:
+        marks: the tokenizer's own ids.
+    """
 
     def __init__(self, task: seqio.Task, marks: frozenset[int]):
         super().__init__(task.name, task.source, {**task.output_features, IMAGES: images_feature()}, preprocessors=[])
@@ -329,7 +343,8 @@ class _WithoutPictures(seqio.Task):
             ValueError: a sentinel or a mode of the task marks pictures.
         """
         taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
-        if both := sorted(self.marks & taken):
+        shift = id_shift(self.output_features["targets"].vocabulary)
+        if both := sorted(self.marks & {id - shift for id in taken}):
             raise ValueError(f"{self.name!r} has the ids {both} as sentinels or modes, and here they mark pictures; give it others")
         examples = self.task.get_dataset(*arguments, **settings)
         return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))

@@ -31,7 +31,7 @@ from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
 from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
 from ul2_tasks.tasks.mixing import sample_examples
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity, with_id_shift
 
 NUMBERED_VERSION = 1  # raised whenever a number is that of another example
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
@@ -136,7 +136,7 @@ class DenoisingTask(seqio.Task):
                 "stream_version": STREAM_VERSION,
                 "task": self.name,
                 "rates": rates,
-                "settings": _describe(self.configuration),
+                "settings": _describe(self.configuration, self.output_features["targets"].vocabulary),
                 "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
                 "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
                 "split": split,
@@ -221,7 +221,7 @@ class DenoisingMixture(seqio.Mixture):
         rates = {task.name: self.get_rate(task) for task in self.tasks}
         reading = _numbered(self, ours, rates, *common, kept - marks)
         if reading is None:
-            return super().get_dataset(
+            stream = super().get_dataset(
                 *common,
                 copy_pretokenized,
                 compute_stats_empirically,
@@ -230,6 +230,7 @@ class DenoisingMixture(seqio.Mixture):
                 trim_output_features,
                 try_in_mem_cache,
             )
+            return with_id_shift(stream, self.output_features["targets"].vocabulary)
         self._check_compatible_features()
         others = [task for task in self.tasks if task not in ours]
         if not others:
@@ -239,7 +240,7 @@ class DenoisingMixture(seqio.Mixture):
         mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed if seed is not None or shuffle else 42)
         buffers_too = tf.data.Options()
         buffers_too.experimental_symbolic_checkpoint = False
-        return mixed.with_options(buffers_too)
+        return with_id_shift(mixed.with_options(buffers_too), self.output_features["targets"].vocabulary)
 
     def get_task_dataset(
         self,
@@ -363,7 +364,7 @@ def _numbered(
     fingerprint = {
         "numbered_version": NUMBERED_VERSION,
         "mixture": provider.name,
-        "tasks": {task.name: _describe(task.configuration) for task in tasks},
+        "tasks": {task.name: _describe(task.configuration, task.output_features["targets"].vocabulary) for task in tasks},
         "rates": rates,
         "vocabulary": vocabulary_identity(tasks[0].output_features["targets"].vocabulary),
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
@@ -431,12 +432,12 @@ def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Da
     return blocks.map(lambda block: block | {key: tf.fill(tf.shape(block["length"]), name) for key, name in names.items()})
 
 
-def _describe(configuration: DenoisingConfiguration) -> dict[str, object]:
+def _describe(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> dict[str, object]:
     """Describes a configuration in few words: a list of a thousand sentinels by its length and checksum.
 
-    Iterators are saved with these names in this order.
+    Iterators are saved with these names in this order, and with SeqIO's ids.
     """
-    sentinels, modes = configuration.special_tokens.sentinels, configuration.special_tokens.modes
+    sentinels, modes = configuration.special_tokens.of_seqio(vocabulary)
     if sentinels is not None and not isinstance(sentinels, str):
         sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
     return {

@@ -22,7 +22,14 @@ from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, plain_modes, vocabulary_identity
+from ul2_tasks.vocabulary.special_ids import (
+    Mode,
+    Sentinels,
+    SpecialTokensRequest,
+    Token,
+    plain_modes,
+    vocabulary_identity,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +45,7 @@ class RegisterConfiguration:
     denoisers: tuple[Denoiser, ...]
     text_key: str
     on_error: str
-    sentinels: tuple[int, ...] | str | None
+    sentinels: tuple[Token, ...] | str | None
     modes: Mapping[str, Mode] | None
     chunk_tokens: int | Mapping[str, int] | None
     merge_examples: bool
@@ -92,7 +99,7 @@ def register(
     *,
     text_key: str | None = None,
     on_error: str = "raise",
-    sentinels: int | Sequence[int] | str | None = None,
+    sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
     chunk_tokens: int | Mapping[str, int] | None = None,
     merge_examples: bool = True,
@@ -116,11 +123,12 @@ def register(
         text_key: the field, column or feature that holds the text; by default "text", or what the source was opened with.
         on_error: what becomes of a record that cannot be read, or is not UTF-8: "raise", or "skip", which leaves it out and
             counts it, in a cache and in the log.
-        sentinels: one of three: the ids of the sentinels in the order in which they are used; the common name of their pieces,
-            such as "<unused{}>"; or for a vocabulary that is given by its path, the least number of sentinels `<extra_id_0>` ..
-            that it is to have. By default `<extra_id_0>`, `<extra_id_1>`, .. or the extra ids of the vocabulary. See
-            `special_ids.special_tokens`.
-        modes: what stands for each mode: an id, ids, or a text; by default the piece of the mode's name.
+        sentinels: one of three: a list of the sentinels in the order in which they are used, special tokens such as
+            ["<unused0>", "<unused1>"], or their ids, the tokenizer's own; the common name of their pieces, such as "<unused{}>"; or
+            for a vocabulary that is given by its path, the least number of sentinels `<extra_id_0>` .. that it is to have. By
+            default `<extra_id_0>`, `<extra_id_1>`, .. or the extra ids of the vocabulary. See `special_ids.special_tokens`.
+        modes: what stands for each mode: a special token such as "<unused97>", its id, the tokenizer's own, a list of these, or
+            any other text, which is tokenized; by default the piece of the mode's name.
         chunk_tokens: the longest chunk: one number for all denoisers, or numbers by their names, where a denoiser that is not
             named has no bound. By default chunks fill the budgets.
         merge_examples: whether documents are joined to fill chunks, or kept apart.
@@ -130,7 +138,8 @@ def register(
         "NAME_mix".
 
     Raises:
-        ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are named.
+        ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are named. What is wrong
+            with sentinels and modes is told when a dataset is asked for.
     """
     source = open_source(source, text_key=text_key or "text")
     denoisers = check_denoisers(denoisers)

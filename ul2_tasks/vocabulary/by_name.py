@@ -14,7 +14,7 @@ from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary, default_vocabulary
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, plain_sentinels
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_sentinels
 from ul2_tasks.vocabulary.tokenizer_json import TOKENIZER
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -31,8 +31,8 @@ def open_vocabulary(
     model that has `<extra_id_0>` .. `<extra_id_99>`, sentinels=100 adds none. Decoding shows sentinels and modes. Opened with
     the same arguments again, the vocabulary equals the first one. Opens no file; it only lists the files of a folder.
 
-    All ids are one higher than the model's or tokenizer's own (`special_ids.id_shift`) where its id 0 is more than padding,
-    because SeqIO pads and packs with 0.
+    All of its ids are one higher than the model's or tokenizer's own (`special_ids.id_shift`) where its id 0 is more than padding,
+    because SeqIO pads and packs with 0. Ids for `register` are the tokenizer's own.
 
     A user-defined piece of a SentencePiece model stays one, which text is encoded to; `register` tokenizes with
     `special_ids.text_vocabulary`, which never does that.
@@ -87,9 +87,9 @@ def open_vocabulary(
 def open_for_modes(
     spec: seqio.Vocabulary | str | os.PathLike[str],
     mode_names: Iterable[str | None],
-    sentinels: int | Sequence[int] | str | None,
+    sentinels: int | Sentinels | None,
     modes: Mapping[str, Mode] | None,
-) -> tuple[seqio.Vocabulary, tuple[int, ...] | str | None]:
+) -> tuple[seqio.Vocabulary, tuple[Token, ...] | str | None]:
     """Opens a vocabulary for denoisers with these modes. `register` and `UL2DataCollator` do it like this.
 
     It adds a piece for each mode that `modes` does not define, and for each sentinel that `sentinels` does not. The modes of the
@@ -130,7 +130,7 @@ def open_for_modes(
     return open_vocabulary(spec, modes=names, sentinels=number or 0), ids
 
 
-def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sequence[int] | str | None, needed: int) -> str:
+def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sentinels | None, needed: int) -> str:
     """How to get a vocabulary with enough sentinels: the end of an error's sentence, with an expression to paste.
 
     Args:

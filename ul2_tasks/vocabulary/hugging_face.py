@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -91,13 +91,18 @@ class HuggingFaceVocabulary(PythonVocabulary):
         special = hashlib.sha256(json.dumps([loaded.special, sorted(self._never_encoded)]).encode()).hexdigest()
         return f"sha256 {loaded.sha256}, special {special[:16]}"
 
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """What tokens are for, by name, of those that the files beside the tokenizer name; see `pieces.Pieces`."""
+        return self._loaded.roles
+
     def piece_id(self, name: str) -> int | None:
         """The id of a sentinel, a mode, or any other token."""
         return self._loaded.special.get(name, self._loaded.ids.get(name))
 
     def id_to_piece(self, id: int) -> str:
-        """The token as the tokenizer spells it, which may have letters for bytes; `<id>` for padding and gaps."""
-        return self._loaded.names.get(id, f"<{id}>")
+        """The token as the tokenizer spells it, which may have letters for bytes; `<id>`, its own, for padding and gaps."""
+        return self._loaded.names.get(id, f"<{max(id - self._loaded.shift, 0)}>")
 
     def is_ordinary(self, id: int) -> bool:
         """Whether the id is a token of the model that text can become, and no added token."""

@@ -109,13 +109,15 @@ class O200kVocabulary(PythonVocabulary):
         encode = _encoding(self.path).encode_to_numpy
         return lambda text: encode(text, disallowed_special=()).view(np.int32)
 
+    def token_bytes(self, id: int) -> bytes:
+        """The bytes that an id adds to a text, which may be a part of a character; of a special one its name, of padding none."""
+        if not 0 < id <= PADDED_SIZE:
+            return b""
+        name = _names(self.path).get(id)
+        return name.encode() if name else _encoding(self.path).decode_single_token_bytes(id - 1)
+
     def _decode(self, ids: Iterable[int]) -> str:
-        names = _names(self.path)
-        own = (int(id) for id in ids if 0 < id <= PADDED_SIZE)
-        encoding = _encoding(self.path)
-        return b"".join(names[id].encode() if id in names else encoding.decode_single_token_bytes(id - 1) for id in own).decode(
-            errors="replace"
-        )
+        return b"".join(self.token_bytes(int(id)) for id in ids).decode(errors="replace")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, O200kVocabulary)  # there is one file alone that has the right SHA-256

@@ -16,7 +16,8 @@ class Pieces(Protocol):
     """The methods of a vocabulary whose ids have names. Vocabularies of `open_vocabulary` have them.
 
     Text is *encoded* to ids. An ordinary id is there for text. Of the special ids, which are not, text is encoded to some when
-    it spells their pieces, as "<extra_id_0>"; to others it never is.
+    it spells their pieces, as "<extra_id_0>"; to others it never is. A vocabulary may also have `roles`, what tokens are for by
+    their names, where a sentinel or a mode is not to be one of them (`purposes` knows more by their names).
     """
 
     @property

@@ -1,5 +1,7 @@
 """Which ids of a vocabulary are special (sentinels, modes, padding), and which of these text could be encoded to.
 
+A user's ids are the tokenizer's own; `special_tokens` and all that comes after it have SeqIO's, which are `id_shift` higher.
+
 The ids of a vocabulary have names if it has the methods of `pieces.Pieces`, as those of `open_vocabulary` do, or if it is one
 of SeqIO's SentencePiece vocabularies. Of any other, such as `seqio.ByteVocabulary`, only the sizes and EOS are known.
 """
@@ -14,11 +16,15 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.datasets import Facts, known, nearest_facts
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.pieces import Pieces
+from ul2_tasks.vocabulary.purposes import purpose_of
 from ul2_tasks.vocabulary.sentencepiece import SentencePieces, text_becomes_0
 
-Mode = int | Sequence[int] | str
+Token = int | str  # an id, the tokenizer's own; or a special token's name
+Mode = Token | Sequence[Token]
+Sentinels = Sequence[Token] | str
 
 _PROBES = {
     "line feeds": "a\nb",
@@ -31,8 +37,6 @@ _PROBES = {
     "combining characters": "e\u0301",
 }
 _CHARACTERS = "aéλяאبक中日한☃🙂"  # of several scripts
-
-_SHIFT = "ul2_tasks_id_shift_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +70,7 @@ class SpecialTokensRequest:
         mode_names: the modes of all denoisers that share the corpus.
     """
 
-    sentinels: tuple[int, ...] | str | None = None
+    sentinels: Sentinels | None = None
     modes: Mapping[str, Mode] | None = None
     mode_names: tuple[str | None, ...] = ()
 
@@ -77,6 +81,16 @@ class SpecialTokensRequest:
     def ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
         """The ids of all sentinels and modes, which no text may become; see `special_ids`."""
         return special_ids(vocabulary, self.mode_names, self.sentinels, self.modes)
+
+    def of_seqio(
+        self, vocabulary: seqio.Vocabulary
+    ) -> tuple[tuple[int, ...] | str | None, dict[str, int | tuple[int, ...] | str] | None]:
+        """The sentinels and the modes with SeqIO's ids, whether they are given by id or by token: equal for equal ids."""
+        sentinels, modes = plain_sentinels(self.sentinels), plain_modes(self.modes)
+        return (
+            _ids_of(vocabulary, "sentinels", sentinels) if isinstance(sentinels, tuple) else sentinels,
+            None if modes is None else {name: _mode_of_seqio(vocabulary, name, mode) for name, mode in modes.items()},
+        )
 
 
 def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
@@ -91,43 +105,50 @@ def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
 def special_tokens(
     vocabulary: seqio.Vocabulary,
     mode: str | None,
-    sentinels: Sequence[int] | str | None = None,
+    sentinels: Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> SpecialTokens:
-    """Finds and checks the special ids of a denoiser.
+    """Finds and checks the special ids of a denoiser, as SeqIO has them.
 
     Args:
         vocabulary: the vocabulary of both features.
         mode: the name of the denoiser's mode, or None.
-        sentinels: one of three: their ids in the order in which they are used; or the common name of their pieces, with `{}`
-            for the number, such as "<unused{}>"; or None for the default. By default they are the pieces `<extra_id_0>`,
-            `<extra_id_1>`, .., and in a vocabulary without these its `extra_ids`, the last id first, which is T5's order. Ids
-            that are modes are left out of the default.
-        modes: what stands for each mode: an id, several ids, or a text that is tokenized and whose length counts in the
-            budget. A mode that is not given must be a single piece of the vocabulary.
+        sentinels: one of three: a list in the order in which they are used, of ids, the tokenizer's own, or of special tokens by
+            their names; or the common name of their pieces, with `{}` for the number, such as "<unused{}>"; or None for the
+            default. By default they are the pieces `<extra_id_0>`, `<extra_id_1>`, .., and in a vocabulary without these its
+            `extra_ids`, the last id first, which is T5's order. Ids that are modes are left out of the default.
+        modes: what stands for each mode: an id, the tokenizer's own; the name of a special token; a list of these; or any other
+            text, which is tokenized and whose length counts in the budget. A mode that is not given must be a single piece of the
+            vocabulary.
 
     Raises:
-        ValueError: id 0 can be a real token; the id of a sentinel or mode is out of range, given twice, an ordinary token,
-            padding, EOS or unknown; the vocabulary does not have the mode.
+        ValueError: id 0 can be a real token; a sentinel or mode is no token of the vocabulary, given twice, an ordinary token,
+            padding, EOS, unknown, or there for something else; the vocabulary does not have the mode.
 
     >>> special = special_tokens(seqio.ByteVocabulary(extra_ids=4), "[R]", modes={"[R]": 259})
     >>> special.sentinels, special.mode, special.eos, sorted(special.reserved)
     ((262, 261, 260), (259,), 1, [0, 259, 260, 261, 262])
     """
     check_padding(vocabulary)
-    modes = plain_modes(modes) or {}
-    mode_ids = () if mode is None else _mode_ids(vocabulary, mode, modes)
-    is_text = mode is not None and isinstance(modes.get(mode), str)
+    sentinels, of_seqio = SpecialTokensRequest(sentinels, modes).of_seqio(vocabulary)
+    of_modes = of_seqio or {}
+    given = None if mode is None else of_modes.get(mode)
+    mode_ids = () if mode is None else _mode_ids(vocabulary, mode, of_modes)
+    is_text = isinstance(given, str)
     # A mode that is given by id is never a sentinel, whichever denoiser has it: all denoisers of a mixture share the sentinels.
-    reserved = {id for value in modes.values() if not isinstance(value, str) for id in _as_ids(value)}
+    reserved = {id for value in of_modes.values() if not isinstance(value, str) for id in np.atleast_1d(value).tolist()}
     if not is_text:
         reserved |= set(mode_ids)
     sentinel_ids = _sentinel_ids(vocabulary, sentinels, reserved)
     _check_ids(vocabulary, "sentinels", sentinel_ids)
-    _check_ids(vocabulary, f"mode {mode!r}", mode_ids, ordinary_allowed=is_text)
+    if not is_text:
+        _check_ids(vocabulary, f"mode {mode!r}", mode_ids, is_named=mode in of_modes)
+    elif {0, vocabulary.eos_id} & set(mode_ids):
+        raise ValueError(f"mode {mode!r} is given as the text {given!r}, which has padding or EOS in it; give another")
     both = sorted(set(sentinel_ids) & set(mode_ids))
     if both:
-        raise ValueError(f"ids {both} are sentinels and also the mode {mode!r}; leave them out of one of the two")
+        own = [id - id_shift(vocabulary) for id in both]
+        raise ValueError(f"ids {own} are sentinels and also the mode {mode!r}; leave them out of one of the two")
     return SpecialTokens(sentinel_ids, mode_ids, vocabulary.eos_id, frozenset({0, *reserved, *sentinel_ids}))
 
 
@@ -149,10 +170,10 @@ def check_padding(vocabulary: seqio.Vocabulary) -> None:
 def special_ids(
     vocabulary: seqio.Vocabulary,
     mode_names: Iterable[str | None],
-    sentinels: Sequence[int] | str | None = None,
+    sentinels: Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> frozenset[int]:
-    """The ids of all sentinels and modes of several denoisers. No text may become one of them.
+    """SeqIO's ids of all sentinels and modes of several denoisers. No text may become one of them.
 
     Args:
         vocabulary, sentinels, modes: see `special_tokens`.
@@ -214,11 +235,11 @@ def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
     return [f"<{id}>" if pieces is None else pieces.id_to_piece(int(id)) for id in ids]
 
 
-def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, int | tuple[int, ...] | str] | None:
+def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, Token | tuple[Token, ...]] | None:
     """Modes with Python's own integers, as JSON needs them.
 
     Raises:
-        ValueError: a mode is neither an id, nor ids, nor a text.
+        ValueError: a mode is neither an id, nor a text, nor a list of ids and tokens.
     """
     return None if modes is None else {name: _plain_mode(name, mode) for name, mode in modes.items()}
 
@@ -234,20 +255,20 @@ def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
     return [*lost, f"characters: {unknown!r} do not come back"] if unknown else lost
 
 
-def plain_sentinels(sentinels: int | Sequence[int] | str | None) -> tuple[int, ...] | str | None:
+def plain_sentinels(sentinels: Sentinels | int | None) -> tuple[Token, ...] | str | None:
     """Sentinels with Python's own integers, as JSON needs them.
 
     Raises:
-        ValueError: they are neither ids nor a name.
+        ValueError: they are neither a list of ids and tokens, nor a name.
     """
     if sentinels is None or isinstance(sentinels, str):
         return sentinels
     try:
-        if not isinstance(sentinels, Iterable):
+        if not isinstance(sentinels, Iterable) or isinstance(sentinels, Mapping):
             raise TypeError
-        return _as_ids(list(sentinels))
+        return _plain_tokens(list(sentinels))
     except TypeError as error:
-        expected = "expected ids, how many there are to be, or the pieces' name such as '<unused{}>'"
+        expected = "expected a list of ids or tokens, how many there are to be, or the pieces' name such as '<unused{}>'"
         raise ValueError(f"sentinels is {sentinels!r}, {expected}") from error
 
 
@@ -266,18 +287,13 @@ def own_size(vocabulary: seqio.Vocabulary) -> int:
 
 
 def with_id_shift(dataset: tf.data.Dataset, vocabulary: seqio.Vocabulary) -> tf.data.Dataset:
-    """The same examples, marked with the shift of their vocabulary, which `stated_id_shift` finds after more steps of tf.data."""
-    if not id_shift(vocabulary):
-        return dataset
-    options = tf.data.Options()
-    options.dataset_name = f"{_SHIFT}{id_shift(vocabulary)}"  # the one option of tf.data that changes nothing else
-    return dataset.with_options(options)
+    """The same examples, of which the shift of their vocabulary is known, also after more steps of tf.data; and nothing else."""
+    return known(dataset, Facts(id_shift(vocabulary)))
 
 
 def stated_id_shift(dataset: tf.data.Dataset) -> int:
-    """The shift with which `with_id_shift` marked a dataset, or one that it was made of; 0 where there is no mark."""
-    name = dataset.options().dataset_name or ""
-    return int(name.removeprefix(_SHIFT)) if name.startswith(_SHIFT) else 0
+    """The shift that is known of a dataset, or of those that it was made of; 0 where none is."""
+    return max((facts.id_shift for facts in nearest_facts(dataset)), default=0)
 
 
 def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
@@ -286,29 +302,55 @@ def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
     return vocabulary if hasattr(vocabulary, "piece_id") else None
 
 
-def _as_ids(value: int | Sequence[int]) -> tuple[int, ...]:
-    ids = np.atleast_1d(np.asarray(value, object)).tolist()
-    if not all(is_integer(id, at_least=-math.inf) for id in ids):
+def _plain_tokens(value: Token | Sequence[Token]) -> tuple[Token, ...]:
+    tokens = np.atleast_1d(np.asarray(value, object)).tolist()
+    if not all(isinstance(token, str) or is_integer(token, at_least=-math.inf) for token in tokens):
         raise TypeError
-    return tuple(map(int, ids))
+    return tuple(str(token) if isinstance(token, str) else int(token) for token in tokens)
 
 
-def _plain_mode(name: str, mode: Mode) -> int | tuple[int, ...] | str:
-    if isinstance(mode, str):
-        return mode
+def _plain_mode(name: str, mode: Mode) -> Token | tuple[Token, ...]:
     try:
-        ids = _as_ids(mode)
+        tokens = _plain_tokens(mode)
     except TypeError as error:
-        raise ValueError(f"mode {name!r} is given as {mode!r}, expected an id, ids, or a text to tokenize") from error
-    return ids[0] if np.ndim(mode) == 0 else ids
+        expected = "expected an id, a special token, a list of these, or a text to tokenize"
+        raise ValueError(f"mode {name!r} is given as {mode!r}, {expected}") from error
+    return tokens[0] if np.ndim(mode) == 0 else tokens
 
 
-def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, Mode]) -> tuple[int, ...]:
+def _ids_of(vocabulary: seqio.Vocabulary, what: str, tokens: Iterable[Token]) -> tuple[int, ...]:
+    """SeqIO's ids of ids, the tokenizer's own, and of tokens."""
+    return tuple(
+        _id_of_token(vocabulary, what, token) if isinstance(token, str) else token + id_shift(vocabulary) for token in tokens
+    )
+
+
+def _id_of_token(vocabulary: seqio.Vocabulary, what: str, token: str) -> int:
+    pieces = _pieces(vocabulary)
+    if pieces is None:
+        raise ValueError(f"{what}: got the token {token!r}, but the ids of {vocabulary} have no names; give its id")
+    id = pieces.piece_id(token) if token else None
+    if id is None:
+        raise ValueError(f"{what}: {token!r} is no token of {vocabulary}; give one that it has, or add it to the tokenizer first")
+    return id
+
+
+def _mode_of_seqio(vocabulary: seqio.Vocabulary, name: str, mode: Token | tuple[Token, ...]) -> int | tuple[int, ...] | str:
+    """A mode as SeqIO's id or ids, or as a text, which is what is no special token's name."""
+    if isinstance(mode, str):
+        pieces = _pieces(vocabulary)
+        id = pieces.piece_id(mode) if pieces is not None and mode else None
+        return mode if pieces is None or id is None or pieces.is_ordinary(id) else id
+    ids = _ids_of(vocabulary, f"mode {name!r}", [mode] if isinstance(mode, int) else mode)
+    return ids[0] if isinstance(mode, int) else ids
+
+
+def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, int | tuple[int, ...] | str]) -> tuple[int, ...]:
     given = modes.get(mode)
     if isinstance(given, str):
         ids = tuple(vocabulary.encode(given))
     elif given is not None:
-        ids = _as_ids(given)
+        ids = given if isinstance(given, tuple) else (given,)
     else:
         id = piece_id(vocabulary, mode)
         if id is None:
@@ -319,17 +361,18 @@ def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, Mode]
             )
         ids = (id,)
     if not ids:
-        raise ValueError(f"mode {mode!r} is given as {given!r}, which makes no token; expected an id, ids, or a text")
+        raise ValueError(f"mode {mode!r} is given as {given!r}, which makes no token; expected an id, a token, or a text")
     return ids
 
 
-def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: Sequence[int] | str | None, reserved: set[int]) -> tuple[int, ...]:
+def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: tuple[int, ...] | str | None, reserved: set[int]) -> tuple[int, ...]:
     if sentinels is not None and not isinstance(sentinels, str):
-        return _as_ids(sentinels)
+        return sentinels
     template = sentinels or "<extra_id_{}>"
     if template.format(0) == template:
         raise ValueError(
-            f"sentinels is {sentinels!r}, expected ids, or the pieces' name with {{}} for the number, such as '<unused{{}}>'"
+            f"sentinels is {sentinels!r}, expected a list of ids or tokens, or the pieces' name with {{}} for the number, such as"
+            " '<unused{}>'"
         )
     ids: list[int] = []
     pieces = _pieces(vocabulary)
@@ -345,20 +388,32 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: Sequence[int] | str |
     return tuple(ids) if sentinels else tuple(id for id in ids if id not in reserved)
 
 
-def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], ordinary_allowed: bool = False) -> None:
-    size, pieces = vocabulary.vocab_size, _pieces(vocabulary)
+def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], is_named: bool = True) -> None:
+    """Refuses ids that text or something else needs. A token that is there under the mode's own name is what its user calls it."""
+    shift, size, pieces = id_shift(vocabulary), vocabulary.vocab_size, _pieces(vocabulary)
     meanings = {0: "padding", vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
-    if not ordinary_allowed and len(set(ids)) < len(ids):
-        raise ValueError(f"{what}: ids {sorted({id for id in ids if list(ids).count(id) > 1})} are given more than once")
-    shift = id_shift(vocabulary)
+    if twice := sorted({id - shift for id in ids if list(ids).count(id) > 1}) if len(set(ids)) < len(ids) else []:
+        raise ValueError(f"{what}: ids {twice} are given more than once")
     for id in ids:
-        named = f"{what}: id {id}" + (f", the tokenizer's own {id - shift}," if shift else "")
-        if not 0 <= id < size:
-            raise ValueError(f"{named} is not in the vocabulary, expected 0 < id < {size}")
-        if id in meanings and not (ordinary_allowed and id == vocabulary.unk_id):
-            raise ValueError(f"{named} is {meanings[id]} in {vocabulary}; give another id")
-        if pieces is not None and not ordinary_allowed and pieces.is_ordinary(id):
+        if not shift <= id < size:
+            raise ValueError(f"{what}: id {id - shift} is not in the vocabulary, expected {-shift} < id < {size - shift}")
+        if id in meanings:
+            raise ValueError(f"{what}: id {id - shift} is {meanings[id]} in {vocabulary}; give another id")
+        if pieces is None:
+            continue
+        name = pieces.id_to_piece(id)
+        if pieces.is_ordinary(id):
             raise ValueError(
-                f"{named} is the ordinary token {pieces.id_to_piece(id)!r}, which text contains; give control,"
-                " user-defined or unused pieces"
+                f"{what}: id {id - shift} is the ordinary token {name!r}, which text contains; give control, user-defined or"
+                " unused pieces"
             )
+        if purpose := _purpose(pieces, name, is_named):
+            raise ValueError(
+                f"{what}: id {id - shift} is the token {name!r}, which is {purpose}; give tokens that nothing else needs, such as"
+                " unused or reserved ones, or such that were added for this"
+            )
+
+
+def _purpose(pieces: Pieces, name: str, by_name: bool) -> str | None:
+    """What the token of this name is for, if that is something else."""
+    return getattr(pieces, "roles", {}).get(name) or (purpose_of(name) if by_name else None)

@@ -35,10 +35,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ul2_tasks.vocabulary.pieces import free_name
+from ul2_tasks.vocabulary.purposes import is_unused, is_word
 
 TOKENIZER = "tokenizer.json"
 _MOST_ID = 1 << 24  # lists are made of all ids, gaps included
-COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS
+COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS and other roles
+_TEMPLATES = ("chat_template.jinja", "chat_template.json")  # files beside it, where its chat template is in none of these
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Loaded:
         appended: the ids among them that come after the tokenizer's last.
         ids: the ids of all tokens that the tokenizer has, by name.
         names: the names of all tokens by id.
-        added: the ids of added tokens.
+        added: the ids of added tokens, and of BERT's unused ones, which are not in that list.
+        roles: what tokens are for, by name, of those that the files beside the tokenizer name.
         never_encoded: the ids that no text is encoded to.
     """
 
@@ -72,6 +75,7 @@ class Loaded:
     ids: dict[str, int]
     names: dict[int, str]
     added: frozenset[int]
+    roles: Mapping[str, str]
     never_encoded: frozenset[int]
 
 
@@ -124,7 +128,8 @@ def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded:
         appended=_shifted(lacking.values(), shift),
         ids={name: id + shift for name, id in own.items()},
         names={id + shift: name for name, id in {**own, **spelled}.items()},
-        added=_shifted((own[name] for name in is_special), shift),
+        added=_shifted((id for name, id in own.items() if name in is_special or is_unused(name)), shift),
+        roles=_roles(file, [name for name in is_special if name not in names]),
         never_encoded=_shifted(never, shift),
     )
 
@@ -159,7 +164,7 @@ def load_marked(path: str) -> Marked:
     content, description = _read(file)
     own = _tokenizer(content, file).get_vocab(with_added_tokens=True)
     model, added = description["model"], description["added_tokens"]
-    private = {token["content"]: secrets.token_hex(16) for token in added if token["special"] or not _is_word(token["content"])}
+    private = {token["content"]: secrets.token_hex(16) for token in added if token["special"] or not is_word(token["content"])}
     ids = {name: own[name] for name in private}
     if isinstance(model["vocab"], Mapping):
         model = _edited_mapping(model, {}, frozenset(ids.values()))
@@ -168,15 +173,6 @@ def load_marked(path: str) -> Marked:
     tokenizer = _without({**description, "model": model, "added_tokens": renamed}, names, frozenset())
     unknown = _unknown(description["model"], own)  # which text becomes, too
     return Marked(tokenizer, {name: id for name, id in ids.items() if id != unknown}, private)
-
-
-def _is_word(name: str) -> bool:
-    """Whether an added token is there for text: a word or, in some tokenizers, a run of spaces.
-
-    >>> _is_word("New York"), _is_word("\\n\\n"), _is_word("▁▁"), _is_word("<think>")
-    (True, True, True, False)
-    """
-    return all(letter.isalnum() or letter.isspace() or letter == "▁" for letter in name)
 
 
 def _shifted(ids: Iterable[int], shift: int) -> frozenset[int]:
@@ -240,22 +236,67 @@ def _no_tokenizer(file: str, why: str) -> ValueError:
     return ValueError(f"{file} is no {TOKENIZER} of Hugging Face: {why}; expected one that `tokenizers` saved")
 
 
+def _beside(file: str, name: str) -> str:
+    """The path of another file in the tokenizer's folder."""
+    return f"{file.rpartition('/')[0]}/{name}" if "/" in file else name
+
+
+def _content(path: str) -> bytes | None:
+    """The content of a file; None where there is none."""
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "rb") as opened:
+        return opened.read()
+
+
+def _companion(file: str, name: str) -> Mapping[str, Any]:
+    """What a file of JSON in the tokenizer's folder has; nothing where there is none."""
+    path = _beside(file, name)
+    content = _content(path)
+    found = {} if content is None else _json(content, path)
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{path} is a {type(found).__name__}, expected an object")
+    return found
+
+
 def _companion_token(file: str, key: str) -> str | None:
     """The special token that a file beside the tokenizer names: under the key there is its name, or a dictionary with it."""
     for companion in COMPANIONS:
-        path = file.rpartition("/")[0] + "/" + companion if "/" in file else companion
-        if tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path, "rb") as opened:
-                found = _json(opened.read(), path)
-            if not isinstance(found, Mapping):
-                raise ValueError(f"{path} is a {type(found).__name__}, expected an object")
-            token = found.get(key)
-            token = token.get("content") if isinstance(token, Mapping) else token
-            if token and not isinstance(token, str):
-                raise ValueError(f"{path}: {key} is {token!r:.60}, expected a token")
-            if token:
-                return token
+        token = _name_of(_companion(file, companion).get(key))
+        if token and not isinstance(token, str):
+            raise ValueError(f"{_beside(file, companion)}: {key} is {token!r:.60}, expected a token")
+        if token:
+            return token
     return None
+
+
+def _name_of(token: Any) -> Any:
+    return token.get("content") if isinstance(token, Mapping) else token
+
+
+def _roles(file: str, added: Iterable[str]) -> dict[str, str]:
+    """What the files beside a tokenizer say that tokens are for: one that is named as `.._token`, or that a chat template spells.
+
+    Args:
+        file: the tokenizer.
+        added: the added tokens that are no sentinels and modes by name, as a template can spell these, too.
+    """
+    found = {companion: _companion(file, companion) for companion in COMPANIONS}
+    template = _chat_template(file, found[COMPANIONS[0]])
+    roles = {token: "in the chat template" for token in added if not is_word(token) and token in template}
+    for companion, settings in found.items():
+        more = settings.get("extra_special_tokens")
+        for key, token in {**settings, **(more if isinstance(more, Mapping) else {})}.items():
+            if key.endswith("_token") and isinstance(name := _name_of(token), str):
+                roles[name] = f"{key} in {companion}"
+    return roles
+
+
+def _chat_template(file: str, configuration: Mapping[str, Any]) -> str:
+    """All chat templates, as one text."""
+    contents = [_content(_beside(file, name)) or b"" for name in _TEMPLATES]
+    inside = configuration.get("chat_template") or ""
+    return json.dumps(inside, ensure_ascii=False) + "".join(content.decode(errors="replace") for content in contents)
 
 
 def _eos_name(file: str, given: str | None, is_special: Mapping[str, bool]) -> str:

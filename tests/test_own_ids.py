@@ -1,0 +1,230 @@
+"""Everywhere but behind SeqIO's interface ids are the tokenizer's own, in and out, also where SeqIO's are one higher."""
+
+import io
+import json
+import pathlib
+import re
+import zlib
+
+import numpy as np
+import pytest
+import seqio
+from rich.console import Console
+from support import configured
+from test_hugging_face_vocabulary import exclamation_first
+from tokenizers import AddedToken, Tokenizer, models
+
+import ul2_tasks
+from ul2_tasks import HuggingFaceFeatureConverter, MemoryDataSource, SpanDenoiser, UL2DataCollator, register
+from ul2_tasks.addresses.resuming import as_text
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.export.folder import read_examples
+from ul2_tasks.export.write import write_examples
+from ul2_tasks.inspection.run import Run
+from ul2_tasks.inspection.samples import draw
+from ul2_tasks.inspection.show import show_json, show_step_json
+from ul2_tasks.tasks.providers import _describe
+from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
+
+QUIET = Console(quiet=True)
+LENGTHS = {"inputs": 48, "targets": 48}
+TEXTS = [f"so! the document of number {number}, and so on!" + " and more!" * (number % 5) for number in range(60)]
+UNUSED = [f"<unused{number}>" for number in range(30)]
+R = SpanDenoiser(name="r", mean_span_length=3, noise_density=0.3, mode="[R]")
+
+
+def save_qwen_like(folder: pathlib.Path) -> pathlib.Path:
+    """A tokenizer whose id 0 is "!", with Qwen's files beside it, BERT's and Gemma's unused tokens, and some that a user added."""
+    folder.mkdir(exist_ok=True)
+    tokenizer = exclamation_first()
+    tokenizer.add_special_tokens(["<|im_start|>", "<|fim_prefix|>", "<|vision_start|>", "<loc0000>", "<mine>", "[MASK]"])
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in ("</think>", "<tool_call>", *UNUSED, "[R]", "<my_0>")])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    template = "{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|><tool_call></think>{% endfor %}"
+    roles = {"eos_token": "<|endoftext|>", "pad_token": {"content": "<mine>"}, "add_bos_token": False, "chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(roles))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_qwen_like(tmp_path_factory.mktemp("qwen"))
+
+
+@pytest.fixture(scope="module")
+def own(folder):
+    """The tokenizer's own ids by name."""
+    return json_tokenizer(folder).get_vocab(with_added_tokens=True)
+
+
+def json_tokenizer(folder):
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def name(folder, tmp_path_factory):
+    """A mixture of one denoiser over a cached corpus, with sentinels and a mode by token."""
+    cache = str(tmp_path_factory.mktemp("own_cache"))
+    mixture = register("own_ids", MemoryDataSource(lambda: TEXTS, validation=0), folder, R, sentinels=UNUSED, modes={"[R]": "[R]"})
+    build("own_ids_corpus", cache, console=QUIET)
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([cache])
+    yield mixture
+    seqio.set_global_cache_dirs(before)
+
+
+def text_of(example, folder, own) -> str:
+    """The text that an example was made of, by the tokenizer itself: each sentinel's span put back, without mode and EOS."""
+    sentinels = [own[name] for name in UNUSED]
+    inputs, targets = ([int(id) for id in example[key]] for key in ("inputs", "targets"))
+    assert (inputs[0], inputs.pop(), targets.pop()) == (own["[R]"], own["<|endoftext|>"], own["<|endoftext|>"])
+    spans: dict[int, list[int]] = {}
+    for id in targets:
+        if id in sentinels:
+            spans[id] = span = []
+        else:
+            span.append(id)
+    assert list(spans) == sentinels[: len(spans)]
+    restored = [part for id in inputs[1:] for part in spans.get(id, [id])]
+    return json_tokenizer(folder).decode(restored, skip_special_tokens=False)
+
+
+def is_of_texts(chunk: str) -> bool:
+    """Whether a chunk is of documents that are joined, in any order; the last may be cut after its first words."""
+    return all(any(part in text + TEXTS[0] for text in TEXTS) for part in re.split("(?=so! the document)", chunk))
+
+
+def lists(example) -> dict[str, list[int]]:
+    return {key: [int(id) for id in example[key]] for key in ("inputs", "targets")}
+
+
+def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name, folder, own, tmp_path):
+    pytest.importorskip("torch")
+    found = ul2_tasks.examples(name, LENGTHS)
+    wanted = list(map(lists, found))
+    of_seqio = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True, seed=0, num_epochs=1)
+    assert [{key: [id - 1 for id in ids] for key, ids in lists(each).items()} for each in of_seqio.as_numpy_iterator()] == wanted
+    assert all(is_of_texts(text_of(each, folder, own)) for each in wanted)
+    assert any(0 in each["inputs"] + each["targets"] for each in wanted), "that of '!' is among them"
+
+    packed = ul2_tasks.examples(name, LENGTHS, pack=True)
+    segments = [
+        {key: row[key][row[f"{key}_segment_ids"] == segment].tolist() for key in ("inputs", "targets")}
+        for row in packed
+        for segment in range(1, row["inputs_segment_ids"].max() + 1)
+    ]
+    assert sorted(map(str, segments)) == sorted(map(str, wanted))
+    for row in packed:
+        assert not row["inputs"][row["inputs_segment_ids"] == 0].any()
+
+    singles = ul2_tasks.UL2IterableDataset(name, LENGTHS, use_cached=True, num_epochs=1)
+    assert [{"inputs": each["input_ids"].tolist(), "targets": each["labels"].tolist()} for each in singles] == wanted
+    converted = seqio.get_dataset(
+        name, LENGTHS, HuggingFaceFeatureConverter("max_length"), use_cached=True, num_epochs=1, shuffle=True, seed=0
+    )
+    batches = ul2_tasks.UL2IterableDataset(
+        name, LENGTHS, use_cached=True, num_epochs=1, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=1)
+    )
+    for rows in (converted.as_numpy_iterator(), ({key: value[0].numpy() for key, value in batch.items()} for batch in batches)):
+        assert [
+            {"inputs": row["input_ids"][row["attention_mask"] > 0].tolist(), "targets": row["labels"][row["labels"] >= 0].tolist()}
+            for row in rows
+        ] == wanted
+
+    for format in ("jsonl", "parquet"):
+        write_examples(name, str(tmp_path / format), LENGTHS, format=format, use_cached=True, console=QUIET)
+        assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
+
+    run = Run(name, LENGTHS, "train", 0, batch_size=4, pack=False)
+    show_step_json(run, 2, file=(printed := io.StringIO()))
+    for line in map(json.loads, printed.getvalue().splitlines()):
+        assert line["ids"] == wanted[line["number"]]
+
+
+def test_what_is_shown_and_what_the_collator_makes_have_the_tokenizers_own_ids(name, folder, own):
+    show_json(name, LENGTHS, count=3, file=(printed := io.StringIO()))
+    shown = list(map(json.loads, printed.getvalue().splitlines()))
+    assert [line["ids"] for line in shown] == [sample.ids for sample in draw(name, LENGTHS, 3)], "which samples.jsonl is made of"
+    assert all(is_of_texts(text_of(line["ids"], folder, own)) for line in shown)
+    collate = UL2DataCollator(folder, LENGTHS, R, sentinels=UNUSED, modes={"[R]": "[R]"}, return_tensors="np")
+    text = "so! and so on!"
+    batch = collate([text, json_tokenizer(folder).encode(text, add_special_tokens=False).ids])
+    for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"]):
+        assert text_of({"inputs": ids[mask > 0], "targets": labels[labels >= 0]}, folder, own) == text
+
+
+def test_a_fingerprint_is_that_of_the_same_ids_however_they_are_given(folder, own):
+    """It is the one of 1.0.3, which was given SeqIO's ids, so that what was saved there is resumed."""
+    vocabulary = ul2_tasks.open_vocabulary(folder, sentinels=0, modes=[])
+    ids = [own[name] for name in UNUSED]
+    described = [
+        as_text(_describe(configured(R, sentinels, {"[R]": mode}), vocabulary))
+        for sentinels, mode in (
+            (UNUSED, "[R]"),
+            (ids, own["[R]"]),
+            (np.array(ids), np.int64(own["[R]"])),
+            ([*UNUSED[:9], *ids[9:]], "[R]"),
+        )
+    ]
+    of_seqio = [id + 1 for id in ids]
+    assert set(described) == {described[0]}
+    assert f"sentinels: 30 ids, crc32 {zlib.crc32(repr(of_seqio).encode())}, modes: {{[R]: {own['[R]'] + 1}}}" in described[0]
+
+
+TAKEN = {
+    "d": "is the ordinary token 'd', which text contains",
+    "</think>": "is the token '</think>', which is in the chat template",
+    "<tool_call>": "is the token '<tool_call>', which is in the chat template",
+    "<|im_start|>": "is the token '<|im_start|>', which is in the chat template",
+    "<think>": "is the token '<think>', which is for thinking",
+    "<|fim_prefix|>": "is the token '<|fim_prefix|>', which is for filling in code",
+    "<|vision_start|>": "is the token '<|vision_start|>', which is for images",
+    "<loc0000>": "is the token '<loc0000>', which is for images, audio, video or places",
+    "[MASK]": "is the token '[MASK]', which is for padding, for what is unknown, or for another objective",
+    "<mine>": "is the token '<mine>', which is pad_token in tokenizer_config.json",
+    "<|endoftext|>": "is EOS in",
+}
+
+
+@pytest.mark.parametrize("by", ["id", "token", "mode", "mode by id"])
+@pytest.mark.parametrize("token", TAKEN)
+def test_what_something_else_needs_is_no_sentinel_and_no_mode(token, by, folder, own):
+    vocabulary = ul2_tasks.open_vocabulary(folder, sentinels=4, modes=[])
+    if token == "d" and by == "mode":
+        assert special_tokens(vocabulary, "[Q]", modes={"[Q]": "d"}).mode == (own["d"] + 1,), "a text, which is tokenized"
+        return
+    given = {"id": {"sentinels": [own[token]]}, "token": {"sentinels": [token]}, "mode": {"modes": {"[Q]": token}}}.get(
+        by, {"modes": {"[Q]": own[token]}}
+    )
+    what = r"mode '\[Q\]'" if "mode" in by else "sentinels"
+    with pytest.raises(ValueError, match=f"{what}: id {own[token]} {re.escape(TAKEN[token])}"):
+        special_tokens(vocabulary, "[Q]" if "mode" in by else None, **given)
+
+
+def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(folder, own):
+    vocabulary = ul2_tasks.open_vocabulary(folder, sentinels=0, modes=[])
+    names = ["<my_0>", "<unused7>"]
+    special = special_tokens(vocabulary, "[Q]", names, {"[Q]": "[R]"})
+    assert special == special_tokens(vocabulary, "[Q]", [own[name] for name in names], {"[Q]": own["[R]"]})
+    assert special.sentinels == tuple(own[name] + 1 for name in names)
+    assert special.mode == (own["[R]"] + 1,)
+    assert special.reserved == {0, *special.mode, *special.sentinels}
+    text = text_vocabulary(vocabulary, special.reserved - {0})
+    assert not special.reserved & set(text.encode("a <my_0> [R]<unused7> b"))
+    with pytest.raises(ValueError, match=r"sentinels: '<unused99>' is no token of HuggingFaceVocabulary.*; give one that it has"):
+        special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])
+    with pytest.raises(ValueError, match=r"sentinels: got the token '<a>', but the ids of .* have no names; give its id"):
+        special_tokens(seqio.ByteVocabulary(extra_ids=3), None, ["<a>"])
+
+
+def test_unused_words_of_bert_are_free_although_no_list_names_them(tmp_path):
+    words = {"[PAD]": 0, "[unused0]": 1, "[unused1]": 2, "[UNK]": 3, "[SEP]": 4, "a": 5, "[": 6, "unused0": 7, "]": 8}
+    tokenizer = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[SEP]"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "[SEP]"}')
+    vocabulary = ul2_tasks.open_vocabulary(tmp_path, sentinels=0, modes=[])
+    special = special_tokens(vocabulary, None, "[unused{}]")
+    assert special.sentinels == (1, 2)
+    assert 1 in vocabulary.encode("[unused0]")
+    assert not special.reserved & set(text_vocabulary(vocabulary, special.reserved - {0}).encode("a [unused0] [unused1]"))
