@@ -335,7 +335,7 @@ class _Stream:
         except tf.errors.InternalError as error:
             if "components but got" not in error.message:
                 raise
-            without = "its examples have other features, such as replies without the masks that a converter heeds since 1.0.3"
+            without = "its examples have other features; those of replies had no masks until version 1.0.3"
             raise ValueError(f"{_ANOTHER}: {without}; {_REMEDY}") from error
         except tf.errors.InvalidArgumentError as error:
             no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)

@@ -195,8 +195,8 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         mixtures: the weights, numbers, of registered mixtures and tasks by their names, such as `register` and `mix` return. A
             weight divided by the sum of all is a share of the examples. All tasks have the features inputs and targets, of one
             vocabulary (which is checked when a dataset is asked for), and at least one of them is a denoising task. Or all are
-            conversations, NAME_chat or NAME_reply alike, of one vocabulary: then masks and spans stay. Beside denoisers replies
-            have none, and so must be learned as a whole.
+            conversations, NAME_chat or NAME_reply alike, of one vocabulary: then masks and spans stay. Replies beside denoisers
+            must be learned as a whole, and have masks where a dataset is asked for them, as `passthrough_features`.
 
     Returns:
         "NAME_mix".
