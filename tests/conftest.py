@@ -99,6 +99,10 @@ def release(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(name, value)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden anew")
+
+
 def pytest_configure():
     """All processes of tests share one server of `new_process`: the first of them, which starts the others, starts it.
 

@@ -1,0 +1,244 @@
+"""The corpora and pipelines whose results are kept, each made when it is asked for.
+
+The corpora are files here, because the package's own come from Python and Pillow, whose versions differ.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks import (
+    T5GEMMA2,
+    ChatFeatureConverter,
+    CodeRun,
+    EncDecFeatureConverter,
+    MemoryDataSource,
+    PictureRun,
+    ReplyFeatureConverter,
+    mix,
+    open_renderer,
+    open_source,
+    register,
+    register_chat,
+    register_pictures,
+)
+
+FOLDER = pathlib.Path(__file__).parent
+CORPUS = FOLDER / "corpus"
+LENGTHS = {"inputs": 64, "targets": 64}
+BOTH, SEEN = {"inputs": 512, "targets": 256}, {"inputs": 256, "targets": 192}  # of text and replies, and of texts with pictures
+TWO = T5GEMMA2[::4]  # R1 and S: for what does not depend on how many denoisers there are
+BYTES = {"vocabulary": seqio.ByteVocabulary(extra_ids=110), "modes": {"[R]": 259, "[S]": 260, "[X]": 261}}
+
+
+def texts() -> list[str]:
+    lines = (CORPUS / "texts.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    return [json.loads(line)["text"] for line in lines]
+
+
+@functools.cache
+def pictures() -> list[bytes]:
+    return [(CORPUS / f"{number}.png").read_bytes() for number in range(6)]
+
+
+def records() -> list[dict[str, list]]:
+    """Texts and pictures in turn: one to three pictures, and a text before, between and after them."""
+    said = [text[:40] for text in texts() if len(text) > 40][:60]
+    made = []
+    for number in range(20):
+        places = [said[3 * number]]
+        for place in range(1 + number % 3):
+            places += [pictures()[(number + place) % 6], said[(3 * number + place + 1) % 60]]
+        made.append(
+            {
+                "texts": [place if isinstance(place, str) else None for place in places],
+                "images": [None if isinstance(place, str) else place for place in places],
+            }
+        )
+    return made
+
+
+def codes() -> list[dict[str, list]]:
+    """The same with each picture as nine codes."""
+    return [
+        {**record, "images": [image and [(image[50] + 7 * code) % 32 for code in range(9)] for image in record["images"]]}
+        for record in records()
+    ]
+
+
+def memory() -> MemoryDataSource:
+    return MemoryDataSource(texts, validation=0.1)
+
+
+def joined() -> str:
+    return register("golden", memory(), denoisers=TWO)
+
+
+def five() -> str:
+    return register("golden_five", memory())
+
+
+def apart() -> str:
+    return register("golden_apart", memory(), denoisers=TWO, merge_examples=False)
+
+
+def of_files() -> str:
+    """The current folder is that of this file."""
+    return register("golden_files", open_source("corpus/texts.jsonl", id_key="id", validation=0.1), denoisers=TWO)
+
+
+def talk(form: str = "chat") -> str:
+    """The current folder is that of this file."""
+    settings = {"supervise": "sampled", "mode": "[S]", "validation": 0.2}
+    return register_chat("golden_talk", "corpus/chats.jsonl", form=form, **settings)
+
+
+def both() -> str:
+    """A denoiser and replies."""
+    beside = register("golden_beside", memory(), open_renderer("harmony:default").vocabulary, denoisers=TWO[1:])
+    return mix("golden_both", {beside: 3, talk("reply"): 1})
+
+
+def seen() -> str:
+    run = PictureRun(start=262, placeholder=263, end=264, tokens=4)
+    sentinels = list(range(368, 264, -1))
+    return register_pictures("golden_seen", records(), denoisers=TWO, picture=run, sentinels=sentinels, **BYTES)
+
+
+def coded() -> str:
+    run = CodeRun(start=262, end=263, first=264, codes=32)
+    sentinels = list(range(368, 300, -1))
+    return register_pictures("golden_coded", codes(), denoisers=TWO, picture=run, sentinels=sentinels, **BYTES)
+
+
+def one_of(register: Callable[[], str], denoiser: str) -> str:
+    """One task of a mixture."""
+    return register().replace("_mix", f"_{denoiser}")
+
+
+CACHED = {"golden_corpus": joined, "golden_files_corpus": of_files, "golden_talk_corpus": talk, "golden_seen_corpus": seen}
+
+
+def stream(name: str, lengths=LENGTHS, split: str = "train", seed: int = 1, num_epochs: int | None = 2, **more) -> tf.data.Dataset:
+    return seqio.get_mixture_or_task(name).get_dataset(lengths, split, seed=seed, num_epochs=num_epochs, **more)
+
+
+def rows(name: str, lengths=LENGTHS, converter: type | None = None, pack: bool = True, **more) -> tf.data.Dataset:
+    return (converter or EncDecFeatureConverter)(pack=pack)(stream(name, lengths, **more), lengths)
+
+
+def t5x_batches(name: str) -> tf.data.Dataset:
+    """As t5x asks for them."""
+    converter = EncDecFeatureConverter(pack=True)
+    settings = {"dataset_split": "train", "use_cached": True, "num_epochs": 3, "seed": 7, "batch_size": 4}
+    return seqio.get_dataset(name, LENGTHS, converter, shard_info=seqio.ShardInfo(1, 2), **settings)
+
+
+# The tf.data pipelines of which checkpoints are saved, and after how many elements.
+CHECKPOINTS: dict[str, tuple[Callable[[], tf.data.Dataset], int]] = {
+    "stream": (lambda: stream(joined(), num_epochs=1), 150),
+    "stream_packed": (lambda: rows(one_of(joined, "r1"), seed=2), 50),
+    "stream_apart": (lambda: stream(one_of(apart, "s"), num_epochs=1, shard_info=seqio.ShardInfo(0, 2)), 30),
+    "stream_of_files": (lambda: stream(one_of(of_files, "s"), num_epochs=1), 60),
+    "number": (lambda: stream(joined(), use_cached=True), 20),
+    "number_packed_batches": (lambda: t5x_batches(joined()), 3),
+    "text_and_replies": (lambda: stream(both(), BOTH, "validation", num_epochs=3), 5),
+    "chat": (lambda: stream(talk(), None), 13),
+    "chat_cached_rows": (lambda: rows(talk(), {"tokens": 512}, ChatFeatureConverter, use_cached=True), 2),
+    "reply_rows": (lambda: rows(talk("reply"), {"inputs": 512, "targets": 128}, ReplyFeatureConverter), 2),
+    "pictures": (lambda: stream(one_of(seen, "r1"), SEEN), 9),
+    "pictures_cached": (lambda: stream(one_of(seen, "s"), SEEN, use_cached=True), 9),
+    "codes": (lambda: stream(one_of(coded, "r1")), 9),
+}
+
+
+def torch_datasets() -> dict[str, tuple[Callable[[], Any], int]]:
+    """The PyTorch datasets of which states are saved, and after how many elements."""
+    from ul2_tasks import HuggingFaceChatConverter, HuggingFaceFeatureConverter, UL2IterableDataset
+
+    def dataset(name: Callable[[], str], lengths=LENGTHS, **more) -> Any:
+        return UL2IterableDataset(name(), lengths, **{"seed": 5, "num_epochs": 2, "rank": 0, "world_size": 1, **more})
+
+    def longest() -> Any:
+        return HuggingFaceFeatureConverter("longest", batch_size=4)
+
+    replies = functools.partial(talk, "reply")
+    return {
+        "start": (lambda: dataset(joined, use_cached=True), 0),
+        "stream": (lambda: dataset(joined, num_epochs=1), 150),
+        "stream_of_a_shard": (lambda: dataset(joined, rank=1, world_size=2, feature_converter=longest()), 30),
+        "number": (lambda: dataset(joined, use_cached=True), 20),
+        "number_of_a_shard": (
+            lambda: dataset(joined, use_cached=True, rank=1, world_size=2, feature_converter=longest(), num_epochs=None),
+            3,
+        ),
+        "chat": (lambda: dataset(talk, {"tokens": 512}, feature_converter=HuggingFaceChatConverter()), 3),
+        "replies": (lambda: dataset(replies, {"inputs": 512, "targets": 512}), 9),
+        "pictures": (lambda: dataset(lambda: one_of(seen, "s"), SEEN), 9),
+        "image_rows": (image_rows, 4),
+    }
+
+
+def image_rows(**settings: Any) -> Any:
+    """Rows of two sources. Records with a picture that is cut off are skipped."""
+    from ul2_tasks import PictureRowsDataset, default_vocabulary
+    from ul2_tasks.images.layout import Form
+    from ul2_tasks.images.recipe import Source
+    from ul2_tasks.images.records import listed_records
+    from ul2_tasks.images.samples import Sizes
+    from ul2_tasks.images.sizes import Size
+
+    sizes = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))
+    said = [text[:30] for text in texts()]
+    drawn = [{"image": picture, "captions": said[2 * number : 2 * number + 2]} for number, picture in enumerate(pictures() * 3)]
+    drawn[7] = {**drawn[7], "image": pictures()[1][:60]}
+    edited = [
+        {"image_list": pictures()[number : number + 3], "instruction_list": [[said[number]], [said[number + 9], said[number + 18]]]}
+        for number in range(4)
+    ]
+    sources = [
+        Source(listed_records(drawn, "drawn"), "t2i_pretrain", sizes, weight=2.0),
+        Source(listed_records(edited, "edited"), "unified_edit", sizes),
+    ]
+    form = Form(bos=1, eos=2, picture_start=3, picture_end=4, vit_side=8, vae_side=8)
+    budgets = {"tokens": 150, "vit": 100, "vae": 120}
+    more = {"seed": 4, "pool": 8, "on_error": "skip", "rank": 0, "world_size": 1, **settings}
+    return PictureRowsDataset(sources, form, default_vocabulary(), budgets, **more)
+
+
+def digest(element: Any) -> str:
+    """16 hexadecimal digits of an example, a row or a batch: names, types, shapes and values, floating ones to 3 places."""
+    found = hashlib.sha256()
+    for key, value in sorted(element.items()):
+        array = np.asarray(value)
+        if array.dtype.kind in "OSU":  # texts
+            found.update(f"{key} {json.dumps(plain(value))}\n".encode())
+            continue
+        if array.dtype.kind == "f":
+            array = np.round(array, 3) + np.zeros_like(array)  # no -0
+        found.update(f"{key} {array.dtype.str} {array.shape}\n".encode() + array.tobytes())
+    return found.hexdigest()[:16]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; bytes in hexadecimal."""
+    if isinstance(value, bytes):
+        return value.decode() if value.isascii() else hashlib.sha256(value).hexdigest()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return plain(value.tolist()) if hasattr(value, "tolist") else value
+
+
+def digests(elements: Iterable[Any]) -> list[str]:
+    return [digest(element) for element in elements]

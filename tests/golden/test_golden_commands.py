@@ -1,0 +1,152 @@
+"""What commands print for programs, and what pages have for links: `--json`, `samples.jsonl`, ids of HTML and of headings."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+
+import pytest
+from click.testing import CliRunner
+from conftest import release
+from golden_files import check
+from golden_pipelines import FOLDER, both, coded, joined, seen
+
+from ul2_command import main
+
+pytestmark = pytest.mark.usefixtures("quick_advice")
+TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"
+SHORT, TWO = f"{TEXT} --lengths 64,64", "golden --lengths 64,64"  # the second with two denoisers, for what takes long
+CHAT = "talk --corpus corpus/chats.jsonl --renderer harmony:default --supervise sampled"
+REPLY = CHAT.replace("talk", "talk_reply")
+DRAWN, EDITED = "--plan t2i_pretrain --corpus corpus/drawn.jsonl", "--plan unified_edit --corpus corpus/edited.jsonl"
+COMMANDS = {
+    "show": f"show {TWO} --json --count 2",
+    "show, text": "show golden --text 'The quick brown fox jumps over the lazy dog.' --denoiser r1 --json",
+    "show --step": f"show {SHORT} --json --step 3 --batch_size 8 --count 1 --host 1/2",
+    "show --step, packed": f"show {SHORT} --json --step 3 --batch_size 2 --packed --count 1",
+    "lengths": f"lengths {TWO} --json",
+    "doctor": f"doctor {SHORT} --json",
+    "stats": f"stats {TWO} --json --examples 200",
+    "chat, show": f"show {CHAT} --json --count 2",
+    "chat, doctor": f"doctor {CHAT} --json",
+    "chat, stats": f"stats {CHAT} --json",
+    "reply, show": f"show {REPLY} --json --count 2",
+    "reply, doctor": f"doctor {REPLY} --json",
+    "reply, stats": f"stats {REPLY} --json",
+    "text and replies, show": "show golden_both --json --count 1 --lengths 512,256",
+    "text and replies, doctor": "doctor golden_both --json --lengths 512,256",
+    "text and replies, stats": "stats golden_both --json --lengths 512,256 --examples 200",
+    "pictures, show": "show golden_seen --json --count 1 --lengths 256,192",
+    "pictures, doctor": "doctor golden_seen --json --lengths 256,192",
+    "pictures, stats": "stats golden_seen --json --lengths 256,192 --examples 50",
+    "codes, show": "show golden_coded --json --count 1 --lengths 256,192",
+    "image rows, show": f"show {DRAWN} --json --count 2",
+    "image rows, doctor": f"doctor {DRAWN} --json",
+    "image rows, stats": f"stats {DRAWN} --json",
+    "image rows of edits, show": f"show {EDITED} --json --count 2 --seed 3",
+    "image rows of edits, stats": f"stats {EDITED} --json --seed 3",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    """What no option registers; and the folder to which the paths of corpora are relative."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(FOLDER)
+        patch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
+        release(patch)
+        for register in (joined, both, seen, coded):
+            register()
+        yield
+
+
+@pytest.fixture
+def golden(request):
+    return functools.partial(check, update=request.config.getoption("--update-golden"))
+
+
+def ul2(command: str) -> str:
+    done = CliRunner().invoke(main, shlex.split(command))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code < 2, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_json(golden, name):
+    golden("commands", name, as_kept(ul2(COMMANDS[name])))
+
+
+def as_kept(printed: str):
+    """JSON, or JSON Lines as a list; without what depends on the machine, and deviations."""
+    try:
+        return steady(json.loads(printed))
+    except json.JSONDecodeError:
+        return [steady(json.loads(line)) for line in printed.splitlines()]
+
+
+# Of the machine, of the release; deviations; and sentences, which are for people.
+NOT_KEPT = {"version", "versions", "sd", "deviation", "notes", "found", "share_sentence", "lost"}
+
+
+def steady(value):
+    if isinstance(value, dict):
+        kept = {key: steady(item) for key, item in value.items() if key not in NOT_KEPT | {"findings"}}
+        return kept | ({"findings": about(value["findings"])} if "findings" in value else {})
+    if isinstance(value, list):
+        return [steady(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    return value.replace(f"{FOLDER}/", "") if isinstance(value, str) else value
+
+
+def about(findings) -> dict[str, list[str]]:
+    """What a doctor found, without its sentences; of the installation, which is the machine's, nothing."""
+    found: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding["about"] != "installation":
+            found.setdefault(f"{finding['kind']}, {finding['about']}", []).extend(finding["concerns"])
+    return found
+
+
+PAGES = {
+    "text": f"report {TWO} --examples 40 --count 1",
+    "chat": f"report {CHAT} --count 1",
+    "image rows": f"report {DRAWN} --count 1",
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_ids_of_pages(golden, name, tmp_path):
+    """What links lead to, and what holds data for programs; without what is in drawings."""
+    pytest.importorskip("matplotlib", reason="the extra report is not installed")
+    ul2(f"{PAGES[name]} --output {tmp_path / 'page.html'}")
+    page = re.sub(r"<svg.*?</svg>", "", (tmp_path / "page.html").read_text(encoding="utf-8"), flags=re.DOTALL)
+    page = re.sub(r"(<script[^>]*>).*?</script>", r"\1", page, flags=re.DOTALL)
+    ids, links = (sorted(set(re.findall(pattern, page))) for pattern in (r'\sid="([^"]*)"', r'href="#([^"]*)"'))
+    golden("pages", name, {"ids": {id: "" for id in ids}, "links": {link: "" for link in links}})
+    assert set(links) <= set(ids)
+
+
+def test_samples(golden, tmp_path):
+    ul2(f"stats {TWO} --examples 40 --output {tmp_path}")
+    lines = (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    golden("commands", "stats --output, samples.jsonl", as_kept("\n".join(lines[::8])))
+    kept = as_kept((tmp_path / "statistics.json").read_text(encoding="utf-8"))
+    golden("commands", "stats --output, statistics.json", sorted(kept))
+
+
+def test_headings_of_docs(golden):
+    """Links from elsewhere lead to them. The ids are those that Python-Markdown gives headings."""
+    docs = FOLDER.parents[1] / "docs"
+    for path in sorted(docs.rglob("*.md")):
+        text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        slugs = [slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+        golden("headings", str(path.relative_to(docs)), {slug: "" for slug in slugs})
+
+
+def slug(heading: str) -> str:
+    words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", words).strip().lower())
