@@ -22,7 +22,7 @@ Reads = Mapping[str, Sequence[str]]  # what each shard of each split is made of,
 
 def reads_of(source: seqio.DataSource) -> dict[str, list[str]]:
     """What each shard of each split is made of now: of which file, and by which code, where that is not of this package."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for splits in split_groups(source):
         of_group = reads(source, splits[0])
         if more := ", ".join(_beside_files(source, splits[0], any(of_group)).values()):
