@@ -1,0 +1,80 @@
+"""The laws of conversations, of their replies, and of replies among texts; and that of masks, which they alone have."""
+
+import collections
+
+import numpy as np
+import pytest
+
+pytest.register_assert_rewrite("every_law")
+
+from every_law import *  # noqa: E402, F403
+from every_law import epochs_of  # noqa: E402
+from pipelines import CHAT, own, plain  # noqa: E402
+from pipelines import CHAT as PIPELINES  # noqa: E402, F401
+
+from ul2_tasks import (  # noqa: E402
+    ChatFeatureConverter,
+    EncDecFeatureConverter,
+    HuggingFaceChatConverter,
+    HuggingFaceFeatureConverter,
+    ReplyFeatureConverter,
+)
+
+
+def weighted(row) -> list[int]:
+    tokens, weights = (np.asarray(row[f"decoder_{name}"]) for name in ("target_tokens", "loss_weights"))
+    return (tokens[weights > 0] - 1).tolist()
+
+
+def labelled(row) -> list[int]:
+    labels = np.asarray(row["labels"])
+    return labels[labels != -100].tolist()
+
+
+ROW = {"tokens": 300, "inputs": 300, "targets": 300}
+UNMASKED = pytest.mark.xfail(strict=True, reason="issue 37, 1b: the converter ignores a reply's loss_mask")
+CONVERTERS = [
+    *(pytest.param("tokens", ChatFeatureConverter(pack=pack), weighted, id=f"chat-{pack}") for pack in (True, False)),
+    *(
+        pytest.param("tokens", HuggingFaceChatConverter(pack=pack), labelled, id=f"chat-transformers-{pack}")
+        for pack in (True, False)
+    ),
+    *(pytest.param("targets", ReplyFeatureConverter(pack=pack), weighted, id=f"reply-{pack}") for pack in (True, False)),
+    *(
+        pytest.param("targets", EncDecFeatureConverter(pack=pack), weighted, id=f"encdec-{pack}", marks=UNMASKED)
+        for pack in (True, False)
+    ),
+    *(
+        pytest.param(
+            "targets",
+            HuggingFaceFeatureConverter("longest", 4, decoder_only=decoder_only),
+            labelled,
+            id=f"reply-transformers-{decoder_only}",
+            marks=UNMASKED,
+        )
+        for decoder_only in (True, False)
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "converter", "learned"), CONVERTERS)
+def test_a_converter_has_a_loss_where_the_mask_says_so_or_refuses_what_has_a_mask(key, converter, learned):
+    row = next(row for row in CHAT if row.masked == key)
+    examples = epochs_of(row)
+    masked = collections.Counter(
+        id for one in examples for id, mask in zip(own(one, key, 1), one["loss_mask"].tolist(), strict=True) if mask
+    )
+    assert 0 < masked.total() < sum(len(one[key]) for one in examples)
+    lengths = {name: length for name, length in ROW.items() if name in examples[0]}
+    rows = converted(converter, row.build(epochs=1), lengths)
+    assert rows is None or collections.Counter(id for made in rows for id in learned(made)) == masked
+
+
+def converted(converter, dataset, lengths):
+    """The rows; None where the converter refuses what has a mask, by its name."""
+    try:
+        return [*map(plain, converter(dataset, lengths))]
+    except ValueError as error:
+        if "loss_mask" not in str(error):
+            raise
+        return None

@@ -1,0 +1,8 @@
+"""The laws of texts: as a stream, indexed, packed, beside other tasks, in a sequence."""
+
+import pytest
+
+pytest.register_assert_rewrite("every_law")
+
+from every_law import *  # noqa: E402, F403
+from pipelines import TEXTS as PIPELINES  # noqa: E402, F401

@@ -1,0 +1,9 @@
+"""The laws of texts in PyTorch."""
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra torch is not installed")
+pytest.register_assert_rewrite("every_law")
+
+from every_law import *  # noqa: E402, F403
+from pipelines import OF_PYTORCH as PIPELINES  # noqa: E402, F401
