@@ -1,7 +1,6 @@
 """Datasets made from numbers: the same examples as the sequence, on any hosts, resumed anywhere, as rows and as whole batches."""
 
 import itertools
-import pathlib
 
 import numpy as np
 import pytest
@@ -74,22 +73,6 @@ def test_a_dataset_of_a_cache_is_the_sequence(name, shuffle):
     without_end = examples_of(name, len(found) + 50, shuffle=shuffle, num_epochs=None)
     assert all(map(equal, without_end, found))
     assert len(without_end) == len(found) + 50
-
-
-@pytest.mark.parametrize("hosts", [3])
-@pytest.mark.parametrize("pack", [None, True])
-def test_hosts_share_the_elements_in_turn_so_that_a_step_is_the_same_on_any_number(hosts, pack):
-    def read(**arguments):
-        if pack is None:
-            return examples_of("numbered_both_mix", **arguments)
-        return flat(rows_of("numbered_both_mix", pack, num_epochs=1, **arguments))
-
-    whole = read()
-    shares = [read(shard_info=seqio.ShardInfo(host, hosts)) for host in range(hosts)]
-    for host, share in enumerate(shares):
-        assert len(share) == len(whole[host::hosts])
-        for one, other in zip(share, whole[host::hosts]):
-            assert all(np.array_equal(one[key], other[key]) for key in one)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -174,25 +157,6 @@ def test_a_dataset_goes_on_at_any_element(pack):
         assert list(map(as_text, flat(continued(dataset, first)))) == whole[first:]
 
 
-@pytest.mark.parametrize(
-    ("pack", "batch_size", "after"),
-    [(None, 3, 50), (False, None, 1), (False, 3, 50), (True, None, 50)],
-)
-def test_an_iterator_resumes_from_a_small_checkpoint(pack, batch_size, after, tmp_path):
-    def build():
-        if pack is None:
-            dataset = seqio.get_mixture_or_task("numbered_both_mix").get_dataset(LENGTHS, "train", use_cached=True, seed=3)
-            dataset = dataset.padded_batch(batch_size) if batch_size else dataset
-        else:
-            dataset = rows_of("numbered_both_mix", pack, batch_size, num_epochs=None)
-        return dataset.prefetch(4)
-
-    iterator, resumed = saved_and_resumed(build, after, tmp_path)
-    assert sum(path.stat().st_size for path in pathlib.Path(tmp_path).rglob("*") if path.is_file()) < 10_000
-    for one, other in itertools.islice(zip(iterator, resumed), 60):
-        assert all(np.array_equal(one[key], other[key]) for key in one)
-
-
 @pytest.fixture(scope="module")
 def saved_rows(tmp_path_factory) -> str:
     """A checkpoint of an iterator over rows of `numbered_r1`."""
@@ -205,10 +169,6 @@ def restore(dataset: tf.data.Dataset, path: str):
     iterator = iterate(dataset)
     tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
     return next(iterator)
-
-
-def test_an_iterator_of_the_same_pipeline_is_resumed(saved_rows):
-    restore(rows_of("numbered_r1", pack=False), saved_rows)
 
 
 @pytest.mark.parametrize(

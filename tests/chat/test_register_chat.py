@@ -88,10 +88,6 @@ def cached(jsonl, folder):
         yield jsonl
 
 
-def shuffled(name, **settings):
-    return examples(name, shuffle=True, **settings)
-
-
 def test_every_kind_of_file_gives_the_same_examples(jsonl, folder):
     wanted = examples(jsonl)
     assert len(wanted) == len(CONVERSATIONS)
@@ -143,42 +139,6 @@ def test_what_is_learned_is_decided_when_the_cache_is_read(cached):
         other = ChatTask("rc_other", task.corpus, "chat", configuration)
         found, before = other.examples(reader, np.arange(3), {}), task.examples(reader, np.arange(3), {})
         assert (found.values["span_id"].tolist(), len(found.conversations)) != (before.values["span_id"].tolist(), 3)
-
-
-def test_hosts_share_the_conversations_and_each_epoch_has_another_order(jsonl):
-    task = seqio.get_mixture_or_task(jsonl)
-    whole = sorted(map(str, examples(jsonl)))
-    shares = [examples(jsonl, shuffle=True, shard_info=seqio.ShardInfo(host, 3)) for host in range(3)]
-    assert sorted(str(example) for share in shares for example in share) == whole
-    two = list(task.get_dataset(None, "train", seed=0, num_epochs=2).as_numpy_iterator())
-    first, second = ([str(one["tokens"].tolist()) for one in two[start : start + 150]] for start in (0, 150))
-    assert first != second
-    assert sorted(first) == sorted(second)
-    assert shuffled(jsonl) == shuffled(jsonl)
-    assert shuffled(jsonl) != shuffled(jsonl, seed=1)
-
-
-@pytest.mark.parametrize("name", ["rc_jsonl_chat", "rc_jsonl_reply"])
-def test_an_iterator_goes_on_where_it_was_saved(cached, tmp_path, name):
-    def dataset():
-        task = seqio.get_mixture_or_task(name)
-        return task.get_dataset(None, "train", use_cached=True, seed=3, num_epochs=None)
-
-    saved, resumed = saved_and_resumed(dataset, 100, tmp_path)
-    for _ in range(200):
-        assert str(next(resumed)) == str(next(saved))
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 200_000
-
-
-def test_an_iterator_of_other_settings_is_refused(jsonl, tmp_path):
-    def dataset(seed):
-        return seqio.get_mixture_or_task(jsonl).get_dataset(None, "train", seed=seed, num_epochs=None)
-
-    saved = iterate(dataset(0))
-    next(saved)
-    path = tf.train.Checkpoint(saved).write(str(tmp_path / "c"))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
-        tf.train.Checkpoint(iterate(dataset(1))).read(path)
 
 
 def test_replies_mix_with_denoisers_of_the_same_vocabulary(jsonl):

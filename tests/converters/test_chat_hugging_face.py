@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import saved_and_resumed
 from test_hugging_face_vocabulary import exclamation_first
 
 from ul2_tasks import open_vocabulary
@@ -147,16 +146,3 @@ def test_other_lengths_are_refused():
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_length_may_be_numpys_integer(pack, kind):
     assert rows_of(CHATS, kind(12), pack=pack) == rows_of(CHATS, 12, pack=pack)
-
-
-def test_an_iterator_that_was_saved_goes_on(tmp_path):
-    chats = tf.data.Dataset.range(1, 6).map(
-        lambda size: {
-            "tokens": tf.range(tf.cast(size, tf.int32)),
-            **dict.fromkeys(("loss_mask", "span_id"), tf.ones([size], tf.uint8)),
-        }
-    )
-    saved, resumed = saved_and_resumed(lambda: HuggingFaceChatConverter()(chats.repeat(), {"tokens": 8}), 3, tmp_path)
-    for _ in range(3):
-        before, after = next(saved), next(resumed)
-        assert all((before[key].numpy() == after[key].numpy()).all() for key in before)

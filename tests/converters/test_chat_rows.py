@@ -10,7 +10,6 @@ import seqio
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from support import saved_and_resumed
 
 from ul2_tasks import ChatFeatureConverter, ReplyFeatureConverter
 from ul2_tasks.example_features import CHAT, REPLY
@@ -199,22 +198,6 @@ def test_what_seqio_trims_in_silence_is_told():
     rows = seqio.get_dataset(name, {"tokens": ROW}, ChatFeatureConverter(), shuffle=False)
     with pytest.raises(tf.errors.InvalidArgumentError, match="25 values of loss_mask and 24 tokens"):
         list(rows)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("pack", [True, False])
-def test_an_iterator_resumes_in_the_middle_of_a_batch(form, pack, tmp_path):
-    converter, spec, lengths = FORMS[form]
-    name = registered("chat_rows_resumed", random_examples(form, 300, seed=1), spec)
-
-    def batches():
-        return seqio.get_dataset(name, lengths, converter(pack=pack), shuffle=True, seed=3, num_epochs=None, batch_size=7)
-
-    first, resumed = saved_and_resumed(batches, 25, tmp_path)
-    for _ in range(20):
-        wanted, got = next(first), next(resumed)
-        for key in wanted:
-            np.testing.assert_array_equal(got[key], wanted[key], err_msg=key)
 
 
 def test_as_many_rows_as_examples_are_announced():

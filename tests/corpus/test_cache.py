@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import logging
 from click.testing import CliRunner
 from rich.console import Console
-from support import SPOILT_FILES, byte_vocabulary, flip, iterate, long_documents, saved_and_resumed, t5_model
+from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, t5_model
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, embedded_documents, mix, register
@@ -214,53 +214,6 @@ def test_denoisers_read_in_orders_of_their_own(built, cache_dirs):
     assert sorted(orders["r1"]) == sorted(orders["s"])
     same = sum(a == b for a, b in zip(orders["r1"], orders["s"]))
     assert same < 0.05 * len(orders["r1"])
-
-
-@pytest.mark.parametrize("hosts", [3, 20])
-def test_the_hosts_share_out_every_document_once(built, cache_dirs, hosts):
-    """20 are more than there are files."""
-    cache_dirs(built)
-    shares = [documents(shuffle=True, seed=1, shard_info=seqio.ShardInfo(index, hosts)) for index in range(hosts)]
-    assert sorted(document for share in shares for document in share) == uncached()
-    assert all(shares)
-
-
-def test_the_cached_mixture_resumes_in_the_middle_of_an_epoch(built, cache_dirs, tmp_path):
-    cache_dirs(built)
-
-    def batches():
-        return seqio.get_dataset(
-            "cache_small_mix",
-            LENGTHS,
-            dataset_split="train",
-            shuffle=True,
-            seed=5,
-            use_cached=True,
-            feature_converter=seqio.EncDecFeatureConverter(pack=True),
-            batch_size=1,
-        )
-
-    iterator, resumed = saved_and_resumed(batches, 10, tmp_path)
-    for _ in range(20):
-        batch, found = next(iterator), next(resumed)
-        for key in batch:
-            np.testing.assert_array_equal(found[key], batch[key])
-
-
-def test_an_iterator_does_not_resume_over_a_cache_that_was_written_anew(built, cache_dirs, tmp_path):
-    def examples():
-        return seqio.get_mixture_or_task("cache_small_mix").get_dataset(LENGTHS, "train", use_cached=True, seed=1)
-
-    cache_dirs(built)
-    iterator = iterate(examples())
-    next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
-    tf.train.Checkpoint(iterator=iterate(examples())).read(path).assert_consumed()
-    build("cache_small_corpus", str(tmp_path / "anew"), max_documents=40, console=QUIET)
-    cache_dirs(tmp_path / "anew")
-    message = r"this iterator was saved by another pipeline.*corpora: .*store of \d+ "
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        tf.train.Checkpoint(iterator=iterate(examples())).read(path).assert_consumed()
 
 
 @pytest.mark.parametrize("job", ["stock", "built"])

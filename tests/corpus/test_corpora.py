@@ -60,22 +60,6 @@ def test_an_unknown_split_is_named():
         MemoryDataSource(lambda: DOCUMENTS, validation=0.5).get_dataset(split="test")
 
 
-def test_the_order_comes_from_the_seed():
-    source = MemoryDataSource(lambda: DOCUMENTS, validation=0)
-    assert texts(source, seed=1) == texts(source, seed=1)
-    assert texts(source, seed=1) != texts(source, seed=2)
-    assert sorted(texts(source, seed=1)) == sorted(DOCUMENTS)
-
-
-@pytest.mark.parametrize("num_shards", [1, 3, 16, 1000])
-def test_shards_are_disjoint_and_complete(num_shards):
-    source = MemoryDataSource(lambda: DOCUMENTS, validation=0)
-    shards = [texts(source, seed=1, shard_info=seqio.ShardInfo(index, num_shards)) for index in range(min(num_shards, 16))]
-    assert len(set(flat(shards))) == len(flat(shards))
-    if num_shards <= 16:
-        assert set(flat(shards)) == set(DOCUMENTS)
-
-
 def test_more_shards_than_documents_are_refused():
     source = MemoryDataSource(lambda: ["only", "two"], validation=0)
     with pytest.raises(ValueError, match="split 'train' has 2 documents, too few for 3 shards; use fewer hosts"):

@@ -152,25 +152,11 @@ def test_strings_that_a_converter_hands_on_are_strings():
     assert next(iter(dataset("spoken", feature_converter=seqio.PassThroughFeatureConverter()))) == {"text": "häh?"}
 
 
-@pytest.mark.parametrize("world_size", [3])
-def test_processes_share_the_documents_out(world_size):
-    shares = [documents_of(plain(an_epoch(rank=rank, world_size=world_size))) for rank in range(world_size)]
-    assert sorted(itertools.chain(*shares)) == sorted(short_documents())
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
 def test_the_process_is_that_of_the_environment_unless_it_is_given(monkeypatch):
     second = plain(an_epoch(rank=1, world_size=2))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert plain(an_epoch()) == second != plain(an_epoch(rank=0, world_size=1))
-
-
-def test_the_same_seed_gives_the_same_stream_and_another_another():
-    documents_mixture()
-    first = take(50, dataset("documents_r1"))
-    assert take(50, dataset("documents_r1")) == first
-    assert take(50, dataset("documents_r1", seed=6)) != first
 
 
 def test_another_epoch_has_other_noise_in_another_order():
@@ -250,23 +236,6 @@ def test_a_state_survives_torch_save_without_arbitrary_code(tmp_path):
     take(3, some)
     torch.save(some.state_dict(), tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", weights_only=True) == some.state_dict()
-
-
-def goes_on(state, to) -> None:
-    loaded = dataset()
-    loaded.load_state_dict(torch.load(state))
-    write(to, take(30, loaded))
-
-
-def test_a_new_process_goes_on(tmp_path):
-    original = dataset()
-    iterator = iter(original)
-    take(25, iterator)
-    original.state_dict()
-    take(5, iterator)
-    torch.save(original.state_dict(), tmp_path / "state.pt")
-    run("goes_on", tmp_path / "state.pt", tmp_path / "resumed")
-    assert read(tmp_path / "resumed") == take(30, iterator)
 
 
 @pytest.fixture(scope="module")
@@ -426,14 +395,6 @@ def test_a_corpus_without_a_token_is_an_error_that_says_what_it_held(num_epochs)
         ValueError, match=r"^no example can be made of torch_blank_corpus, split train, of .* held 2 documents, 0 tok"
     ):
         next(iter(blank))
-
-
-def test_without_a_seed_there_are_examples_and_no_state(state):
-    some = dataset(seed=None)
-    assert len(take(3, some)) == 3
-    for ask in (some.state_dict, lambda: some.load_state_dict(state)):
-        with pytest.raises(ValueError, match=r"seed is None: without a seed .* none is resumed; give seed="):
-            ask()
 
 
 def test_denoising_beside_a_supervised_task_is_resumed_too():

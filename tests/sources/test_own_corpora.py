@@ -11,7 +11,7 @@ import seqio
 import tensorflow as tf
 from click.testing import CliRunner
 from scipy import stats
-from support import byte_vocabulary, flat, iterate, mistral_model, restore_all, t5_model
+from support import byte_vocabulary, flat, mistral_model, restore_all, t5_model
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, mix, open_source, open_vocabulary, register
@@ -166,22 +166,6 @@ def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_wi
     (task,) = seqio.get_mixture_or_task(two_corpora["a"]).tasks
     shortest = 2 * len(list(task.get_dataset(LENGTHS, "train", seed=0).as_numpy_iterator()))
     assert 0.5 * shortest < len(finite) < 1.5 * shortest
-
-
-def test_a_mixture_of_mixtures_resumes(two_corpora, tmp_path):
-    mixture = seqio.get_mixture_or_task(mix("own_resumed", {two_corpora["a"]: 1, two_corpora["b"]: 2}))
-    iterator = iterate(mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=None))
-    for _ in range(700):
-        next(iterator)
-    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
-    rest = [next(iterator)["targets"].numpy().tolist() for _ in range(200)]
-    again = iterate(mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=None))
-    tf.train.Checkpoint(iterator=again).restore(saved)
-    assert [next(again)["targets"].numpy().tolist() for _ in range(200)] == rest
-    other = seqio.get_mixture_or_task(mix("resumed_other", {two_corpora["a"]: 1, two_corpora["b"]: 3}))
-    wrong = iterate(other.get_dataset(LENGTHS, "train", seed=0, num_epochs=None))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="this iterator was saved by another pipeline"):
-        tf.train.Checkpoint(iterator=wrong).restore(saved)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,9 @@
 """Which denoiser comes next: independent draws by rate, the same for the same seed."""
 
-import itertools
-
 import numpy as np
 import pytest
 import scipy.stats
 import tensorflow as tf
-from support import saved_and_resumed
 
 from ul2_tasks.tasks.mixing import sample_examples
 
@@ -55,12 +52,3 @@ def test_it_ends_when_the_dataset_that_was_drawn_has_no_more():
     whole = drawn([1, 1], 5, len(sequence) + 1)
     assert len(sequence) - sum(sequence) == 100
     assert whole.tolist() == [*sequence, 0], "the next one would have been of the dataset that ended"
-
-
-def test_it_goes_on_where_it_was_saved(tmp_path):
-    def numbered():
-        return sample_examples([tf.data.Dataset.range(10**6) for _ in RATES], RATES, 11)
-
-    iterator, resumed = saved_and_resumed(numbered, 5000, tmp_path)
-    wanted = [int(number) for number in itertools.islice(iterator, 5000)]
-    assert [int(number) for number in itertools.islice(resumed, 5000)] == wanted

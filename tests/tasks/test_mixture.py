@@ -113,22 +113,6 @@ def test_the_mixture_itself_is_decorrelated(drawn):
         assert chance.ppf(SIGNIFICANCE / 2) <= overlap <= chance.ppf(1 - SIGNIFICANCE / 2), (a, b)
 
 
-def test_shards_share_no_document_and_lose_none():
-    num_shards, documents = 3, short_documents()[:1000]
-    source = MemoryDataSource(lambda: documents, validation=0)
-    mixture = seqio.get_mixture_or_task(register("mixture_few", source, BYTES, T5GEMMA2[:1], modes=MODES, merge_examples=False))
-    (task,) = mixture.tasks
-    shards = [
-        restored(
-            task.get_dataset(LENGTHS, split="train", seed=3, shard_info=seqio.ShardInfo(index, num_shards)).as_numpy_iterator(),
-            task.denoiser,
-        )
-        for index in range(num_shards)
-    ]
-    assert sorted(flat(shards)) == sorted(tuple(BYTES.encode(document)) for document in documents)
-    assert max(map(len, shards)) - min(map(len, shards)) <= 1
-
-
 def test_hosts_draw_different_noise(long_mixture):
     """SeqIO gives all hosts one seed, so without more the n-th example of every host would be masked alike."""
     task = next(task for task in long_mixture.tasks if task.denoiser.name == "r1")
@@ -139,25 +123,6 @@ def test_hosts_draw_different_noise(long_mixture):
         return [np.flatnonzero(np.isin(example["inputs"], special.sentinels)).tolist() for example in dataset.as_numpy_iterator()]
 
     assert np.mean([a == b for a, b in zip(masks(0), masks(1))]) < 0.05
-
-
-def test_another_epoch_has_the_same_documents_and_other_noise(long_mixture):
-    task = next(task for task in long_mixture.tasks if task.denoiser.name == "x2")
-    once = list(task.get_dataset(LENGTHS, split="validation", shuffle=False, seed=3).as_numpy_iterator())
-    twice = list(task.get_dataset(LENGTHS, split="validation", shuffle=False, seed=3, num_epochs=2).as_numpy_iterator())
-    tokens = flat(restored(once, task.denoiser))
-    assert flat(restored(twice, task.denoiser)) == tokens * 2
-    epochs = pairs(twice)[: len(once)], pairs(twice)[len(once) :]
-    assert len(set(map(str, epochs[0])) & set(map(str, epochs[1]))) <= 1
-
-
-def test_the_same_seed_gives_the_same_stream_and_another_another(two_denoisers):
-    def stream(seed):
-        return pairs(two_denoisers.get_dataset(LENGTHS, split="train", seed=seed).take(300).as_numpy_iterator())
-
-    first = stream(1)
-    assert stream(1) == first
-    assert sum(a == b for a, b in zip(stream(2), first)) <= 1
 
 
 def digest() -> str:

@@ -1,7 +1,6 @@
 """`mix`: denoising beside supervised tasks, which SeqIO makes as ever."""
 
 import collections
-import itertools
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import scipy.stats
 import seqio
 import tensorflow as tf
 from support import byte_vocabulary, long_documents
-from test_providers import resume, save_after
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, mix, register
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -105,22 +103,6 @@ def test_a_model_is_fed_both(pack):
     answers = sum((rows[:, at : at + len(answer)] == answer).all(axis=1).sum() for at in range(64 - len(answer)))
     assert rows.shape == (64, 64)
     assert 0 < answers < (rows == 1).sum()
-
-
-def test_an_iterator_resumes_and_not_at_other_rates(tmp_path):
-    def dataset(mixture):
-        return mixture.get_dataset(LENGTHS, split="train", seed=3)
-
-    mixture = both()
-    wanted = [example["targets"].tolist() for example in dataset(mixture).take(60).as_numpy_iterator()]
-    path = save_after(dataset(mixture), 20, tmp_path)
-    resumed = itertools.islice(resume(dataset(mixture), path), 40)
-    assert [example["targets"].numpy().tolist() for example in resumed] == wanted[20:]
-    other = seqio.get_mixture_or_task(mix("supervised_other", {ours(): 3, supervised("supervised_task"): 2}))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline") as error:
-        resume(dataset(other), path)
-    assert "supervised_task: 1.0" in str(error.value).split("this one:")[0]
-    assert "supervised_task: 2.0" in str(error.value).split("this one:")[1]
 
 
 def test_what_a_task_lacks_is_named():
