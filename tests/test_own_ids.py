@@ -9,22 +9,37 @@ import zlib
 import numpy as np
 import pytest
 import seqio
+from chat_support import harmony, o200k_file
 from rich.console import Console
 from support import configured
 from test_hugging_face_vocabulary import exclamation_first
 from tokenizers import AddedToken, Tokenizer, models
 
 import ul2_tasks
-from ul2_tasks import HuggingFaceFeatureConverter, MemoryDataSource, SpanDenoiser, UL2DataCollator, register
+from ul2_tasks import (
+    CodeRun,
+    HuggingFaceFeatureConverter,
+    MemoryDataSource,
+    SequentialDenoiser,
+    SpanDenoiser,
+    UL2DataCollator,
+    register,
+    register_chat,
+    register_pictures,
+)
 from ul2_tasks.addresses.resuming import as_text
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
+from ul2_tasks.inspection.chat_show import show_chat_json
+from ul2_tasks.inspection.picture_task_show import show_picture_tasks_json
+from ul2_tasks.inspection.readable import stretches
 from ul2_tasks.inspection.run import Run
 from ul2_tasks.inspection.samples import draw
 from ul2_tasks.inspection.show import show_json, show_step_json
+from ul2_tasks.tasks.pictures import pictures_tasks
 from ul2_tasks.tasks.providers import _describe
-from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens, text_vocabulary
 
 QUIET = Console(quiet=True)
 LENGTHS = {"inputs": 48, "targets": 48}
@@ -228,3 +243,50 @@ def test_unused_words_of_bert_are_free_although_no_list_names_them(tmp_path):
     assert special.sentinels == (1, 2)
     assert 1 in vocabulary.encode("[unused0]")
     assert not special.reserved & set(text_vocabulary(vocabulary, special.reserved - {0}).encode("a [unused0] [unused1]"))
+
+
+class Shifted(seqio.ByteVocabulary):
+    """Bytes whose ids are one higher than those of a tokenizer in which 0 is a token."""
+
+    identity = "shifted bytes"
+    id_shift = 1
+
+
+def test_ids_of_pictures_are_the_tokenizers_own():
+    run, records = CodeRun(start=258, end=259, first=260, codes=8), [{"texts": ["Twice one:"], "images": [[1, 7]]}] * 4
+    mixture = register_pictures(
+        "own_pictures",
+        records,
+        Shifted(extra_ids=40),
+        SequentialDenoiser(name="s", noise_density=0.5),
+        picture=run,
+        sentinels=[290],
+    )
+    [task] = pictures_tasks(mixture)
+    assert task.corpus.run == CodeRun(start=259, end=260, first=261, codes=8)
+    [example, *_] = task.get_dataset({"inputs": 64, "targets": 64}, "train", shuffle=False, seed=0).as_numpy_iterator()
+    show_picture_tasks_json(mixture, {"inputs": 64, "targets": 64}, count=1, file=(printed := io.StringIO()))
+    shown = json.loads(printed.getvalue())
+    for whole, start in ((lists(example), 259), (shown["ids"], 258)):
+        ids = whole["inputs"] + whole["targets"]
+        place = ids.index(start)
+        assert ids[place : place + 4] == [start, start + 3, start + 9, start + 1]
+        assert {291 - 259 + start} <= set(ids)
+    assert {part["text"] for part in shown["inputs"] + shown["targets"] if part["kind"] == "picture"} == {"[codes 2]"}
+
+
+def test_ids_of_conversations_are_the_tokenizers_own(tmp_path):
+    vocabulary = harmony(o200k_file(tmp_path)).vocabulary
+    start, mode = (vocabulary.piece_id(name) - 1 for name in ("<|start|>", "[S]"))
+    renderer = f"harmony:{tmp_path}"
+    name = register_chat("own_chat", "embedded", renderer, mode=mode, form="reply")
+    assert register_chat("own_chat", "embedded", renderer, mode="[S]", form="reply") == name, "the same, by token"
+    show_chat_json(name, count=1, file=(printed := io.StringIO()))
+    assert json.loads(printed.getvalue())["inputs"][:2] == [mode, start]
+
+
+def test_tokens_that_are_parts_of_a_character_are_shown_as_it(tmp_path):
+    vocabulary = harmony(o200k_file(tmp_path)).vocabulary
+    ids = vocabulary.encode("a 🐉 of 𒀀 <|start|>")
+    [part] = stretches(vocabulary, ids, SpecialTokens((), (), vocabulary.eos_id, frozenset({0})), "inputs")
+    assert (part.kind, part.text, part.tokens) == ("text", "a 🐉 of 𒀀 <|start|>", len(ids))
