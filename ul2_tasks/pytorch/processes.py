@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Mapping
@@ -61,7 +62,7 @@ def _is_dealt_out() -> bool:
     The calls that led here say it, and nothing else does: a program can read one DataLoader that accelerate prepared, and another
     that it did not. A forked worker has the calls of the process that it was forked from.
     """
-    frame: FrameType | None = sys._getframe()
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         dealers = _DEALERS.get(frame.f_globals.get("__name__", ""))
         if dealers and _deals_out(frame.f_locals.get("self"), dealers):
