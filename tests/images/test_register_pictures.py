@@ -2,20 +2,23 @@
 
 import dataclasses
 import itertools
+import json
 import logging
+import os
 import pathlib
 
 import pytest
 import seqio
 import tensorflow as tf
 from picture_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL, VOCABULARY, S, picture, read, registered
-from support import UNIFORM
+from support import UNIFORM, iterate
 
 import ul2_tasks
 from ul2_tasks.corpus.pictures import PictureCorpusTask
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser
 from ul2_tasks.images.interleaved import PictureRun
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tasks.pictures import PicturesTask
 
 PICTURES = [picture(colour) for colour in range(0, 250, 50)]
 RECORD = ["A picture of a cat that sits: ", PICTURES[0], "It sleeps by day, and it hunts by night.", PICTURES[1], "End."]
@@ -266,3 +269,24 @@ def test_texts_with_pictures_are_mixed_with_texts_alone():
             {"inputs": 256, "targets": 256}, "train"
         )
     assert all((RUN.placeholder in example["inputs"]) == bool(number) for number, example in zip(seen, examples))
+
+
+def test_an_iterator_does_not_resume_over_records_that_were_written_anew(tmp_path):
+    path = tmp_path / "records.jsonl"
+
+    def make(time):
+        path.write_text(json.dumps({"texts": [RECORD[0]], "images": [None]}) + "\n")
+        os.utime(path, ns=(time, time))
+        source = ul2_tasks.open_pictures(str(path))
+        corpus = PictureCorpusTask("anew_corpus", source, VOCABULARY, configuration=configuration.corpus, run=RUN)
+        task = PicturesTask("anew_s", corpus, S, configuration)
+        return iterate(task.get_dataset({"inputs": 99, "targets": 99}, seed=0, num_epochs=None))
+
+    registered("anew", [RECORD[0]], denoisers=S)
+    configuration = seqio.TaskRegistry.get("anew_s").configuration
+    iterator = make(1)
+    next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    tf.train.Checkpoint(iterator=make(1)).read(saved).assert_consumed()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
+        tf.train.Checkpoint(iterator=make(2)).read(saved)

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from ul2_tasks.addresses.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
 from ul2_tasks.addresses.numbering import Numbering
-from ul2_tasks.addresses.resuming import as_text, resume_at_number_only_in
+from ul2_tasks.addresses.resuming import resume_at_number_only_in
 from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.graphs import no_autograph, python_op
@@ -183,7 +183,7 @@ class Reading:
         share = {"shard": [self.host, self.hosts], "runs": [self.run, self.start]}
         # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
         sizes = {"at_a_time": at_a_time, "batch_size": batch_size}
-        fingerprint = as_text({**self.fingerprint, **more, **share, **sizes})
+        fingerprint = {**self.fingerprint, **more, **share, **sizes}
         numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
         # Slices would cost less, but one that is kept keeps all that was made with it.

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
-from ul2_tasks.corpus.identity import describe_source, source_identity
+from ul2_tasks.corpus.identity import describe_source, reads, source_identity
 from ul2_tasks.corpus.tokenization import check_texts
 from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
 from ul2_tasks.example_features import IMAGES
@@ -128,6 +128,10 @@ class PictureCorpusTask(CorpusTask):
     def made_of(self) -> str:
         """What decides the examples, in 16 hexadecimal digits."""
         return _made_of(self.output_features["targets"].vocabulary, self.configuration, self.run, self.source)
+
+    def reads(self, split: str, use_cached: bool) -> str:
+        """What a split is read from, in few words: others for another cache, or for a source that reads something else."""
+        return f"cache: {cache.identity(self.cache_folder, split)}" if use_cached else reads(self.source, split)
 
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:

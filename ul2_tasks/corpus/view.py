@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
-from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
+from ul2_tasks.corpus.identity import cannot_tell, describe_source, reads, source_identity, vocabulary_tells
 from ul2_tasks.corpus.tokenization import check_texts, tokenize, tokenize_batches, unbatch
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -237,6 +237,10 @@ class CorpusView(seqio.DataSource):
             store = self._corpus.source.store(split)
             return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
         return cache.identity(self._corpus.cache_folder, split)
+
+    def reads(self, split: str) -> str | None:
+        """What a split is read from, by its content, see `identity.reads`; None where `cache_identity` tells that."""
+        return None if self._use_cached and not self._corpus.is_tokens else reads(self._corpus.source, split)
 
     def get_dataset(
         self,

@@ -11,6 +11,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.addresses.dataset import RUN_RECORD, fingerprint_of
+from ul2_tasks.addresses.resuming import ADDED
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.jobs.forms import check_form
@@ -147,4 +148,4 @@ def identities(run: Run) -> dict[str, object]:
     told = fingerprint_of(dataset)
     if told is None:
         raise ValueError(f"{run.mixture!r} is read as a stream, so no example has a number; ul2_tasks.examples says why")
-    return {key: told[key] for key in ("numbered_version", "vocabulary", "tasks", "rates", "corpora")}
+    return {key: told[key] for key in ("numbered_version", "vocabulary", "tasks", "rates", "corpora", *ADDED) if key in told}

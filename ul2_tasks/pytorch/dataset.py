@@ -14,6 +14,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
+from ul2_tasks.addresses.resuming import ADDED
 from ul2_tasks.converters.pictures import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import warn_if_changed
@@ -368,9 +369,10 @@ class _Numbers(_Stream):
         self._build, self._each, self._start = build, each, 0
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        # A state of before the first example names a shard, and has no fingerprint. One worker alone is not named.
+        # A state of before the first example names a shard, and has no fingerprint. One worker alone is not named. Those of 1.0.3
+        # lack `ADDED`.
         saved = state["pipeline"]
-        _check_same(saved, self._pipeline, may_lack=self._pipeline if "shard" in saved else {"workers"})
+        _check_same(saved, self._pipeline, may_lack=self._pipeline if "shard" in saved else {"workers", *ADDED})
         if state.get("given"):
             raise ValueError(f"{_ANOTHER}: the state is of a stream, and here examples have numbers; {_REMEDY}")
         self._start = state.get("number", 0)

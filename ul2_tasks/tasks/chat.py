@@ -12,7 +12,7 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
+from ul2_tasks.addresses.resuming import resume_only_in, seed_of
 from ul2_tasks.chat.by_name import Renderer, open_renderer
 from ul2_tasks.chat.examples import Examples, Stops, chats, replies
 from ul2_tasks.chat.reading import Reader
@@ -189,7 +189,7 @@ class ChatTask(seqio.Task):
         fingerprint = self._fingerprint(reader, split, use_cached, shuffle, seed, lengths, host, hosts)
         if rates is not None:
             fingerprint["rates"] = dict(rates)
-        batches = resume_only_in(as_text(fingerprint), batches, has_seed=seed is not None)
+        batches = resume_only_in(fingerprint, batches, has_seed=seed is not None)
         examples = _examples_of(batches, [name for name in names if features is None or name in features], names)
         return with_id_shift(examples, self.corpus.renderer.vocabulary)
 

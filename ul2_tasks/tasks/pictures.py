@@ -12,7 +12,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
+from ul2_tasks.addresses.resuming import resume_only_in, seed_of
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.pictures import PIECES, PictureCorpusTask, images_feature
 from ul2_tasks.corpus.view import salted
@@ -235,12 +235,13 @@ class PicturesTask(seqio.Task):
             "shuffle": bool(shuffle),
             "seed": seed_of(seed),
             "shard": [host, hosts],
+            "source": self.corpus.reads(split, use_cached),
         }
         if fit.joins_records:
             fingerprint["chunks_version"] = CHUNKS_VERSION
         with seqio.utils.map_seed_manager(seed):
             examples = fit.examples(no_autograph(read)(shuffle=shuffle, num_epochs=num_epochs))
-            guarded = resume_only_in(as_text(fingerprint), examples, has_seed=seed is not None)
+            guarded = resume_only_in(fingerprint, examples, has_seed=seed is not None)
             made = with_id_shift(no_autograph(corrupt)(guarded), self.configuration.vocabulary)
         if not (shuffle and fit.joins_records):
             return made

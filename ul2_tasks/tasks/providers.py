@@ -19,9 +19,12 @@ import tensorflow as tf
 from ul2_tasks.addresses.corpora import Member, stored_tokens, why_a_stream
 from ul2_tasks.addresses.dataset import Reading
 from ul2_tasks.addresses.numbering import number_examples
-from ul2_tasks.addresses.resuming import as_text, resume_only_in, seed_of
+from ul2_tasks.addresses.resuming import resume_only_in, seed_of
 from ul2_tasks.chat.supervision import TEXT
-from ul2_tasks.corpus import passes
+from ul2_tasks.corpus import cache, passes
+from ul2_tasks.corpus.identity import reads
+from ul2_tasks.corpus.own_code import code_in_words
+from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, chunk, corrupt, denoise, fewest_tokens, solve
@@ -29,6 +32,7 @@ from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
+from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity, with_id_shift
@@ -108,6 +112,7 @@ class DenoisingTask(seqio.Task):
         try_in_mem_cache: bool = True,
         *,
         rates: Mapping[str, float] | None = None,
+        others: Mapping[str, str] | None = None,
         features: Collection[str] | None = None,
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `trim_output_features` and `try_in_mem_cache` make no difference.
@@ -115,6 +120,7 @@ class DenoisingTask(seqio.Task):
         Args:
             shuffle_buffer_size: in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
             rates: the rates of the mixture that asks, by the name of the task; they belong to the fingerprint.
+            others: what the tasks of that mixture that are of another kind read, by their names; see `_read_by_others`.
             features: the features of an example that are kept; by default the output features.
 
         Raises:
@@ -124,28 +130,30 @@ class DenoisingTask(seqio.Task):
         kept = self.output_features if features is None else features
         seed, num_epochs, (shard, shards) = seed_from(seed), epochs_of(num_epochs), host_of(shard_info)
         if reading := _numbered(
-            self, [self], {self.name: 1.0}, sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs, kept
+            self, [self], {self.name: 1.0}, {}, sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs, kept
         ):
             return reading.examples()
         solution = self.solve(sequence_length)
         source = self.source.cached() if use_cached else self.source
         if shuffle and shuffle_buffer_size is None:
             shuffle_buffer_size = max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // solution.full.length))
-        fingerprint = as_text(
-            {
-                "stream_version": STREAM_VERSION,
-                "task": self.name,
-                "rates": rates,
-                "settings": _describe(self.configuration, self.output_features["targets"].vocabulary),
-                "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
-                "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
-                "split": split,
-                "cache": source.cache_identity(split) if use_cached else None,
-                "shuffle": shuffle_buffer_size if shuffle else False,
-                "seed": seed_of(seed),
-                "shard": [shard, shards],
-            }
-        )
+        fingerprint = {
+            "stream_version": STREAM_VERSION,
+            "task": self.name,
+            "rates": rates,
+            "settings": _describe(self.configuration, self.output_features["targets"].vocabulary),
+            "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
+            "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
+            "split": split,
+            "cache": source.cache_identity(split) if use_cached else None,
+            "shuffle": shuffle_buffer_size if shuffle else False,
+            "seed": seed_of(seed),
+            "shard": [shard, shards],
+        }
+        if told := source.reads(split):
+            fingerprint["source"] = told
+        if others:
+            fingerprint["sources"] = dict(others)
 
         documents = passes.repeat(
             source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info),
@@ -219,7 +227,7 @@ class DenoisingMixture(seqio.Mixture):
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask)]
         rates = {task.name: self.get_rate(task) for task in self.tasks}
-        reading = _numbered(self, ours, rates, *common, kept - marks)
+        reading = _numbered(self, ours, rates, _read_by_others(self, split, use_cached), *common, kept - marks)
         if reading is None:
             stream = super().get_dataset(
                 *common,
@@ -274,7 +282,9 @@ class DenoisingMixture(seqio.Mixture):
         marks = MARKS.intersection(output_feature_keys)
         if isinstance(task, DenoisingTask):
             rates = {other.name: self.get_rate(other) for other in self.tasks}
-            return _marked(task.get_dataset(**common, rates=rates, features={*output_feature_keys} - marks), marks)
+            others = _read_by_others(self, split, use_cached)
+            dataset = task.get_dataset(**common, rates=rates, others=others, features={*output_feature_keys} - marks)
+            return _marked(dataset, marks)
         _check_cached(task, use_cached)
         dataset = task.get_dataset(**common, trim_output_features=trim_output_features, try_in_mem_cache=try_in_mem_cache)
         return _marked(_as_ours(dataset, task, output_feature_keys), marks)
@@ -330,6 +340,7 @@ def _numbered(
     provider: DenoisingTask | DenoisingMixture,
     tasks: Sequence[DenoisingTask],
     rates: Mapping[str, float],
+    others: Mapping[str, str],
     sequence_length: Mapping[str, int] | None,
     split: str,
     use_cached: bool,
@@ -373,8 +384,21 @@ def _numbered(
         "shuffle": bool(shuffle),
         "seed": seed_of(seed),
     }
+    if sources := {name: told for name, view in views.items() if (told := view.reads(split))} | dict(others):
+        fingerprint["sources"] = sources
     lengths = {key: int(length) for key, length in sequence_length.items()}
     return Reading(numbering, lengths, num_epochs, host, hosts, features, fingerprint, has_seed=seed is not None)
+
+
+def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> dict[str, str]:
+    """What the tasks read that guard no iterator: those that are not of this package. SeqIO leaves no place for a guard in them."""
+    return {
+        task.name: f"cache: {cache.identity(task.cache_dir, split)}"
+        if use_cached and task.cache_dir and task.supports_caching
+        else "; ".join(filter(None, [reads(task.source, split), code_in_words(task.preprocessors)]))
+        for task in mixture.tasks
+        if not isinstance(task.source, CorpusView | PictureSource)
+    }
 
 
 def _check_cached(task: seqio.Task, use_cached: bool) -> None:
