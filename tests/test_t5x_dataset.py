@@ -10,7 +10,7 @@ import types
 import pytest
 
 from ul2_tasks import EncDecFeatureConverter, get_dataset_at_step
-from ul2_tasks.t5x_dataset import RUN_RECORD, Start, begin_or_compare, step_of
+from ul2_tasks.t5x_dataset import RUN_RECORD, Start, begin_or_compare, check_has_iterators, step_of
 
 RUN = {
     "ul2_tasks": "0.1.0",
@@ -125,3 +125,95 @@ def test_it_always_continues():
     arguments = {"continue_from_last_checkpoint": False, "model_dir": "run", "checkpoint_cfg": saving()}
     with pytest.raises(ValueError, match="continue_from_last_checkpoint is False, but this function always does"):
         get_dataset_at_step(configured(), 0, 1, EncDecFeatureConverter, **arguments)
+
+
+CHECKPOINT = "checkpoint_50"
+
+
+def stage(folder, checkpoint=None, step=50, **settings) -> None:
+    """A run that begins, from the checkpoint of another one, and gets a checkpoint of its own."""
+    begin_or_compare(str(folder), {**RUN, **settings}, Start(step if checkpoint else 0, False, checkpoint or ""), is_writer=True)
+    (folder / CHECKPOINT).mkdir()
+
+
+MIXED = {"mixture": "mine_mix", "tasks": {"mine_r1": {"rate": 3}}}
+OTHER_CORPUS = {"corpora": {"ul2_corpus": "f00d"}}
+TOKENS = {"corpora": {"a": "1 pairs, 2 documents, 3 tokens"}}
+
+
+def content(name, told):
+    return {"sources": {name: f"MegatronSource({told})"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "again"),
+    [
+        ({}, {**MIXED, "corpora": {"mine_corpus": "d34db33f"}}, "mine_corpus"),
+        ({}, {**MIXED, "seed": 1}, None),
+        ({}, OTHER_CORPUS, None),
+        ({"corpora": {"b": "f00d", **RUN["corpora"]}}, {}, None),  # another place is another order
+        (TOKENS | content("a", "x"), {**MIXED, "corpora": {"c": TOKENS["corpora"]["a"]}, **content("c", "x")}, "c"),
+        (TOKENS | content("a", "x"), {**TOKENS, **content("a", "y")}, None),
+        (TOKENS, TOKENS | content("a", "x"), "a"),  # 1.0.3 told the counts alone
+    ],
+)
+def test_a_second_stage_does_not_read_the_first_ones_examples_again(tmp_path, first, second, again):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    stage(tmp_path / "one", **first)
+    checkpoint = f"{tmp_path}/one/{CHECKPOINT}/"
+    if again is None:
+        stage(tmp_path / "two", checkpoint, **second)
+        assert resume(tmp_path / "two", {**RUN, **second}, step=60) == 50
+        return
+    message = (
+        f"the seed of the training data is 0, with which 'ul2_mix' has read ['{again}'] in an earlier stage"
+        f" ({tmp_path}/one/{RUN_RECORD}): this run would read the same tokens again, from the beginning, in the same order and with"
+        " the same noise. Give it another seed, such as --gin.train/utils.DatasetConfig.seed=1"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        stage(tmp_path / "two", checkpoint, **second)
+    assert not (tmp_path / "two" / RUN_RECORD).exists()
+
+
+def test_a_third_stage_does_not_read_the_first_ones_examples_again(tmp_path):
+    for number, folder in enumerate(("one", "two", "three")):
+        (tmp_path / folder).mkdir()
+        before = f"{tmp_path}/{('', 'one', 'two')[number]}/{CHECKPOINT}" if number else None
+        if folder == "three":
+            with pytest.raises(ValueError, match=r"one/ul2_run.json"):
+                stage(tmp_path / folder, before, step=100, seed=0)
+        else:
+            stage(tmp_path / folder, before, step=50 * number, seed=number)
+
+
+def test_a_run_that_was_stopped_before_it_read_anything_may_be_begun_again(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    stage(tmp_path / "one", "elsewhere/checkpoint_50")
+    stage(tmp_path / "two", f"{tmp_path}/one/{CHECKPOINT}")
+
+
+@pytest.mark.parametrize("has_record", [False, True])
+@pytest.mark.parametrize("has_iterator", [False, True])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_run_by_steps_is_not_resumed_without_elastic_gin(tmp_path, has_record, has_iterator, has_checkpoint):
+    if has_record:
+        begin(tmp_path)
+    (tmp_path / CHECKPOINT).mkdir()
+    if has_iterator:
+        (tmp_path / CHECKPOINT / "train_ds-000-of-001.index").touch()
+    checkpoints = [f"{tmp_path}/{CHECKPOINT}"] if has_checkpoint else []
+    if has_record and has_checkpoint and not has_iterator:
+        with pytest.raises(ValueError, match=r"was begun with gin/elastic.gin: .* Give --gin_file=gin/elastic.gin again"):
+            check_has_iterators(str(tmp_path), checkpoints)
+    else:
+        check_has_iterators(str(tmp_path), checkpoints)
+
+
+def test_a_record_of_1_0_3_tells_no_content_and_goes_on(tmp_path):
+    begin(tmp_path, {**RUN, **TOKENS})
+    assert resume(tmp_path, {**RUN, **TOKENS, **content("a", "x")}) == 0
+    begin(tmp_path, {**RUN, **TOKENS, **content("a", "x")})
+    with pytest.raises(ValueError, match=r"sources.a is 'MegatronSource\(x\)' there, and 'MegatronSource\(y\)' here"):
+        resume(tmp_path, {**RUN, **TOKENS, **content("a", "y")})

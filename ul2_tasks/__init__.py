@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ul2_tasks.sources.by_name import open_source
     from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
     from ul2_tasks.sources.pictures import open_pictures
-    from ul2_tasks.t5x_dataset import get_dataset_at_step
+    from ul2_tasks.t5x_dataset import get_dataset_at_step, get_dataset_of_stream
     from ul2_tasks.tasks.advice import best_chunk_tokens
     from ul2_tasks.tasks.chat import register_chat
     from ul2_tasks.tasks.downstream import topics_task, with_mode
@@ -73,6 +73,7 @@ __all__ = [
     "embedding_rows",
     "examples",
     "get_dataset_at_step",
+    "get_dataset_of_stream",
     "id_shift",
     "mix",
     "open_pictures",
@@ -121,6 +122,7 @@ _MODULES = {
     "embedding_rows": "vocabulary.special_ids",
     "examples": "tasks.examples",
     "get_dataset_at_step": "t5x_dataset",
+    "get_dataset_of_stream": "t5x_dataset",
     "id_shift": "vocabulary.special_ids",
     "mix": "tasks.registry",
     "open_pictures": "sources.pictures",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,19 +22,22 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.addresses.dataset import RUN_RECORD, continued, fingerprint_of
+from ul2_tasks.addresses.resuming import ADDED
 from ul2_tasks.jobs.manifest import differences, load, place, write_manifest
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 from ul2_tasks.version import __version__
 
-_NOT_COMPARED = ("ul2_tasks", "first_step")
+_EARLIER = "earlier_stages"  # in a run's record: what the runs read whose weights it began with
+_NOT_COMPARED = ("ul2_tasks", "first_step", _EARLIER)
 
 
 class Start(NamedTuple):
-    """Where t5x will start: at which step of the model, and whether the run's own folder has this checkpoint."""
+    """Where t5x will start: at which step of the model, whether the run's own folder has this checkpoint, and its path, if any."""
 
     step: int
     is_resumed: bool
+    checkpoint: str = ""
 
 
 def get_dataset_at_step(
@@ -71,7 +74,7 @@ def get_dataset_at_step(
     Raises:
         ValueError: there is no seed; the batch can't be shared out; t5x would save iterators, too; the mixture has no addresses;
             the run's folder has a checkpoint, but was begun with other data than these, or by another function; the initial
-            checkpoint's name has no step.
+            checkpoint's name has no step; or this run would read again what the run of that checkpoint has read.
     """
     if not continue_from_last_checkpoint:
         raise ValueError("continue_from_last_checkpoint is False, but this function always does; use t5x's utils.get_dataset")
@@ -102,6 +105,53 @@ def get_dataset_at_step(
     first_step = begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
     rows = cfg.batch_size // num_shards
     return continued(dataset, (start.step - first_step) * rows).batch(rows, drop_remainder=True)
+
+
+def get_dataset_of_stream(
+    cfg: Any,
+    shard_id: int,
+    num_shards: int,
+    feature_converter_cls: Callable[..., seqio.FeatureConverter],
+    num_epochs: int | None = None,
+    continue_from_last_checkpoint: bool = False,
+    *,
+    model_dir: str,
+) -> tf.data.Dataset:
+    """For t5x's `train.get_dataset_fn`: `t5x.utils.get_dataset`, for a run that saves its iterators. `gin/ul2.gin` binds it.
+
+    Args:
+        cfg, shard_id, num_shards, feature_converter_cls, num_epochs, continue_from_last_checkpoint: see `t5x.utils.get_dataset`.
+        model_dir: the run's folder.
+
+    Raises:
+        ValueError: the run was begun with `gin/elastic.gin`, so that its checkpoints have no iterators; or what t5x raises.
+    """
+    from t5x import utils
+
+    if tf.io.gfile.isdir(model_dir):
+        own = utils.RestoreCheckpointConfig(path=model_dir, mode="latest")
+        check_has_iterators(model_dir, utils.get_first_valid_restore_config_and_paths([own])[1])
+    dataset: tf.data.Dataset = utils.get_dataset(
+        cfg, shard_id, num_shards, feature_converter_cls, num_epochs, continue_from_last_checkpoint
+    )
+    return dataset
+
+
+def check_has_iterators(model_dir: str, checkpoints: Sequence[str]) -> None:
+    """Raises a ValueError where the last checkpoint of a run is one of `get_dataset_at_step`, which has no iterator.
+
+    Args:
+        model_dir: the run's folder.
+        checkpoints: what t5x restores of it; none of a run that begins.
+    """
+    if not checkpoints or not tf.io.gfile.exists(place(model_dir, RUN_RECORD)):
+        return
+    if not tf.io.gfile.glob(place(checkpoints[-1], "train_ds*")):
+        raise ValueError(
+            f"the run in {model_dir} was begun with gin/elastic.gin: its {RUN_RECORD} is there, and {checkpoints[-1]} has no"
+            " iterator, as the step says the place in the data. Give --gin_file=gin/elastic.gin again, after the other files, or"
+            " begin another run from this checkpoint, in another MODEL_DIR (gin/ul2_continue.gin)"
+        )
 
 
 def _check(cfg: Any, num_shards: int, checkpoint_cfg: Any) -> None:
@@ -157,7 +207,7 @@ def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | No
     others = [utils.RestoreCheckpointConfig(path=initial_checkpoint, mode="specific")] if initial_checkpoint else []
     others += [checkpoint_cfg.restore] if checkpoint_cfg.restore else []
     restored, paths = utils.get_first_valid_restore_config_and_paths([own, *others])
-    return Start(step_of(paths[0]) if paths else 0, restored is own)
+    return Start(step_of(paths[0]), restored is own, paths[0]) if paths else Start(0, restored is own)
 
 
 def step_of(checkpoint: str) -> int:
@@ -185,24 +235,64 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
     compared with its record.
 
     Raises:
-        ValueError: the run was begun with other data, or has no record.
+        ValueError: the run was begun with other data, or has no record; or it would read what an earlier stage has read.
     """
     path = place(model_dir, RUN_RECORD)
     if not start.is_resumed:
+        stages = earlier_stages(start)
+        check_reads_anew(run, stages)
         if is_writer:
-            write_manifest(path, {**run, "first_step": start.step})
+            write_manifest(path, {**run, "first_step": start.step} | ({_EARLIER: stages} if stages else {}))
         return start.step
     if not tf.io.gfile.exists(path):
         raise ValueError(
             f"{model_dir} has a checkpoint of step {start.step}, but no {RUN_RECORD}: the run was begun with another"
-            " get_dataset_fn, whose place in the data no step says; go on with that one, or begin another run from this"
-            " checkpoint, in another MODEL_DIR (gin/ul2_continue.gin)"
+            " get_dataset_fn, whose place in the data no step says; go on with that one, without gin/elastic.gin, or begin another"
+            " run from this checkpoint, in another MODEL_DIR (gin/ul2_continue.gin)"
         )
     record = load(path)
-    before, now = ({key: value for key, value in it.items() if key not in _NOT_COMPARED} for it in (record, run))
+    skipped = {*_NOT_COMPARED, *(key for key in ADDED if key not in record)}
+    before, now = ({key: value for key, value in it.items() if key not in skipped} for it in (record, run))
     if different := list(differences(before, now)):
         raise ValueError(
             f"the run in {model_dir} was begun with other data ({path} is there, this start is here): {'; '.join(different)}; go"
             " on with what is there, or begin another run, in another MODEL_DIR. Only the number of hosts may be another"
         )
     return record["first_step"]
+
+
+def earlier_stages(start: Start) -> list[dict[str, Any]]:
+    """What was read by the run whose checkpoint this one begins with, and by those before it; as far as they have records."""
+    path = place(start.checkpoint.rstrip("/").rpartition("/")[0], RUN_RECORD)
+    if not start.checkpoint or not tf.io.gfile.exists(path):
+        return []
+    record = load(path)
+    told = {key: record[key] for key in ("mixture", "seed", "corpora", *ADDED) if key in record}
+    return [*record.get(_EARLIER, []), *([{"run": path, **told}] if start.step > record["first_step"] else [])]
+
+
+def check_reads_anew(run: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> None:
+    """Raises a ValueError where a run would read examples of an earlier stage: a corpus at the same place, with the same seed.
+
+    Neither the name of the mixture nor its weights decide the order of a corpus.
+    """
+    now = _places(run)
+    for stage in stages:
+        before = _places(stage) if stage["seed"] == run["seed"] else {}
+        if again := [now[at][0] for at in now.keys() & before.keys() if _is_same(now[at][1:], before[at][1:])]:
+            raise ValueError(
+                f"the seed of the training data is {run['seed']}, with which {stage['mixture']!r} has read {again} in an earlier"
+                f" stage ({stage['run']}): this run would read the same tokens again, from the beginning, in the same order and"
+                " with the same noise. Give it another seed, such as --gin.train/utils.DatasetConfig.seed="
+                f"{run['seed'] + 1}"
+            )
+
+
+def _places(run: Mapping[str, Any]) -> dict[int, tuple[str, Any, Any]]:
+    """The corpora of a run by their places in the mixture, which are in the seed of each order: name, identity, and content."""
+    return {at: (name, told, run.get("sources", {}).get(name)) for at, (name, told) in enumerate(run["corpora"].items())}
+
+
+def _is_same(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Whether two corpora are the same, as far as both tell. Their names may differ."""
+    return one[0] == other[0] and (None in (one[1], other[1]) or one[1] == other[1])
