@@ -21,10 +21,14 @@ from ul2_tasks.store.fetch import fetch, is_local, near_ranges, size
 Reader: TypeAlias = Callable[[npt.DTypeLike, int, int], np.ndarray]
 
 
-# Each memory map holds an open file, of which a process may have so many.
-MOST_OPEN = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-_MOST_MAPPED = min(1 << 14, MOST_OPEN // 4)
+_MOST_MAPPED = 1 << 14  # arrays, if a process may have as many open files
 _NEAR = 1 << 14  # bytes between two ranges of a memory map that are asked for as one: four pages
+
+
+def most_open(share: int) -> int:
+    """One of so many equal shares of the files that this process may have open; a memory map holds one."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (1 << 20 if most == resource.RLIM_INFINITY else most) // share
 
 
 class MemoryArray:
@@ -62,7 +66,7 @@ _MAPPED: weakref.WeakSet[MappedArray] = weakref.WeakSet()
 
 def open_array(path: str, dtype: np.dtype) -> Array:
     """All values of a file: memory-mapped if it is a local one, not empty, and this process does not have too many maps."""
-    is_mapped = is_local(path) and len(_MAPPED) < _MOST_MAPPED and size(path)
+    is_mapped = is_local(path) and len(_MAPPED) < min(_MOST_MAPPED, most_open(4)) and size(path)
     return MappedArray(path, dtype) if is_mapped else FileArray(path, dtype)
 
 

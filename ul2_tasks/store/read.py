@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import bisect
+import collections
 import functools
 import hashlib
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ul2_tasks.store.arrays import MOST_OPEN, Array, MemoryArray, open_array, read_joined, read_ranges
+from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
 from ul2_tasks.store.fetch import concurrently, is_local, size
 from ul2_tasks.store.index import Index, read_index
 from ul2_tasks.store.samples import sampled_hash
 
-_MOST_INDEXES = min(1 << 10, MOST_OPEN // 16)  # of a store, in memory maps
+_MOST_INDEXES = 1 << 12  # of all stores, if a process may have so many open files
+_indexes: collections.OrderedDict[tuple[int, int], Index] = (
+    collections.OrderedDict()
+)  # by store and pair; the last used is the last
+_lock = threading.RLock()  # a store may go while its thread has the lock
+_numbers = itertools.count()
+_Of = TypeVar("_Of")
 
 
 class TokenStore(Protocol):
@@ -107,7 +118,8 @@ class Store:
         self._token_starts = np.concatenate([[0], np.cumsum(np.asarray(tokens, np.int64))])
         self._end: int | None = None
         self._values: dict[int, Array] = {}
-        self._index = functools.lru_cache(_MOST_INDEXES)(functools.partial(_index_of, self.prefixes))
+        self._number = next(_numbers)
+        weakref.finalize(self, _forget, self._number).atexit = False
 
     @classmethod
     def open(cls, prefixes: Sequence[str]) -> Store:
@@ -116,8 +128,13 @@ class Store:
         Raises:
             ValueError: see `open_pair`.
         """
-        indexes = [index for index, _ in _open_pairs(prefixes)]
-        return cls(prefixes, [index.entries - 1 for index in indexes], [index.tokens for index in indexes])
+        counts = _of_pairs(_counts, prefixes)
+        return cls(prefixes, [documents for documents, _ in counts], [tokens for _, tokens in counts])
+
+    def __reduce__(self) -> tuple:
+        """For another process, which opens the files again, and refuses those with other numbers of documents or tokens."""
+        prefixes = [os.path.abspath(prefix) if is_local(prefix) else prefix for prefix in self.prefixes]
+        return _of_counts, (prefixes, np.diff(self._document_starts), np.diff(self._token_starts), self._end)
 
     @property
     def has_ends(self) -> bool:
@@ -137,9 +154,7 @@ class Store:
     def without_last(self, end: int) -> Store:
         """The same documents, each without its last token, which is always `end`; a document that has another one is refused."""
         documents = np.diff(self._document_starts)
-        changed = Store(self.prefixes, documents, np.diff(self._token_starts) - documents)
-        changed._end = end
-        return changed
+        return _of_counts(self.prefixes, documents, np.diff(self._token_starts) - documents, end)
 
     @property
     def documents(self) -> int:
@@ -263,16 +278,30 @@ class Store:
 
     def _opened(self, pairs: Sequence[int]) -> list[Array]:
         """The `.bin` files of pairs, which may have been written anew since this store was made."""
-        found = _open_pairs([self.prefixes[pair] for pair in pairs])
+        found = _of_pairs(_counted, [self.prefixes[pair] for pair in pairs])
         ends = np.diff(self._document_starts) if self.has_ends else np.zeros(len(self.prefixes), np.int64)
         expected = np.stack([np.diff(self._document_starts), np.diff(self._token_starts) + ends], axis=1)[list(pairs)].tolist()
-        for pair, (index, _), counts in zip(pairs, found, expected):
-            if [index.entries - 1, index.tokens] != counts:
+        for pair, (documents, tokens, _), counts in zip(pairs, found, expected):
+            if [documents, tokens] != counts:
                 raise ValueError(
-                    f"{self.prefixes[pair]} has {index.entries - 1} documents and {index.tokens} tokens, but had {counts[0]} and"
-                    f" {counts[1]} when its dataset was made: it was written anew, begin again with the new one"
+                    f"{self.prefixes[pair]} has {documents} documents and {tokens} tokens, but had {counts[0]} and {counts[1]} when"
+                    " its dataset was made: it was written anew, begin again with the new one"
                 )
-        return [array for _, array in found]
+        return [array for _, _, array in found]
+
+    def _index(self, pair: int) -> Index:
+        """The index of a pair. Of all stores of this process, those that were used last stay open, within their share of files."""
+        key = self._number, pair
+        with _lock:
+            if key in _indexes:
+                _indexes.move_to_end(key)
+                return _indexes[key]
+        index = read_index(f"{self.prefixes[pair]}.idx")
+        with _lock:
+            _indexes[key] = index
+            while len(_indexes) > max(1, min(_MOST_INDEXES, most_open(8))):
+                _indexes.popitem(last=False)
+        return index
 
     def _files(self, pairs: np.ndarray) -> tuple[list[Array], np.ndarray]:
         """The `.bin` files of these pairs, each once, and which of them is each pair's."""
@@ -304,13 +333,42 @@ def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple
     return ranges, pairs, np.maximum(starts[ranges], before) - before, np.minimum(stops[ranges], borders[pairs + 1]) - before
 
 
-def _index_of(prefixes: Sequence[str], pair: int) -> Index:
-    return read_index(f"{prefixes[pair]}.idx")
+def _of_counts(prefixes: Sequence[str], documents: ArrayLike, tokens: ArrayLike, end: int | None) -> Store:
+    """A store whose documents are without their last token, `end`, if it is not None."""
+    store = Store(prefixes, documents, tokens)
+    store._end = end
+    return store
 
 
-def _open_pairs(prefixes: Sequence[str]) -> list[tuple[Index, Array]]:
-    """See `open_pair`. Those of other file systems are opened side by side."""
-    return [open_pair(prefix) for prefix in prefixes] if all(map(is_local, prefixes)) else concurrently(open_pair, prefixes)
+def _forget(number: int) -> None:
+    """Closes the indexes of a store that is gone."""
+    with _lock:
+        for key in [key for key in list(_indexes) if key[0] == number]:
+            _indexes.pop(key, None)
+
+
+def _unlock() -> None:
+    """In a process that was forked, in which the thread that has the lock is not there."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
+def _of_pairs(function: Callable[[str], _Of], prefixes: Sequence[str]) -> list[_Of]:
+    """The function of each pair. Those of other file systems are opened side by side."""
+    return list(map(function, prefixes)) if all(map(is_local, prefixes)) else concurrently(function, prefixes)
+
+
+def _counted(prefix: str) -> tuple[int, int, Array]:
+    """How many documents and tokens a pair has, and the tokens; see `open_pair`. Its index is closed."""
+    index, array = open_pair(prefix)
+    return index.entries - 1, index.tokens, array
+
+
+def _counts(prefix: str) -> tuple[int, int]:
+    return _counted(prefix)[:2]
 
 
 def open_pair(prefix: str) -> tuple[Index, Array]:

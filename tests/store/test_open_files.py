@@ -1,0 +1,83 @@
+"""The open files of all stores of a process together stay within its limit."""
+
+import gc
+import os
+import pickle
+import resource
+from concurrent import futures
+
+import numpy as np
+import pytest
+
+from ul2_tasks.store import read
+from ul2_tasks.store.read import Store
+from ul2_tasks.store.write import PairWriter
+
+PAIRS, STORES, LIMIT = 24, 13, 256
+
+
+@pytest.fixture
+def few_files():
+    """So few files as leave no room for all pairs."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def prefixes(folder, pairs=PAIRS):
+    """Document d of pair p has the tokens p, d, and p * d of them."""
+    names = [f"{folder}/{pair}" for pair in range(pairs)]
+    for pair, name in enumerate(names):
+        with PairWriter(f"{name}.bin", f"{name}.idx", np.dtype("uint16")) as written:
+            written.add(np.array([pair, 0, pair, 1, 9]), np.array([2, 3]))
+    return names
+
+
+def check(store):
+    for pair in range(len(store.prefixes)):
+        tokens, lengths = store.read_documents(np.array([2 * pair, 2 * pair + 1]))
+        assert (tokens.tolist(), lengths.tolist()) == ([pair, 0, pair, 1, 9], [2, 3])
+        assert store.documents_at(5 * pair, 5 * pair + 3) == (2 * pair, 2 * pair + 2)
+        assert store.ends_within(np.array([7 * pair]), np.array([7 * pair + 7]))[2].tolist() == [7 * pair + 2, 7 * pair + 6]
+
+
+def test_many_stores_share_the_open_files_of_a_process(tmp_path, few_files):
+    names = prefixes(tmp_path)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    stores = [Store.open(names) for _ in range(STORES)]
+    for store in stores:
+        check(store)
+    assert len(os.listdir("/proc/self/fd")) - before <= LIMIT // 4 + LIMIT // 8
+    del stores, store
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_more_pairs_than_files_are_opened(tmp_path, few_files):
+    check(Store.open(prefixes(tmp_path, LIMIT + 50)))
+
+
+def test_threads_read_stores_of_which_others_close_the_indexes(tmp_path, few_files, monkeypatch):
+    monkeypatch.setattr(read, "_MOST_INDEXES", 2)
+    stores = [Store.open(prefixes(tmp_path)) for _ in range(4)]
+    with futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(check, stores))
+
+
+@pytest.mark.parametrize("limit", [resource.RLIM_INFINITY, 1 << 20, 8])
+def test_any_limit_is_a_limit(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
+    check(Store.open(prefixes(tmp_path, 3)))
+
+
+def test_a_store_is_pickled_by_its_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = Store.open(prefixes(".", 3))
+    check(store)
+    state, ended = pickle.dumps(store), pickle.dumps(store.without_last(9))
+    monkeypatch.chdir("/")
+    check(pickle.loads(state))
+    again = pickle.loads(ended)
+    assert (again.end, again.documents, again.tokens) == (9, 6, 9)
