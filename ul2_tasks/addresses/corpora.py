@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import seqio
@@ -31,7 +32,7 @@ class Member:
 
     Attributes:
         task: its name.
-        corpus: what it reads.
+        corpus: what it reads; its name alone, a `CorpusName`, where the task was pickled for another process.
         rate: its rate in the mixture.
         solution: its special ids and its full chunk.
     """
@@ -44,6 +45,16 @@ class Member:
     @property
     def denoiser(self) -> str:
         return self.solution.configuration.denoiser.name
+
+    def __reduce__(self) -> tuple:
+        """For another process, in which nothing need be registered. The name of the corpus is all that is asked of it there."""
+        return Member, (self.task, CorpusName(self.corpus.name), self.rate, self.solution)
+
+
+class CorpusName(NamedTuple):
+    """What is left of a corpus in another process. Its tokens are a store beside it."""
+
+    name: str
 
 
 @dataclasses.dataclass(frozen=True)

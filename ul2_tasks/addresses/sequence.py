@@ -52,7 +52,9 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     epoch of several corpora has so many cycles of their weights as the first of them to end has whole ones, so that there each
     token is in one example at most.
 
-    It is a map-style dataset of PyTorch and a random-access source of grain. `ul2_tasks.examples` makes it.
+    It is a map-style dataset of PyTorch and a random-access source of grain. `ul2_tasks.examples` makes it. It can be pickled, for
+    processes that are spawned: a cache and Megatron's files are opened again there, by their paths, and must have as many documents
+    and tokens as here; a corpus that was tokenized into memory travels with its tokens. Nothing need be registered there.
     """
 
     def __init__(self, numbering: Numbering, budgets: Mapping[str, int], epoch: int = 0):
