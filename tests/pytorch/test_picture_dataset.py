@@ -395,3 +395,9 @@ def test_what_is_skipped_is_written_once_where_a_pool_is_planned_again(tmp_path)
     again.load_state_dict(data.state_dict())
     assert list(again)
     assert len(file.read_text().splitlines()) == 1
+
+
+def test_a_tokenizer_without_eos_is_told_when_the_dataset_is_made_and_not_of_a_record(tmp_path):
+    exclamation_first().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"^\S+/tokenizer\.json: no .* there names an EOS; give eos"):
+        PictureRowsDataset(source(made()), FORM, open_vocabulary(tmp_path), BUDGETS)
