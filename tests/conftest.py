@@ -60,6 +60,12 @@ def graphs_as_built():
     No example depends on these. What a saved iterator holds does: tests that save and resume one make it by
     `support.iterate`, whose graph is rewritten. The programs of `new_process` make all as users do.
     """
+    with pytest.MonkeyPatch.context() as patch:
+        leave_graphs(patch)
+        yield
+
+
+def leave_graphs(patch: pytest.MonkeyPatch) -> None:
     import tensorflow as tf
     from support import iterate_tuned
 
@@ -67,9 +73,7 @@ def graphs_as_built():
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf.data.Dataset, "__iter__", lambda dataset: iterate_tuned(dataset.with_options(options)))
-        yield
+    patch.setattr(tf.data.Dataset, "__iter__", lambda dataset: iterate_tuned(dataset.with_options(options)))
 
 
 @pytest.fixture(autouse=True, scope="module")
