@@ -340,12 +340,12 @@ def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
         (
             ["a", "b"],
             [{"synth_id": "a"}, {"synth_id": "c"}],
-            r"(line|row) 2: 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
+            r"(line 2|row 1): 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
         ),
-        (["a", ""], None, r"(line|row) 2: 'synth_id' is empty"),
-        (None, [{"synth_id": "a"}, {"model": "x"}], r"(line|row) 2: has no id: neither a field 'synth_id', nor one in its 'meta"),
-        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line|row) 2: 'synth_id' in 'metadata_json' is null"),
-        (None, [{"synth_id": "a"}, "synth_id"], r"(line|row) 2: has no id"),
+        (["a", ""], None, r"(line 2|row 1): 'synth_id' is empty"),
+        (None, [{"synth_id": "a"}, {"model": "x"}], r"(line 2|row 1): has no id: neither a field 'synth_id', nor one in its 'meta"),
+        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line 2|row 1): 'synth_id' in 'metadata_json' is null"),
+        (None, [{"synth_id": "a"}, "synth_id"], r"(line 2|row 1): has no id"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

@@ -115,6 +115,7 @@ MODULE = '''
 import functools
 import seqio
 LIMIT = {1, 2, 3}
+@functools.cache
 def helper(text, least=1):
     """Says what it does."""
     return text * least  # a comment

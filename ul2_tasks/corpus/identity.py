@@ -86,12 +86,14 @@ def reads(source: seqio.DataSource, split: str) -> str:
     if words is None:
         _warn(cannot_tell(source))
         words = f"{type(source).__name__}, which cannot tell what it reads"
-    contents = source_contents(source, split)
+    others = []
     for inner in _with_inner(source):
-        if (of_inner := _contents(inner, _split_of(inner, split))) and repr(inner) in words:
-            words = words.replace(repr(inner), f"{type(inner).__name__}({of_inner})")
-            contents.pop("files", None)
-    return "; ".join([words, *contents.values()])
+        contents = _contents(inner, _split_of(inner, split))
+        if contents and repr(inner) in words:
+            words = words.replace(repr(inner), f"{type(inner).__name__}({contents})")
+        else:
+            others.append(contents)
+    return "; ".join(filter(None, [words, *others, code_in_words(_functions(source))]))
 
 
 def describe_source(source: seqio.DataSource) -> str:

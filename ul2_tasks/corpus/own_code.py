@@ -13,9 +13,12 @@ import re
 import sys
 import types
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 # Their versions say what they do.
 _LIBRARIES = {"seqio", "t5", "tensorflow", "tensorflow_datasets", "ul2_tasks", "builtins", *sys.stdlib_module_names} - {"__main__"}
+_CACHED: Any = type(functools.cache(len))
+_FOLLOWED = (type, types.FunctionType, _CACHED)  # of what a function names; to ask other objects for a module may import it
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -29,15 +32,17 @@ def code_in_words(values: Iterable[object]) -> str:
     return f"python {sys.version_info[0]}.{sys.version_info[1]}, sha256 {_digest(found)}" if found else ""
 
 
-def _parts(value: object, seen: set[int]) -> Iterator[str]:
+def _parts(value: Any, seen: set[int]) -> Iterator[str]:
     value = getattr(value, "python_function", value)  # of a tf.function
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         for one in value:
             yield from _parts(one, seen)
     elif isinstance(value, functools.partial):
-        yield from _parts([value.func, *value.args, *value.keywords.values()], seen)
+        yield from _parts(list(filter(callable, [value.func, *value.args, *value.keywords.values()])), seen)
     elif isinstance(value, types.MethodType | staticmethod | classmethod):
         yield from _parts(value.__func__, seen)
+    elif isinstance(value, _CACHED):
+        yield from _parts(value.__wrapped__, seen)
     elif isinstance(value, property):
         yield from _parts([value.fget], seen)
     elif isinstance(value, functools.cached_property):
@@ -59,8 +64,8 @@ def _of_function(value: types.FunctionType, seen: set[int]) -> Iterator[str]:
         defaults = _plain((value.__defaults__, value.__kwdefaults__))
         yield f"{value.__qualname__}{defaults}{_of_code(value.__code__, value.__doc__)}"
         named = [value.__globals__.get(name) for name in sorted(_names(value.__code__))]
-        yield from _parts([one for one in named if _module(one) == _module(value)], seen)
-    yield from _parts(list(_enclosed(value)), seen)  # what a decorator was given
+        yield from _parts([one for one in named if isinstance(one, _FOLLOWED) and _module(one) == _module(value)], seen)
+    yield from _parts(list(filter(callable, _enclosed(value))), seen)  # what a decorator was given
 
 
 def _enclosed(value: types.FunctionType) -> Iterator[object]:

@@ -246,7 +246,7 @@ def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
     """Raises a ValueError where a task has another vocabulary than a task of conversations, in which the renderer's markers are."""
     vocabulary = chat.corpus.renderer.vocabulary
     for task in tasks:
-        other = next(iter(task.output_features.values())).vocabulary
+        other = task.corpus.renderer.vocabulary if isinstance(task, ChatTask) else task.output_features["targets"].vocabulary
         if other != vocabulary:
             raise ValueError(
                 f"{chat.name!r} and {task.name!r} must be of one vocabulary, got {vocabulary_identity(vocabulary)} and"
