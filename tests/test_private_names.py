@@ -44,6 +44,7 @@ READ = {
     ): "what SeqIO's registries hold, so that `ul2_mix` is registered when one is first read (tests/test_when_imported.py)",
     ("_cat_file", "ul2_tasks/store/fetch.py"): "fsspec's name for reading a range in a coroutine, which its file systems define",
     ("_cat_ranges", "ul2_tasks/store/fetch.py"): "likewise of many ranges: whether a file system of fsspec has a way of its own",
+    ("_exit", "ul2_command/errors.py"): "os._exit: the end of a process without tearing down what waits for threads of TensorFlow",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }
 # What classes of SeqIO and TensorFlow leave to those that are made of them, by the names that it has there.
