@@ -106,14 +106,13 @@ IMAGES = [
         name="texts with images beside texts",
         build=of_seqio(register_beside_texts, LENGTHS),
         state=CHECKPOINT,
-        others={"rates": Other({"weight": 7})},
+        others={"rates": Other({"weight": 7}, "mixing_rates: {laws_seen_s: 1", "mixing_rates: {laws_seen_s: 7")},
         texts=seen,
         lacks={
             **as_above("another seed", "another lengths", "another corpus", "no seed"),
             **ENDS_EARLY,
             "ids": NO_WORDS,
         },
-        faults={"another rates": "the rates of a mixture with images are in no state"},
     ),
     Pipeline(
         name="texts with codes of images",

@@ -98,7 +98,10 @@ class PicturesTask(seqio.Task):
         configuration: the arguments of `register_pictures`.
         denoiser: what corrupts its texts.
         corpus: what it reads.
+        checks_rates: its iterators are refused at other rates, which a mixture gives to `get_dataset`.
     """
+
+    checks_rates = True
 
     def __init__(self, name: str, corpus: PictureCorpusTask, denoiser: Denoiser, configuration: PicturesConfiguration):
         tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
@@ -192,8 +195,13 @@ class PicturesTask(seqio.Task):
         num_epochs: int | None = 1,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
+        *,
+        rates: Mapping[str, float] | None = None,
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
+
+        Args:
+            rates: the rates of the mixture that asks, by the name of the task; they belong to the fingerprint.
 
         Returns:
             A dataset of {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [pictures] strings, in the order of their
@@ -237,6 +245,8 @@ class PicturesTask(seqio.Task):
             "shard": [host, hosts],
             "source": self.corpus.reads(split, use_cached),
         }
+        if rates:
+            fingerprint["mixing_rates"] = dict(rates)
         if fit.joins_records:
             fingerprint["chunks_version"] = CHUNKS_VERSION
         with seqio.utils.map_seed_manager(seed):

@@ -280,12 +280,14 @@ class DenoisingMixture(seqio.Mixture):
             "num_epochs": num_epochs,
         }
         marks = MARKS.intersection(output_feature_keys)
+        rates = {other.name: self.get_rate(other) for other in self.tasks}
         if isinstance(task, DenoisingTask):
-            rates = {other.name: self.get_rate(other) for other in self.tasks}
             others = _read_by_others(self, split, use_cached)
             dataset = task.get_dataset(**common, rates=rates, others=others, features={*output_feature_keys} - marks)
             return _marked(dataset, marks)
         _check_cached(task, use_cached)
+        if getattr(task, "checks_rates", False):
+            common["rates"] = rates
         dataset = task.get_dataset(**common, trim_output_features=trim_output_features, try_in_mem_cache=try_in_mem_cache)
         return _marked(_as_ours(dataset, task, output_feature_keys), marks)
 
