@@ -110,3 +110,8 @@ def test_what_an_export_of_tokens_leaves_out_it_says(half, tmp_path):
 def test_what_a_command_cannot_say_of_conversations(half, command, why):
     done = ul2(command[0], "mm_half_chat", *command[1:])
     assert (done.exit_code, f"mm_half_chat is conversations, {why}; `ul2 show`" in done.stderr) == (2, True), done.stderr
+
+
+def test_texts_and_replies_are_measured(half):
+    done = ul2("stats", half, "--lengths", "256,256", "--examples", 40)
+    assert done.exit_code == 0, done.output

@@ -106,7 +106,7 @@ IMAGES = [
         name="texts with images beside texts",
         build=of_seqio(register_beside_texts, LENGTHS),
         state=CHECKPOINT,
-        others={"rates": Other({"weight": 7}, "mixing_rates: {laws_seen_s: 1", "mixing_rates: {laws_seen_s: 7")},
+        others={"rates": Other({"weight": 7}, "laws_seen_r1: 1.0", "laws_seen_r1: 7.0")},
         texts=seen,
         lacks={
             **as_above("another seed", "another lengths", "another corpus", "no seed"),

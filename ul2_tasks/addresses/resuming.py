@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from ul2_tasks.graphs import no_autograph
 
-# What a stream reads; by name, what is read of which the rest of a fingerprint of numbers does not tell the content; and the rates of
-# the mixture, of texts with images.
+# What a stream reads; by name, what is read of which the rest of a fingerprint of numbers does not tell the content; and the rates
+# of a mixture of texts with images.
 ADDED = ("source", "sources", "mixing_rates")
 
 

@@ -28,7 +28,7 @@ from ul2_tasks.statistics.laws import check_laws
 from ul2_tasks.statistics.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, Summary, TaskStatistics
 from ul2_tasks.statistics.overlap import pairs_that_share
 from ul2_tasks.statistics.theory import binomial_interval, chi_square_p_value, span_probabilities
-from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks
+from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity, what_is_lost
 
@@ -81,7 +81,8 @@ def measure(
     counts = {task.name: examples * provider.get_rate(task) / provider.total_rate for task in present}
     tasks, documents = quick_tasks(present, sequence_length, split, counts)
     drawn = drawn_mixture(provider, tasks)
-    dataset = drawn.get_dataset(sequence_length, split=split, seed=seed, num_epochs=None, passthrough_features=[TASK])
+    marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # without theirs, replies are refused
+    dataset = drawn.get_dataset(sequence_length, split=split, seed=seed, num_epochs=None, passthrough_features=[TASK, *marks])
     return measure_examples(
         drawn, sequence_length, progress(dataset.take(examples).as_numpy_iterator(), examples), documents, seed, split
     )

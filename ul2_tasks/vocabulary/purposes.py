@@ -9,6 +9,7 @@ that are alike in all models:
 
 from __future__ import annotations
 
+import functools
 import re
 
 _SIGNS = "<>|｜[]{}/@ ▁"  # what stands around the words of a name
@@ -37,6 +38,7 @@ _BY_NAME, _BY_WORD, _BY_TAG = (
 )
 
 
+@functools.lru_cache(maxsize=1 << 14)  # a vocabulary's sentinels are looked at for each denoiser
 def purpose_of(name: str) -> str | None:
     """What a special token of this name is for, if that is not UL2's to decide.
 
