@@ -95,7 +95,7 @@ if __name__ == "__main__":
     import seqio
     print(ours() == before)
     from ul2_tasks import open_vocabulary
-    model = rows_of(open_vocabulary("default"), Form(4098, 4097, 4096, 4090, 8, 8))
+    model = rows_of(open_vocabulary("default"), Form(4093, 4092, 4091, 4090, 8, 8))
     tell("spawn", rows_of(ids), model, rows_of(open_vocabulary(sys.argv[1]), Form(0, 96, 97, 98, 8, 8)))
 """
 )

@@ -227,8 +227,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         fingerprint = fingerprint_of(examples)
         if fingerprint is None:
             warn_if_changed(examples)
-            vocabulary = next(iter(self._provider().output_features.values())).vocabulary
-            return _Stream(self._converted(with_id_shift(examples, vocabulary)), pipeline, pipeline["shard"])
+            for feature in [*self._provider().output_features.values()][:1]:
+                examples = with_id_shift(examples, feature.vocabulary)
+            return _Stream(self._converted(examples), pipeline, pipeline["shard"])
         rank, world_size, worker, workers = self._readers()
         shard = pipeline.pop("shard")
         pipeline = {**fingerprint, **pipeline} | ({"workers": f"{worker} of {workers}"} if workers > 1 else {})

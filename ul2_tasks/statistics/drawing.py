@@ -120,6 +120,10 @@ class _DocumentsInMemory(seqio.DataSource):
     def list_shards(self, split: str) -> Sequence[str]:
         return [split]
 
+    def reads(self, split: str) -> str:
+        """See `CorpusView.reads`; nothing is told, as no iterator is saved."""
+        return ""
+
     @no_autograph
     def get_dataset(
         self, split: str = "train", shuffle: bool = True, seed: int | None = None, shard_info=None, **unused_kwargs
