@@ -20,7 +20,7 @@ TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"
 SHORT, TWO = f"{TEXT} --lengths 64,64", "golden --lengths 64,64"  # the second with two denoisers, for what takes long
 CHAT = "talk --corpus corpus/chats.jsonl --renderer harmony:default --supervise sampled"
 REPLY = CHAT.replace("talk", "talk_reply")
-DRAWN, EDITED = "--plan t2i_pretrain --corpus corpus/drawn.jsonl", "--plan unified_edit --corpus corpus/edited.jsonl"
+DRAWN = "--plan t2i_pretrain --corpus corpus/drawn.jsonl"
 COMMANDS = {
     "show": f"show {TWO} --json --count 2",
     "show, text": "show golden --text 'The quick brown fox jumps over the lazy dog.' --denoiser r1 --json",
@@ -42,11 +42,7 @@ COMMANDS = {
     "pictures, doctor": "doctor golden_seen --json --lengths 256,192",
     "pictures, stats": "stats golden_seen --json --lengths 256,192 --examples 50",
     "codes, show": "show golden_coded --json --count 1 --lengths 256,192",
-    "image rows, show": f"show {DRAWN} --json --count 2",
     "image rows, doctor": f"doctor {DRAWN} --json",
-    "image rows, stats": f"stats {DRAWN} --json",
-    "image rows of edits, show": f"show {EDITED} --json --count 2 --seed 3",
-    "image rows of edits, stats": f"stats {EDITED} --json --seed 3",
 }
 
 
