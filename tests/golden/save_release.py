@@ -19,6 +19,7 @@ import platform
 import tarfile
 import tempfile
 import types
+from collections.abc import Collection
 from typing import Any
 
 import seqio
@@ -88,9 +89,10 @@ def save_caches(folder: pathlib.Path) -> dict[str, int]:
     return documents
 
 
-def write_exports(folder: pathlib.Path) -> None:
-    """Exports in all formats; each says so where it is complete already."""
-    for name, (format, use_cached) in EXPORTS.items():
+def write_exports(folder: pathlib.Path, names: Collection[str] = EXPORTS.keys()) -> None:
+    """Exports of conversations, and those of these names; each says so where it is complete already."""
+    for name in names:
+        format, use_cached = EXPORTS[name]
         settings = {"split": "validation", "seed": 2, "shards": 2, "use_cached": use_cached}
         write_examples(joined(), str(folder / name), LENGTHS, format=format, **settings)
     write_conversations(talk(), str(folder / "conversations"))
@@ -98,11 +100,11 @@ def write_exports(folder: pathlib.Path) -> None:
     write_conversations(said.apply(), str(folder / "conversations_of_files"), prepare=said.apply)
 
 
-def save_exports(folder: pathlib.Path) -> dict[str, list[str]]:
-    """Returns the examples of each that has some."""
-    write_exports(folder)
+def save_exports(folder: pathlib.Path, names: Collection[str] = EXPORTS.keys()) -> dict[str, list[str]]:
+    """Exports in all formats. Returns the examples of those of these names."""
+    write_exports(folder, names)
     write_megatron(seqio.TaskRegistry.get("golden_corpus"), str(folder / "megatron"), "validation")
-    return {name: digests(read_examples(str(folder / name))) for name in EXPORTS}
+    return {name: digests(read_examples(str(folder / name))) for name in names}
 
 
 def save_checkpoints(folder: pathlib.Path) -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pathlib
 import re
 import shlex
 
@@ -14,35 +15,33 @@ from golden_files import check
 from golden_pipelines import FOLDER, both, coded, joined, seen
 
 from ul2_command import main
+from ul2_tasks.inspection.report import write_report
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
 TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"
 SHORT, TWO = f"{TEXT} --lengths 64,64", "golden --lengths 64,64"  # the second with two denoisers, for what takes long
 CHAT = "talk --corpus corpus/chats.jsonl --renderer harmony:default --supervise sampled"
 REPLY = CHAT.replace("talk", "talk_reply")
-DRAWN = "--plan t2i_pretrain --corpus corpus/drawn.jsonl"
 COMMANDS = {
     "show": f"show {TWO} --json --count 2",
-    "show, text": "show golden --text 'The quick brown fox jumps over the lazy dog.' --denoiser r1 --json",
     "show --step": f"show {SHORT} --json --step 3 --batch_size 8 --count 1 --host 1/2",
     "show --step, packed": f"show {SHORT} --json --step 3 --batch_size 2 --packed --count 1",
     "lengths": f"lengths {TWO} --json",
     "doctor": f"doctor {SHORT} --json",
-    "stats": f"stats {TWO} --json --examples 200",
     "chat, show": f"show {CHAT} --json --count 2",
     "chat, doctor": f"doctor {CHAT} --json",
     "chat, stats": f"stats {CHAT} --json",
     "reply, show": f"show {REPLY} --json --count 2",
-    "reply, doctor": f"doctor {REPLY} --json",
     "reply, stats": f"stats {REPLY} --json",
     "text and replies, show": "show golden_both --json --count 1 --lengths 512,256",
-    "text and replies, doctor": "doctor golden_both --json --lengths 512,256",
     "text and replies, stats": "stats golden_both --json --lengths 512,256 --examples 200",
     "pictures, show": "show golden_seen --json --count 1 --lengths 256,192",
     "pictures, doctor": "doctor golden_seen --json --lengths 256,192",
     "pictures, stats": "stats golden_seen --json --lengths 256,192 --examples 50",
     "codes, show": "show golden_coded --json --count 1 --lengths 256,192",
-    "image rows, doctor": f"doctor {DRAWN} --json",
+    "image rows, show": "show pictures --json --count 1",
+    "image rows, doctor": "doctor --plan unified_edit --json",
+    "image rows, stats": "stats pictures --json --examples 32",
 }
 
 
@@ -107,31 +106,33 @@ def about(findings) -> dict[str, list[str]]:
     return found
 
 
-PAGES = {
-    "text": f"report {TWO} --examples 40 --count 1",
-    "chat": f"report {CHAT} --count 1",
-    "image rows": f"report {DRAWN} --count 1",
-}
+def test_statistics_samples_and_the_page_of_both(golden, tmp_path):
+    printed = ul2(f"stats {TWO} --json --examples 200 --output {tmp_path}")
+    golden("commands", "stats", as_kept(printed))
+    assert (tmp_path / "statistics.json").read_text(encoding="utf-8") == printed
+    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    golden("commands", "stats --output, samples.jsonl", steady(samples[::4]))
+    pytest.importorskip("matplotlib", reason="the extra report is not installed")
+    check_page(golden, "text", write_report(json.loads(printed), samples, tmp_path / "page.html"))
+
+
+PAGES = {"chat": f"report {CHAT} --count 1", "image rows": "report pictures --count 1"}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_ids_of_pages(golden, name, tmp_path):
-    """What links lead to, and what holds data for programs; without what is in drawings."""
+def test_pages(golden, name, tmp_path):
     pytest.importorskip("matplotlib", reason="the extra report is not installed")
     ul2(f"{PAGES[name]} --output {tmp_path / 'page.html'}")
-    page = re.sub(r"<svg.*?</svg>", "", (tmp_path / "page.html").read_text(encoding="utf-8"), flags=re.DOTALL)
+    check_page(golden, name, tmp_path / "page.html")
+
+
+def check_page(golden, name: str, path: pathlib.Path) -> None:
+    """What links lead to, and what holds data for programs; without what is in drawings."""
+    page = re.sub(r"<svg.*?</svg>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     page = re.sub(r"(<script[^>]*>).*?</script>", r"\1", page, flags=re.DOTALL)
     ids, links = (sorted(set(re.findall(pattern, page))) for pattern in (r'\sid="([^"]*)"', r'href="#([^"]*)"'))
-    golden("pages", name, {"ids": {id: "" for id in ids}, "links": {link: "" for link in links}})
+    golden("pages", name, {"ids": dict.fromkeys(ids, ""), "links": dict.fromkeys(links, "")})
     assert set(links) <= set(ids)
-
-
-def test_samples(golden, tmp_path):
-    ul2(f"stats {TWO} --examples 40 --output {tmp_path}")
-    lines = (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    golden("commands", "stats --output, samples.jsonl", as_kept("\n".join(lines[::8])))
-    kept = as_kept((tmp_path / "statistics.json").read_text(encoding="utf-8"))
-    golden("commands", "stats --output, statistics.json", sorted(kept))
 
 
 def test_headings_of_docs(golden):

@@ -142,7 +142,7 @@ def test_exports_are_complete(saved, unpacked, capsys):
 
 @pytest.mark.parametrize("saved", RELEASES, ids=lambda saved: saved.name)
 def test_exports_that_are_written_now_are_the_same(saved, unpacked, tmp_path):
-    save_exports(tmp_path)
+    save_exports(tmp_path, [name for name, (_, use_cached) in EXPORTS.items() if use_cached])
     for folder in sorted(tmp_path.iterdir()):
         check_same_files(unpacked(saved, "exports") / folder.name, folder)
 
