@@ -71,7 +71,7 @@ setuptools.setup(
         "rich>=13",
         "wrapt>=1.15",  # which tensorflow brings anyway
     ],
-    entry_points={"console_scripts": ["ul2 = ul2_command:main"]},
+    entry_points={"console_scripts": ["ul2 = ul2_command:program"]},
     extras_require={
         "cache": CACHE,
         "chat": CHAT,

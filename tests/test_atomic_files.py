@@ -81,7 +81,7 @@ def test_a_device_is_written_as_it_is_and_stays_one():
 
 FAILS = """
 import click, time
-from ul2_command.errors import Group
+from ul2_command.errors import Group, as_a_program
 
 
 class Slow:
@@ -101,7 +101,7 @@ def fails():
 
 
 print("some output")
-main(["fails"])
+as_a_program(main, ["fails"])
 """
 
 

@@ -5,5 +5,11 @@ imported only by the commands that need it.
 """
 
 from ul2_command.commands import main
+from ul2_command.errors import as_a_program
 
-__all__ = ["main"]
+__all__ = ["main", "program"]
+
+
+def program() -> None:
+    """The command in a process of its own."""
+    as_a_program(main)

@@ -63,18 +63,22 @@ class Group(click.Group):
     command_class = Command
     group_class = type
 
-    def __call__(self, *args, **kwargs):
-        """The program. After an error it ends at once: an iterator of tf.data that is torn down can wait for minutes."""
-        ended: list[SystemExit] = []
-        atexit.register(_end_at_once, ended)  # the first that is registered is the last that is called
-        try:
-            return super().__call__(*args, **kwargs)
-        except SystemExit as end:
-            ended.append(end)  # with its traceback, which holds what would be torn down before
-            raise
-
     def list_commands(self, context: click.Context) -> list[str]:
         return list(self.commands)
+
+
+def as_a_program(command: click.Command, *arguments: object) -> None:
+    """Runs a command as a program of its own. After an error it ends at once: to tear down an iterator of tf.data can take minutes.
+
+    A program that calls a command and goes on after it calls the command itself.
+    """
+    ended: list[SystemExit] = []
+    atexit.register(_end_at_once, ended)  # the first that is registered is the last that is called
+    try:
+        command(*arguments, prog_name="ul2")
+    except SystemExit as end:
+        ended.append(end)  # with its traceback, which holds what would be torn down before
+        raise
 
 
 def _end_at_once(ended: Sequence[SystemExit]) -> None:

@@ -36,7 +36,8 @@ def open_corpus(spec: str | None, file_documents: str | None) -> seqio.DataSourc
 def trained_vocabulary(path: pathlib.Path, source: seqio.DataSource, size: int, sentinels: int) -> seqio.Vocabulary:
     """The vocabulary of a file, which is trained first if it is not there."""
     if not path.exists():
-        texts, characters = documents(source, "train"), max(3_000_000, 1000 * size)
+        characters = max(3_000_000, 1000 * size)
+        texts = documents(source, "train", characters)
         train_to_file(texts, str(path), size=size, sentinels=sentinels, modes=MODES, max_characters=characters)
     return open_vocabulary(str(path), sentinels=sentinels)
 
@@ -47,7 +48,7 @@ def chunks(source: seqio.DataSource, split: str, vocabulary: seqio.Vocabulary, l
     What is left at the end, shorter than a chunk, is not used.
     """
     found, tokens = [], 0
-    texts = documents(source, split)
+    texts = documents(source, split, 8 * length * most)
     while tokens < length * most and (batch := list(itertools.islice(texts, 64))):
         for text in batch:
             ids = [*vocabulary.encode(text), vocabulary.eos_id]
