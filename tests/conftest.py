@@ -15,7 +15,8 @@ import hypothesis
 import new_process
 import pytest
 
-hypothesis.settings.register_profile("ul2", derandomize=True, deadline=None, max_examples=30)
+# More cases where there is time for them: `CI=1 python -m pytest`, as .ci/run has it.
+hypothesis.settings.register_profile("ul2", derandomize=True, deadline=None, max_examples=30 if os.environ.get("CI") else 15)
 hypothesis.settings.load_profile("ul2")
 
 # A pipeline of the package fills its blocks and shuffle buffers before its first example: for a mixture of five denoisers ten

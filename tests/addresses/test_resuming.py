@@ -125,13 +125,10 @@ def test_a_stream_tells_what_it_reads_by_content(tmp_path, monkeypatch, source):
     assert told[0] == told[1] != told[2]
 
 
-@pytest.mark.parametrize("case", ["a stream", "numbers", "a task beside numbers"])
-def test_an_iterator_does_not_resume_over_another_source_of_the_same_name(tmp_path, case):
+def test_an_iterator_does_not_resume_beside_another_source_of_the_same_name(tmp_path):
+    """Of a task that is not ours; tests/laws has those that are."""
+
     def make(text):
-        if case == "a stream":
-            return iterate(dataset(registered(lines(tmp_path, text))))
-        if case == "numbers":
-            return iterate(dataset(registered(tokens(tmp_path, text))))
         return iterate(dataset(registered(tokens(tmp_path, "a"), open_source(lines(tmp_path, text)))))
 
     iterator = make("a")

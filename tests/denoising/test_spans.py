@@ -51,7 +51,7 @@ def t5_masks(denoiser, length, count):
         return random_spans_noise_mask(length, denoiser.noise_density, seeds, denoiser.mean_span_length)
 
     dataset = tf.data.Dataset.range(count, output_type=tf.int32).map(draw, num_parallel_calls=tf.data.AUTOTUNE)
-    return np.stack(list(dataset.as_numpy_iterator()))
+    return next(dataset.batch(count).as_numpy_iterator())
 
 
 def span_lengths(mask):
