@@ -79,6 +79,7 @@ class Pipeline:
         others: another pipeline each by its "seed", "lengths", "rates" and "corpus".
         refusal, refused: the error with which a state is refused, and what it says first.
         no_seed: what the error says where there is no seed.
+        refused_late: whether a state is refused only once the buffers that were saved with it are empty.
         texts: what an element was made of: lists of words by the tokenizer's own ids, or of what else is once in an epoch.
         corpus: all that is once in an epoch.
         hosts: numbers of hosts that share an epoch out.
@@ -88,7 +89,6 @@ class Pipeline:
         has_noise: whether an epoch has other elements than another one, and not only in another order.
         is_missing: what is not installed of what it needs.
         lacks: laws that say nothing of it, and why.
-        faults: laws that it breaks, and the issue.
     """
 
     name: str
@@ -96,6 +96,7 @@ class Pipeline:
     state: State
     others: Mapping[str, Other]
     texts: Callable[[Mapping[str, Any]], list[list[int]]]
+    refused_late: bool = False
     corpus: Callable[[], Iterable[Any]] = lambda: range(WORDS)
     refusal: type[Exception] = tf.errors.InvalidArgumentError
     refused: str = "saved by another pipeline"
@@ -107,7 +108,6 @@ class Pipeline:
     has_noise: bool = True
     is_missing: str | None = None
     lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    faults: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 # What the pipelines read: `prepare` writes it, and another process uses it.
@@ -494,8 +494,6 @@ def as_above(*laws: str) -> dict[str, str]:
     return dict.fromkeys(laws, "A pipeline above says it, which reads the same.")
 
 
-LATE = "an iterator over indexed examples beside a foreign task is restored into any pipeline, and refused when it reads on"
-
 TEXTS = [
     Pipeline(
         name="text stream",
@@ -595,8 +593,8 @@ TEXTS = [
         state=CHECKPOINT,
         others={**OTHERS, "rates": OTHER_SHARES},
         texts=texts(shift=1),
-        lacks=ENDS_EARLY,
-        faults=dict.fromkeys(("another seed", "another lengths", "another rates", "another corpus", "no seed"), LATE),
+        lacks={**as_above("another lengths", "another rates"), **ENDS_EARLY},
+        refused_late=True,
     ),
     Pipeline(
         name="examples",
