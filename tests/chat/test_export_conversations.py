@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -125,9 +126,12 @@ def flip(path: pathlib.Path, place: int) -> None:
     path.write_bytes(content)
 
 
-def test_what_is_wrong_is_named(name, tmp_path):
-    folder = tmp_path / "out"
-    write_conversations(name, str(folder), console=QUIET)
+def copied(written, tmp_path) -> pathlib.Path:
+    return shutil.copytree(written[0], tmp_path / "out")
+
+
+def test_what_is_wrong_is_named(written, tmp_path):
+    folder = copied(written, tmp_path)
     train = folder / "train"
     flip(train / "shard_00_tokens.bin", 40)
     (train / "shard_01_span.bin").unlink()
@@ -143,9 +147,8 @@ def test_what_is_wrong_is_named(name, tmp_path):
         assert f"train/{sentence}" in found
 
 
-def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_wrong(name, tmp_path):
-    folder = tmp_path / "out"
-    write_conversations(name, str(folder), console=QUIET)
+def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_wrong(written, tmp_path):
+    folder = copied(written, tmp_path)
     train, path = folder / "train", folder / "manifest.json"
     content = bytearray((train / "shard_00_lossmask.bin").read_bytes())
     (train / "shard_00_lossmask.bin").write_bytes(bytes([0, *content[:-1]]))  # shifted by one
@@ -163,9 +166,8 @@ def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_
     assert any("train/shard_01_span.idx has other lengths than shard_01_tokens.idx" in sentence for sentence in found)
 
 
-def test_no_module_that_a_manifest_names_is_imported(name, tmp_path, monkeypatch):
-    folder = tmp_path / "out"
-    write_conversations(name, str(folder), console=QUIET)
+def test_no_module_that_a_manifest_names_is_imported(written, name, tmp_path, monkeypatch):
+    folder = copied(written, tmp_path)
     (tmp_path / "hostile_module.py").write_text("raise SystemExit('it was run')")
     monkeypatch.syspath_prepend(str(tmp_path))
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -16,7 +16,6 @@ from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.vocabulary.o200k import O200kVocabulary, find_file
 from ul2_tasks.vocabulary.special_ids import id_shift, piece_names
 
-CONVERSATIONS = 10_000
 # What a content may have in it: markers and their parts, other scripts, white space, long runs, nothing at all.
 PIECES = [*MARKERS, "assistant", "final", " to=functions.f", "<|endoftext|>", "<|reserved_200019|>", "<|im_end|>", "<", "|>", ""]
 PIECES += ["Hello", " \n\n", "  ", "\t", "\x00", "é", "漢字", "🙂", "\u202e", "123456", "def f(x):\n\treturn x", "a" * 50, "ß"]
@@ -89,12 +88,15 @@ def test_what_is_learned_of_the_golden_conversation(renderer, supervise, learned
         assert example["span_id"] == [0] * 11 + [1] * 8 + [2] * 8 + [0]
 
 
-def test_ten_thousand_adversarial_conversations_have_the_ids_of_openai_harmony(renderer, oracle):
+@pytest.mark.parametrize(
+    "conversations", [1500, pytest.param(10_000, marks=pytest.mark.docs)]
+)  # docs/guides/chat.md has the latter
+def test_adversarial_conversations_have_the_ids_of_openai_harmony(renderer, oracle, conversations):
     import openai_harmony
 
     keep = openai_harmony.RenderConversationConfig(auto_drop_analysis=False)
     drawn = random.Random(0)
-    for _ in range(CONVERSATIONS):
+    for _ in range(conversations):
         messages = [message(drawn) for _ in range(drawn.randint(1, 6))]
         conversation = openai_harmony.Conversation.from_json(json.dumps({"messages": messages}))
         segments = renderer.render(messages)

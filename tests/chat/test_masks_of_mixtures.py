@@ -113,5 +113,5 @@ def test_what_a_command_cannot_say_of_conversations(half, command, why):
 
 
 def test_texts_and_replies_are_measured(half):
-    done = ul2("stats", half, "--lengths", "256,256", "--examples", 40)
+    done = ul2("stats", half, "--lengths", "256,256", "--examples", 20)
     assert done.exit_code == 0, done.output

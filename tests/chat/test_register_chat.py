@@ -104,8 +104,9 @@ def test_every_kind_of_file_gives_the_same_examples(jsonl, folder):
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_the_cache_gives_the_examples_of_the_text(cached, form, shuffle):
     name = f"rc_jsonl_{form}"
-    assert examples(name, use_cached=True, shuffle=shuffle) == examples(name, shuffle=shuffle)
-    assert len(examples(name)) == (150 if form == "chat" else sum(1 + number % 3 for number in range(150)))
+    of_text = examples(name, shuffle=shuffle)
+    assert examples(name, use_cached=True, shuffle=shuffle) == of_text
+    assert len(of_text) == (150 if form == "chat" else sum(1 + number % 3 for number in range(150)))
 
 
 def test_the_cache_has_the_messages_beside_the_tokens_and_is_verified(cached, folder):
@@ -328,10 +329,10 @@ def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
     found = []
     for number, (own, beside) in enumerate([(ids, None), (None, metadata), (ids, metadata), (ids, [{}] * 60)]):
         path = write_contract(folder / f"ids{number}.{suffix}", own, beside)
-        name = ul2_tasks.register_chat(f"rc_ids_{suffix}_{number}", path, messages_key="messages_json", validation=0.3)
-        found.append((examples(name, "train"), examples(name, "validation")))
-    assert all(splits == found[0] for splits in found)
-    assert 8 <= len(found[0][1]) <= 28
+        source = open_conversations(path, "messages_json", validation=0.3)
+        found.append(list(source.get_dataset("validation", shuffle=False).as_numpy_iterator()))
+    assert all(validation == found[0] for validation in found)
+    assert 8 <= len(found[0]) <= 28
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from golden_files import check
 from golden_pipelines import FOLDER, both, coded, joined, seen
 
 from ul2_command import main
+from ul2_tasks.images import example_set
 from ul2_tasks.inspection.report import write_report
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
@@ -51,6 +52,7 @@ def registered():
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(FOLDER)
         patch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
+        patch.setattr(example_set, "example_records", functools.cache(example_set.example_records))
         release(patch)
         for register in (joined, both, seen, coded):
             register()

@@ -24,7 +24,7 @@ VOCABULARY = seqio.ByteVocabulary(extra_ids=169)
 SPECIAL = {"picture": RUN, "sentinels": SENTINELS, "modes": MODES}
 RECORDS = [
     {"texts": [f"Picture {n} has many things: ", "Here is another one, of what comes next:"], "images": [[n, 63, 0, 7], [5, n]]}
-    for n in range(30)
+    for n in range(12)
 ]
 LENGTHS = {"inputs": 128, "targets": 128}
 

@@ -1,6 +1,7 @@
 """Looking at texts and pictures: the commands, the measurements, and the drawings."""
 
 import dataclasses
+import functools
 import html.parser
 import io
 import json
@@ -16,6 +17,7 @@ from rich.console import Console
 from test_command_line import ul2
 from test_video import video
 
+from ul2_tasks.images import example_set
 from ul2_tasks.images.attention import dense_mask, places
 from ul2_tasks.images.example_set import example_records, example_sources, write_example_set
 from ul2_tasks.images.layout import lay_out
@@ -29,6 +31,14 @@ from ul2_tasks.inspection.picture_show import show_pictures
 from ul2_tasks.inspection.picture_table import print_pictures
 from ul2_tasks.statistics.measurements import Summary
 from ul2_tasks.statistics.picture_measure import PERCENTS, first_rows, look_at, measure_pictures, recipe_to_look_at
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn_once():
+    """The pictures of the embedded set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example_set, "example_records", functools.cache(example_records))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +159,8 @@ def test_the_doctor_says_which_rows_lack_what():
 
 
 def test_the_report_is_written(folder, tmp_path):
-    done = ul2("report", "pictures", "--count", 1, "--output", tmp_path / "page.html")
+    options = ["--corpus", folder / "unified_edit.parquet", "--plan", "unified_edit"]
+    done = ul2("report", *options, "--count", 1, "--output", tmp_path / "page.html")
     assert (done.exit_code, done.stdout.strip()) == (0, f"wrote {tmp_path / 'page.html'}")
 
 

@@ -18,7 +18,7 @@ import pytest
 from conftest import leave_graphs
 from pipelines import SEED, WORDS, Pipeline, digests, take
 
-BEFORE, AFTER = 20, 30  # how many elements are read before an iterator is saved, and after
+BEFORE, AFTER = 20, 20  # how many elements are read before an iterator is saved, and after
 IN_BUFFERS = 4_000  # more than a saved iterator holds
 WHAT = ("seed", "lengths", "rates", "corpus")
 PROGRAM = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import every_law; every_law.go_on(*sys.argv[1:])"

@@ -28,7 +28,7 @@ from ul2_tasks import CodeRun, MemoryDataSource
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import listed_records
 
-RECORDS = 40
+RECORDS, IN_ROWS = 24, 40
 LENGTHS = {"inputs": 160, "targets": 96}
 CODES = CodeRun(start=262, end=263, first=264, codes=64)
 OTHER_LENGTHS = Other({"lengths": {"inputs": 160, "targets": 92}}, "targets: 96", "targets: 92")
@@ -73,9 +73,9 @@ def coded(element) -> list[list[int]]:
 
 def rows_of_pictures(seed=SEED, shard=(0, 1), epochs=None, lengths=150, corpus="one", weight=None) -> Registered:
     """Rows of one source; of two, with a weight."""
-    read = [Source(listed_records(made(RECORDS, corpus), corpus), "t2i_pretrain", SIZES)]
+    read = [Source(listed_records(made(IN_ROWS, corpus), corpus), "t2i_pretrain", SIZES)]
     if weight:
-        read.append(Source(listed_records(made(RECORDS, "more"), "more"), "t2i_pretrain", SIZES, weight=weight))
+        read.append(Source(listed_records(made(IN_ROWS, "more"), "more"), "t2i_pretrain", SIZES, weight=weight))
     budgets = {"tokens": lengths, "vit": 100, "vae": 120}
     process = dict(zip(("rank", "world_size"), shard))
     return Registered(dict, ul2_tasks.PictureRowsDataset(read, FORM, ids, budgets, seed=seed, pool=8, num_epochs=epochs, **process))
@@ -135,7 +135,7 @@ IMAGES = [
             "corpus": Other({"corpus": "other"}, "sources was", "is"),
         },
         texts=records_of_row,
-        corpus=lambda: range(RECORDS),
+        corpus=lambda: range(IN_ROWS),
         refusal=ValueError,
         no_seed="seed is None, expected an integer",
         refused="the state is of another dataset",

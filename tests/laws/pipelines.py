@@ -512,7 +512,10 @@ TEXTS = [
             texts=texts(shift=1),
             hosts=(5,) if cached else (3,),
             has_noise=False,  # that often differs: its documents are short
-            lacks={**as_above("another lengths", "another corpus", "no seed"), "another rates": ONE_TASK},
+            lacks={
+                **as_above("another lengths", "another corpus", "no seed", *(["new process"] if cached else [])),
+                "another rates": ONE_TASK,
+            },
         )
         for cached in ((), ("laws",))
     ),
@@ -522,7 +525,7 @@ TEXTS = [
         state=CHECKPOINT,
         others={"seed": SEEDS, "rates": OTHER_SHARES},
         texts=texts(shift=1),
-        lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY},
+        lacks={**as_above("new process", "another lengths", "another corpus", "no seed"), **ENDS_EARLY},
     ),
     Pipeline(
         name="text stream, packed",
@@ -662,7 +665,7 @@ CHAT += [
         others={},
         texts=said("decoder_target_tokens", shift=1),
         lacks={
-            **({} if pack else as_above("new process")),
+            **({} if name == "conversations" and pack else as_above("new process")),
             **OF_ITS_EXAMPLES,
             "ids": "Its rows have padding: tests/converters says what is in them.",
         },

@@ -29,14 +29,15 @@ def read(path: str, phase: str) -> None:
     pipelines.use(pathlib.Path(path))
     given = {}
     for name, row in PIPELINES.items():
-        iterator = iter(row.build())
+        dataset = row.build()
+        iterator = iter(dataset)
         checkpoint = tf.train.Checkpoint(iterator=iterator)
         begun = digests(take(iterator, COUNT))
         if phase == "whole":
             checkpoint.write(f"{path}/released {name}")
         else:
             del iterator, checkpoint
-            iterator = iter(row.build())
+            iterator = iter(dataset)
             tf.train.Checkpoint(iterator=iterator).read(f"{path}/released {name}").assert_consumed()
         given[name] = [begun, digests(take(iterator, COUNT))]
     json.dump(given, sys.stdout)

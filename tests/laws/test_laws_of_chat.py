@@ -1,6 +1,7 @@
 """The laws of conversations, of their replies, and of replies among texts; and that of masks, which they alone have."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -61,8 +62,13 @@ def test_a_converter_has_a_loss_where_the_mask_says_so_or_refuses_what_has_a_mas
     )
     assert 0 < masked.total() < sum(len(one[key]) for one in examples)
     lengths = {name: length for name, length in ROW.items() if name in examples[0]}
-    rows = converted(converter, row.build(epochs=1), lengths)
+    rows = converted(converter, epoch_of(row), lengths)
     assert rows is None or collections.Counter(id for made in rows for id in learned(made)) == masked
+
+
+@functools.cache
+def epoch_of(row):
+    return row.build(epochs=1)
 
 
 def converted(converter, dataset, lengths):
