@@ -178,7 +178,7 @@ def test_the_tokenizer_itself_reads_the_batches_of_a_mixture(own_zero):
     """Of one of ours, and of a stock one with it; SeqIO's own examples keep the shift."""
     tokenizer, folder = own_zero
     text = "Stop! !and so on! naïve 日本" * 2
-    name = register("hf_own", texts_in_memory([text]), folder, T5GEMMA2[:1], merge_examples=False)
+    name = register("hf_own", texts_in_memory([text] * 50), folder, T5GEMMA2[:1], merge_examples=False)
     stock = seqio.MixtureRegistry.add("hf_own_stock", [(name, 1)]).name
     lengths = {"inputs": 128, "targets": 128}
     (raw,) = (
@@ -220,7 +220,7 @@ def test_another_task_is_converted_by_the_vocabulary_that_is_given(own_zero):
     converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary)
     (batch,) = seqio.get_dataset(name, SMALL, converter).as_numpy_iterator()
     assert read_back(tokenizer, *pairs_of(batch)[0]) == "so! and so!<|endoftext|>"
-    ours = register("hf_own_told", texts_in_memory(["so!"]), folder, T5GEMMA2[:1])
+    ours = register("hf_own_told", texts_in_memory(["so!"] * 500), folder, T5GEMMA2[:1])
     message = r"the tasks' ids are 1 higher than their tokenizer's, but those of vocabulary.* leave vocabulary out"
     with pytest.raises(ValueError, match=message):
         seqio.get_dataset(ours, SMALL, HuggingFaceFeatureConverter("longest", 1, vocabulary=default_vocabulary()))
