@@ -142,7 +142,6 @@ def test_other_lengths_are_refused():
         HuggingFaceChatConverter()(chat_dataset(CHATS), {"targets": 4})
 
 
-@pytest.mark.parametrize("kind", [np.int32, np.int64])
-@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize(("pack", "kind"), [(False, np.int32), (True, np.int64)])
 def test_a_length_may_be_numpys_integer(pack, kind):
     assert rows_of(CHATS, kind(12), pack=pack) == rows_of(CHATS, 12, pack=pack)

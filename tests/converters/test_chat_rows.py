@@ -90,7 +90,7 @@ def counted(examples) -> collections.Counter:
     return collections.Counter(str(sorted(example.items())) for example in examples)
 
 
-@hypothesis.settings(max_examples=8)  # each draws dozens of examples, and costs what it costs to start a dataset
+@hypothesis.settings(max_examples=5)  # each draws dozens of examples, and costs what it costs to start a dataset
 @hypothesis.example("chat", 0, 0)
 @hypothesis.example("reply", 40, 0)
 @given(st.sampled_from(list(FORMS)), st.integers(0, 40), st.integers(0, 2**32 - 1))
@@ -100,7 +100,7 @@ def test_every_conversation_comes_out_of_the_packed_rows_whole_and_once(form, co
     assert counted(example for row in rows for example in examples_in(form, row)) == counted(examples)
 
 
-@hypothesis.settings(max_examples=8)
+@hypothesis.settings(max_examples=5)
 @hypothesis.example("reply", 0, 0)
 @given(st.sampled_from(list(FORMS)), st.integers(0, 10), st.integers(0, 2**32 - 1))
 def test_unpacked_each_has_a_row_of_its_own(form, count, seed):

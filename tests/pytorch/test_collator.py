@@ -5,13 +5,12 @@ import copy
 import json
 import pickle
 import sys
-import textwrap
 import warnings
 
 import new_process
 import numpy as np
 import pytest
-from support import DENOISERS, KINDS, denoiser_id, mistral_model
+from support import KINDS, denoiser_id, mistral_model
 from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, llama, loss_alone, loss_of, pairs_of, read_back, t5
 from test_hugging_face_vocabulary import exclamation_first
 from transformers import PreTrainedTokenizerFast
@@ -59,7 +58,11 @@ def test_one_example_written_out_is_the_converters():
 
 @pytest.mark.parametrize(
     ("denoiser", "vocabulary"),
-    [(denoiser, name) for name in VOCABULARIES for denoiser in (DENOISERS if name == "default" else KINDS)],
+    [
+        (denoiser, name)
+        for name in VOCABULARIES
+        for denoiser in (dict.fromkeys([*T5GEMMA2, *KINDS]) if name == "default" else KINDS[:3])
+    ],
     ids=lambda value: value if isinstance(value, str) else denoiser_id(value),
 )
 def test_every_example_comes_out_of_its_noise_whole_and_with_exact_counts(denoiser, vocabulary):
@@ -188,10 +191,12 @@ def test_texts_ids_and_dictionaries_are_the_same_examples():
     text = TEXTS[0]
     ids = default_vocabulary().encode(text)
     forms = [text, ids, np.array(ids, np.uint16), torch.tensor(ids), {"text": text, "url": "u"}, {"input_ids": ids, "text": "else"}]
-    wanted = collator()([text] * 3)
+    collate = collator()
+    collate.set_epoch(0)
+    wanted = collate([text] * 3)
     for form in forms:
-        assert_same(collator()([form] * 3), wanted)
-    assert_same(collator()(forms[:3]), wanted)
+        assert_same(collate([form] * 3), wanted)
+    assert_same(collate(forms[:3]), wanted)
 
 
 def test_tensors_are_torchs_by_default_and_the_same():
@@ -397,66 +402,75 @@ def test_a_stream_of_datasets_goes_through_a_data_loader():
     np.testing.assert_array_equal(np.concatenate(chunks), wanted)
 
 
-def run(script):
-    """What the script prints, and its errors, in a process in which TensorFlow has not run; one that hangs is killed."""
+IN_WORKERS = """
+import json
+import torch
+from ul2_tasks import T5GEMMA2
+from ul2_tasks.pytorch.collator import UL2DataCollator
+
+collator = UL2DataCollator("default", {"inputs": 96, "targets": 80}, T5GEMMA2[:1], seed=3)
+examples = [list(range(300 + number, 360 + number)) for number in range(24)]
+
+def loader(num_workers=2, **settings):
+    return torch.utils.data.DataLoader(examples, batch_size=4, collate_fn=collator, num_workers=num_workers, **settings)
+
+def batches(loader):
+    return [batch["labels"].tolist() for batch in loader]
+
+def epochs(loader):
+    return [collator.set_epoch(epoch) or batches(loader) for epoch in (0, 1, 0)]
+
+read = {"untold": [batches(loader()) for _ in range(2)], "kept": epochs(loader(persistent_workers=True))}
+read["alone"] = epochs(loader(0))  # TensorFlow runs here from now on
+try:
+    batches(loader())
+except RuntimeError as error:
+    read["too late"] = str(error)
+read["spawned"] = epochs(loader(1, multiprocessing_context="spawn", persistent_workers=True))
+print(json.dumps(read))
+"""
+
+
+@pytest.fixture(scope="module")
+def in_workers():
+    """What is read in a process in which TensorFlow has not run, and its errors; one that hangs is killed."""
     pytest.importorskip("torch", reason="its DataLoader")
-    beginning = """
-        import json
-        import torch
-        from ul2_tasks import T5GEMMA2
-        from ul2_tasks.pytorch.collator import UL2DataCollator
-
-        collator = UL2DataCollator("default", {"inputs": 96, "targets": 80}, T5GEMMA2[:1], seed=3)
-        examples = [list(range(300 + number, 360 + number)) for number in range(24)]
-
-        def loader(num_workers=2, **settings):
-            return torch.utils.data.DataLoader(examples, batch_size=4, collate_fn=collator, num_workers=num_workers, **settings)
-
-        def batches(loader):
-            return [batch["labels"].tolist() for batch in loader]
-
-        def epochs(loader):
-            return [collator.set_epoch(epoch) or batches(loader) for epoch in (0, 1, 0)]
-
-    """
-    script = textwrap.dedent(beginning) + textwrap.dedent(script)
-    done = new_process.run("-c", script, timeout=500)
+    done = new_process.run("-c", IN_WORKERS, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout), done.stderr
 
 
-def test_workers_have_the_noise_of_the_epoch_also_those_that_stay():
+def test_workers_have_the_noise_of_the_epoch_also_those_that_stay(in_workers):
     """New ones for each pass without an epoch, which is told; and then forked ones that stay, beside no worker at all."""
-    (untold, kept, alone), errors = run(
-        """
-        untold = [batches(loader()) for _ in range(2)]
-        print(json.dumps([untold, epochs(loader(persistent_workers=True)), epochs(loader(0))]))  # TensorFlow runs here at the end
-        """
-    )
-    assert untold == [alone[0]] * 2
+    read, errors = in_workers
+    assert read["untold"] == [read["alone"][0]] * 2
     assert errors.count("an example came again, with the same noise as before") == 1
-    assert kept == alone
-    assert len({str(batch) for batch in [*kept[0], *kept[1]]}) == 12, "no batch of an epoch is another's"
+    assert read["kept"] == read["alone"]
+    assert len({str(batch) for batch in [*read["kept"][0], *read["kept"][1]]}) == 12, "no batch of an epoch is another's"
 
 
-def test_a_fork_after_tensorflow_ran_is_an_error_and_spawn_works():
-    (message, spawned, alone), _ = run(
-        """
-        alone = epochs(loader(0))
-        try:
-            batches(loader())
-        except RuntimeError as error:
-            message = str(error)
-        print(json.dumps([message, epochs(loader(1, multiprocessing_context="spawn", persistent_workers=True)), alone]))
-        """
-    )
+def test_a_fork_after_tensorflow_ran_is_an_error_and_spawn_works(in_workers):
+    read, _ = in_workers
     assert (
         'forked from one in which TensorFlow had run, and would hang; give the DataLoader multiprocessing_context="spawn"'
-        in message
+        in read["too late"]
     )
-    assert spawned == alone
+    assert read["spawned"] == read["alone"]
 
 
+def test_a_callback_tells_the_epoch_also_after_a_resume():
+    transformers = pytest.importorskip("transformers", reason="its Trainer")
+    collate = collator()
+    for begins_at, epochs in ((None, [0, 1, 2]), (1.33, [1, 2])):
+        callback = collate.trainer_callback()
+        callback.on_train_begin(None, transformers.TrainerState(epoch=begins_at), None)
+        assert collate.state_dict() == {"epoch": epochs[0]}
+        for epoch in epochs:
+            callback.on_epoch_begin(None, None, None)
+            assert collate.state_dict() == {"epoch": epoch}
+
+
+@pytest.mark.train
 def test_a_trainer_that_was_stopped_has_the_batches_of_one_that_was_not(tmp_path):
     """From the middle of the second epoch on into the third; the other one evaluates in between."""
     pytest.importorskip("accelerate", reason="transformers.Trainer needs it")
@@ -498,7 +512,8 @@ def test_ids_that_a_model_has_no_row_for_are_refused_before_training():
     told = r"embedding_rows is 300, but examples have ids up to \d+, <extra_id_0>: .* model.resize_token_embeddings\(640\), or name"
     with pytest.raises(ValueError, match=told):
         collator(vocabulary="bytes", embedding_rows=300)
-    assert_same(collator(vocabulary="bytes", embedding_rows=np.int64(640))(TEXTS), collator(vocabulary="bytes")(TEXTS))
+    r1 = T5GEMMA2[:1]
+    assert_same(collator(r1, "bytes", embedding_rows=np.int64(640))(TEXTS), collator(r1, "bytes")(TEXTS))
     with pytest.raises(ValueError, match="pad_token_id is 640, expected an id below embedding_rows, 640"):
         collator(vocabulary="bytes", embedding_rows=640, pad_token_id=640)
     with pytest.raises(ValueError, match="embedding_rows is 0, expected how many rows the model's embedding has"):

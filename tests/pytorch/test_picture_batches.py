@@ -133,6 +133,7 @@ def tiny():
     return model
 
 
+@pytest.mark.train
 def test_a_tiny_t5gemma2_learns_what_its_pictures_are():
     prefix = registered("grey", *([grey, text] for grey, text in zip(GREYS, DIGITS)), denoisers=[S], split="last_image")
     model = tiny()

@@ -1,5 +1,6 @@
 """`UL2IterableDataset` where examples have numbers: the same batches on any processes and workers, and a state that is a number."""
 
+import importlib.util
 import itertools
 import json
 import pathlib
@@ -36,7 +37,7 @@ def letters() -> list[str]:
 
 def numbered(cache) -> str:
     seqio.set_global_cache_dirs([str(cache)])
-    return ul2_tasks.register("torch_numbers", MemoryDataSource(letters, validation=0), BYTES, T5GEMMA2[::4], modes=MODES)
+    return ul2_tasks.register("torch_numbers", MemoryDataSource(letters, validation=0), BYTES, T5GEMMA2[:1], modes=MODES)
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +84,34 @@ def loader(rank, world_size, workers, is_joined_by_loader, number=0):
 WAYS = [(1, 3, False), (2, 2, True)]
 
 
-def read_in_all_ways(cache, number, to) -> None:
-    """The batches of three steps from a number on: of each way, each process and each step."""
+BEGINNING = 5 * BATCH
+
+
+def read_by_workers(cache, to) -> None:
+    """The batches of three steps from a number on: of each way, each process and each step; and what two loaders give.
+
+    TensorFlow runs in this process only at the end.
+    """
     numbered(cache)
-    pathlib.Path(to).write_text(json.dumps([shares(*way, int(number)) for way in WAYS]))
+    told = {"ways": [shares(*way, BEGINNING) for way in WAYS]}
+    if importlib.util.find_spec("torchdata"):
+        told["resumed"] = [first_and_resumed(workers) for workers in (2, 0)]
+    pathlib.Path(to).write_text(json.dumps(told))
+
+
+def first_and_resumed(workers) -> tuple[list, list]:
+    """A StatefulDataLoader begins, and another one is loaded with its state."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def new():
+        converter = HuggingFaceFeatureConverter("longest", batch_size=2)
+        return StatefulDataLoader(dataset(feature_converter=converter), batch_size=None, num_workers=workers)
+
+    original, loaded = new(), new()
+    iterator = iter(original)
+    first = [rows_of(next(iterator)) for _ in range(7)]
+    loaded.load_state_dict(original.state_dict())
+    return first, [rows_of(batch) for batch in itertools.islice(loaded, 10)]
 
 
 def shares(world_size, workers, joined, number) -> list:
@@ -94,19 +119,19 @@ def shares(world_size, workers, joined, number) -> list:
     return [[rows_of(batch) for batch in itertools.islice(one, 3)] for one in loaders]
 
 
-def run(program: str, *arguments) -> None:
-    """Runs a function of this file in a new process, in which TensorFlow did not run yet, so that workers can be forked."""
-    code = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_numbers as t; t.{program}(*sys.argv[1:])"
-    process = new_process.Program(["-c", code, *map(str, arguments)])
-    assert process.wait(SECONDS) == 0, process.stderr
+@pytest.fixture(scope="module")
+def read(cache, tmp_path_factory) -> dict:
+    """What a new process reads, in which TensorFlow did not run yet, so that workers can be forked."""
+    to = tmp_path_factory.mktemp("read") / "told"
+    code = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_numbers as t; t.read_by_workers(*sys.argv[1:])"
+    new_process.run("-c", code, cache, to, check=True, timeout=SECONDS)
+    return json.loads(to.read_text())
 
 
-def test_a_step_has_the_same_examples_on_any_processes_and_workers(cache, sequence, tmp_path):
-    number = 5 * BATCH
-    run("read_in_all_ways", cache, number, tmp_path / "read")
-    for way, of_processes in zip(WAYS, json.loads((tmp_path / "read").read_text()), strict=True):
+def test_a_step_has_the_same_examples_on_any_processes_and_workers(sequence, read):
+    for way, of_processes in zip(WAYS, read["ways"], strict=True):
         for step, batches in enumerate(zip(*of_processes, strict=True)):
-            first = number + step * BATCH
+            first = BEGINNING + step * BATCH
             wanted = [[example["inputs"].tolist(), example["targets"].tolist()] for example in sequence[first : first + BATCH]]
             assert sorted(itertools.chain(*batches)) == sorted(wanted), (way, step)
             assert {len(batch) for batch in batches} == {BATCH // len(of_processes)}
@@ -175,29 +200,8 @@ def test_a_batch_size_is_that_of_the_loader_alone(batch_size):
         dataset(batch_size=batch_size, feature_converter=converter)
 
 
-def saves_and_loads(cache, to) -> None:
-    """A StatefulDataLoader reads on, another one is loaded with its state; last without workers, for which TensorFlow runs here."""
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    numbered(cache)
-
-    def first_and_resumed(workers):
-        def new():
-            converter = HuggingFaceFeatureConverter("longest", batch_size=2)
-            return StatefulDataLoader(dataset(feature_converter=converter), batch_size=None, num_workers=workers)
-
-        original, loaded = new(), new()
-        iterator = iter(original)
-        first = [rows_of(next(iterator)) for _ in range(7)]
-        loaded.load_state_dict(original.state_dict())
-        return first, [rows_of(batch) for batch in itertools.islice(loaded, 10)]
-
-    pathlib.Path(to).write_text(json.dumps([first_and_resumed(workers) for workers in (2, 0)]))
-
-
-def test_a_stateful_data_loader_resumes_all_of_its_workers(cache, sequence, tmp_path):
+def test_a_stateful_data_loader_resumes_all_of_its_workers(sequence, read):
     pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
-    run("saves_and_loads", cache, tmp_path / "all")
     rows = [[example["inputs"].tolist(), example["targets"].tolist()] for example in sequence[:34]]
-    for first, resumed in json.loads((tmp_path / "all").read_text()):
+    for first, resumed in read["resumed"]:
         assert list(itertools.chain(*first, *resumed)) == rows
