@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import seqio
 from click.testing import CliRunner
-from support import byte_vocabulary, restore, special_for
+from support import byte_vocabulary, check_packages_once, restore, special_for
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, mix, open_source, register
