@@ -20,8 +20,9 @@ SHORT = ["abc", "de"]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """A block of the usual size takes thousands of passes over a few short documents."""
-    monkeypatch.setattr(preprocessors, "TOKENS_PER_BLOCK", 1 << 10)
+    """Blocks and shuffle buffers of the usual size take thousands of passes over a few short documents."""
+    monkeypatch.setattr(preprocessors, "TOKENS_PER_BLOCK", 1 << 8)
+    monkeypatch.setattr("ul2_tasks.tasks.providers.SHUFFLED_TOKENS", 1 << 10)
 
 
 def task(name, documents, denoiser=T5GEMMA2[0], **settings) -> seqio.Task:
@@ -46,7 +47,7 @@ WITHOUT_EXAMPLE = {
 }
 
 
-@pytest.mark.parametrize("num_epochs", [None, 1, 2])
+@pytest.mark.parametrize("num_epochs", [None, 2])
 @pytest.mark.parametrize("name", WITHOUT_EXAMPLE)
 def test_a_pass_without_an_example_is_an_error_that_says_what_it_held(name, num_epochs):
     settings, held = WITHOUT_EXAMPLE[name]
@@ -89,15 +90,15 @@ def test_an_empty_source_ends_in_a_finite_epoch_and_is_an_error_for_ever(tmp_pat
 @pytest.mark.parametrize("merge_examples", [True, False])
 def test_every_document_passes_as_often_as_there_are_epochs_and_a_resumed_iterator_goes_on(tmp_path, merge_examples):
     """Saved in the second of three passes."""
-    lines = [f"line number {n}" for n in range(40)] + [""]
-    several = task(f"several_{merge_examples}".lower(), lines, merge_examples=merge_examples)
+    lines = [f"line number {n}" for n in range(20)] + [""]
+    several = task(f"several_{merge_examples}".lower(), lines, T5GEMMA2[-1], merge_examples=merge_examples)
 
     def dataset():
         return several.get_dataset(LENGTHS, split="train", seed=1, num_epochs=3, shuffle_buffer_size=5)
 
-    examples = [example["targets"].tolist() for example in dataset().as_numpy_iterator()]
-    kept = sum(len(example["inputs"]) + len(example["targets"]) for example in dataset().as_numpy_iterator())
-    assert kept > 3 * sum(map(len, lines))
+    read = list(dataset().as_numpy_iterator())
+    examples = [example["targets"].tolist() for example in read]
+    assert sum(len(example["inputs"]) + len(example["targets"]) for example in read) > 3 * sum(map(len, lines))
     saved_after = len(examples) // 2
     iterator = resume(dataset(), save_after(dataset(), saved_after, tmp_path))
     assert [example["targets"].numpy().tolist() for example in iterator] == examples[saved_after:]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import byte_vocabulary, features
 
@@ -37,9 +37,11 @@ def test_it_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
         texts(records)
 
 
-@given(st.text())
-def test_every_text_is_utf8_and_passes_as_it_is(text):
-    assert texts(tf.data.Dataset.from_tensors(text.encode())) == [text.encode()]
+@settings(max_examples=5)
+@given(st.lists(st.text(), min_size=1, max_size=12))
+def test_every_text_is_utf8_and_passes_as_it_is(several):
+    encoded = [text.encode() for text in several]
+    assert texts(tf.data.Dataset.from_tensor_slices(encoded)) == encoded
 
 
 @pytest.mark.parametrize("document", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80", b"cut \xe2\x82"])
