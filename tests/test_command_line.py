@@ -18,14 +18,13 @@ import seqio
 from click.testing import CliRunner
 from support import check_packages_once, mistral_model
 
-from ul2_command import commands, main
+from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, register
 from ul2_tasks.addresses.dataset import RUN_RECORD
 from ul2_tasks.inspection.doctor import examine_vocabulary
 from ul2_tasks.inspection.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
-from ul2_tasks.statistics.measure import measure
 from ul2_tasks.tasks.providers import denoising_tasks
 
 LENGTHS = ["--lengths", "128,128"]
@@ -39,28 +38,6 @@ def quick_looks(monkeypatch):
     """Advice tries fewer chunks, too, and what is installed is looked at once."""
     monkeypatch.setattr("ul2_tasks.tasks.advice.FRACTIONS", (0.71, 0.41, 0.24))
     check_packages_once(monkeypatch)
-
-
-_measured_and_drawn = {}
-
-
-def once(function):
-    """What a function gives, for all tests once for the same arguments; of an iterator a list."""
-
-    def call(*arguments, **named):
-        key = repr((function.__name__, arguments, sorted(named.items())))
-        if key not in _measured_and_drawn:
-            found = function(*arguments, **named)
-            _measured_and_drawn[key] = list(found) if hasattr(found, "__next__") else found
-        return _measured_and_drawn[key]
-
-    return call
-
-
-@pytest.fixture
-def measured_once(monkeypatch):
-    monkeypatch.setattr("ul2_tasks.statistics.measure.measure", once(measure))
-    monkeypatch.setattr(commands, "_samples", once(commands._samples))
 
 
 @pytest.fixture(scope="module")
@@ -515,7 +492,7 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
     assert "vocabulary is 'another' there, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 
-def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, two, measured_once):
+def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, two):
     asked = [*two, "--examples", 100, "--seed", 3]
     done = ul2("stats", *asked, "--output", tmp_path / "stats")
     assert done.exit_code == 0, done.stdout
@@ -530,15 +507,17 @@ def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, two,
     assert json.loads(embedded.group(1)) == statistics
 
 
-def test_a_broken_law_is_the_exit_status(tmp_path, two, measured_once, monkeypatch):
-    def measure_broken(*arguments, **options):
-        statistics = once(measure)(*arguments, **options)
-        broken = dataclasses.replace(statistics.laws[0], holds=False)
-        return dataclasses.replace(statistics, laws=[broken, *statistics.laws[1:]])
-
-    monkeypatch.setattr("ul2_tasks.statistics.measure.measure", measure_broken)
+def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
+    (tmp_path / "unequal_corpora.py").write_text(
+        "import seqio, ul2_tasks\n"
+        "from ul2_tasks.tasks.mixing import sample_examples\n"
+        "mixture = seqio.MixtureRegistry.get(ul2_tasks.register('unequal', denoisers=ul2_tasks.T5GEMMA2[3:]))\n"
+        "mixture._sample_fn = lambda datasets, rates, seed: sample_examples(datasets, [1] * len(datasets), seed)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    asked = ["unequal", "--module", "unequal_corpora", "--lengths", "64,64", "--examples", 100]
     for command in (["stats"], ["report", "--output", tmp_path / "page.html"]):
-        done = ul2(*command, *two, "--examples", 100, "--seed", 3)
+        done = ul2(*command, *asked)
         assert done.exit_code == 1, done.stderr
 
 

@@ -10,7 +10,7 @@ import re
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigram
 from tokenizers import AddedToken
@@ -198,7 +198,6 @@ def test_ids_are_those_of_transformers(make, template, tmp_path_factory):
     renderer, by_places, hugging_face = TemplateRenderer(folder), TemplateRenderer(folder), oracle(folder)
     by_places._attribution._by_stretches = lambda *arguments: None
 
-    @settings(max_examples=15)
     @given(CONVERSATIONS)
     def check(messages):
         expected = hugging_face.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]

@@ -88,9 +88,7 @@ def test_what_is_learned_of_the_golden_conversation(renderer, supervise, learned
         assert example["span_id"] == [0] * 11 + [1] * 8 + [2] * 8 + [0]
 
 
-@pytest.mark.parametrize(
-    "conversations", [1500, pytest.param(10_000, marks=pytest.mark.docs)]
-)  # docs/guides/chat.md has the latter
+@pytest.mark.parametrize("conversations", [1500, pytest.param(10_000, marks=pytest.mark.docs, id="as in docs/guides/chat.md")])
 def test_adversarial_conversations_have_the_ids_of_openai_harmony(renderer, oracle, conversations):
     import openai_harmony
 

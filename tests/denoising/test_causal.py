@@ -208,12 +208,12 @@ def test_the_collator_asks_for_all_of_an_example():
 
 
 def test_it_is_measured_reported_and_advised_as_all_others(tmp_path, quick_advice):
-    denoisers = [CausalDenoiser(weight=5), CausalDenoiser(name="lm_20", stride=20, weight=5)]
+    denoisers = [T5GEMMA2[0], CausalDenoiser(weight=5), CausalDenoiser(name="lm_20", stride=20, weight=5)]
     name = ul2_tasks.register("causal_measured", denoisers=denoisers)
     lengths = {"inputs": 48, "targets": 48}
     statistics = measure(name, lengths, examples=100)
     assert statistics.holds, statistics.laws
-    for task in statistics.tasks:
+    for task in statistics.tasks[:2]:
         assert task.task.startswith("causal_measured_lm")
         assert task.corruption_rate == {"wanted": 1, "measured": 1}
         assert task.lengths["targets"].min == task.lengths["targets"].max == 48

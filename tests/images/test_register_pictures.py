@@ -284,5 +284,6 @@ def test_an_iterator_does_not_resume_over_records_that_were_written_anew(tmp_pat
     iterator = make(1)
     next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    tf.train.Checkpoint(iterator=make(1)).read(saved).assert_consumed()
     with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
         tf.train.Checkpoint(iterator=make(2)).read(saved)

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 from support import mistral_model
@@ -86,7 +86,6 @@ def test_a_text_is_found_wherever_it_was_cut_out(vocabulary):
     shift = id_shift(corpus.output_features["targets"].vocabulary)
     in_store = [numbers[tuple(id - shift for id in corpus.tokenizer.encode(text))] for text in TEXTS]
 
-    @settings(max_examples=15)
     @given(document=st.integers(0, len(TEXTS) - 1), start=st.floats(0, 1), length=st.integers(20, 200))
     def check(document, start, length):
         start = int(start * (len(TEXTS[document]) - 20))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import seqio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import mistral_model
 from test_hugging_face_vocabulary import TEXTS, byte_fallback, byte_level, unigram
@@ -60,7 +60,6 @@ def restored(parts: list[Stretch]) -> bytes:
     return data
 
 
-@settings(max_examples=20)
 @given(data=st.data(), text=texts)
 def test_cut_anywhere_the_parts_are_the_text(data, text, vocabulary):
     special = special_tokens(vocabulary, "[R]")

@@ -1,7 +1,6 @@
 """`ul2 report`: the page shows what its JSON says, in a browser too, whatever the texts are, and needs nothing outside it."""
 
 import base64
-import collections
 import copy
 import dataclasses
 import doctest
@@ -535,16 +534,11 @@ def test_the_same_numbers_make_the_same_page(pages, tmp_path):
     assert again.read_bytes() == pages["nothing measured"].read_bytes()
 
 
-@pytest.fixture
-def no_plots(monkeypatch):
-    monkeypatch.setattr(report_plots, "draw", lambda statistics: collections.defaultdict(list))
-
-
-def test_a_page_without_examples_says_so(no_plots, tmp_path):
+def test_a_page_without_examples_says_so(tmp_path):
     assert "No examples were drawn." in Page(write_report(statistics_of(S_ALONE), [], tmp_path / "page.html")).texts["examples"]
 
 
-def test_nan_is_refused(no_plots, tmp_path):
+def test_nan_is_refused(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_report(statistics_of(S_ALONE) | {"compression": math.nan}, [], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()

@@ -165,7 +165,7 @@ def test_a_state_of_another_pipeline_is_refused_and_both_are_named(pipeline, wha
     with pytest.raises(pipeline.refusal, match=pipeline.refused) as error:
         read_on(pipeline, pipeline.state.restore(dataset, run.state), given)
     if given:
-        assert digests(given) == digests(take(pipeline.state.restore(pipeline.build(), run.state), len(given)))
+        assert digests(given) == digests(take(pipeline.state.restore(rebuilt(pipeline).dataset, run.state), len(given)))
     message = str(error.value)
     assert other.saved in message
     assert other.this in message[message.index(other.saved) + len(other.saved) :]

@@ -596,7 +596,7 @@ TEXTS = [
         state=CHECKPOINT,
         others={**OTHERS, "rates": OTHER_SHARES},
         texts=texts(shift=1),
-        lacks={**as_above("another lengths", "another rates"), **ENDS_EARLY},
+        lacks=ENDS_EARLY,
         refused_late=True,
     ),
     Pipeline(

@@ -29,15 +29,14 @@ def read(path: str, phase: str) -> None:
     pipelines.use(pathlib.Path(path))
     given = {}
     for name, row in PIPELINES.items():
-        dataset = row.build()
-        iterator = iter(dataset)
+        iterator = iter(row.build())
         checkpoint = tf.train.Checkpoint(iterator=iterator)
         begun = digests(take(iterator, COUNT))
         if phase == "whole":
             checkpoint.write(f"{path}/released {name}")
         else:
             del iterator, checkpoint
-            iterator = iter(dataset)
+            iterator = iter(row.build())
             tf.train.Checkpoint(iterator=iterator).read(f"{path}/released {name}").assert_consumed()
         given[name] = [begun, digests(take(iterator, COUNT))]
     json.dump(given, sys.stdout)

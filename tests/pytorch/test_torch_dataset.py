@@ -35,7 +35,7 @@ SECONDS = 240  # more than any of the programs needs on a busy machine, and less
 
 
 @pytest.fixture(autouse=True, scope="module")
-def iterators_of_users():
+def iterators_that_may_be_saved():
     """Most of the tests save and resume."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf.data.Dataset, "__iter__", iterate)
@@ -92,10 +92,9 @@ def rows_of(batch) -> list[dict]:
     ]
 
 
-def start(program: str, *arguments, folders=(), **environment) -> new_process.Program:
+def start(program: str, *arguments, **environment) -> new_process.Program:
     """Runs a function of this file in a new process, in which TensorFlow did not run yet."""
-    path = [*folders, *new_process.FOLDERS]
-    code = f"import sys; sys.path[:0] = {path}; import test_torch_dataset as t; t.{program}(*sys.argv[1:])"
+    code = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_dataset as t; t.{program}(*sys.argv[1:])"
     return new_process.Program(["-c", code, *arguments], env={**os.environ, **environment})
 
 
@@ -507,17 +506,15 @@ def test_a_stateful_data_loader_resumes_all_of_its_workers(read_in_workers):
         assert len({json.dumps(batch) for batch in wanted}) == 10
 
 
-def reads_a_copy(path, to) -> None:
-    """As a worker does that is spawned."""
-    write(to, take(5, pickle.loads(pathlib.Path(path).read_bytes())))
-
-
-def test_a_spawned_worker_registers_what_it_reads(tmp_path):
-    (tmp_path / "own_corpus.py").write_text("import test_torch_dataset; test_torch_dataset.documents_mixture()\n")
+def test_a_spawned_worker_registers_what_it_reads(tmp_path, monkeypatch):
+    """TensorFlow ran in this process, so that it could not be forked."""
+    (tmp_path / "own_corpus.py").write_text(
+        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import conftest, pytest, test_torch_dataset as t\n"
+        "conftest.shorten(pytest.MonkeyPatch()); t.documents_mixture()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
     some = dataset(Registration("documents", modules=["own_corpus"]))
-    (tmp_path / "pickled").write_bytes(pickle.dumps(some))
-    finish(start("reads_a_copy", tmp_path / "pickled", tmp_path / "read", folders=[str(tmp_path)]))
-    assert read(tmp_path / "read") == take(5, dataset("documents_mix"))
+    assert take(5, loader(some, num_workers=1, multiprocessing_context="spawn")) == take(5, dataset("documents_mix"))
 
 
 def reads_beside_another_process(to) -> None:
