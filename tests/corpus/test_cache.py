@@ -517,10 +517,10 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
         assert re.search("has neither a cache nor an export in it|there is no folder", done.stderr)
 
 
-def program(folder, register_call) -> str:
+def program(folder, register_call, name="own_corpora") -> str:
     """A module of a user's own that registers a corpus; returns its name."""
-    (folder / "own_corpora.py").write_text(f"import seqio\nfrom ul2_tasks import register\n{register_call}\n")
-    return "own_corpora"
+    (folder / f"{name}.py").write_text(f"import seqio\nfrom ul2_tasks import register\n{register_call}\n")
+    return name
 
 
 def text_files(folder, documents, files=8):
@@ -620,9 +620,8 @@ def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(of_files,
 
 
 def in_this_process(folder, name, register_call):
-    """The command, with a module of this name."""
-    os.rename(folder / f"{program(folder, register_call)}.py", folder / f"{name}.py")
-    return CliRunner().invoke(main, list(map(str, command(folder, name)[2:])))
+    """The command. The module has a name of its own, as it is imported here."""
+    return CliRunner().invoke(main, list(map(str, command(folder, program(folder, register_call, name))[2:])))
 
 
 def test_a_document_that_is_not_utf8_fails_or_is_skipped_and_counted(clean_registries, monkeypatch, tmp_path):

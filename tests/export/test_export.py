@@ -43,25 +43,27 @@ IN_PROCESS = ["--runner=FnApiRunner"]
 TWO_PROCESSES = [*IN_PROCESS, "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 
-@pytest.fixture(scope="module")
-def registration():
-    """A mixture of r1 and s; no two of its examples are of the same text. A worker can make it, too, from what is pickled.
+def registered(name, denoisers) -> Registration:
+    """A mixture, no two of whose examples are of the same text. A worker can make it, too, from what is pickled.
 
     The large validation split leaves 160 documents to train on.
     """
-    arguments = {"vocabulary": BYTES, "modes": MODES, "denoisers": (T5GEMMA2[0], T5GEMMA2[-1])}
-    registration = Registration("exported", source={"spec": MemoryDataSource(long_documents, 0.6)}, arguments=arguments)
+    arguments = {"vocabulary": BYTES, "modes": MODES, "denoisers": denoisers}
+    registration = Registration(name, source={"spec": MemoryDataSource(long_documents, 0.6)}, arguments=arguments)
     registration.apply()
     return registration
+
+
+@pytest.fixture(scope="module")
+def registration():
+    """Of r1 and s."""
+    return registered("exported", (T5GEMMA2[0], T5GEMMA2[-1]))
 
 
 @pytest.fixture(scope="module")
 def of_one_denoiser():
-    """A mixture of s alone, which is written faster, for what is written anew."""
-    arguments = {"vocabulary": BYTES, "modes": MODES, "denoisers": T5GEMMA2[-1:]}
-    registration = Registration("alone", source={"spec": MemoryDataSource(long_documents, 0.6)}, arguments=arguments)
-    registration.apply()
-    return registration
+    """Of s alone, which is written faster, for what is written anew."""
+    return registered("alone", T5GEMMA2[-1:])
 
 
 @pytest.fixture(scope="module")
@@ -81,18 +83,21 @@ def write(registration):
     return write
 
 
-@pytest.fixture(scope="module")
-def folders(write, tmp_path_factory):
-    """An export in each format, by the format's name."""
-    folders = {}
+def in_each_format(write, tmp_path_factory):
+    """A function of a format; returns the folder of an export in it."""
 
+    @functools.cache
     def find(format):
-        if format not in folders:
-            folders[format] = tmp_path_factory.mktemp(format)
-            write(folders[format], format=format)
-        return folders[format]
+        folder = tmp_path_factory.mktemp(format)
+        write(folder, format=format)
+        return folder
 
     return find
+
+
+@pytest.fixture(scope="module")
+def folders(write, tmp_path_factory):
+    return in_each_format(write, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -102,15 +107,7 @@ def write_alone(write, of_one_denoiser):
 
 @pytest.fixture(scope="module")
 def folders_alone(write_alone, tmp_path_factory):
-    """An export of one denoiser in each format, by the format's name."""
-
-    @functools.cache
-    def find(format):
-        folder = tmp_path_factory.mktemp(f"alone_{format}")
-        write_alone(folder, format=format)
-        return folder
-
-    return find
+    return in_each_format(write_alone, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
