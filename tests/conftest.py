@@ -15,7 +15,7 @@ import hypothesis
 import new_process
 import pytest
 
-# More cases where there is time for them: `CI=1 python -m pytest`, as .ci/run has it.
+# .ci/run sets CI, and so draws twice as many cases.
 hypothesis.settings.register_profile("ul2", derandomize=True, deadline=None, max_examples=30 if os.environ.get("CI") else 15)
 hypothesis.settings.load_profile("ul2")
 
