@@ -58,6 +58,8 @@ def ul2(*arguments, statuses=(0,)):
 # because the denoisers, and the hosts of a large run, share them out.
 #
 # The last file ends with a line that is no document. Real corpora have such lines.
+#
+# A second run keeps files that are there. A cache is valid only for the files it was made of, which it knows by size and time.
 
 # %%
 print("\n## 1. Text files")
@@ -65,13 +67,14 @@ print("\n## 1. Text files")
 from ul2_tasks import embedded_documents
 
 TEXTS = pathlib.Path("texts")
-TEXTS.mkdir(exist_ok=True)
 documents = embedded_documents()
-for number in range(8):
-    lines = [json.dumps({"text": text}) for text in documents[number::8]]
-    (TEXTS / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
-with open(TEXTS / "7.jsonl", "a") as file:
-    file.write('{"title": "a record without a text"}\n')
+if not TEXTS.exists():
+    TEXTS.mkdir()
+    for number in range(8):
+        lines = [json.dumps({"text": text}) for text in documents[number::8]]
+        (TEXTS / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
+    with open(TEXTS / "7.jsonl", "a") as file:
+        file.write('{"title": "a record without a text"}\n')
 
 print(f"{len(documents)} documents, {sum(map(len, documents)):,} characters")
 
@@ -91,8 +94,10 @@ ul2("doctor", "mine", "--corpus", "texts/*.jsonl", "--validation", "0.05", "--le
 # We remove the line. (`--on_error skip`, or `register(on_error="skip")`, would leave such records out and count them.)
 
 # %%
-good = [line for line in (TEXTS / "7.jsonl").read_text().splitlines() if "text" in json.loads(line)]
-(TEXTS / "7.jsonl").write_text("\n".join(good) + "\n")
+lines = (TEXTS / "7.jsonl").read_text().splitlines()
+good = [line for line in lines if "text" in json.loads(line)]
+if good != lines:
+    (TEXTS / "7.jsonl").write_text("\n".join(good) + "\n")
 print(f"texts/7.jsonl has {len(good)} documents now")
 
 # %% [markdown]

@@ -229,24 +229,47 @@ def test_without_t5x_the_last_step_says_what_to_do(done):
     assert not (done.folder / "run").exists()
 
 
+def test_a_second_run_keeps_the_texts(done, monkeypatch, capsys):
+    """The cache is of these files, by their size and time."""
+
+    def times():
+        return {path.name: path.stat().st_mtime_ns for path in (done.folder / "texts").iterdir()}
+
+    monkeypatch.chdir(done.folder)
+    before = times()
+    names = {"json": json, "pathlib": pathlib}
+    for kind, content in cells():
+        if kind == "code" and "TEXTS" in content:
+            exec(content, names)
+    assert len(before) == 8
+    assert times() == before
+
+
+@pytest.fixture
+def again(done, tmp_path):
+    """The folder of the first run, restored afterwards. In a copy of it the cache would be of files with other paths."""
+    kept = shutil.copytree(done.folder, tmp_path / "kept")
+    yield done.folder
+    shutil.rmtree(done.folder)
+    shutil.move(kept, done.folder)
+
+
 @pytest.mark.t5x
 @pytest.mark.skipif(
     importlib.util.find_spec("t5x") is None,
     reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (docs/guides/train_with_t5x.md)",
 )
-def test_with_t5x_it_trains_and_goes_on_from_the_checkpoint(done, tmp_path):
-    """In a copy of the folder that the first run left: a tutorial that is run again does not stumble over itself."""
-    folder = tmp_path / "again"
-    shutil.copytree(done.folder, folder)
-    ran = start(tmp_path, TUTORIAL, folder, path=[os.environ["PYTHONPATH"]])
+def test_with_t5x_it_trains_and_goes_on_from_the_checkpoint(again, tmp_path):
+    """In the folder that the first run left: a tutorial that is run again does not stumble over itself."""
+    ran = start(tmp_path, TUTORIAL, again, path=[os.environ["PYTHONPATH"]])
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     assert "cache/mine_corpus is complete already" in ran.stdout
 
-    printed = Done(ran.stdout, folder).step(10)
+    printed = Done(ran.stdout, again).step(10)
     assert re.findall(r"there are now (.*)", printed) == ["checkpoint_0 checkpoint_10", "checkpoint_0 checkpoint_10 checkpoint_20"]
-    first, second = ((folder / f"run-{steps}.log").read_text() for steps in (10, 20))
+    first, second = ((again / f"run-{steps}.log").read_text() for steps in (10, 20))
     assert "Restoring checkpoint" not in first
-    assert f"Restoring checkpoint from {folder}/run/checkpoint_10" in second
+    assert f"Restoring checkpoint from {again}/run/checkpoint_10" in second
 
     losses = re.findall(r"^  (\S+) +step 10: (\S+)  step 20: (\S+)$", printed, re.MULTILINE)
     assert [name for name, *_ in losses] == ["train", *(f"training_eval/mine_{name}" for name in DENOISERS)]
