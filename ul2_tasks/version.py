@@ -1,3 +1,3 @@
 """The version of this package, for manifests and statistics. It imports nothing, so that every module can import it."""
 
-__version__ = "1.1.0"
+__version__ = "1.1.1"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import byte_vocabulary, iterate
+from support import byte_vocabulary, iterate, iterate_tuned
 
 from ul2_tasks import T5GEMMA2, mix, open_source, register
 from ul2_tasks.addresses.dataset import fingerprint_of
@@ -110,8 +110,8 @@ def as_targets(dataset):
     return seqio.preprocessors.rekey(dataset, {"inputs": "text", "targets": "text"})
 
 
-def dataset(name):
-    return seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", seed=3, num_epochs=None)
+def dataset(name, num_epochs=None):
+    return seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", seed=3, num_epochs=num_epochs)
 
 
 @pytest.mark.parametrize("source", [lines, memory, function, tokens])
@@ -138,6 +138,24 @@ def test_an_iterator_does_not_resume_beside_another_source_of_the_same_name(tmp_
     other = make("b")
     with pytest.raises(tf.errors.InvalidArgumentError, match="this iterator was saved by another pipeline"):
         restored(other, path)
+
+
+@pytest.mark.parametrize("num_epochs", [None, 20_000])
+def test_what_a_users_iterator_read_ahead_is_never_taken_for_another_corpus(tmp_path, num_epochs):
+    """tf.data then saves numbers that are checked and tokens that are read, and restores them into the other pipeline."""
+
+    def make(text):
+        name = registered(tokens(tmp_path, text), open_source(lines(tmp_path, "a")))
+        return iterate_tuned(dataset(name, num_epochs))
+
+    iterator = make("a")
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "place"))
+    other, given = make("b"), []
+    tf.train.Checkpoint(iterator=other).read(path)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="this iterator was saved by another pipeline"):
+        given.extend(other)
+    assert not any(ord("b") in example[key].numpy() for example in given for key in ("inputs", "targets"))
 
 
 def test_numbers_tell_the_content_of_tokens_beside_what_1_0_3_told(tmp_path):

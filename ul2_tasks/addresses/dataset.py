@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import zlib
 from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
@@ -20,7 +21,7 @@ import tensorflow as tf
 
 from ul2_tasks.addresses.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
 from ul2_tasks.addresses.numbering import Numbering
-from ul2_tasks.addresses.resuming import resume_at_number_only_in
+from ul2_tasks.addresses.resuming import as_text, refusal, resume_at_number_only_in
 from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.graphs import no_autograph, python_op
@@ -29,6 +30,9 @@ from ul2_tasks.vocabulary.special_ids import id_shift
 
 RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _WITHOUT_END = 1 << 60
+# A pipeline adds its mark, a multiple of this, to the numbers and the tasks that it reads ahead. Where a checkpoint is not
+# symbolic, tf.data saves these buffers, and restores them into any pipeline. Those that 1.0.3 saved have no mark, and are accepted.
+_MARKED = 1 << 48
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
 
@@ -160,15 +164,34 @@ class Reading:
             own = first + max(0, own - first) // batch_size * batch_size
         members, pack = members_of(numbering), bool(numbering.packed)
 
+        share = {"shard": [self.host, self.hosts], "runs": [self.run, self.start]}
+        # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
+        sizes = {"at_a_time": at_a_time, "batch_size": batch_size}
+        fingerprint = {**self.fingerprint, **more, **share, **sizes}
+        mark = _mark_of(fingerprint)
+
+        def is_own(values: np.ndarray) -> bool:
+            marks = values - values % _MARKED
+            found = bool(((marks == mark) | (marks == 0)).all())
+            if not found and self.epochs is not None:
+                raise ValueError(refusal(self.has_seed))  # where there is no end, the next number's check raises, and names both
+            return found
+
         def read(first: np.ndarray) -> Batch:
-            return read_batch(numbering, self._numbers(np.arange(int(first), min(int(first) + at_a_time, own))))
+            if not is_own(first):
+                return nothing
+            start = int(first % _MARKED)
+            batch = read_batch(numbering, self._numbers(np.arange(start, min(start + at_a_time, own))))
+            return batch._replace(members=batch.members + mark)
 
         def made(batch: Batch) -> dict[str, np.ndarray]:
             rows = lay_out(*write_batch(batch, members, lengths, pack), batch.members)
             return {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in rows.items()} if batch_size else rows
 
         def make(*batch: np.ndarray) -> list[np.ndarray]:
-            return list(made(Batch(*batch)).values())
+            marked = Batch(*batch)
+            found = marked._replace(members=marked.members % _MARKED) if is_own(marked.members) else nothing
+            return list(made(found).values())
 
         nothing = no_batch()
         specs = {key: tf.TensorSpec([None, *value.shape[1:]], _dtype_of(value)) for key, value in made(nothing).items()}
@@ -180,11 +203,8 @@ class Reading:
             features = python_op(make, batch, [spec.dtype for spec in specs.values()])
             return {key: tf.ensure_shape(feature, spec.shape) for (key, spec), feature in zip(specs.items(), features)}
 
-        share = {"shard": [self.host, self.hosts], "runs": [self.run, self.start]}
-        # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
-        sizes = {"at_a_time": at_a_time, "batch_size": batch_size}
-        fingerprint = {**self.fingerprint, **more, **share, **sizes}
-        numbers = resume_at_number_only_in(fingerprint, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
+        range_of_own = tf.data.Dataset.range(first, own, at_a_time)
+        numbers = resume_at_number_only_in(fingerprint, range_of_own, self.has_seed, added=mark)
         read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
         # Slices would cost less, but one that is kept keeps all that was made with it.
         elements = read_ahead.map(make_op, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
@@ -228,6 +248,11 @@ def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:
     """What decides which element has which number, and what it is; None of a stream."""
     numbered = facts_of(dataset).numbered
     return numbered and numbered.fingerprint
+
+
+def _mark_of(fingerprint: Mapping[str, object]) -> int:
+    """A multiple of `_MARKED` that hardly any other pipeline has."""
+    return (zlib.crc32(as_text(fingerprint).encode()) % (1 << 14) + 1) * _MARKED
 
 
 def _dtype_of(values: np.ndarray) -> tf.DType:

@@ -61,7 +61,9 @@ def resume_only_in(fingerprint: Mapping[str, object], dataset: tf.data.Dataset, 
 
 
 @no_autograph
-def resume_at_number_only_in(fingerprint: Mapping[str, object], numbers: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
+def resume_at_number_only_in(
+    fingerprint: Mapping[str, object], numbers: tf.data.Dataset, has_seed: bool, added: int = 0
+) -> tf.data.Dataset:
     """The same for a pipeline that is a function of numbers, whose iterators save a number and nothing of what is made of it.
 
     tf.data calls this symbolic checkpoints. `flat_map` then saves no element, but `scan` saves its state, here the fingerprint.
@@ -70,12 +72,14 @@ def resume_at_number_only_in(fingerprint: Mapping[str, object], numbers: tf.data
         fingerprint: of the pipeline.
         numbers: a dataset of single integers.
         has_seed: whether it was built with a seed.
+        added: is added to each number once it is checked. tf.data reads checked numbers ahead. Where checkpoints are not symbolic,
+            it saves them, and does not check them when they are restored: their reader has to, by what was added.
     """
     texts = texts_of(fingerprint)
 
     def check(number: tf.Tensor, saved: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([_same(saved, texts, has_seed)]):
-            return tf.identity(number)
+            return number + added
 
     options = tf.data.Options()
     options.experimental_symbolic_checkpoint = True
@@ -83,7 +87,12 @@ def resume_at_number_only_in(fingerprint: Mapping[str, object], numbers: tf.data
 
 
 def _same(saved: tf.Tensor, texts: Sequence[str], has_seed: bool) -> tf.Operation:
-    message = "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew. Saved:"
-    if not has_seed:
-        message = "a pipeline that was built without a seed cannot be resumed; give seed=, and start anew. Saved:"
+    message = f"{refusal(has_seed)}. Saved:"
     return tf.debugging.Assert(tf.reduce_any(tf.equal(saved, texts)), [message, saved, "this one:", texts[0]])
+
+
+def refusal(has_seed: bool) -> str:
+    """Why an iterator of another pipeline is not restored, and what to do."""
+    if not has_seed:
+        return "a pipeline that was built without a seed cannot be resumed; give seed=, and start anew"
+    return "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew"
