@@ -9,7 +9,6 @@ import ul2_tasks
 
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 GROUND = {
-    "atomic_files",
     "compiled",
     "datasets",
     "example_features",
@@ -20,20 +19,21 @@ GROUND = {
 
 # What each room imports, from the ground up.
 ROOMS = {
+    "files": set(),
     "order": set(),
-    "images": {"order"},
-    "store": {"order"},
-    "vocabulary": set(),
-    "sources": {"images", "store", "vocabulary"},
-    "jobs": {"sources"},
-    "chat": {"store", "vocabulary"},
+    "images": {"files", "order"},
+    "store": {"files", "order"},
+    "vocabulary": {"files"},
+    "sources": {"files", "images", "store", "vocabulary"},
+    "jobs": {"files"},
+    "chat": {"files", "store", "vocabulary"},
     "denoising": {"order", "vocabulary"},
     "converters": {"images", "vocabulary"},
-    "corpus": {"chat", "images", "jobs", "sources", "store", "vocabulary"},
+    "corpus": {"chat", "files", "images", "jobs", "sources", "store", "vocabulary"},
     "addresses": {"corpus", "denoising", "order", "store", "vocabulary"},
     "tasks": {"addresses", "chat", "converters", "corpus", "denoising", "images", "order", "sources", "store", "vocabulary"},
     "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "tasks", "vocabulary"},
-    "export": {"corpus", "jobs", "sources", "store", "tasks", "vocabulary"},
+    "export": {"corpus", "files", "jobs", "sources", "store", "tasks", "vocabulary"},
     "statistics": {"chat", "converters", "corpus", "denoising", "images", "sources", "tasks", "vocabulary"},
     "inspection": {
         "addresses",
@@ -41,6 +41,7 @@ ROOMS = {
         "corpus",
         "denoising",
         "export",
+        "files",
         "images",
         "jobs",
         "sources",

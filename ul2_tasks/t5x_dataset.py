@@ -23,7 +23,8 @@ import tensorflow as tf
 
 from ul2_tasks.addresses.dataset import RUN_RECORD, continued, fingerprint_of
 from ul2_tasks.addresses.resuming import ADDED
-from ul2_tasks.jobs.manifest import differences, load, place, write_manifest
+from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
+from ul2_tasks.jobs.manifest import differences, load, write_manifest
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 from ul2_tasks.version import __version__
@@ -128,7 +129,7 @@ def get_dataset_of_stream(
     """
     from t5x import utils
 
-    if tf.io.gfile.isdir(model_dir):
+    if is_folder(model_dir):
         own = utils.RestoreCheckpointConfig(path=model_dir, mode="latest")
         check_has_iterators(model_dir, utils.get_first_valid_restore_config_and_paths([own])[1])
     dataset: tf.data.Dataset = utils.get_dataset(
@@ -144,9 +145,9 @@ def check_has_iterators(model_dir: str, checkpoints: Sequence[str]) -> None:
         model_dir: the run's folder.
         checkpoints: what t5x restores of it; none of a run that begins.
     """
-    if not checkpoints or not tf.io.gfile.exists(place(model_dir, RUN_RECORD)):
+    if not checkpoints or not exists(place(model_dir, RUN_RECORD)):
         return
-    if not tf.io.gfile.glob(place(checkpoints[-1], "train_ds*")):
+    if not any(name.startswith("train_ds") for name in names_in(checkpoints[-1])):
         raise ValueError(
             f"the run in {model_dir} was begun with gin/elastic.gin: its {RUN_RECORD} is there, and {checkpoints[-1]} has no"
             " iterator, as the step says the place in the data. Give --gin_file=gin/elastic.gin again, after the other files, or"
@@ -202,7 +203,7 @@ def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | No
     """
     from t5x import utils
 
-    tf.io.gfile.makedirs(model_dir)
+    make_folders(model_dir)
     own = utils.RestoreCheckpointConfig(path=model_dir, mode="latest")
     others = [utils.RestoreCheckpointConfig(path=initial_checkpoint, mode="specific")] if initial_checkpoint else []
     others += [checkpoint_cfg.restore] if checkpoint_cfg.restore else []
@@ -244,7 +245,7 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
         if is_writer:
             write_manifest(path, {**run, "first_step": start.step} | ({_EARLIER: stages} if stages else {}))
         return start.step
-    if not tf.io.gfile.exists(path):
+    if not exists(path):
         raise ValueError(
             f"{model_dir} has a checkpoint of step {start.step}, but no {RUN_RECORD}: the run was begun with another"
             " get_dataset_fn, whose place in the data no step says; go on with that one, without gin/elastic.gin, or begin another"
@@ -264,7 +265,7 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
 def earlier_stages(start: Start) -> list[dict[str, Any]]:
     """What was read by the run whose checkpoint this one begins with, and by those before it; as far as they have records."""
     path = place(start.checkpoint.rstrip("/").rpartition("/")[0], RUN_RECORD)
-    if not start.checkpoint or not tf.io.gfile.exists(path):
+    if not start.checkpoint or not exists(path):
         return []
     record = load(path)
     told = {key: record[key] for key in ("mixture", "seed", "corpora", *ADDED) if key in record}

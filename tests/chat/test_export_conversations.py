@@ -155,7 +155,7 @@ def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_
     for suffix in ("bin", "idx"):
         (train / f"shard_01_span.{suffix}").write_bytes((train / f"shard_02_span.{suffix}").read_bytes())
     manifest = json.loads(path.read_text())
-    from ul2_tasks.jobs.manifest import sha256
+    from ul2_tasks.files.systems import sha256
 
     for shard in manifest["splits"]["train"]["shards"]:
         for file in shard["files"]:

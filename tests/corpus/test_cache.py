@@ -24,11 +24,11 @@ from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, t5_mode
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, default_vocabulary, embedded_documents, mix, register
-from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
 from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL

@@ -89,7 +89,7 @@ def test_files_are_asked_once_for_their_size_and_time(tmp_path, monkeypatch):
     write(tmp_path / "a.jsonl")
     source = open_source(f"{tmp_path}/a.jsonl")
     asked = []
-    monkeypatch.setattr("ul2_tasks.sources.files._told", lambda path: asked.append(path) or ("", ""))
+    monkeypatch.setattr("ul2_tasks.files.listing._told", lambda path: asked.append(path) or ("", ""))
     assert reads(source, "train") == reads(source, "train")
     assert len(asked) == 1
 

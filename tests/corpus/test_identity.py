@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ul2_tasks import default_vocabulary, open_source, open_vocabulary
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
-from ul2_tasks.sources.files import named_format
+from ul2_tasks.files.listing import named_format
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.vocabulary.pieces import special_names

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from support import iterate
 
 from ul2_tasks import open_source
+from ul2_tasks.files import listing
 from ul2_tasks.sources import files, records, streams
 from ul2_tasks.sources.by_name import documents
 from ul2_tasks.sources.file_source import FileSource
@@ -349,9 +350,9 @@ def test_what_is_hidden_is_not_read_by_tensorflow_either():
         with tf.io.gfile.GFile(f"ram://hiding/{name}", "wb") as file:
             file.write(b'{"text": "x"}')
     for spec in ("ram://hiding", "ram://hiding/"):
-        assert files.list_files(spec) == ["ram://hiding/1.jsonl", "ram://hiding/sub/2.jsonl"]
-    assert files.list_files("ram://hiding/*.jsonl") == ["ram://hiding/1.jsonl"]
-    assert files.list_files("ram://hiding/.git") == ["ram://hiding/.git/b/c.jsonl"]
+        assert listing.list_files(spec) == ["ram://hiding/1.jsonl", "ram://hiding/sub/2.jsonl"]
+    assert listing.list_files("ram://hiding/*.jsonl") == ["ram://hiding/1.jsonl"]
+    assert listing.list_files("ram://hiding/.git") == ["ram://hiding/.git/b/c.jsonl"]
 
 
 def test_where_all_is_hidden_it_is_told(tmp_path):

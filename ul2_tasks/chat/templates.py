@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import tensorflow as tf
 
 from ul2_tasks.chat.attribution import Attribution
 from ul2_tasks.chat.messages import Message, check_fields, parts_of, text_of, weight_of
@@ -40,6 +39,7 @@ from ul2_tasks.chat.skeletons import (
     make_skeleton,
     stand_in,
 )
+from ul2_tasks.files.systems import exists, read
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.tokenizer_json import COMPANIONS, load_marked
 
@@ -263,10 +263,7 @@ def _compile(template: str, variables: Mapping[str, Any], date: str | None, mark
 
 
 def _content_of(file: str) -> str | None:
-    if not tf.io.gfile.exists(file):
-        return None
-    with tf.io.gfile.GFile(file) as opened:
-        return opened.read()
+    return read(file).decode() if exists(file) else None
 
 
 def _configuration(folder: str) -> dict[str, Any]:

@@ -24,21 +24,21 @@ from typing import Any
 
 import numpy as np
 import seqio
-import tensorflow as tf
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, reads_of
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
+from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.files.systems import absolute, exists, is_folder, names_in, place, remove, remove_tree
 from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.forms import EACH, check_form
-from ul2_tasks.jobs.manifest import absolute, differences, load_object, names_in, place, total
+from ul2_tasks.jobs.manifest import differences, load_object, total
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -133,7 +133,7 @@ def build(
     records = place(cache_dir, _RECORDS)
     of_now = reads_of(task.source)
     shards = list(_source_shards(task, cache_dir, max_documents, of_now))
-    if cache.is_cache(cache_dir) and not tf.io.gfile.isdir(records):
+    if cache.is_cache(cache_dir) and not is_folder(records):
         return _existing(cache_dir, task, settings, max_documents, of_now, console)
 
     begun: dict[str, Any] = {
@@ -298,7 +298,7 @@ def _begin(
     """
     path = place(place(cache_dir, _RECORDS), BEGUN)
     listed: dict[str, dict] = {}
-    if tf.io.gfile.exists(path):
+    if exists(path):
         before = load_object(path, {"settings": dict}, _REMOVE)
         if "reads" in before:
             check_form(before, {"reads": {EACH: [str]}}, path, _REMOVE)
@@ -364,9 +364,9 @@ def _remove_files(cache_dir: str, but: set[str]) -> None:
     """Removes the files that an interrupted job left, this one or SeqIO's own, except finished files."""
     for name in names_in(cache_dir):
         if name.startswith("beam-temp-"):
-            tf.io.gfile.rmtree(place(cache_dir, name))
+            remove_tree(place(cache_dir, name))
         elif cache.is_data(name) and name not in but:
-            tf.io.gfile.remove(place(cache_dir, name))
+            remove(place(cache_dir, name))
 
 
 def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_shards: Sequence[SourceShard]) -> dict:

@@ -27,11 +27,12 @@ from ul2_tasks.corpus import tfrecords
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.corpus.tfrecords import COUNTED
-from ul2_tasks.jobs import manifest as jobs_manifest
+from ul2_tasks.files import systems
+from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place, size
 from ul2_tasks.jobs.forms import EACH, NAME
-from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, names_in, place, size, sizes, total
+from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, parse_manifest, sizes, total
+from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
-from ul2_tasks.sources.files import parallel_map
 from ul2_tasks.store.documents import read_store
 from ul2_tasks.store.read import Store, open_pair
 from ul2_tasks.version import __version__
@@ -138,7 +139,7 @@ def _check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str], mani
         manifest = make_manifest(cache_dir, corpus)
         try:
             write_manifest(cache_dir, manifest)
-        except (OSError, tf.errors.OpError) as error:
+        except OSError as error:
             logging.warning("could not write %s beside the cache, it will be made again next time: %s", MANIFEST, error)
     if manifest["settings"] is not None and not has_settings(manifest, reads(manifest), corpus, expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)
@@ -170,7 +171,7 @@ def verify(cache_dir: str) -> Iterator[str]:
     Raises:
         ValueError: there is no such folder, no cache in it, an unfinished one, or one without a manifest.
     """
-    if not tf.io.gfile.isdir(cache_dir):
+    if not is_folder(cache_dir):
         raise ValueError(f"there is no folder {cache_dir!r}; expected that of one corpus, such as OUTPUT/ul2_corpus")
     if sentence := unfinished(cache_dir):
         raise ValueError(sentence)
@@ -189,12 +190,12 @@ def verify(cache_dir: str) -> Iterator[str]:
 
 def is_cache(folder: str) -> bool:
     """Whether a folder is that of a complete cache."""
-    return tf.io.gfile.exists(place(folder, COMPLETED))
+    return exists(place(folder, COMPLETED))
 
 
 def splits(cache_dir: str) -> list[str]:
     """The names of the splits of a cache. Files such as `info.train.json~`, the copy of an editor, are ignored."""
-    return sorted(found.group(1) for name in tf.io.gfile.listdir(cache_dir) if (found := re.fullmatch(r"info\.(.+)\.json", name)))
+    return sorted(found.group(1) for name in names_in(cache_dir) if (found := re.fullmatch(r"info\.(.+)\.json", name)))
 
 
 def read_manifest(cache_dir: str) -> dict | None:
@@ -204,13 +205,13 @@ def read_manifest(cache_dir: str) -> dict | None:
         ValueError: it has another schema than this version of the package reads, or is not as it was written.
     """
     path = place(cache_dir, MANIFEST)
-    return _parsed(path, jobs_manifest.read(path)) if tf.io.gfile.exists(path) else None
+    return _parsed(path, systems.read(path)) if exists(path) else None
 
 
 @functools.lru_cache(maxsize=16)
 def _parsed(path: str, content: bytes) -> dict:
     """What this content says. Each opening of a cache asks twice, and ten thousand shards take a second."""
-    manifest = jobs_manifest.parse_manifest(path, content, _READABLE, "write the cache again", _form)
+    manifest = parse_manifest(path, content, _READABLE, "write the cache again", _form)
     if is_store(manifest):
         _check_names(path, manifest)
     return manifest
@@ -238,8 +239,8 @@ def _check_names(path: str, manifest: Mapping) -> None:
 
 
 def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
-    """Writes the manifest of a cache; see `atomic_files.write_atomically`."""
-    jobs_manifest.write_manifest(place(cache_dir, MANIFEST), manifest)
+    """Writes the manifest of a cache; see `files.atomic.write_atomically`."""
+    write_manifest_of_job(place(cache_dir, MANIFEST), manifest)
 
 
 def make_manifest(cache_dir: str, corpus: seqio.Task) -> dict:

@@ -20,8 +20,8 @@ import tensorflow as tf
 from absl import logging
 
 from ul2_tasks.corpus.own_code import code_in_words
+from ul2_tasks.files.listing import contents as contents_of_files
 from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.files import contents as contents_of_files
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.pictures import PictureSource
@@ -71,7 +71,7 @@ def source_contents(source: seqio.DataSource, split: str | None = None) -> dict[
         classes that are no library's, see `own_code`. What a source does not have is not there, nor what it cannot tell.
 
     Raises:
-        ValueError, OSError, tf.errors.OpError: there are no such files, or they cannot be reached.
+        ValueError, OSError: there are no such files, or they cannot be reached.
     """
     files, code = dict.fromkeys(_files(source, split)), code_in_words(_functions(source))
     return ({"files": "; ".join(files)} if files else {}) | ({"code": code} if code else {})

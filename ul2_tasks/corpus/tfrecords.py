@@ -14,10 +14,10 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.configuration import as_json, digest
+from ul2_tasks.files.systems import names_in, parallel_map, place, sha256, size
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs.forms import check_form
-from ul2_tasks.jobs.manifest import load_object, place, sha256, size
-from ul2_tasks.sources.files import parallel_map
+from ul2_tasks.jobs.manifest import load_object
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 
 SKIPPED = "skipped"  # the id of a record that is no document
@@ -77,7 +77,7 @@ def read_files(files: list[str], shuffle: bool, seed: int | None, shard_info: se
 
 def expected_files(cache_dir: str, split: str) -> list[str]:
     """The names of the files of a split. Raises a ValueError if a file is missing, or if there are others."""
-    present = {name for name in tf.io.gfile.listdir(cache_dir) if name.startswith(f"{split}.tfrecord-")}
+    present = {name for name in names_in(cache_dir) if name.startswith(f"{split}.tfrecord-")}
     path = seqio.get_cached_info_path(cache_dir, split)
     count = load_object(path, {}, "write the cache again").get("num_shards", len(present))
     check_form(count, int, f"num_shards of {path}", "write the cache again")

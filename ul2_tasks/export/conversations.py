@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import seqio
-import tensorflow as tf
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -38,8 +37,10 @@ from ul2_tasks.export.conversations_folder import (
     read_manifest,
     read_shard,
 )
+from ul2_tasks.files.listing import real_path
+from ul2_tasks.files.systems import absolute, exists, is_folder, place, sha256
 from ul2_tasks.jobs.claim import taken
-from ul2_tasks.jobs.manifest import absolute, load_object, place, sha256, total, write_manifest
+from ul2_tasks.jobs.manifest import load_object, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -56,7 +57,7 @@ from ul2_tasks.jobs.shards import (
 )
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.files import INPUT_MANIFEST, real_path
+from ul2_tasks.sources.files import INPUT_MANIFEST
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks.chat import CHAT, ChatTask
@@ -161,7 +162,7 @@ def write_conversations(
             )
         return manifest
 
-    if (manifest := existing()) and not tf.io.gfile.isdir(records):
+    if (manifest := existing()) and not is_folder(records):
         return _complete(manifest, folder, console)
     with taken(records) as check:
         if manifest := existing():  # another job has just finished it, or was killed before it removed the records
@@ -188,7 +189,7 @@ def write_conversations(
 def _tell_changes(name: str, records: str, reads: Reads, console: Console) -> None:
     """Says what has changed since an unfinished export was begun, whose other shards stay."""
     path = place(records, BEGUN)
-    before = load_object(path, {}, "delete the folder, and begin again") if tf.io.gfile.exists(path) else {}
+    before = load_object(path, {}, "delete the folder, and begin again") if exists(path) else {}
     if changed := changes(before.get("reads", {}), reads)[0]:
         told = f"{name}: the source has changed since the job began: {changed}; the shards of it are written again"
         console.print(told, markup=False, soft_wrap=True)
@@ -232,7 +233,7 @@ def render_again(folder: str) -> tuple[list[str], int]:
             if not is_same:
                 wrong.append(f"{shard.name} is not what {shard.source} gives now: {sequences} sequences were rendered again")
         return wrong, compared
-    except (OSError, ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, tf.errors.OpError):
+    except (OSError, ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError):
         return [], 0  # the text, or the tokenizer, is not here
 
 
@@ -413,7 +414,7 @@ def _input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
     files = [path for split in source.splits for path in source.files(split)] if isinstance(source, FileSource) else []
     folders = {os.path.dirname(path) for path in files}
     path = place(folders.pop() or ".", INPUT_MANIFEST) if len(folders) == 1 else ""
-    if path and tf.io.gfile.exists(path):
+    if path and exists(path):
         return {"path": path, "sha256": sha256(path)}
     if required:
         missing = f"{path} is not there" if path else f"{source!r} is not one folder of files"

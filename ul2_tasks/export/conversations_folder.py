@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import tensorflow as tf
 
+from ul2_tasks.files.systems import exists, names_in, place
 from ul2_tasks.jobs.forms import EACH, NAME
-from ul2_tasks.jobs.manifest import FILE, faults, load, load_manifest, names_in, place
+from ul2_tasks.jobs.manifest import FILE, faults, load, load_manifest
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.store.read import Store, open_pair
 
@@ -38,7 +38,7 @@ def folder_of(split: str) -> str:
 def is_export(folder: str) -> bool:
     """Whether a folder has exported conversations, all of them."""
     path = place(folder, MANIFEST)
-    found = load(path) if tf.io.gfile.exists(path) else None
+    found = load(path) if exists(path) else None
     return isinstance(found, Mapping) and found.get("kind") == KIND
 
 

@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from ul2_tasks.example_features import DENOISER, TASK, TOKEN_FEATURES
 from ul2_tasks.export.formats import Examples, open_format
+from ul2_tasks.files.systems import exists, is_folder, names_in, place
 from ul2_tasks.jobs.forms import EACH, NAME
-from ul2_tasks.jobs.manifest import FILE, altered, differences, faults, load, load_manifest, missing_or_resized, names_in, place
+from ul2_tasks.jobs.manifest import FILE, altered, differences, faults, load, load_manifest, missing_or_resized
 from ul2_tasks.jobs.shards import unfinished
 
 SCHEMA_VERSION = 2
@@ -67,9 +68,9 @@ def is_export(folder: str) -> bool:
 def manifest_path(folder: str) -> str | None:
     """The path of an export's manifest; None if there is no manifest, or only that of a cache."""
     new, old = place(folder, MANIFEST), place(folder, _OLD_MANIFEST)
-    if tf.io.gfile.exists(new):
+    if exists(new):
         return new
-    found = load(old) if tf.io.gfile.exists(old) else None
+    found = load(old) if exists(old) else None
     return old if isinstance(found, Mapping) and "shards" in found else None
 
 
@@ -88,7 +89,7 @@ def read_manifest(folder: str) -> dict:
         ValueError: there is no such folder; or it has no manifest; or the manifest has a schema that this version of the package
             cannot read, or is not as it was written.
     """
-    if not tf.io.gfile.isdir(folder):
+    if not is_folder(folder):
         raise ValueError(f"there is no folder {folder!r}; expected one that `ul2 export` wrote")
     path = manifest_path(folder)
     if path is None:

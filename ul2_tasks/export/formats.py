@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from ul2_tasks.example_features import DENOISER, EXAMPLE, NO_TOKEN, TASK, TOKEN_FEATURES
-from ul2_tasks.sources.files import open_file
+from ul2_tasks.files.opening import open_file
+from ul2_tasks.files.systems import copy
 
 NAMES = (DENOISER, TASK)
 TOKENS_PER_ROW_GROUP = 1 << 22  # of a Parquet file: 16 MB before compression, which is the most that is held in memory
@@ -211,7 +212,7 @@ def _local_copy(path: str) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, os.path.basename(path))
-        tf.io.gfile.copy(path, local)
+        copy(path, local)
         yield local
 
 

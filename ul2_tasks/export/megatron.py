@@ -5,12 +5,11 @@ from __future__ import annotations
 import uuid
 
 import numpy as np
-import tensorflow as tf
 
-from ul2_tasks.atomic_files import removed_on_failure
 from ul2_tasks.corpus.token_batches import corpus_tokens, stored_dtype
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.jobs.manifest import absolute, place
+from ul2_tasks.files.atomic import removed_on_failure
+from ul2_tasks.files.systems import absolute, exists, make_folders, move, place
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -42,9 +41,9 @@ def write_megatron(
     folder = absolute(output)
     prefix = place(folder, f"{corpus.name.removesuffix('_corpus')}-{split}")
     paths = f"{prefix}.bin", f"{prefix}.idx"
-    if present := [path for path in paths if tf.io.gfile.exists(path)]:
+    if present := [path for path in paths if exists(path)]:
         raise ValueError(f"{present[0]} is there already; delete it, or name another folder")
-    tf.io.gfile.makedirs(folder)
+    make_folders(folder)
     temporary = f"{paths[0]}.{uuid.uuid4().hex}.tmp", f"{paths[1]}.{uuid.uuid4().hex}.tmp"
     with removed_on_failure(*temporary):
         with PairWriter(*temporary, stored_dtype(corpus)) as pair:
@@ -55,5 +54,5 @@ def write_megatron(
         if not pair.documents:
             raise ValueError(f"{corpus.name!r} has no document in split {split!r}, and Megatron-LM opens no empty dataset")
         for written, path in zip(temporary, paths):
-            tf.io.gfile.rename(written, path)
+            move(written, path)
     return {"prefix": prefix, "documents": pair.documents, "tokens": pair.tokens}

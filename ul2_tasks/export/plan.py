@@ -15,7 +15,7 @@ from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.corpus.made_of import files_of
 from ul2_tasks.corpus.view import CorpusView, corpus_settings
 from ul2_tasks.export.formats import NAMES, open_format
-from ul2_tasks.jobs.manifest import absolute, place
+from ul2_tasks.files.systems import absolute, place
 from ul2_tasks.jobs.shards import JobShard
 from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift

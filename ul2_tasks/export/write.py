@@ -37,8 +37,9 @@ from ul2_tasks.export.folder import (
 )
 from ul2_tasks.export.formats import NAMES, Examples, open_format
 from ul2_tasks.export.plan import Export, ExportArguments, ExportShard, describe, describe_ids, files_read, plan_export
+from ul2_tasks.files.systems import copy, is_folder, place, sha256, size
 from ul2_tasks.jobs.claim import taken
-from ul2_tasks.jobs.manifest import differences, place, sha256, size, total, write_manifest
+from ul2_tasks.jobs.manifest import differences, total, write_manifest
 from ul2_tasks.jobs.shards import (
     BEGUN,
     all_shards,
@@ -128,7 +129,7 @@ def write_examples(
         return finished, read_manifest(export.folder) if is_whole else None
 
     finished, whole = existing()
-    if whole and not tf.io.gfile.isdir(export.records):
+    if whole and not is_folder(export.records):
         return _complete(whole, export.folder, console)
     export.dataset(shards - 1)  # raises what is wrong with the arguments before anything is written
     with taken(export.records) as check:
@@ -191,7 +192,7 @@ def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], Non
             raise ValueError(f"{shard.name} would have no example: the corpus is too small for so many shards; write fewer")
         entry = {"file": shard.name, "bytes": size(local), "sha256": sha256(local), **sums, "tasks": counts}
         if local != temporary:
-            tf.io.gfile.copy(local, temporary)
+            copy(local, temporary)
     return entry
 
 

@@ -12,13 +12,14 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
+
+from ul2_tasks.files.systems import file_system
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _LOOKED_AT = 64  # of records in memory
 # When a file was changed, or which one it is, as different file systems name it.
-_CHANGED = ("mtime", "LastModified", "last_modified", "updated", "ETag", "etag")
+_CHANGED = ("mtime", "mtime_nsec", "LastModified", "last_modified", "updated", "ETag", "etag")
 
 
 class FileFacts(NamedTuple):
@@ -41,8 +42,8 @@ def facts_of(path: str) -> FileFacts:
     Raises:
         OSError: it cannot be reached.
     """
-    file_system, name = fsspec.core.url_to_fs(path)
-    found = file_system.info(name)
+    system, name = file_system(path)
+    found = system.info(name)
     changed = next((found[key] for key in _CHANGED if found.get(key)), "")
     if isinstance(changed, float):
         changed = datetime.datetime.fromtimestamp(changed, datetime.timezone.utc).isoformat()
@@ -51,8 +52,8 @@ def facts_of(path: str) -> FileFacts:
 
 def real_path(path: str) -> str:
     """Where a path leads to; an address as it is."""
-    file_system, name = fsspec.core.url_to_fs(path)
-    return os.path.realpath(name) if isinstance(file_system, LocalFileSystem) else path
+    system, name = file_system(path)
+    return os.path.realpath(name) if isinstance(system, LocalFileSystem) else path
 
 
 def files_in_words(files: Iterable[FileFacts], folders: Iterable[str]) -> str:

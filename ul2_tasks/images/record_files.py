@@ -4,6 +4,7 @@
     .jsonl .ndjson  a piece is 256 lines, a record a line
     .tar            a piece is 64 samples, a record the files whose names are equal up to the first stop, as WebDataset has it
 
+A compressed file of lines or samples is one piece, because it cannot be read from the middle.
 A piece is read from any of its records on, record by record. Each comes with its name, which is its own and stays the same. In the
 place of a record that is wrong there is a ValueError.
 """
@@ -15,11 +16,12 @@ import json
 import os
 import tarfile
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
 
 _LINES, _SAMPLES, _ROWS = 256, 64, 16  # of a piece; of a batch that is read at once
 _PICTURES = {"jpg", "jpeg", "png", "webp", "gif", "bmp"}
@@ -55,7 +57,7 @@ def parquet_pieces(path: str) -> list[Piece]:
 def read_parquet(piece: Piece, start: int) -> Iterator[Named]:
     """The rows of a row group from row `start` on."""
     given = start
-    unreadable = (pa.ArrowException, OSError)  # an iterator that is left behind ends after pyarrow, of which nothing is there then
+    unreadable = (*CORRUPT, OSError)  # an iterator that is left behind ends after pyarrow, of which nothing is there then
     try:
         with open_file(piece.path) as file:
             found = pq.ParquetFile(file, buffer_size=1 << 20)  # without it the whole row group would be read at once
@@ -66,8 +68,8 @@ def read_parquet(piece: Piece, start: int) -> Iterator[Named]:
                     given += 1
                 first += len(batch)
     except unreadable as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the file cannot be reached
+        if is_unreachable(error):
+            raise
         for row in range(given, piece.records):
             yield _row(piece, row), ValueError(f"the row group cannot be read: {error}")
 
@@ -76,6 +78,9 @@ def jsonl_pieces(path: str) -> list[Piece]:
     """Stretches of lines. Those that are blank are no records."""
     pieces, offset = [], 0
     with open_file(path) as file:
+        if _is_compressed(path):
+            records = sum(1 for line in file if line.strip())
+            return [Piece(path, 0, 0, records)] if records else []
         for number, lines in enumerate(iter(lambda: list(itertools.islice(file, _LINES)), [])):
             if records := sum(1 for line in lines if line.strip()):
                 pieces.append(Piece(path, offset, number * _LINES, records))
@@ -87,9 +92,8 @@ def read_jsonl(piece: Piece, start: int) -> Iterator[Named]:
     """The objects of the lines from the piece's record `start` on."""
     with open_file(piece.path) as file:
         file.seek(piece.start)
-        lines = itertools.islice(file, _LINES)
-        named = ((piece.first + number, line) for number, line in enumerate(lines) if line.strip())
-        for number, line in itertools.islice(named, start, None):
+        named = ((piece.first + number, line) for number, line in enumerate(file) if line.strip())
+        for number, line in itertools.islice(named, start, piece.records):
             yield _name(piece, f"line {number + 1}"), _object(line, "the line")
 
 
@@ -97,8 +101,8 @@ def tar_pieces(path: str) -> list[Piece]:
     """Stretches of samples."""
     with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
         starts = [next(members).offset for _, members in _samples(tar)]
-    numbers = range(0, len(starts), _SAMPLES)
-    return [Piece(path, starts[number], number, min(_SAMPLES, len(starts) - number)) for number in numbers]
+    most = len(starts) if _is_compressed(path) else _SAMPLES
+    return [Piece(path, starts[number], number, min(most, len(starts) - number)) for number in range(0, len(starts), most or 1)]
 
 
 def read_tar(piece: Piece, start: int) -> Iterator[Named]:
@@ -122,10 +126,8 @@ FORMATS: dict[str, tuple[Callable[[str], list[Piece]], Callable[[Piece, int], It
 }
 
 
-def open_file(path: str) -> BinaryIO:
-    """A file of any file system that fsspec knows."""
-    file_system, name = fsspec.core.url_to_fs(path)
-    return file_system.open(name, "rb")
+def _is_compressed(path: str) -> bool:
+    return os.path.splitext(path)[1] in COMPRESSIONS
 
 
 def _row(piece: Piece, row: int) -> str:

@@ -9,19 +9,18 @@ import itertools
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
 from typing import Any
 
-import fsspec
-import pyarrow as pa
-
+from ul2_tasks.files.listing import list_files
+from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable
+from ul2_tasks.files.systems import is_folder, parallel_map
 from ul2_tasks.images.identity import facts_of, files_in_words, real_path, records_in_words
 from ul2_tasks.images.paths import located
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece
 
 _OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold pictures, or paths
-_THREADS = 16
+_NAMES = f"{' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +44,14 @@ class Records:
 
 
 def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder: str | None = None) -> Records:
-    """The records of files: Parquet, JSON Lines, or tar as WebDataset has it.
+    """The records of files: Parquet, JSON Lines, or tar as WebDataset has it, also compressed.
 
     It reads the footer of each Parquet file, all of each JSON Lines file, and the header of each file in a tar, to know how many
     records there are.
 
     Args:
-        files: paths, globs and folders, on any file system that fsspec knows. Of a folder the files of these formats are taken.
-            Names that begin with "." or "_" are left out.
+        files: paths, globs and folders, on any file system that fsspec or TensorFlow has; see `listing.list_files`. Of a folder
+            the files of these formats are taken.
         folder: where the paths in `image`, `images`, `image_list` and `video` begin, and stay, also by links; by default the folder
             of the record's file.
 
@@ -62,9 +61,8 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
     if not paths:
         raise ValueError("there is no file, expected paths, globs or folders")
-    with futures.ThreadPoolExecutor(_THREADS) as threads:
-        facts = list(threads.map(facts_of, paths))  # before they are read: what is changed meanwhile is another file then
-        pieces = list(itertools.chain(*threads.map(_pieces, paths)))
+    facts = parallel_map(facts_of, paths)  # before they are read: what is changed meanwhile is another file then
+    pieces = list(itertools.chain(*parallel_map(_pieces, paths)))
     if not pieces:
         raise ValueError(f"there is no record: none of the {len(paths)} files has one, the first is {paths[0]!r}")
     digest = hashlib.blake2b(repr([tuple(piece) for piece in pieces]).encode(), digest_size=8).hexdigest()
@@ -133,39 +131,31 @@ class Reader:
 
 
 def _listed(pattern: str | os.PathLike) -> list[str]:
+    found = list_files(pattern)
     pattern = os.path.expanduser(os.fspath(pattern))
-    file_system, path = fsspec.core.url_to_fs(pattern)
-    is_folder = file_system.isdir(path)
-    if file_system.isfile(path):  # asked before the glob, because a name may have [brackets]
-        names = [path]
-    elif is_folder:
-        below = [name for name in file_system.find(path) if _format(name) in FORMATS]
-        names = [name for name in below if not _hidden(name[len(path) :])]
-    else:
-        names = [name for name in file_system.glob(path) if file_system.isfile(name) and not _hidden(os.path.basename(name))]
-    if not names:
-        what = f"the folder {pattern!r} has no file of records" if is_folder else f"no file matches {pattern!r}"
-        raise ValueError(f"{what}; expected files, a folder or a glob of {' '.join(FORMATS)}")
-    return [file_system.unstrip_protocol(name) if "://" in pattern else name for name in sorted(names)]
-
-
-def _hidden(path: str) -> bool:
-    return any(name.startswith((".", "_")) for name in path.split("/"))
+    if not is_folder(pattern):
+        return found
+    of_records = [path for path in found if _format(path) in FORMATS]
+    if not of_records:
+        raise ValueError(f"the folder {pattern!r} has no file of records; expected files, a folder or a glob of {_NAMES}")
+    return of_records
 
 
 def _format(path: str) -> str:
-    return os.path.splitext(path)[1].lower()
+    """What the name of a file ends with, but for how it is compressed."""
+    name, suffix = os.path.splitext(path)
+    return (os.path.splitext(name)[1] if suffix in COMPRESSIONS else suffix).lower()
 
 
 def _pieces(path: str) -> list[Piece]:
     if _format(path) not in FORMATS:
-        raise ValueError(f"the name of {path!r} does not tell its format, expected one of {' '.join(FORMATS)}")
+        raise ValueError(f"the name of {path!r} does not tell its format, expected one of {_NAMES}")
     pieces_of, _ = FORMATS[_format(path)]
     try:
         return pieces_of(path)
-    except (pa.ArrowException, EOFError, tarfile.TarError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the file cannot be reached
+    except (*CORRUPT, tarfile.TarError, OSError) as error:
+        if is_unreachable(error):
+            raise
         raise ValueError(f"{path!r} is not what its name says: {error}") from error
 
 

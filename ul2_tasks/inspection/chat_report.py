@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ul2_tasks.atomic_files import write_atomically
+from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.inspection.chat_show import label_of, parts_of, runs_of, text_of
 from ul2_tasks.inspection.chat_table import COLUMNS, span_name
 from ul2_tasks.inspection.report import check_path, packages, verdict

@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from ul2_tasks.atomic_files import write_atomically
+from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.images.elements import LETTERS, Picture
 from ul2_tasks.images.layout import Form, Row, lay_out
 from ul2_tasks.images.pictures import pillow, pixels, resized

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ul2_tasks.atomic_files import write_atomically
+from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.inspection.report_tables import Cell, Column, look_up, number, tables
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import seqio
-import tensorflow as tf
 
 from ul2_tasks.addresses.dataset import RUN_RECORD, fingerprint_of
 from ul2_tasks.addresses.resuming import ADDED
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.forms import check_form
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.store.read import TokenStore
@@ -115,8 +115,8 @@ def read_record(folder: str) -> dict:
     Raises:
         ValueError: there is none, or it is of another kind.
     """
-    path = tf.io.gfile.join(folder, RUN_RECORD)
-    if not tf.io.gfile.exists(path):
+    path = place(folder, RUN_RECORD)
+    if not exists(path):
         raise ValueError(f"there is no {RUN_RECORD} in {folder}; a run writes it there whose data have addresses")
     record = load_object(path, {}, _REMEDY)
     if missing := [field.name for field in dataclasses.fields(Run) if field.name not in record]:

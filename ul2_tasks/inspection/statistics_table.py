@@ -7,13 +7,13 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-import tensorflow as tf
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.files.systems import make_folders
 from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 
 NOTHING = "–"
@@ -48,7 +48,7 @@ def write_statistics(statistics: Statistics, samples: Iterable, folder: str) -> 
     Returns:
         The paths of the two files.
     """
-    tf.io.gfile.makedirs(folder)
+    make_folders(folder)
     paths = [os.path.join(folder, name) for name in ("statistics.json", "samples.jsonl")]
     lines = (json.dumps(dataclasses.asdict(sample), ensure_ascii=False, allow_nan=False) + "\n" for sample in samples)
     write_atomically(paths[0], as_json(statistics))

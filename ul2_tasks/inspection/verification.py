@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import tensorflow as tf
-
 from ul2_tasks.corpus import cache
 from ul2_tasks.export import conversations_folder
 from ul2_tasks.export import folder as export_folder
 from ul2_tasks.export.conversations import render_again
-from ul2_tasks.jobs.manifest import names_in, place
+from ul2_tasks.files.systems import is_folder, names_in, place
 from ul2_tasks.jobs.shards import unfinished
 
 
@@ -27,7 +25,7 @@ def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
     Raises:
         ValueError: there is no such folder, or no cache and no export in it.
     """
-    if not tf.io.gfile.isdir(folder):
+    if not is_folder(folder):
         raise ValueError(f"there is no folder {folder!r}; expected the --output of `ul2 cache` or of `ul2 export`")
     found = [folder] if _holds(folder) else [each for name in sorted(names_in(folder)) if _holds(each := place(folder, name))]
     if not found:

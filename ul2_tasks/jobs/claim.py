@@ -17,10 +17,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-import tensorflow as tf
-
-from ul2_tasks.atomic_files import removed_on_failure, write_atomically
-from ul2_tasks.jobs.manifest import load, load_object, names_in, place
+from ul2_tasks.files.atomic import removed_on_failure, write_atomically
+from ul2_tasks.files.systems import exists, is_local, make_folders, names_in, place, remove, remove_tree
+from ul2_tasks.jobs.manifest import load, load_object
 
 STALE = 60.0  # seconds after which a claim is that of a job that was killed
 _AGAIN = STALE / 6  # seconds after which a job rewrites its own
@@ -28,7 +27,6 @@ _SETTLED = 1.0  # seconds in which jobs that began at once have written theirs, 
 _NAME = re.compile(r"running(?:\.(\d+))?")
 _WRITTEN = re.compile(r"running(\.\d+)?(\.[0-9a-f]{32}\.tmp)?")
 _FORM = {"host": str, "process": int, "time": int | float}
-_FAILURES = (OSError, tf.errors.OpError)
 
 
 @contextlib.contextmanager
@@ -51,7 +49,7 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
 
     def keep() -> None:
         while not stop.wait(_AGAIN):
-            with contextlib.suppress(*_FAILURES):  # what a job writes says what is wrong with the folder
+            with contextlib.suppress(OSError):  # what a job writes says what is wrong with the folder
                 if _is_lost(records, own, token):
                     lost.set()
                     return
@@ -82,23 +80,23 @@ def _claim(records: str, token: str) -> str:
     while True:
         _refuse_others(records)
         name = _name(max(_numbers(records), default=-1) + 1)
-        tf.io.gfile.makedirs(records)
+        make_folders(records)
         try:
             is_first = _create(place(records, name), token)
-        except (FileNotFoundError, tf.errors.NotFoundError):  # a job that ends has removed the folder, or its claim
+        except FileNotFoundError:  # a job that ends has removed the folder, or its claim
             continue
         if is_first:
             try:
                 _refuse_others(records, name)  # one that found no claim, because the last job was removing its own
             except ValueError:
-                tf.io.gfile.remove(place(records, name))
+                remove(place(records, name))
                 raise
             return name
 
 
 def _create(path: str, token: str) -> bool:
     """Writes a claim where there is none of this name. Of jobs that do so at once, one is told that it did."""
-    if "://" not in path:
+    if is_local(path):
         temporary = f"{path}.{token}.tmp"
         with removed_on_failure(temporary), open(temporary, "w") as file:
             file.write(_content(token))
@@ -111,7 +109,7 @@ def _create(path: str, token: str) -> bool:
             pass  # a file system without links
         finally:
             os.remove(temporary)
-    if tf.io.gfile.exists(path):
+    if exists(path):
         return False
     write_atomically(path, _content(token))
     time.sleep(_SETTLED)
@@ -137,7 +135,7 @@ def _refuse_others(records: str, own: str | None = None) -> None:
             continue
         try:
             running = load_object(place(records, name), _FORM, "delete the folder, and begin again")
-        except tf.errors.NotFoundError:
+        except FileNotFoundError:
             continue  # it has just ended
         age = time.time() - running["time"]
         is_here = running["host"] == socket.gethostname()
@@ -152,22 +150,22 @@ def _is_lost(records: str, own: str, token: str) -> bool:
     try:
         _refuse_others(records, own)
         return load(place(records, own)).get("token") != token
-    except (ValueError, tf.errors.NotFoundError):
+    except (ValueError, FileNotFoundError):
         return True
 
 
 def _release(records: str, own: str, is_lost: bool) -> None:
     """Removes the claim, those of dead jobs below it, and then the folder, if nothing else is in it."""
-    with contextlib.suppress(*_FAILURES):
+    with contextlib.suppress(OSError):
         numbers = [] if is_lost else sorted(_numbers(records))
         for name in map(_name, numbers):
-            tf.io.gfile.remove(place(records, name))
+            remove(place(records, name))
             if name == own:
                 break
-        if "://" not in records:
+        if is_local(records):
             os.rmdir(records)  # which fails where another job has written into it meanwhile
         elif not names_in(records):
-            tf.io.gfile.rmtree(records)
+            remove_tree(records)
 
 
 def _is_alive(process: int) -> bool:

@@ -1,4 +1,4 @@
-"""The files of a job's folder, and what its manifest says of them: paths, checksums, differences.
+"""What the manifest of a job says of its files: checksums, differences.
 
 A job (`jobs_shards`) writes a folder of files, and a manifest that lists them with their bytes and SHA-256. The caches' and the
 exports' manifests say more, which is their own (`cache`, `export_folder`); what is the same for both is here.
@@ -7,36 +7,17 @@ exports' manifests say more, which is their own (`cache`, `export_folder`); what
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from ul2_tasks.atomic_files import write_atomically
+from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.files.systems import parallel_map, place, read, sha256, size
 from ul2_tasks.jobs.forms import NAME, check_form
-from ul2_tasks.sources.files import parallel_map
 
 FILE = {"file": NAME, "bytes": int, "sha256": str}  # the form of what a manifest says of a file
 _AT_ONCE = 64  # files of which one thread asks the sizes
-
-
-def absolute(path: str) -> str:
-    """The same path for workers, whose current folder may be another one."""
-    return path if "://" in path else os.path.abspath(path)
-
-
-def place(folder: str, name: str) -> str:
-    """The path of a file in a folder."""
-    return f"{folder.rstrip('/')}/{name}"
-
-
-def names_in(folder: str) -> set[str]:
-    """The names of the files in a folder; none if there is no such folder."""
-    return {name.rstrip("/") for name in tf.io.gfile.listdir(folder)} if tf.io.gfile.isdir(folder) else set()
 
 
 def load(path: str) -> Any:
@@ -46,12 +27,6 @@ def load(path: str) -> Any:
         ValueError: it is none.
     """
     return _parse(path, read(path))
-
-
-def read(path: str) -> bytes:
-    """All of a file."""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read()
 
 
 def _parse(path: str, content: bytes) -> Any:
@@ -72,11 +47,6 @@ def load_object(path: str, form: Mapping, remedy: str) -> dict:
     return value
 
 
-def size(path: str) -> int:
-    """The size of a file, in bytes."""
-    return tf.io.gfile.stat(path).length
-
-
 def sizes(folder: str, names: Sequence[str]) -> list[int]:
     """The sizes of files in a folder. A thread is handed many names at once: the handing over takes longer than a local file."""
 
@@ -84,15 +54,6 @@ def sizes(folder: str, names: Sequence[str]) -> list[int]:
         return [size(place(folder, name)) for name in names[first : first + _AT_ONCE]]
 
     return list(itertools.chain.from_iterable(parallel_map(of_part, range(0, len(names), _AT_ONCE))))
-
-
-def sha256(path: str) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    found = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(1 << 22):
-            found.update(block)
-    return found.hexdigest()
 
 
 def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
@@ -123,7 +84,7 @@ def parse_manifest(path: str, content: bytes, readable: Sequence[int], remedy: s
 
 
 def write_manifest(path: str, manifest: Mapping[str, object]) -> None:
-    """Writes a manifest; see `atomic_files.write_atomically`."""
+    """Writes a manifest; see `files.atomic.write_atomically`."""
     write_atomically(path, json.dumps(manifest, indent=1) + "\n")
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from ul2_tasks.jobs.manifest import size
+from ul2_tasks.files.systems import open_to_write, read, size
 from ul2_tasks.jobs.shards import JobShard
 
 _AT_A_TIME = 1 << 24  # hashes in memory, 128 MB
@@ -26,7 +25,7 @@ def hashes_path(shard: JobShard, split: str) -> str:
 
 def write_hashes(path: str, hashes: Sequence[np.ndarray]) -> None:
     """Writes hashes, [n] uint64 each."""
-    with tf.io.gfile.GFile(path, "wb") as file:
+    with open_to_write(path) as file:
         file.write(np.concatenate([np.zeros([0], _HASH), *hashes]).astype(_HASH).tobytes())  # once: none makes a file, too
 
 
@@ -51,5 +50,4 @@ def _count_of_remainder(paths: Sequence[str], passes: int, remainder: int) -> in
 
 
 def _read(path: str) -> np.ndarray:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return np.frombuffer(file.read(), _HASH)
+    return np.frombuffer(read(path), _HASH)

@@ -25,21 +25,19 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ul2_tasks.atomic_files import removed_on_failure, write_atomically
+from ul2_tasks.files.atomic import removed_on_failure, write_atomically
+from ul2_tasks.files.systems import exists, make_folders, move, names_in, parallel_map, place, remove, size
 from ul2_tasks.jobs.claim import is_claim
 from ul2_tasks.jobs.forms import NAME, check_form
-from ul2_tasks.jobs.manifest import differences, load_object, names_in, place, size
-from ul2_tasks.sources.files import parallel_map
+from ul2_tasks.jobs.manifest import differences, load_object
 
 BEGUN = "begun.json"
 _RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
 _LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
 _REMOVE = "delete the folder, and begin again"
-_FAILURES = (OSError, tf.errors.OpError)  # what reading and writing files raises
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +131,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
         known: the paths of what says what was asked for, as far as they are there: of the manifest, and of `BEGUN`.
         begun: what is asked for, with "schema_version". Its "reads" is compared where it was written: earlier versions had none.
     """
-    found = [load_object(path, {}, _REMOVE) for path in known if tf.io.gfile.exists(path)]
+    found = [load_object(path, {}, _REMOVE) for path in known if exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
     if others and not found:
         raise ValueError(f"{folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
@@ -167,10 +165,10 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
     for where, wrong in unfinished.items():
         for name in names_in(where):
             if name in wrong or (name.endswith(".tmp") and not is_claim(name)):
-                tf.io.gfile.remove(place(where, name))
+                remove(place(where, name))
     write_atomically(place(records, BEGUN), json.dumps(begun))  # before there is anything else: it says whose folder this is
     for where in unfinished:
-        tf.io.gfile.makedirs(where)
+        make_folders(where)
     return waiting
 
 
@@ -220,7 +218,7 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
     Raises:
         RuntimeError: something cannot be read or written; says what, and why.
     """
-    if tf.io.gfile.exists(shard.record):
+    if exists(shard.record):
         return
     prepare()
     try:
@@ -228,14 +226,13 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
         for file in record.get("files", [record]):
             _check_written(place(shard.folder, file["file"]), file["bytes"])
         write_atomically(shard.record, json.dumps(record))
-    except _FAILURES as error:
-        reason = error.message if isinstance(error, tf.errors.OpError) else error
-        raise RuntimeError(f"{where()}: {type(error).__name__}: {reason}") from error
+    except OSError as error:
+        raise RuntimeError(f"{where()}: {type(error).__name__}: {error}") from error
 
 
 def _check_written(path: str, expected: int) -> None:
     """Raises an OSError unless a file is there with all its bytes. Its temporary file may have been removed by another job."""
-    found = size(path) if tf.io.gfile.exists(path) else None
+    found = size(path) if exists(path) else None
     if found != expected:
         there = "it is gone" if found is None else f"it has {found}"
         raise OSError(
@@ -253,22 +250,22 @@ def temporary_files(shard: JobShard) -> Iterator[list[str]]:
     with removed_on_failure(*paths):
         yield paths
         for path, name in zip(paths, shard.files):
-            if tf.io.gfile.exists(path):
-                tf.io.gfile.rename(path, place(shard.folder, name), overwrite=True)
+            if exists(path):
+                move(path, place(shard.folder, name))
 
 
 def remove_records(records: str) -> None:
     """Removes what is in the folder of records, but for the claims: the folder goes with the last of these, see `claim.taken`."""
     for name in names_in(records):
         if not is_claim(name):
-            tf.io.gfile.remove(place(records, name))
+            remove(place(records, name))
 
 
 def unfinished(folder: str) -> str | None:
     """A sentence if a cache or an export was begun in the folder and is not finished; otherwise None."""
     present = names_in(folder)
     for records in (place(folder, name) for name in _RECORDS if name in present):
-        if tf.io.gfile.exists(place(records, BEGUN)):
+        if exists(place(records, BEGUN)):
             begun = load_object(place(records, BEGUN), {}, _REMOVE)
             is_cache = "parts" in begun
             check_form(begun, {"parts": int} if is_cache else {"arguments": {"shards": int}}, place(records, BEGUN), _REMOVE)
@@ -331,7 +328,7 @@ def _run_on_beam(options: Sequence[str], function: Callable[[object], object], v
         if "--direct_running_mode=multi_processing" in options:  # the interrupt ends its processes, which then remove nothing
             for name in names_in(temporary):
                 if name.endswith(".tmp"):
-                    tf.io.gfile.remove(place(temporary, name))
+                    remove(place(temporary, name))
         raise
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from ul2_tasks.files import listing
+from ul2_tasks.files.opening import COMPRESSIONS
 from ul2_tasks.sources import files, records, survey
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.records import PROBLEM, Record
@@ -40,7 +42,7 @@ class FileSource(RecordSource):
         as_json: bool = False,
     ):
         """See `open_source` for the arguments; `split_to_files` has the files of each split."""
-        expected = {"format": (format, dict.fromkeys(files.FORMATS.values())), "documents": (documents, files.DOCUMENTS)}
+        expected = {"format": (format, dict.fromkeys(listing.FORMATS.values())), "documents": (documents, files.DOCUMENTS)}
         for name, (value, choices) in expected.items():
             if value is not None and value not in choices:
                 raise ValueError(f"{name} is {value!r}, expected one of {list(choices)}")
@@ -58,8 +60,8 @@ class FileSource(RecordSource):
 
     @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
     def contents(self, split: str) -> str:
-        """The files of a split, see `files.contents`, and how they are read. Asks for the size and the time of each file, once."""
-        return ", ".join([files.contents(self._list(split)[0]), *self._changed])
+        """The files of a split, see `listing.contents`, and how they are read. Asks for size and time of each file, once."""
+        return ", ".join([listing.contents(self._list(split)[0]), *self._changed])
 
     @property
     def _changed(self) -> list[str]:
@@ -111,7 +113,7 @@ class FileSource(RecordSource):
 
     def _list(self, split: str) -> tuple[list[str], Layout]:
         if split not in self._listed:
-            paths = files.list_files(self._files[split])
+            paths = listing.list_files(self._files[split])
             if self._layout.as_json:
                 paths = _without_manifests(paths, self._files[split])
             self._formats[split] = self._layout.format or files.format_of(paths)
@@ -182,20 +184,20 @@ def _without_manifests(paths: list[str], patterns: str | list[str]) -> list[str]
 
 def _named_format(patterns: str | list[str]) -> str | None:
     """The format that the names of all paths and globs end with; None where they do not say, or say several."""
-    formats = {files.named_format(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)}
+    formats = {listing.named_format(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)}
     return formats.pop() if len(formats) == 1 else None
 
 
 def _choices(patterns: str | list[str]) -> str:
     """What each value of `documents` would give, in words. Raises a ValueError where there are no such files."""
     try:
-        return survey.in_words(files.list_files(patterns))
-    except (OSError, tf.errors.OpError) as error:
+        return survey.in_words(listing.list_files(patterns))
+    except OSError as error:
         return f"they cannot be read here, to show what each would give: {error}"
 
 
 def _tfrecord_compression(segments: Sequence[Segment]) -> str:
-    suffixes = {os.path.splitext(segment.path)[1] for segment in segments} & set(files.COMPRESSIONS)
+    suffixes = {os.path.splitext(segment.path)[1] for segment in segments} & set(COMPRESSIONS)
     if suffixes - {".gz"}:
         raise ValueError(f"TensorFlow reads TFRecords as they are or compressed as .gz, got {sorted(suffixes)}; recompress them")
     return "GZIP" if suffixes else ""

@@ -6,8 +6,9 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 
+from ul2_tasks.files.listing import contents
 from ul2_tasks.sources import records
-from ul2_tasks.sources.files import MAX_SEGMENTS, Layout, contents
+from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.streams import RecordSource
 
@@ -44,7 +45,7 @@ class HuggingFaceSource(RecordSource):
 
     @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
     def contents(self, split: str) -> str:
-        """The files of a split that is in a folder, see `files.contents`, and how they are read; empty of a dataset of the hub."""
+        """The files of a split that is in a folder, see `listing.contents`, and how they are read; empty of one of the hub."""
         if not os.path.isdir(self._path):
             return ""
         top = f"{self._path}/{split}" if os.path.isdir(f"{self._path}/{split}") else self._path

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import seqio
 
+from ul2_tasks.files.listing import list_files
 from ul2_tasks.scalars import as_python, is_integer
-from ul2_tasks.sources.files import list_files
 from ul2_tasks.store.read import Store
 
 PREFIX = "megatron:"

@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import fsspec
 import numpy as np
 import seqio
 import tensorflow as tf
 
 from ul2_tasks.example_features import IMAGES
+from ul2_tasks.files.listing import contents
+from ul2_tasks.files.systems import read
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Element, Text, checked, planned
@@ -24,7 +25,6 @@ from ul2_tasks.images.pictures import file_of, kind_of
 from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
-from ul2_tasks.sources.files import contents
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.sources.streams import RecordSource
 
@@ -90,7 +90,7 @@ class PictureSource(RecordSource):
 
     @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
     def contents(self, split: str) -> str:
-        """The records of a split: files by their size and time, see `files.contents`; records in memory by their SHA-256."""
+        """The records of a split: files by their size and time, see `listing.contents`; records in memory by their SHA-256."""
         paths = self.files(split)
         held = contents(paths) if paths else _in_words(self._held[split])
         folder = self._folder if self._folder is None or "://" in self._folder else os.path.realpath(self._folder)
@@ -247,7 +247,6 @@ def _bytes_of(image: object, folder: str) -> bytes:
             " that the pictures are below, or load them down"
         )
     try:
-        with fsspec.open(image, "rb") as file:
-            return file.read()
+        return read(image)
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise ValueError(f"the picture {image!r} cannot be read: {error.strerror or error}") from error

@@ -17,7 +17,8 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ul2_tasks.sources.files import CORRUPT, METADATA, Layout, Segment, is_unreachable, open_file
+from ul2_tasks.files.opening import CORRUPT, is_unreachable, open_file
+from ul2_tasks.sources.files import METADATA, Layout, Segment
 
 PROBLEM = "problem"  # the name of this feature in a dataset
 _ROWS_AT_A_TIME = 128

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.files.listing import real_path, stamp
+from ul2_tasks.files.systems import parallel_map
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.files import parallel_map, real_path, stamp
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.sources.records import PROBLEM, Record

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from numba.extending import intrinsic
 
 from ul2_tasks.compiled import compiled, part_of_compiled
+from ul2_tasks.files.systems import is_local, size
 from ul2_tasks.graphs import zeros_for_tensors
-from ul2_tasks.store.fetch import fetch, is_local, near_ranges, size
+from ul2_tasks.store.fetch import fetch, near_ranges
 
 Reader: TypeAlias = Callable[[npt.DTypeLike, int, int], np.ndarray]
 
@@ -93,7 +94,7 @@ def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
         The values of each range, in the order asked.
 
     Raises:
-        OSError, tf.errors.OpError: a file cannot be read, or it ends before.
+        OSError: a file cannot be read, or it ends before.
     """
     fetched = _fetched(arrays, numbers, starts, stops)
     return [
@@ -111,7 +112,7 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
     Raises:
         ValueError: a dtype wider than int32 holds what is no id.
         IndexError: a range does not lie in its array.
-        OSError, tf.errors.OpError: see `read_ranges`.
+        OSError: see `read_ranges`.
     """
     _check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
     fetched = _fetched(arrays, numbers, starts, stops)

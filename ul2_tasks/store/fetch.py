@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
-import fsspec
 import numpy as np
-import tensorflow as tf
+from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem, sync
+
+from ul2_tasks.files.systems import file_system, is_local
 
 _NEAR = 1 << 16  # bytes: to read so many for nothing takes less time than another request
 _THREADS = 64  # they wait for requests
@@ -21,21 +22,6 @@ _COROUTINES = 512  # likewise; at 20 ms a request, 25,000 requests a second
 _FILE = 48  # bits of a place in a file
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-
-
-def is_local(path: str) -> bool:
-    """Whether a path is that of a file of this machine, and no URL."""
-    return "://" not in path
-
-
-def size(path: str) -> int:
-    """The size of a file, in bytes."""
-    if is_local(path):
-        return os.stat(path).st_size
-    if _by_tensorflow(path):
-        return tf.io.gfile.stat(path).length
-    file_system, name = fsspec.core.url_to_fs(path)
-    return file_system.size(name)
 
 
 def fetch(paths: Sequence[str], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[memoryview]:
@@ -50,7 +36,7 @@ def fetch(paths: Sequence[str], numbers: np.ndarray, starts: np.ndarray, stops: 
         The bytes of each range, in the order asked.
 
     Raises:
-        OSError, tf.errors.OpError: a file cannot be read, or it ends before.
+        OSError: a file cannot be read, or it ends before.
     """
     if not len(numbers):
         return []
@@ -159,12 +145,8 @@ def _read_range(request: tuple[str, int, int]) -> Any:
     path, start, stop = request
     if is_local(path):
         return np.fromfile(path, np.uint8, stop - start, offset=start)
-    if _by_tensorflow(path):
-        with tf.io.gfile.GFile(path, "rb") as file:
-            file.seek(start)
-            return file.read(stop - start)
-    file_system, name = _file_system(path, os.getpid(), threading.get_ident())
-    return file_system.cat_file(name, start, stop)
+    system, name = _file_system(path, os.getpid(), threading.get_ident())
+    return system.cat_file(name, start, stop)
 
 
 @functools.lru_cache
@@ -174,10 +156,6 @@ def _threads(process: int) -> futures.ThreadPoolExecutor:
 
 
 @functools.lru_cache(1 << 14)
-def _file_system(path: str, process: int, thread: int) -> tuple[Any, str]:
-    """Fsspec's file system of a path, or None, and the name there. Each process and thread has its own."""
-    return (None, path) if is_local(path) or _by_tensorflow(path) else fsspec.core.url_to_fs(path)
-
-
-def _by_tensorflow(path: str) -> bool:
-    return path.partition("://")[0] in tf.io.gfile.get_registered_schemes()
+def _file_system(path: str, process: int, thread: int) -> tuple[AbstractFileSystem, str]:
+    """The file system of a path, and the name there. Each process and thread has its own."""
+    return file_system(path)

@@ -26,8 +26,8 @@ import struct
 
 import numpy as np
 
+from ul2_tasks.files.systems import size
 from ul2_tasks.store.arrays import Reader, open_reader
-from ul2_tasks.store.fetch import size
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -157,7 +157,7 @@ def read_index(path: str) -> Index:
     Raises:
         ValueError: it is no such file, it is truncated, or it is of data that is no text: its dtype is no integer, or it has
             modes, as multi-modal data has.
-        OSError, tf.errors.OpError: it cannot be read.
+        OSError: it cannot be read.
     """
     present = size(path)
     read = open_reader(path) if present >= _HEADER.size else lambda dtype, start, count: np.zeros(count, dtype)

@@ -16,8 +16,9 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ul2_tasks.files.systems import is_local, size
 from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
-from ul2_tasks.store.fetch import concurrently, is_local, size
+from ul2_tasks.store.fetch import concurrently
 from ul2_tasks.store.index import Index, read_index
 from ul2_tasks.store.samples import sampled_hash
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ul2_tasks.store.fetch import concurrently, fetch, is_local, size
+from ul2_tasks.files.systems import is_local, size
+from ul2_tasks.store.fetch import concurrently, fetch
 
 BLOCK = 1 << 12  # bytes
 _MOST_BLOCKS = 64  # of a file
@@ -25,7 +26,7 @@ def sampled_hash(prefixes: Sequence[str]) -> str:
         prefixes: of the pairs, see `Store`. Where they lie makes no difference.
 
     Raises:
-        OSError, tf.errors.OpError: a file cannot be read, or it ends before.
+        OSError: a file cannot be read, or it ends before.
     """
     pairs = _spread(len(prefixes) - 1, min(len(prefixes), _MOST_READS // (2 * _FEWEST_BLOCKS)))
     paths = [f"{prefixes[pair]}.{kind}" for pair in pairs.tolist() for kind in ("idx", "bin")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import tensorflow as tf
 
+from ul2_tasks.files.systems import open_to_write
 from ul2_tasks.store.index import MAX_DOCUMENT, serialize
 
 
@@ -76,7 +76,7 @@ class _HashedFile:
     """A file that is written from its beginning to its end, with its size and SHA-256."""
 
     def __init__(self, path: str):
-        self._file, self._hash, self._bytes = tf.io.gfile.GFile(path, "wb"), hashlib.sha256(), 0
+        self._file, self._hash, self._bytes = open_to_write(path), hashlib.sha256(), 0
 
     def write(self, data: bytes) -> None:
         self._file.write(data)

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import seqio
-import tensorflow as tf
 
+from ul2_tasks.files.systems import is_folder, names_in
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
@@ -66,7 +66,7 @@ def open_vocabulary(
     if spec.endswith(".json"):
         return HuggingFaceVocabulary(spec, sentinels, modes)
     expected = "expected 'default', 'bytes', a SentencePiece .model, a Hugging Face tokenizer.json, or a folder with one of these"
-    if not tf.io.gfile.isdir(spec):
+    if not is_folder(spec):
         if _HUB_ID.fullmatch(spec):
             local = spec.rpartition("/")[2]
             raise ValueError(
@@ -74,7 +74,7 @@ def open_vocabulary(
                 f" tokenizer.json tokenizer_config.json --local-dir {local}) and give the folder, {local!r}"
             )
         raise ValueError(f"the vocabulary is {spec!r}, {expected}")
-    files = tf.io.gfile.listdir(spec)
+    files = names_in(spec)
     if TOKENIZER in files:
         return HuggingFaceVocabulary(spec, sentinels, modes)
     if "tokenizer.model" in files:

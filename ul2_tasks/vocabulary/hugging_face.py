@@ -38,7 +38,7 @@ class HuggingFaceVocabulary(PythonVocabulary):
     Two vocabularies are equal if their files have the same bytes and all else is the same, wherever the files are.
 
     Args:
-        path: the file, or the folder that has it; local, or any that `tf.io.gfile` reads.
+        path: the file, or the folder that has it; local, or of any file system that fsspec knows.
         sentinels: how many it has at least: `<extra_id_0>`, `<extra_id_1>` ..
         modes: the names of the modes.
         eos: the token that ends an example; by default `eos_token` in the files beside it, `tokenizer_config.json` or

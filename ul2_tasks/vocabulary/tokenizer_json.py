@@ -32,8 +32,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
+from ul2_tasks.files.systems import exists, is_folder, read
 from ul2_tasks.vocabulary.pieces import free_name
 from ul2_tasks.vocabulary.purposes import is_unused, is_word
 
@@ -190,16 +189,15 @@ def _tokenizers():
 
 
 def _tokenizer_file(path: str) -> str:
-    file = f"{path.rstrip('/')}/{TOKENIZER}" if tf.io.gfile.isdir(path) else path
-    if not tf.io.gfile.exists(file):
+    file = f"{path.rstrip('/')}/{TOKENIZER}" if is_folder(path) else path
+    if not exists(file):
         raise ValueError(f"there is no {file}, expected a Hugging Face {TOKENIZER}, or a folder that has one")
     return file
 
 
 def _read(file: str) -> tuple[bytes, Mapping[str, Any]]:
     """The file's bytes, and what they describe."""
-    with tf.io.gfile.GFile(file, "rb") as opened:
-        content = opened.read()
+    content = read(file)
     description = _json(content, file)
     if not isinstance(description, Mapping) or not isinstance(model := description.get("model"), Mapping):
         raise _no_tokenizer(file, "it has no model")
@@ -243,10 +241,7 @@ def _beside(file: str, name: str) -> str:
 
 def _content(path: str) -> bytes | None:
     """The content of a file; None where there is none."""
-    if not tf.io.gfile.exists(path):
-        return None
-    with tf.io.gfile.GFile(path, "rb") as opened:
-        return opened.read()
+    return read(path) if exists(path) else None
 
 
 def _companion(file: str, name: str) -> Mapping[str, Any]:

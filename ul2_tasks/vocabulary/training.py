@@ -25,11 +25,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
-import tensorflow as tf
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ul2_tasks.atomic_files import removed_on_failure, write_atomically
+from ul2_tasks.files.atomic import removed_on_failure, write_atomically
+from ul2_tasks.files.systems import exists
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
 
 MODEL_TYPES = ("unigram", "bpe")
@@ -146,7 +146,7 @@ def _check_output(output: str, described: str) -> None:
     if not output.endswith(".model"):
         raise ValueError(f"the output is {output!r}, expected a file that ends in .model")
     for path in (output, described):
-        if tf.io.gfile.exists(path):
+        if exists(path):
             raise ValueError(f"{path} is there already, and is not written over; name another output, or remove it")
     folder = os.path.dirname(output)
     if folder and "://" not in folder and not os.path.isdir(folder):  # a remote folder need not exist before its first file

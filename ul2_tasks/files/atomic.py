@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Iterator
 
-import tensorflow as tf
+from ul2_tasks.files.systems import exists, is_local, move, open_to_write, remove
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
@@ -16,21 +16,19 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     What is there and is neither a file nor a folder, such as /dev/stdout, is written as it is.
 
     Raises:
-        OSError, tf.errors.OpError: there is no room, or the path cannot be written. Nothing is left.
+        OSError: there is no room, or the path cannot be written. Nothing is left.
     """
     path = os.fspath(path)
     data = content.encode() if isinstance(content, str) else content
-    if "://" not in path and os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+    if is_local(path) and os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         with open(path, "wb") as device:
             device.write(data)
         return
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     with removed_on_failure(temporary):
-        with tf.io.gfile.GFile(temporary, "wb") as file:
+        with open_to_write(temporary) as file:
             file.write(data)
-        if (written := tf.io.gfile.stat(temporary).length) != len(data):
-            raise OSError(f"{path} has {written} of its {len(data)} bytes: is the disk full?")
-        tf.io.gfile.rename(temporary, path, overwrite=True)
+        move(temporary, path)
 
 
 @contextlib.contextmanager
@@ -39,6 +37,6 @@ def removed_on_failure(*paths: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for path in filter(tf.io.gfile.exists, paths):
-            tf.io.gfile.remove(path)
+        for path in filter(exists, paths):
+            remove(path)
         raise

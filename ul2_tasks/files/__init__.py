@@ -1,0 +1,1 @@
+"""Files of every file system: listed, opened, read, and written whole."""

@@ -1,0 +1,142 @@
+"""Which files paths, globs and folders name, and what tells a file that was changed."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Sequence
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from ul2_tasks.files.opening import COMPRESSIONS
+from ul2_tasks.files.systems import file_system, is_local, parallel_map
+
+# The formats that names say.
+FORMATS = {
+    ".txt": "text",
+    ".text": "text",
+    ".md": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+}
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(:[\w.-]+)?")  # OWNER/NAME, OWNER/NAME:CONFIG
+
+
+def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """The files that paths, globs and folders name. A folder means all files in it and below it.
+
+    Each file is listed once. The patterns keep their order, and the files of one pattern are sorted. Files and folders whose
+    names begin with "." or "_" are left out, as other tools do, unless the pattern spells that beginning.
+
+    Raises:
+        ValueError: a pattern names no file, or only hidden ones; a folder contains a link to a folder; no file system is
+            installed for the pattern's protocol.
+    """
+    found: dict[str, str] = {}
+    for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
+        pattern = os.path.expanduser(os.fspath(pattern))
+        names = _expand(pattern)
+        if not names:
+            raise ValueError(_no_match(pattern))
+        for name in sorted(names):
+            found.setdefault(os.path.normpath(name) if is_local(name) else name, name)
+    return list(found.values())
+
+
+def named_format(path: str) -> str | None:
+    """The format that a file's or glob's name ends with; None where the name does not say.
+
+    >>> named_format("corpus/*.jsonl.gz")
+    'jsonl'
+    """
+    name, suffix = os.path.splitext(path)
+    return FORMATS.get((os.path.splitext(name)[1] if suffix in COMPRESSIONS else suffix).lower())
+
+
+def stamp(path: str) -> str:
+    """The size of a file, and when it was last changed where the file system tells that: another text after each change."""
+    system, name = file_system(path)
+    found = system.info(name)
+    if "mtime_nsec" in found:  # of TensorFlow
+        return f"{found['size']} bytes, {found['mtime_nsec']}"
+    try:
+        return f"{found['size']} bytes, {system.modified(name).isoformat()}"
+    except NotImplementedError:
+        return f"{found['size']} bytes"
+
+
+def contents(paths: Sequence[str]) -> str:
+    """Files in few words, others once one of them is changed, or another: by what its path leads to, its size and its time."""
+    told = list(map(_told, paths)) if all(map(is_local, paths)) else parallel_map(_told, paths)
+    return f"{len(paths)} files, sha256 {hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
+
+
+def _told(path: str) -> tuple[str, str]:
+    if is_local(path):
+        found = os.stat(path)
+        return os.path.realpath(path), f"{found.st_size} bytes, {found.st_mtime_ns}"
+    system, name = file_system(path)
+    return _told(name) if isinstance(system, LocalFileSystem) else (system.unstrip_protocol(name), stamp(path))
+
+
+def real_path(path: str) -> str:
+    """What a local path leads to, however it is spelled; of another one the path itself."""
+    return os.path.realpath(path) if is_local(path) else path
+
+
+def _expand(pattern: str) -> list[str]:
+    system, path = fsspec.core.url_to_fs(pattern) if is_local(pattern) else file_system(pattern)  # the first makes it absolute
+    if system.isfile(path):  # asked first, because a file's name may have [brackets], which a glob has too
+        names = [path]
+    elif system.isdir(path):
+        found = system.find(path, detail=True)
+        names = _visible(list(found), path)
+        links = [name for name in names if found[name].get("islink") and system.isdir(name)]
+        if links:
+            raise ValueError(f"{links[0]!r} is a link to a folder, which is not followed; name the folders, as a list")
+    else:
+        names = _visible(list(filter(system.isfile, system.glob(path))), path)
+    return names if is_local(pattern) else [system.unstrip_protocol(name) for name in names]
+
+
+def _visible(paths: Sequence[str], pattern: str) -> list[str]:
+    """The paths that are not hidden.
+
+    Raises:
+        ValueError: there are paths, and all of them are hidden.
+    """
+    visible = [path for path in paths if _is_visible(path.split("/"), pattern.split("/"))]
+    if paths and not visible:
+        raise ValueError(
+            f"all files that match {pattern!r} are hidden, such as {min(paths)!r}: below it a name begins with '.' or '_'; expected"
+            " other files, or name these one by one"
+        )
+    return visible
+
+
+def _is_visible(names: list[str], spelled: list[str]) -> bool:
+    """Whether no name of a path begins with "." or "_", except names that the pattern (`spelled`) has too."""
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(names, spelled)))
+    hidden, own = ([name for name in some[shared:] if name.startswith((".", "_"))] for some in (names, spelled))
+    return all(any(fnmatch.fnmatchcase(name, pattern) for pattern in own) for name in hidden)
+
+
+def _no_match(pattern: str) -> str:
+    if os.path.isdir(pattern):
+        return f"there is no file in the folder {pattern!r}, nor below it; expected a file, a folder or a glob"
+    where = "" if not is_local(pattern) or os.path.isabs(pattern) else f" in the folder {os.getcwd()}"
+    if _HUB_ID.fullmatch(pattern) and named_format(pattern) is None:
+        what = f"; of a dataset of Hugging Face's hub give 'hf:{pattern}'"
+    else:
+        what = ", such as 'corpus/*.jsonl.gz'"
+    return f"no file matches {pattern!r}{where}; expected a file, a folder or a glob{what}"

@@ -1,0 +1,182 @@
+"""File systems, by fsspec: what is in a folder, and files that are made, read, moved and removed.
+
+A path without `://` is local. One such as gs:// is opened by fsspec's package for it, or by TensorFlow where only that is
+installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from concurrent import futures
+from typing import Any, BinaryIO
+
+import fsspec
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFile
+
+_LOCAL = LocalFileSystem()
+_BLOCK = 1 << 22  # bytes that are read at once
+_THREADS = 16
+
+
+def is_local(path: str) -> bool:
+    """Whether a path is that of a file of this machine, and no URL."""
+    return "://" not in path
+
+
+def file_system(path: str) -> tuple[AbstractFileSystem, str]:
+    """The file system of a path, and the name of the path there.
+
+    Raises:
+        ValueError: no package for the path's protocol is installed.
+    """
+    if is_local(path):
+        return _LOCAL, path
+    scheme = path.partition("://")[0]
+    return (_tensorflow_system(scheme), path) if _by_tensorflow(scheme) else fsspec.core.url_to_fs(path)
+
+
+def absolute(path: str) -> str:
+    """The same path for workers, whose current folder may be another one."""
+    return os.path.abspath(path) if is_local(path) else path
+
+
+def place(folder: str, name: str) -> str:
+    """The path of a file in a folder."""
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def exists(path: str) -> bool:
+    """Whether there is a file or a folder."""
+    system, name = _fresh(path)
+    return system.exists(name)
+
+
+def is_folder(path: str) -> bool:
+    """Whether there is a folder."""
+    system, name = _fresh(path)
+    return system.isdir(name)
+
+
+def names_in(folder: str) -> set[str]:
+    """The names of the files and folders in a folder; none if there is no such folder."""
+    system, path = _fresh(folder)
+    if not system.isdir(path):
+        return set()
+    found = (name.rstrip("/") for name in system.ls(path, detail=False))
+    return {name.rpartition("/")[2] for name in found if name != path.rstrip("/")}  # an object store may list the folder, too
+
+
+def size(path: str) -> int:
+    """The size of a file, in bytes."""
+    system, name = file_system(path)
+    return system.size(name)
+
+
+def read(path: str) -> bytes:
+    """All of a file."""
+    with open_to_read(path) as file:
+        return file.read()
+
+
+def sha256(path: str) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    found = hashlib.sha256()
+    with open_to_read(path) as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def open_to_read(path: str) -> BinaryIO:
+    """A file, as its bytes lie there."""
+    system, name = file_system(path)
+    file: Any = open(name, "rb") if isinstance(system, LocalFileSystem) else system.open(name, "rb")  # noqa: SIM115 - it is returned
+    # Of files in memory, fsspec gives all callers the same object, with a single position.
+    return io.BytesIO(file.getvalue()) if isinstance(file, MemoryFile) else file
+
+
+def open_to_write(path: str) -> BinaryIO:
+    """A new file, over what is there."""
+    system, name = file_system(path)
+    return open(name, "wb") if isinstance(system, LocalFileSystem) else system.open(name, "wb")
+
+
+def make_folders(path: str) -> None:
+    """Makes a folder and those above it, as far as they are not there."""
+    system, name = file_system(path)
+    system.makedirs(name, exist_ok=True)
+
+
+def copy(source: str, target: str) -> None:
+    """Copies a file, from one file system to another, too."""
+    with open_to_read(source) as read_from, open_to_write(target) as written:
+        shutil.copyfileobj(read_from, written, _BLOCK)
+
+
+def move(source: str, target: str) -> None:
+    """Renames a file, over what is there. Both are on one file system."""
+    system, name = file_system(source)
+    _, new_name = file_system(target)
+    if isinstance(system, LocalFileSystem):
+        os.replace(name, new_name)
+    else:
+        system.mv(name, new_name)
+
+
+def remove(path: str) -> None:
+    """Removes a file."""
+    system, name = file_system(path)
+    system.rm_file(name)
+
+
+def remove_tree(folder: str) -> None:
+    """Removes a folder, with all that is in it."""
+    system, name = file_system(folder)
+    system.rm(name, recursive=True)
+
+
+def parallel_map(function: Callable, values: Iterable) -> list:
+    """Like `map`, in 16 threads: with a remote file system nearly all of the time is waiting."""
+    with futures.ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(function, values))
+
+
+def _fresh(path: str) -> tuple[AbstractFileSystem, str]:
+    """The file system of a path, which asks anew: other processes write there, too, and some systems keep what they have listed."""
+    system, name = file_system(path)
+    system.invalidate_cache()
+    return system, name
+
+
+@functools.lru_cache
+def _by_tensorflow(scheme: str) -> bool:
+    """Whether TensorFlow opens paths such as gs://: it does where fsspec lacks the package for them."""
+    try:
+        fsspec.get_filesystem_class(scheme)
+        return False
+    except (ImportError, ValueError) as error:
+        if scheme in _schemes_of_tensorflow():
+            return True
+        raise ValueError(f"no file system for {scheme}:// is installed: {error}") from error
+
+
+def _schemes_of_tensorflow() -> list[str]:
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return []
+    return tf.io.gfile.get_registered_schemes()
+
+
+@functools.lru_cache
+def _tensorflow_system(scheme: str) -> AbstractFileSystem:
+    from ul2_tasks.files.tensorflow_system import TensorFlowFileSystem
+
+    return TensorFlowFileSystem(scheme)
