@@ -104,10 +104,8 @@ class Layout:
 class Segment:
     """A part of a file that is read on its own: the whole file, or the documents that begin in a range of it.
 
-    Attributes:
-        path: the file.
-        start, stop: the range [start, stop), in bytes for lines, in row groups for Parquet, in record batches for Arrow. A
-            stop of None is the end of the file.
+    The range [start, stop) is in bytes for lines, in row groups for Parquet, in record batches for Arrow. A stop of None is the end
+    of the file.
     """
 
     path: str
@@ -121,12 +119,9 @@ class Segment:
 def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     """The files that paths, globs and folders name. A folder means all files in it and below it.
 
-    Each file is listed once. The patterns keep their order, and the files of one pattern are sorted. Files and folders whose
-    names begin with "." or "_" are left out, as other tools do, unless the pattern spells that beginning.
-
-    Raises:
-        ValueError: a pattern names no file, or only hidden ones; a folder contains a link to a folder; no file system is
-            installed for the pattern's protocol.
+    Each file is listed once. The patterns keep their order, and the files of one pattern are sorted. Files and folders whose names
+    begin with "." or "_" are left out, as other tools do, unless the pattern spells that beginning. A pattern that names no such
+    file is refused, and so is a folder that contains a link to a folder.
     """
     found: dict[str, str] = {}
     for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
@@ -150,11 +145,7 @@ def named_format(path: str) -> str | None:
 
 
 def format_of(paths: Iterable[str]) -> str:
-    """The one format that the names of all files end with.
-
-    Raises:
-        ValueError: a name does not say its format, or the names say several.
-    """
+    """The one format that the names of all files end with. Names that say none, or several, are refused."""
     formats: dict[str, str] = {}
     for path in paths:
         format = named_format(path)
@@ -170,12 +161,7 @@ def format_of(paths: Iterable[str]) -> str:
 
 
 def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
-    """The segments of files: one for each file, or several where there are few files and they can be read from the middle.
-
-    Raises:
-        ValueError: all files are empty, or no file has a row.
-        OSError: a file cannot be reached.
-    """
+    """The segments of files: one for each file, or several where there are few files and they can be read from the middle."""
     sizes = parallel_map(_size, paths)
     if not any(sizes):
         raise ValueError(f"there is no document: each of the {len(paths)} files is empty, the first is {paths[0]!r}")
@@ -261,11 +247,7 @@ def _expand(pattern: str) -> list[str]:
 
 
 def _visible(paths: Sequence[str], pattern: str) -> list[str]:
-    """The paths that are not hidden.
-
-    Raises:
-        ValueError: there are paths, and all of them are hidden.
-    """
+    """The paths that are not hidden. Raises a ValueError if there are paths, and all of them are hidden."""
     visible = [path for path in paths if _is_visible(path.split("/"), pattern.split("/"))]
     if paths and not visible:
         raise ValueError(
