@@ -62,16 +62,9 @@ def source_contents(source: seqio.DataSource, split: str | None = None) -> dict[
     The words stay equal until a file or a function is edited. Compare those that both sides have: an earlier version had none.
     Nothing is said of documents in memory, whose identity tells their content.
 
-    Args:
-        source: any.
-        split: which one is read; by default all.
-
-    Returns:
-        "files": the files by where their paths lead, their sizes and times; tokens by samples of them. "code": the functions and
-        classes that are no library's, see `own_code`. What a source does not have is not there, nor what it cannot tell.
-
-    Raises:
-        ValueError, OSError, tf.errors.OpError: there are no such files, or they cannot be reached.
+    "files" are the files of a split, or of all, by where their paths lead, their sizes and times; tokens by samples of them. "code"
+    is the functions and classes that are no library's, see `own_code`. What a source does not have is not there, nor what it cannot
+    tell.
     """
     files, code = dict.fromkeys(_files(source, split)), code_in_words(_functions(source))
     return ({"files": "; ".join(files)} if files else {}) | ({"code": code} if code else {})
