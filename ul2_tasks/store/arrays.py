@@ -84,16 +84,8 @@ def open_reader(path: str) -> Reader:
 def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[np.ndarray]:
     """Reads ranges of several arrays at once.
 
-    Args:
-        arrays: of either kind.
-        numbers: [n] int64, which of them each range is of.
-        starts, stops: [n] int64, the values [start, stop) of each range.
-
-    Returns:
-        The values of each range, in the order asked.
-
-    Raises:
-        OSError, tf.errors.OpError: a file cannot be read, or it ends before.
+    Range i has the values [starts[i], stops[i]) of array number `numbers[i]`; all three are [n] int64. A file that cannot be read,
+    or that ends before, raises an OSError or a tf.errors.OpError.
     """
     fetched = _fetched(arrays, numbers, starts, stops)
     return [
@@ -105,13 +97,8 @@ def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
 def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """Reads ranges of several arrays of integers at once, see `read_ranges`.
 
-    Returns:
-        [values] int32, one range's after the other's.
-
-    Raises:
-        ValueError: a dtype wider than int32 holds what is no id.
-        IndexError: a range does not lie in its array.
-        OSError, tf.errors.OpError: see `read_ranges`.
+    Gives [values] int32, one range's after the other's. A value of a dtype wider than int32 that is no id raises a ValueError, and
+    a range that does not lie in its array an IndexError.
     """
     _check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
     fetched = _fetched(arrays, numbers, starts, stops)
@@ -165,10 +152,8 @@ def _values_at(address, count, of_dtype):
 def _copy(addresses, counts, of_dtype, places, joined):
     """Copies ranges into `joined`, [values] int32, each to its place there.
 
-    Args:
-        addresses, counts: [n] int64, where each range lies, and how many values it has.
-        of_dtype: an array of their dtype.
-        places: [n] int64.
+    `addresses`, `counts` and `places` are [n] int64: where each range lies, how many values it has, and its place. `of_dtype` is an
+    array of their dtype.
     """
     for number in range(len(addresses)):
         found, place = _values_at(addresses[number], counts[number], of_dtype), places[number]

@@ -41,16 +41,8 @@ def size(path: str) -> int:
 def fetch(paths: Sequence[str], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[memoryview]:
     """Reads ranges of files.
 
-    Args:
-        paths: of the files.
-        numbers: [n] int64, which file each range is of.
-        starts, stops: [n] int64, the bytes [start, stop) of each range.
-
-    Returns:
-        The bytes of each range, in the order asked.
-
-    Raises:
-        OSError, tf.errors.OpError: a file cannot be read, or it ends before.
+    Range i has the bytes [starts[i], stops[i]) of file number `numbers[i]`; all three are [n] int64. A file that cannot be read, or
+    that ends before, raises an OSError or a tf.errors.OpError.
     """
     if not len(numbers):
         return []
@@ -68,13 +60,8 @@ def near_ranges(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Makes one range of those of a file between which there are at most `near` bytes.
 
-    Args:
-        numbers: [n] int64, which file each range is of.
-        starts, stops: [n] int64, its bytes.
-        near: at least 0.
-
-    Returns:
-        [n] int64, in which of the new ranges each lies; their files, starts and stops, [m] int64 each, in the order of the files.
+    Range i has the bytes [starts[i], stops[i]) of file number `numbers[i]`; all three are [n] int64. Gives in which of the new
+    ranges each lies, [n] int64; and the files, starts and stops of these, [m] int64 each, in the order of the files.
 
     >>> files, starts, stops = np.array([0, 1, 0, 0]), np.array([50, 5, 0, 12]), np.array([60, 9, 10, 20])
     >>> [column.tolist() for column in near_ranges(files, starts, stops, near=2)]
