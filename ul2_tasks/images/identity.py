@@ -24,10 +24,8 @@ _CHANGED = ("mtime", "LastModified", "last_modified", "updated", "ETag", "etag")
 class FileFacts(NamedTuple):
     """A file as it is now.
 
-    Attributes:
-        path: where its path leads to.
-        size: in bytes.
-        changed: when; or what else its file system has that another content would not have.
+    `path` is where its path leads to, and `size` is in bytes. `changed` is when it changed; or what else its file system has that
+    another content would not have.
     """
 
     path: str
@@ -36,11 +34,7 @@ class FileFacts(NamedTuple):
 
 
 def facts_of(path: str) -> FileFacts:
-    """A file of any file system.
-
-    Raises:
-        OSError: it cannot be reached.
-    """
+    """A file of any file system. Raises an OSError if it cannot be reached."""
     file_system, name = fsspec.core.url_to_fs(path)
     found = file_system.info(name)
     changed = next((found[key] for key in _CHANGED if found.get(key)), "")
