@@ -56,11 +56,7 @@ def widest(members: Sequence[Member]) -> dict[str, int]:
 
 
 def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
-    """Reads the tokens of elements, [n] integers.
-
-    Raises:
-        ValueError: see `OrderedCorpus.read`.
-    """
+    """Reads the tokens of elements, [n] integers."""
     found = numbering.slots(numbers)
     members, starts, stops = (np.zeros_like(found.slots) for _ in range(3))
     keys = np.zeros(len(members), np.uint64)
@@ -84,19 +80,11 @@ def write_batch(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Makes the examples of a batch.
 
-    Args:
-        batch: of these tasks.
-        members: the tasks; where rows are packed, their examples have fixed lengths.
-        lengths: of the rows, {"inputs": int, "targets": int}, with room for what is written there.
-        pack: whether the examples of an element share a row; else each has its own.
-
-    Returns:
-        {"inputs": [rows, length] int32, "targets": [rows, length] int32}, padded with 0; packed rows have `<feature>_segment_ids`
-        and `<feature>_positions` of each, too, see `converters.encoder_decoder.pack_rows`.
-        {"inputs": [m] int64, "targets": [m] int64}, how many tokens each example has.
-
-    Raises:
-        ValueError: a row has no room.
+    `lengths` are those of the rows, {"inputs": int, "targets": int}; a row without room for what is written there raises a
+    ValueError. With `pack` the examples of an element, which have fixed lengths, share a row; else each has its own. Gives
+    {"inputs": [rows, length] int32, "targets": [rows, length] int32}, padded with 0; packed rows have `<feature>_segment_ids` and
+    `<feature>_positions` of each, too, see `converters.encoder_decoder.pack_rows`. Then gives {"inputs": [m] int64, "targets": [m]
+    int64}, how many tokens each example has.
     """
     count = len(batch.members)
     of_members = [np.flatnonzero(batch.members == number) for number in range(len(members))]

@@ -28,14 +28,7 @@ _TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A denoising task of a mixture.
-
-    Attributes:
-        task: its name.
-        corpus: what it reads; its name alone, a `CorpusName`, where the task was pickled for another process.
-        rate: its rate in the mixture.
-        solution: its special ids and its full chunk.
-    """
+    """A denoising task of a mixture. `corpus` is its name alone, a `CorpusName`, where the task was pickled for another process."""
 
     task: str
     corpus: CorpusTask
@@ -59,14 +52,7 @@ class CorpusName(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class OrderedCorpus:
-    """A corpus with the tasks that read it.
-
-    Attributes:
-        name: of the corpus's task.
-        store: its tokens.
-        members: its tasks; the kinds of `order` are their numbers.
-        order: which tokens make which example.
-    """
+    """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members."""
 
     name: str
     store: TokenStore
@@ -87,11 +73,7 @@ class OrderedCorpus:
     def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """The tokens of chunks as ids of the vocabulary, one chunk's after the other's.
 
-        Args:
-            starts, stops: [n] int64 each, as in `epochs.Chunks`.
-
-        Raises:
-            ValueError: a token is no text.
+        `starts` and `stops` are [n] int64 each, as in `epochs.Chunks`. A token that is no text raises a ValueError.
         """
         round_the_end = np.flatnonzero(stops > self.store.tokens)
         after_it = stops[round_the_end] - self.store.tokens
@@ -136,17 +118,7 @@ def _are_all(members, ids):
 
 
 def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffle: bool) -> OrderedCorpus:
-    """Puts the chunks of a corpus in order.
-
-    Args:
-        members: its tasks, of which `why_a_stream` says nothing.
-        store: its tokens.
-        seed: of the order and of the noise.
-        shuffle: see `Order`.
-
-    Raises:
-        ValueError: there is no token.
-    """
+    """Puts the chunks of a corpus in order. `why_a_stream` says nothing of its tasks. The seed is of the order and of the noise."""
     if not store.tokens:
         raise ValueError(f"{members[0].corpus.name!r} has no token in this split; look at it with `ul2 doctor`")
     lengths = tuple(member.solution.full.length for member in members)
@@ -183,14 +155,7 @@ def why_a_stream(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabu
 def stored_tokens(corpus: CorpusTask, split: str, use_cached: bool, separate_documents: bool) -> TokenStore | None:
     """The tokens of a corpus where they lie: in its cache, if that is to be used, or in the files that it is; else None.
 
-    Args:
-        corpus: the task of the corpus.
-        split: of the corpus.
-        use_cached: whether its cache is to be used.
-        separate_documents: whether an EOS follows each document.
-
-    Raises:
-        ValueError: the cache is another corpus's, or is not whole.
+    With `separate_documents` an EOS follows each document. A cache that is another corpus's, or not whole, raises a ValueError.
     """
     if corpus.is_tokens:
         store = corpus.stored(split)
@@ -217,11 +182,7 @@ def _eos(corpus: CorpusTask) -> int:
 
 
 def tokens_in_memory(corpus: CorpusTask, split: str, separate_documents: bool) -> TokenStore:
-    """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with ends.
-
-    Raises:
-        ValueError: it has too many tokens for that.
-    """
+    """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with ends."""
     tokens, lengths, count = [np.zeros([0], np.int32)], [np.zeros([0], np.int64)], 0
     for of_batch, of_each in corpus_tokens(corpus, split, use_cached=bool(corpus.cache_dir) and not corpus.is_tokens):
         tokens.append(of_batch)

@@ -42,12 +42,7 @@ Layout = Callable[[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray], di
 
 @dataclasses.dataclass(frozen=True)
 class Numbered:
-    """What a dataset made from numbers has beside its elements.
-
-    Attributes:
-        dataset: makes the same dataset from an element on.
-        fingerprint: see `fingerprint_of`.
-    """
+    """What a dataset made from numbers has beside its elements. `dataset` makes the same dataset from an element on."""
 
     dataset: Callable[[int], tf.data.Dataset]
     fingerprint: Mapping[str, object]
@@ -57,16 +52,10 @@ class Numbered:
 class Reading:
     """Which examples are read.
 
-    Attributes:
-        numbering: of the examples.
-        sequence_length: {"inputs": int, "targets": int}, for which their lengths were solved.
-        epochs: how many; None for no end.
-        host, hosts: who reads.
-        features: the features that are kept of an example.
-        fingerprint: all that decides which example has which number, and what it is.
-        has_seed: whether that was given a seed; without one iterators cannot be resumed.
-        run: how many elements in a row each host has, before the next host has as many.
-        start: the number of the first element that any host has.
+    The lengths of examples were solved for `sequence_length`, and `epochs` is None for no end. Each of the hosts has `run` elements
+    in a row before the next host has as many; `start` is the number of the first element that any host has. Only `features` are
+    kept of an example. `fingerprint` is all that decides which example has which number, and what it is. Without a seed, see
+    `has_seed`, iterators cannot be resumed.
     """
 
     numbering: Numbering
@@ -216,12 +205,8 @@ class Reading:
 def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
     """The same dataset from element `first` of this host on, which costs no more than its beginning.
 
-    Args:
-        dataset: what `get_dataset` of a mixture or task returned, or a feature converter made of it, not yet batched.
-        first: from 0.
-
-    Raises:
-        ValueError: its elements have no numbers; `first` is no integer, or below 0.
+    The dataset is what `get_dataset` of a mixture or task returned, or a feature converter made of it, not yet batched. One whose
+    elements have no numbers raises a ValueError.
     """
     numbered = facts_of(dataset).numbered
     if numbered is None:
@@ -237,9 +222,7 @@ def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
 def shared_out(dataset: tf.data.Dataset, host: int, hosts: int, run: int, start: int) -> tf.data.Dataset:
     """The same examples, shared out in another way: after the number `start`, so many in a row to each host in turn.
 
-    Args:
-        dataset: what `get_dataset` of a mixture or task returned, of which `fingerprint_of` says something.
-        host, hosts, run, start: see `Reading`.
+    The dataset is what `get_dataset` of a mixture or task returned, of which `fingerprint_of` says something; see also `Reading`.
     """
     return dataclasses.replace(facts_of(dataset).rows, host=host, hosts=hosts, run=run, start=start).examples()
 

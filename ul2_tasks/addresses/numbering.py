@@ -38,11 +38,8 @@ class Slots(NamedTuple):
 class Numbering:
     """The elements of a mixture of corpora, without end: a cycle of corpora, and in each a position of its own order.
 
-    Attributes:
-        corpora: with their orders.
-        packed: how the examples of each corpus share rows, if elements are packed rows; if they are examples, none.
-        cycle: of the corpora.
-        key: of the order of corpora within a cycle; None for that of `Cycle.kinds`.
+    `packed` says how the examples of each corpus share rows, if elements are packed rows; it is empty if they are examples. `key`
+    is of the order of corpora within a cycle; None is that of `Cycle.kinds`.
     """
 
     corpora: tuple[OrderedCorpus, ...]
@@ -113,17 +110,9 @@ def number_examples(
 ) -> Numbering | None:
     """Numbers the examples of denoising tasks, which are mixed by their rates.
 
-    Args:
-        members: the tasks; `why_a_stream` says nothing of any.
-        tokens: gives the tokens of each corpus, with an EOS after each document or without, or None for what is to stay a stream.
-        seed: of order and noise, any integer.
-        shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
-
-    Returns:
-        None where a corpus has no tokens that can be read at any place.
-
-    Raises:
-        ValueError: a corpus has no token.
+    `why_a_stream` says nothing of any of the tasks. `tokens` gives the tokens of each corpus, with an EOS after each document or
+    without, or None for what is to stay a stream. With `shuffle` examples come in a pseudo-random permutation of all of an epoch;
+    else in the order of the corpus. Gives None where a corpus has no tokens that can be read at any place.
     """
     by_corpus: dict[str, list[Member]] = {}
     for member in members:

@@ -68,12 +68,9 @@ def resume_at_number_only_in(
 
     tf.data calls this symbolic checkpoints. `flat_map` then saves no element, but `scan` saves its state, here the fingerprint.
 
-    Args:
-        fingerprint: of the pipeline.
-        numbers: a dataset of single integers.
-        has_seed: whether it was built with a seed.
-        added: is added to each number once it is checked. tf.data reads checked numbers ahead. Where checkpoints are not symbolic,
-            it saves them, and does not check them when they are restored: their reader has to, by what was added.
+    `numbers` is a dataset of single integers, to each of which `added` is added once it is checked. tf.data reads checked numbers
+    ahead. Where checkpoints are not symbolic, it saves them, and does not check them when they are restored: their reader has to,
+    by what was added.
     """
     texts = texts_of(fingerprint)
 

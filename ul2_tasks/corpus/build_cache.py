@@ -66,13 +66,8 @@ _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 class SourceShard(JobShard):
     """One shard of the source, and the files that it becomes.
 
-    Attributes:
-        corpus: the name of the corpus's task.
-        splits: of the corpus, that are read together.
-        number: of the shard, from 0.
-        num_shards: of these splits.
-        max_documents: how many records of each split are taken; None for all.
-        columns: of the corpus, each of which is a pair of files beside that of the tokens.
+    The splits are read together, and `max_documents` records of each are taken; all where it is None. Each of the columns is a pair
+    of files beside that of the tokens.
     """
 
     corpus: str
@@ -106,23 +101,11 @@ def build(
 ) -> dict:
     """Caches a corpus, or goes on where an interrupted job stopped.
 
-    Args:
-        corpus: the name of its task, such as "ul2_corpus".
-        output_dir: one of SeqIO's global cache directories, on any file system that TensorFlow reads. The cache becomes a
-            folder in it. All workers must see it.
-        max_documents: the most documents of each split, for a smoke build.
-        prepare: what each worker calls first, so that it has the task too: `Registration.apply`, or the import of a module.
-        pipeline_options: Beam's. None to write one shard after the other in this process, without Beam.
-        console: where progress and the summary go.
-
-    Returns:
-        The manifest.
-
-    Raises:
-        ValueError: there is no such corpus; the cache exists, or an unfinished one was begun with other settings, which are
-            named; another job writes into the folder; the corpus has no token.
-        ImportError: Apache Beam is asked for, and is not installed.
-        RuntimeError: a source cannot be read, or has changed during the job, or a file cannot be written; says which, and why.
+    `output_dir` is one of SeqIO's global cache directories, on any file system that TensorFlow reads. All workers must see it, and
+    the cache becomes a folder in it. `max_documents` is of each split, for a smoke build. Each worker calls `prepare` first, so
+    that it has the task too: `Registration.apply`, or the import of a module. `pipeline_options` are Beam's; None writes one shard
+    after the other in this process, without Beam. Returns the manifest. A finished cache, or one that was begun with other
+    settings, raises a ValueError; a source that cannot be read, or changes during the job, a RuntimeError.
     """
     console = console or Console(stderr=True)
     if pipeline_options is not None:

@@ -56,20 +56,9 @@ def read(
 ) -> tf.data.Dataset:
     """Reads the documents of a cached corpus, 128 at a time; see `documents.read_store` and `tfrecords.read_files`.
 
-    Args:
-        cache_dir: the folder of the cache.
-        corpus: its task, which the manifest names.
-        expected: the settings of the corpus that is asked for.
-        split: of the cache.
-        shuffle: whether documents are shuffled.
-        seed: of the shuffling.
-        shard_info: which of the hosts this is; None for a single one.
-
-    Returns:
-        A dataset of {"targets": RaggedTensor [documents, tokens] int32}.
-
-    Raises:
-        ValueError: other settings made the cache; it is not whole; the split has no document, or fewer documents than hosts.
+    `expected` are the settings of the corpus that is asked for, and a `shard_info` of None is a single host. Gives {"targets":
+    RaggedTensor [documents, tokens] int32}. Raises a ValueError where other settings made the cache, where it is not whole, and
+    where the split has no document, or fewer documents than hosts.
     """
     manifest = read_manifest(cache_dir)
     if manifest is None and shard_info is not None and shard_info.index > 0:
@@ -103,8 +92,7 @@ def reads(manifest: Mapping) -> dict[str, list[str]]:
 def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None = None) -> Store:
     """The store of a split: one for all who read it, as each of its files that is mapped is an open file.
 
-    Args:
-        column: what the corpus has beside the tokens, see `view.Encoded`; None for the tokens.
+    `column` is what the corpus has beside the tokens, see `view.Encoded`; None for the tokens.
     """
     shards = manifest["splits"][split]["shards"]
     held = [shard for shard in shards if shard["documents"]]
@@ -167,9 +155,7 @@ def verify(cache_dir: str) -> Iterator[str]:
     """Reads all of a cache again. Gives a sentence for each file that is missing, truncated, altered or too many.
 
     Where there is none, it gives one for each pair of files that holds other numbers of documents or values than the manifest says.
-
-    Raises:
-        ValueError: there is no such folder, no cache in it, an unfinished one, or one without a manifest.
+    A folder without a finished cache, or without a manifest, raises a ValueError.
     """
     if not is_folder(cache_dir):
         raise ValueError(f"there is no folder {cache_dir!r}; expected that of one corpus, such as OUTPUT/ul2_corpus")
@@ -199,11 +185,7 @@ def splits(cache_dir: str) -> list[str]:
 
 
 def read_manifest(cache_dir: str) -> dict | None:
-    """The manifest, or None where there is none. Nobody may change it: all who read it get the same dictionary.
-
-    Raises:
-        ValueError: it has another schema than this version of the package reads, or is not as it was written.
-    """
+    """The manifest, or None where there is none. Nobody may change it: all who read it get the same dictionary."""
     path = place(cache_dir, MANIFEST)
     return _parsed(path, systems.read(path)) if exists(path) else None
 
@@ -263,12 +245,9 @@ def manifest_of(
 ) -> dict:
     """Makes a manifest, of what JSON knows.
 
-    Args:
-        corpus: the corpus's task.
-        settings: those that made the cache; None if it has no record that names them.
-        format: "format"; and for a store "dtype" and "id_shift", by how much ids are higher here than in the files.
-        shards: of each split, with their counts (`COUNTED`) and "bytes", and "file", or for a store "shard" and "files".
-        max_documents: the limit of a smoke build, or None.
+    `settings` made the cache; None if it has no record that names them. `format` has "format", and for a store "dtype" and
+    "id_shift", by how much ids are higher here than in the files. `shards` are those of each split, with their counts (`COUNTED`)
+    and "bytes", and "file", or for a store "shard" and "files".
     """
     configuration = getattr(corpus, "configuration", CorpusConfiguration())
     return {

@@ -17,11 +17,9 @@ from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids
 class CorpusConfiguration:
     """How records become tokens.
 
-    Attributes:
-        text_key: the feature of a record that holds its text.
-        on_error: what becomes of a record with a problem, or with a text that is not UTF-8 and that a tokenizer would change
-            without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it.
-        special_tokens: the sentinels and modes, which no text becomes.
+    `on_error` says what becomes of a record with a problem, or with a text that is not UTF-8 and that a tokenizer would change
+    without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it. No text becomes one of the
+    `special_tokens`.
     """
 
     text_key: str = "text"
@@ -37,12 +35,8 @@ def text_tokenizer(vocabulary: seqio.Vocabulary, configuration: CorpusConfigurat
 def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:
     """Describes all that decides the tokens of a document. Opens the vocabulary.
 
-    A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count.
-
-    Args:
-        vocabulary: tokenizes the text.
-        source: the identity of the source, see `identity.source_identity`.
-        configuration: of the corpus.
+    A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count. `source` is
+    the identity of the source, see `identity.source_identity`.
     """
     in_text = encodable_ids(vocabulary, configuration.special_tokens.ids(vocabulary))
     return {

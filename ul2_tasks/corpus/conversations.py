@@ -34,10 +34,8 @@ MESSAGES = "messages"  # the column
 class Part(NamedTuple):
     """Some conversations of a corpus.
 
-    Attributes:
-        reader: reads them.
-        numbers: [n] int64, which of the reader's are meant.
-        id_hashes: [n] uint64, see `TokenBatch.id_hashes`; None where the cache is read.
+    `numbers`, [n] int64, are those of the reader that are meant. `id_hashes`, [n] uint64, see `TokenBatch.id_hashes`, are None
+    where the cache is read.
     """
 
     reader: Reader
@@ -48,10 +46,8 @@ class Part(NamedTuple):
 class ChatCorpusTask(CorpusTask):
     """Conversations as a renderer writes them.
 
-    Attributes:
-        renderer: what makes tokens of messages.
-        supervision: what its tasks learn. A message of a kind that it does not know is refused when it is rendered, where its
-            file and row are known. A cache does not depend on it.
+    `supervision` is what its tasks learn. A message of a kind that it does not know is refused when it is rendered, where its file
+    and row are known. A cache does not depend on it.
     """
 
     columns = types.MappingProxyType({MESSAGES: np.dtype(np.int32)})
@@ -72,11 +68,7 @@ class ChatCorpusTask(CorpusTask):
         self._in_memory: dict[str, ConversationsInMemory] = {}
 
     def encode(self, records: Sequence[Record]) -> Encoded:
-        """Renders conversations. A record that cannot be rendered is a problem, with the place of the record.
-
-        Raises:
-            ValueError: there is a problem, and the corpus is to raise it; a message is of a kind that the tasks do not know.
-        """
+        """Renders conversations. A record that cannot be rendered is a problem, with the place of the record."""
         rendered, problems = [], []
         for record, segments in zip(records, self._render(records)):
             problem = f"{_where(record)}: {segments}" if isinstance(segments, ValueError) else record.problem
@@ -110,9 +102,8 @@ class ChatCorpusTask(CorpusTask):
     def conversations(self, split: str, use_cached: bool) -> Reader:
         """The conversations of a split: of the cache, or rendered into memory, which is done once.
 
-        Raises:
-            ValueError: there is no such split, or no conversation in it; the cache is asked for and is not there, is another
-                corpus's, or not whole; there are too many for memory; a record cannot be rendered, and is to raise it.
+        Raises a ValueError where there is no conversation, or where there are too many for memory; and where the cache that is
+        asked for is not there, is another corpus's, or is not whole.
         """
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r} in {self.name!r}, only {sorted(self.splits)}")
@@ -171,11 +162,7 @@ class ChatCorpusTask(CorpusTask):
     def parts(self, split: str, shards: Sequence[int], use_cached: bool, refused: collections.Counter[str]) -> Iterator[Part]:
         """The conversations of some shards of the source, in its order and never all in memory.
 
-        Args:
-            split: of the corpus.
-            shards: their numbers.
-            use_cached: whether the cache is read.
-            refused: is told how many records are skipped, as "refused", if they are rendered.
+        `refused` is told how many records are skipped, as "refused", if they are rendered.
         """
         if use_cached:
             manifest = self._manifest()
@@ -209,11 +196,7 @@ class ChatCorpusTask(CorpusTask):
 
 
 def messages_of(record: Record) -> list[Message]:
-    """The messages of a record.
-
-    Raises:
-        ValueError: see `messages.parse`.
-    """
+    """The messages of a record, see `messages.parse`."""
     return parse(record.text) if record.value is None else messages_in(record.value)
 
 

@@ -53,10 +53,8 @@ def read_as(source: seqio.DataSource) -> str | None:
 def is_same_source(before: Mapping, before_reads: Reads, source: seqio.DataSource) -> bool:
     """Whether a source is that of an earlier job, spelled otherwise: it reads the same files, in the same order, as that did.
 
-    Args:
-        before: what the earlier job wrote down, with "read_as"; earlier versions did not.
-        before_reads: what its shards were made of.
-        source: the other one.
+    `before` is what the earlier job wrote down, with "read_as", which earlier versions did not have; `before_reads` is what its
+    shards were made of.
     """
     if before.get("read_as") is None or before["read_as"] != read_as(source) or not any(map(any, before_reads.values())):
         return False

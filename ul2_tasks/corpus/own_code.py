@@ -25,8 +25,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 def code_in_words(values: Iterable[object]) -> str:
     """The code of functions and classes, with those of the same module that they call; empty where all are of libraries.
 
-    Args:
-        values: functions, classes, `functools.partial` of such; others say nothing.
+    What is no function, class or `functools.partial` of such says nothing.
     """
     found = "\n".join(_parts(list(values), set()))
     return f"python {sys.version_info[0]}.{sys.version_info[1]}, sha256 {_digest(found)}" if found else ""

@@ -20,21 +20,11 @@ NO_EXAMPLE = "no example can be made of"  # how the error begins
 def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, fewest_tokens: int, is_whole: bool) -> tf.data.Dataset:
     """Repeats the documents.
 
-    Args:
-        documents: batches, {"targets": RaggedTensor [documents, tokens]}; "skipped" may stand beside it, see
-            `tokenization.tokenize_batches`.
-        num_epochs: how often; None for ever.
-        name: the corpus and split, for the error.
-        fewest_tokens: a document of fewer tokens makes no example.
-        is_whole: whether these are all documents. Otherwise they are the documents of one host among several, which may give
-            nothing in a finite number of epochs.
-
-    Returns:
-        A dataset as `documents`.
-
-    Raises:
-        tf.errors.InvalidArgumentError: while iterating, at the end of a pass in which no document was long enough. In a finite
-            number of epochs a pass without any document is no error.
+    The documents are batches {"targets": RaggedTensor [documents, tokens]}; "skipped" may stand beside it, see
+    `tokenization.tokenize_batches`. A `num_epochs` of None is for ever. Iterating raises a tf.errors.InvalidArgumentError at the
+    end of a pass in which no document has `fewest_tokens` tokens, so that none makes an example. In a finite number of epochs a
+    pass without any document is no error; and without `is_whole`, where these are the documents of one host among several, no pass
+    is checked.
     """
     if num_epochs is not None and not is_whole:
         return documents.repeat(num_epochs)
@@ -54,8 +44,7 @@ def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, few
 def _count(held: tf.Tensor, document: Documents, *, name: str, fewest_tokens: int, is_finite: bool) -> tuple[tf.Tensor, tf.Tensor]:
     """Adds a document to what the pass held, [4] int64: documents, tokens, records skipped, documents that make an example.
 
-    Returns:
-        What the pass holds now, nothing after its end; and why no pass may follow, "" where one may.
+    Gives what the pass holds now, nothing after its end; and why no pass may follow, "" where one may.
     """
     counted = held + _counts(document, fewest_tokens)
     is_end = _is_end(document)

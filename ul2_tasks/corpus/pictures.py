@@ -42,10 +42,8 @@ class PictureCorpusTask(CorpusTask):
     string scalar, which says what made them}. Pictures that are codes are among the tokens, and not in "images".
 
     Its source gives records {"texts": [places] strings, "images": [places] strings}: places in their order, at each of which a
-    text, or a picture, or a picture after a text; what is not there is empty.
-
-    Attributes:
-        picture: what stands for a picture, with the tokenizer's own ids.
+    text, or a picture, or a picture after a text; what is not there is empty. `picture` is what stands for a picture, with the
+    tokenizer's own ids.
     """
 
     columns = types.MappingProxyType({PIECES: np.dtype(np.int32), _SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
@@ -150,11 +148,7 @@ class PictureCorpusTask(CorpusTask):
         shard_info: seqio.ShardInfo | None,
         num_epochs: int | None,
     ) -> tf.data.Dataset:
-        """The examples, not trimmed, and not held in memory.
-
-        Raises:
-            ValueError: there is no such split; the cache is asked for and is not there, or is that of another corpus.
-        """
+        """The examples, not trimmed, and not held in memory. A cache that is missing, or another corpus's, raises a ValueError."""
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r} in {self.name!r}, only {sorted(self.splits)}")
         if use_cached and not self.cache_dir:
@@ -243,20 +237,9 @@ def tokenize_pictures(
 ) -> tf.data.Dataset:
     """Reads each record, as a preprocessor of a SeqIO task. Its pictures are decoded once, so that none fails in training.
 
-    Args:
-        dataset: of {"texts", "images": [places] strings}, and where the source has them "where" and "problem", string scalars: the
-            place of the record, and what is wrong with it.
-        output_features: as SeqIO passes them.
-        configuration: of the corpus.
-        run: what stands for a picture, with the tokenizer's own ids.
-        source: where the records come from.
-
-    Returns:
-        See `PictureCorpusTask`. Records that are skipped are left out.
-
-    Raises:
-        ValueError: the source has no such features.
-        tf.errors.OpError: while iterating, on a record with a problem, if they are to be raised.
+    The dataset is of {"texts", "images": [places] strings}, and where the source has them "where" and "problem", string scalars:
+    the place of the record, and what is wrong with it. Gives what `PictureCorpusTask` says, without the records that are skipped.
+    Iterating raises a tf.errors.OpError on a record with a problem, if they are to be raised.
     """
     vocabulary = output_features["targets"].vocabulary
     _check_features(dataset)

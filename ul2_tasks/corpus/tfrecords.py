@@ -30,14 +30,8 @@ _SHUFFLE_BUFFER = seqio.SHUFFLE_BUFFER_SIZE
 def document_names(numbers: tf.Tensor, texts: tf.Tensor, are_whole: tf.Tensor, settings: Mapping[str, str]) -> tf.Tensor:
     """The feature `document` of several records: "ID/DIGEST", or for the first record of a shard "ID/DIGEST/SETTINGS".
 
-    Args:
-        numbers: [records] int64, how many records of the input shard come before each.
-        texts: [records] strings; the FarmHash64 of each is its id.
-        are_whole: [records] bool, whether each is a document; otherwise it is a record that is skipped.
-        settings: of the corpus.
-
-    Returns:
-        [records] strings.
+    `numbers`, [records] int64, are how many records of the input shard come before each, and the ID is the FarmHash64 of its text.
+    `are_whole`, [records] bool, says which are documents; the others are records that are skipped. The names are [records] strings.
     """
     ids = tf.strings.as_string(tf.bitcast(tf.fingerprint(texts), tf.int64))
     endings = tf.where(numbers == 0, f"/{as_json(settings)}", "")
@@ -48,11 +42,9 @@ def document_names(numbers: tf.Tensor, texts: tf.Tensor, are_whole: tf.Tensor, s
 def read_files(files: list[str], shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
     """Reads the documents of some files, 128 at a time.
 
-    Each host reads some of the files; where there are more hosts than files, some of the documents of all files. In each epoch
-    the files are shuffled anew, 16 files are read at a time, and their documents are shuffled among 1,000 others.
-
-    Returns:
-        A dataset of {"targets": RaggedTensor [documents, tokens] int32}.
+    Each host reads some of the files; where there are more hosts than files, some of the documents of all files. In each epoch the
+    files are shuffled anew, 16 files are read at a time, and their documents are shuffled among 1,000 others. Gives {"targets":
+    RaggedTensor [documents, tokens] int32}.
     """
     index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
     names = tf.data.Dataset.from_tensor_slices(files)

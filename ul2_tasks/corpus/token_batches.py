@@ -61,11 +61,7 @@ class TokenBatch(NamedTuple):
 
 
 def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
-    """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte. The ids are the tokenizer's own.
-
-    Raises:
-        ValueError: see `CorpusTask.encode`.
-    """
+    """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte. The ids are the tokenizer's own."""
     shift = id_shift(corpus.output_features["targets"].vocabulary)
     for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: len(item[1].text)):
         splits, of_each = zip(*batch)
@@ -77,11 +73,8 @@ def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) 
 def corpus_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the documents of a split in the order of the corpus, or of its cache.
 
-    Returns:
-        Pairs of [tokens] int32, one document's after the other's, and [documents] int64, how many tokens each has.
-
-    Raises:
-        ValueError: there is no such split; a record is no document, and the corpus is to raise it; see `cache.read`.
+    They come in pairs of [tokens] int32, one document's after the other's, and [documents] int64, how many tokens each has. For
+    errors see `cache.read`.
     """
     if split not in corpus.splits:
         raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")

@@ -37,19 +37,8 @@ def tokenize(
     Text becomes the ids that `seqio.preprocessors.tokenize` gives, except that no text becomes a sentinel or a mode: one that
     spells them (`<extra_id_0>`) becomes ordinary tokens, whatever the vocabulary would make of it.
 
-    Args:
-        dataset: see `shard_records.record_batches`.
-        output_features: `targets`, as SeqIO passes it.
-        configuration: of the corpus.
-        source: where the records come from, which a cache and the log name.
-
-    Returns:
-        A dataset of {"targets": [tokens] int32, "document": string scalar, see `tfrecords.document_names`}. A record that is
-        skipped has no tokens.
-
-    Raises:
-        ValueError: there is no such feature; names those present.
-        tf.errors.OpError: see `tokenize_batches`.
+    The records are those of `shard_records.record_batches`; a cache and the log name their source. Gives {"targets": [tokens]
+    int32, "document": string scalar, see `tfrecords.document_names`}. A record that is skipped has no tokens.
     """
     vocabulary = output_features["targets"].vocabulary
     described = describe_source(source) if source else "a source"
@@ -73,18 +62,9 @@ def tokenize_batches(
 ) -> tf.data.Dataset:
     """Tokenizes batches of records; see `tokenize` for the tokens.
 
-    Args:
-        batches: see `shard_records.record_batches`; "problem" may be missing.
-        vocabulary: of the corpus.
-        configuration: of the corpus.
-        source: where the records come from, which the log names.
-
-    Returns:
-        A dataset of {"targets": RaggedTensor [documents, tokens] int32, "skipped": [] int64}. Records that are skipped are
-        documents without tokens, and are counted.
-
-    Raises:
-        tf.errors.OpError: while iterating, on a record with a problem, if they are to be raised.
+    The batches are those of `shard_records.record_batches`; "problem" may be missing. Gives {"targets": RaggedTensor [documents,
+    tokens] int32, "skipped": [] int64}, where records that are skipped are documents without tokens, and are counted. Iterating
+    raises a tf.errors.OpError on a record with a problem, if they are to be raised.
     """
     encode = functools.partial(_encode, vocabulary, configuration, describe_source(source))
 
@@ -99,8 +79,7 @@ def tokenize_batches(
 def unbatch(batches: tf.data.Dataset) -> tf.data.Dataset:
     """The documents of batches one by one, as `tf.data.Dataset.unbatch` gives them.
 
-    Args:
-        batches: of {"targets": RaggedTensor [documents, tokens], ..: [documents]}.
+    The batches are of {"targets": RaggedTensor [documents, tokens], ..: [documents]}.
     """
 
     def documents(batch: Mapping[str, tf.Tensor | tf.RaggedTensor]) -> tf.data.Dataset:
@@ -120,18 +99,8 @@ def unbatch(batches: tf.data.Dataset) -> tf.data.Dataset:
 def check_texts(source: str, on_error: str, texts: Sequence[bytes], problems: Sequence[bytes]) -> np.ndarray:
     """Decides what becomes of records that are no documents: those with a problem, and those whose text is not UTF-8.
 
-    A tokenizer would change a text that is not UTF-8 without a word.
-
-    Args:
-        source: where they come from, in words.
-        on_error: "raise", or "skip".
-        texts, problems: of each record; a problem is empty, or says what is wrong.
-
-    Returns:
-        [records] bool, which are documents.
-
-    Raises:
-        ValueError: one is none, and `on_error` is "raise".
+    A tokenizer would change a text that is not UTF-8 without a word. With "raise" such a record raises a ValueError; the other
+    `on_error` is "skip". A problem is empty, or says what is wrong. Gives [records] bool, which are documents.
     """
     are_whole = np.ones(len(texts), bool)
     for number, (text, problem) in enumerate(zip(texts, problems)):

@@ -48,10 +48,8 @@ class Encoded(NamedTuple):
 class CorpusTask(seqio.Task):
     """The task `NAME_corpus` of `register`: records to texts to tokens, which a cache keeps.
 
-    Attributes:
-        configuration: how that is done.
-        columns: what its cache has beside the tokens, see `Encoded`: the dtype of each, by its name.
-        counts_ids: whether a cache counts the documents whose id another one has.
+    `columns` are the dtypes of what its cache has beside the tokens, by name, see `Encoded`. `counts_ids` says whether a cache
+    counts the documents whose id another one has.
     """
 
     columns: Mapping[str, np.dtype] = types.MappingProxyType({})
@@ -87,11 +85,7 @@ class CorpusTask(seqio.Task):
         return text_tokenizer(self.output_features["targets"].vocabulary, self.configuration)
 
     def encode(self, records: Sequence[Record]) -> Encoded:
-        """Tokenizes some records.
-
-        Raises:
-            ValueError: one is no document, and the corpus is to raise it.
-        """
+        """Tokenizes some records. One that is no document raises a ValueError, if the corpus is to raise it."""
         texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
         texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
@@ -122,11 +116,7 @@ class CorpusTask(seqio.Task):
 
     @property
     def cache_folder(self) -> str:
-        """The folder of its cache.
-
-        Raises:
-            ValueError: it is in none of SeqIO's cache directories.
-        """
+        """The folder of its cache. Raises a ValueError if it is in none of SeqIO's cache directories."""
         if not self.cache_dir:
             raise ValueError(
                 f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it"
@@ -143,11 +133,7 @@ class CorpusTask(seqio.Task):
         return self.source.documents(split, vocabulary.vocab_size - shift, eos)
 
     def batches(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """Reads the source, and tokenizes it in batches: the documents of `get_dataset`, in its order, for less.
-
-        Returns:
-            See `tokenization.tokenize_batches`.
-        """
+        """Reads the source, and tokenizes it in batches: the documents of `get_dataset`, in its order, for less."""
         source, vocabulary = self.source, self.output_features["targets"].vocabulary
         if self.is_tokens:
             store, hosts = self.stored(split), shard_info.num_shards if shard_info else 1
@@ -169,11 +155,7 @@ class CorpusTask(seqio.Task):
         return tokenize_batches(batches, vocabulary, self.configuration, source)
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
-        """See `seqio.Task.get_dataset`.
-
-        Raises:
-            ValueError: the corpus is of tokens, which only its denoisers read.
-        """
+        """See `seqio.Task.get_dataset`. Refuses a corpus of tokens, which only its denoisers read."""
         if self.is_tokens:
             raise ValueError(f"{self.name!r} has tokens, no records; read one of its denoisers, or its mixture")
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
@@ -192,12 +174,8 @@ class CorpusView(seqio.DataSource):
     """A source that reads a tokenized corpus in an order of its own.
 
     SeqIO hands one seed to all tasks of a mixture, so that five stock tasks read the same documents in the same order. Here the
-    seed of the order is salted. The corpus is cached, not this view, so all denoisers share one cache.
-
-    Args:
-        corpus: what is read.
-        salt: another order for each; the name of the denoiser.
-        use_cached: whether the cache of the corpus is read.
+    seed of the order is salted. The corpus is cached, not this view, so all denoisers share one cache. The salt is the name of the
+    denoiser.
     """
 
     def __init__(self, corpus: CorpusTask, salt: str, use_cached: bool = False):
@@ -252,13 +230,8 @@ class CorpusView(seqio.DataSource):
     ) -> tf.data.Dataset:
         """Reads the documents; see `seqio.DataSource.get_dataset`.
 
-        Returns:
-            A dataset of batches {"targets": RaggedTensor [documents, tokens] int32}, see `tokenization.tokenize_batches` and
-            `cache.read`.
-
-        Raises:
-            ValueError: there is no document in the split. Or the cache is asked for, and it is in none of SeqIO's cache
-                directories, which are named; it is that of another corpus or vocabulary; or it is not whole.
+        Gives batches {"targets": RaggedTensor [documents, tokens] int32}, see `tokenization.tokenize_batches` and, also for errors,
+        `cache.read`. A split without a document is refused, and so is a cache that is in none of SeqIO's cache directories.
         """
         seed = salted(seed, self._salt)
         if not self._use_cached or self._corpus.is_tokens:
@@ -306,8 +279,7 @@ class _CachedDocuments(seqio.DataSource):
 def corpus_settings(corpus: CorpusTask) -> dict[str, str]:
     """Describes all that decides the tokens of a corpus; see `configuration.settings`.
 
-    Raises:
-        ValueError: its source or its vocabulary cannot tell what it is, so that a cache or an export of it could be another's.
+    A source or a vocabulary that cannot tell what it is raises a ValueError: a cache or an export of it could be another's.
     """
     vocabulary = corpus.output_features["targets"].vocabulary
     identity = source_identity(corpus.source)

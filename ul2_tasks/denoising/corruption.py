@@ -85,12 +85,8 @@ def corrupt_rows(
 def concatenate(runs: tf.RaggedTensor, wanted: Sequence[tf.Tensor]) -> tf.RaggedTensor:
     """Looks up runs by their numbers, and writes those of each row one after the other.
 
-    Args:
-        runs: [N, tokens] int32.
-        wanted: numbers of runs, [R, .] int32 each: the columns of the first tensor, then those of the second, and so on.
-
-    Returns:
-        RaggedTensor [R, tokens] int32.
+    The runs are [N, tokens] int32. `wanted` has numbers of runs, [R, .] int32 each: the columns of the first tensor, then those of
+    the second, and so on. Gives a RaggedTensor [R, tokens] int32.
 
     >>> runs = tf.ragged.constant([[2, 3, 4], [], [7], [8, 9]], dtype=tf.int32)
     >>> concatenate(runs, [tf.constant([[0], [3]]), tf.constant([[1, 2], [2, 2]])]).to_list()

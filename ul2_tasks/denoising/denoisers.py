@@ -243,11 +243,8 @@ def _check_hashable(denoiser: Denoiser) -> None:
 def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Denoiser, ...]:
     """The denoisers of one mixture as a tuple.
 
-    Args:
-        denoisers: any number of them, one alone, or a preset's name, in capital or small letters.
-
-    Raises:
-        ValueError: none at all, a wrong type, one without a hash, two of one name; there is no such preset.
+    One may be given alone, or a preset by its name, in capital or small letters. None at all, two of one name, and one without a
+    hash raise a ValueError.
     """
     expected = f"expected SpanDenoiser, SequentialDenoiser or CausalDenoiser objects, or a preset, one of {sorted(PRESETS)}"
     if isinstance(denoisers, str):

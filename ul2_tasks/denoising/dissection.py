@@ -30,13 +30,8 @@ class Dissection:
 def dissect(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: SpecialTokens) -> Dissection:
     """Puts the chunk of an example together again.
 
-    Args:
-        example: {"inputs": [tokens] int, "targets": [tokens] int}, EOS included.
-        denoiser: the denoiser that made it.
-        special: the denoiser's special ids.
-
-    Raises:
-        ValueError: the mode, an EOS or a sentinel is not where it belongs, or a span is empty; the message says which.
+    The example is {"inputs": [tokens] int, "targets": [tokens] int}, EOS included. Where the mode, an EOS or a sentinel is not
+    where it belongs, or a span is empty, a ValueError says which.
 
     The chunk 11 .. 17 with the spans [12 13] and [16], the mode 50, the sentinels 100, 101 and EOS 1:
 

@@ -28,14 +28,8 @@ Fits = Callable[[Pieces], bool]  # whether an example can be made of pieces; tru
 def chunk_records(records: tf.data.Dataset, fits: Fits, most: int) -> tf.data.Dataset:
     """Joins records, and cuts them into chunks. What is left at the end is one, too.
 
-    Args:
-        records: a dataset of {"targets": [tokens] int32, "pieces": [2 P + 1] int32}; other features are left out. Each of its
-            runs fits with a token of text.
-        fits: depends on its argument alone.
-        most: no chunk of more tokens fits.
-
-    Returns:
-        A dataset of such chunks.
+    Records are {"targets": [tokens] int32, "pieces": [2 P + 1] int32}, and so are the chunks; other features are left out. Each run
+    of a record fits with a token of text. `fits` depends on its argument alone, and no chunk of more than `most` tokens fits.
 
     >>> records = tf.data.Dataset.from_tensors({"targets": [1, 2, 70, 71, 3], "pieces": [2, 2, 1]}).repeat(2)
     >>> for chunk in chunk_records(records, lambda pieces: sum(pieces) <= 6, most=6):
@@ -67,12 +61,8 @@ def chunk_records(records: tf.data.Dataset, fits: Fits, most: int) -> tf.data.Da
 def cut(pieces: Pieces, fits: Fits, most: int, is_end: bool) -> tuple[list[list[int]], list[int]]:
     """Cuts the beginning of a stream into chunks.
 
-    Args:
-        pieces, fits, most: see `chunk_records`.
-        is_end: whether nothing comes after.
-
-    Returns:
-        The chunks that are what they are whatever comes after, and the pieces that are left: nothing at the end.
+    For `fits` and `most` see `chunk_records`; `is_end` says that nothing comes after. Gives the chunks that are what they are
+    whatever comes after, and the pieces that are left: nothing at the end.
 
     >>> cut([2, 4, 5, 4, 1], lambda pieces: sum(pieces) <= 7, most=7, is_end=True)
     ([[2, 4, 1], [4], [0, 4, 1]], [])

@@ -39,15 +39,9 @@ class Longest(NamedTuple):
 def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: int, add_eos: tuple[bool, bool]) -> Longest:
     """Measures an example before its noise is drawn.
 
-    Args:
-        pieces: the tokens of each text and of each run, in turn; a text comes first and last.
-        denoiser: of the texts.
-        split: "pieces"; or, for a sequential denoiser, "last_image" or "before_last_image".
-        mode_tokens: how many tokens the mode has.
-        add_eos: whether the inputs end with an EOS, and whether the targets do.
-
-    Raises:
-        ValueError: nothing is there to be noise, or the denoiser can make no example of it that could be put together again.
+    The pieces are the tokens of each text and of each run, in turn; a text comes first and last. `split` is "pieces"; or, for a
+    sequential denoiser, "last_image" or "before_last_image". `add_eos` says whether the inputs end with an EOS, and whether the
+    targets do. Raises a ValueError where nothing is there to be noise, or where no example could be put together again.
 
     >>> from ul2_tasks.denoising.denoisers import T5GEMMA2
     >>> longest([40, 260, 20], T5GEMMA2[0], "pieces", mode_tokens=1, add_eos=(True, True))  # 6 of 40 and 3 of 20 are noise
@@ -92,16 +86,9 @@ def corrupt_pieces(
 ) -> dict[str, tf.Tensor]:
     """Draws the noise of an example, and makes its inputs and its targets.
 
-    Args:
-        tokens: [tokens] int32, all pieces, one after the other.
-        pieces: [2 P + 1] int32, see `longest`, which must not refuse them.
-        seed: [2] int32 or int64.
-        denoiser, split, add_eos: see `longest`.
-        special: of the denoiser, with as many sentinels as `longest` says at least.
-        max_length: the longest text there can be.
-
-    Returns:
-        {"inputs": [tokens] int32, "targets": [tokens] int32}.
+    `tokens`, int32, are those of all pieces, one after the other, and `pieces`, [2 P + 1] int32, such as `longest` does not refuse.
+    `seed` is [2] int32 or int64. `special` has at least as many sentinels as `longest` says, and no text is longer than
+    `max_length`. For the rest see `longest`. Gives {"inputs": [tokens] int32, "targets": [tokens] int32}.
 
     >>> from ul2_tasks.denoising.denoisers import SequentialDenoiser
     >>> half = SequentialDenoiser(name="s", noise_density=0.5)

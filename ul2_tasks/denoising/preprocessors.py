@@ -34,13 +34,9 @@ TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, an
 class DenoisingConfiguration:
     """How a task makes examples of documents.
 
-    Attributes:
-        denoiser: what corrupts its chunks.
-        special_tokens: what the user asks for as sentinels and modes.
-        chunk_tokens: the longest chunk that is wanted; None where the budgets alone decide.
-        merge_examples: whether chunks go on across the borders of documents.
-        separate_documents: whether an EOS ends each document when they do.
-        mark_documents: whether examples say where documents begin, which only those that are looked at do.
+    `chunk_tokens` is the longest chunk that is wanted; None where the budgets alone decide. With `merge_examples` chunks go on
+    across the borders of documents, and with `separate_documents` an EOS then ends each document. With `mark_documents` examples
+    say where documents begin, which only those that are looked at do.
     """
 
     denoiser: Denoiser
@@ -55,12 +51,8 @@ class DenoisingConfiguration:
 class Solution:
     """What a configuration comes to with one vocabulary and within two budgets.
 
-    Attributes:
-        configuration: what was solved.
-        vocabulary: that of inputs and targets.
-        add_eos: whether inputs, and whether targets, end with an EOS.
-        special: the ids that the denoiser adds.
-        full: the chunk that every chunk is, except at the end of the corpus or of a document.
+    `add_eos` says whether inputs, and whether targets, end with an EOS. Every chunk is `full`, except at the end of the corpus or
+    of a document.
     """
 
     configuration: DenoisingConfiguration
@@ -77,20 +69,7 @@ def denoise(
     *,
     configuration: DenoisingConfiguration,
 ) -> tf.data.Dataset:
-    """Makes examples of tokenized documents: `solve`, then `chunk`, then `corrupt`.
-
-    Args:
-        dataset: see `chunk`.
-        sequence_length, output_features: as SeqIO passes them; see `solve`.
-        configuration: of the task.
-
-    Returns:
-        See `corrupt`.
-
-    Raises:
-        ValueError: see `solve` and `chunk`.
-        tf.errors.InvalidArgumentError: see `chunk`.
-    """
+    """Makes examples of tokenized documents: `solve`, then `chunk`, then `corrupt`."""
     solution = solve(sequence_length, output_features, configuration)
     return corrupt(chunk(dataset, solution), solution)
 
@@ -103,18 +82,11 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     Documents that are joined make full chunks across their borders, and one shorter chunk where the dataset ends. Each of the
     documents that are kept apart makes full chunks and one shorter one. A document without tokens adds nothing.
 
-    Args:
-        dataset: of {"targets": [tokens] int32}, any length, or of batches of such documents, {"targets": RaggedTensor
-            [documents, tokens] int32}; other features are left behind.
-        solution: of the task's configuration.
-
-    Returns:
-        A dataset of blocks {"tokens": [R, L] int32, "length": [R] int32}, R and L varying, rows padded with 0 at their end; with
-        `mark_documents` also "starts_document": [R, L] bool.
-
-    Raises:
-        ValueError: `separate_documents` where nothing is joined or there is no EOS; a causal denoiser lacks BOS or EOS.
-        tf.errors.InvalidArgumentError: while iterating, on an id that no text may have: padding, a sentinel, a mode.
+    The dataset is of {"targets": [tokens] int32}, any length, or of batches of such documents, {"targets": RaggedTensor [documents,
+    tokens] int32}; other features are left behind. Gives blocks {"tokens": [R, L] int32, "length": [R] int32}, R and L varying,
+    rows padded with 0 at their end; with `mark_documents` also "starts_document": [R, L] bool. Raises a ValueError for
+    `separate_documents` where nothing is joined or there is no EOS, and for a causal denoiser that lacks BOS or EOS. Iterating
+    raises a tf.errors.InvalidArgumentError on an id that no text may have: padding, a sentinel, a mode.
     """
     configuration, special, full = solution.configuration, solution.special, solution.full
     denoiser, merge_examples, mark_documents = configuration.denoiser, configuration.merge_examples, configuration.mark_documents
@@ -167,12 +139,8 @@ def corrupt(blocks: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     the block's tokens. So two denoisers draw different noise from the same tokens, and so do two hosts with the same seed;
     the same seed over the same documents draws the same noise.
 
-    Args:
-        blocks: what `chunk` made of the same solution; features beside `tokens` and `length` are handed on row by row.
-        solution: of the task's configuration.
-
-    Returns:
-        A dataset of examples {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
+    The blocks are what `chunk` made of the same solution; features beside `tokens` and `length` are handed on row by row. Gives
+    {"inputs": [tokens] int32, "targets": [tokens] int32}, none longer than its budget.
     """
     denoiser, full = solution.configuration.denoiser, solution.full
     fewest, most = denoiser.noise_range(full.length)
@@ -215,16 +183,9 @@ def corrupt_chunks(
 ) -> dict[str, tf.RaggedTensor]:
     """Draws the noise of a block of chunks, and makes their inputs and targets.
 
-    Args:
-        tokens: [R, L] int32, each row's chunk, padded at its end.
-        lengths: [R] int32, the chunks' tokens, at most `max_length`.
-        seed: [2] int32 or int64; or [R] uint64, a key for each row, see `spans`.
-        denoiser, special: the denoiser, and its special ids.
-        max_length: the longest chunk there can be.
-        add_eos: whether the inputs end with an EOS, and whether the targets do, unless the denoiser's never do.
-
-    Returns:
-        {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
+    `tokens` are [R, L] int32, padded at their end, and `lengths` [R] int32, at most `max_length`. `seed` is [2] int32 or int64; or
+    [R] uint64, a key for each row, see `spans`. `add_eos` says whether the inputs end with an EOS, and whether the targets do,
+    unless the denoiser's never do. Gives {"inputs": RaggedTensor [R, tokens] int32, "targets": RaggedTensor [R, tokens] int32}.
     """
     kept, noise = random_spans(denoiser, lengths, max_length, seed)
     return corrupt_rows(
@@ -303,14 +264,9 @@ def solve(
 ) -> Solution:
     """Finds the ids that a denoiser adds, and the longest chunk whose inputs and targets fit their budgets.
 
-    Args:
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        output_features: `inputs` and `targets`, of one vocabulary, which this opens.
-        configuration: of the task.
-
-    Raises:
-        ValueError: inputs or targets are missing, have different vocabularies, want an EOS where there is none, or could be
-            empty; and see `lengths.chunk_length` and `special_ids.special_tokens`.
+    Budgets are in tokens. This opens the vocabulary, which inputs and targets share. Raises a ValueError where inputs or targets
+    are missing, have different vocabularies, want an EOS where there is none, or could be empty; and see `lengths.chunk_length` and
+    `special_ids.special_tokens`.
     """
     missing = {*TOKEN_FEATURES} - set(output_features)
     if missing:

@@ -27,16 +27,10 @@ from ul2_tasks.graphs import folded, no_autograph, random_bits
 def random_spans(denoiser: Denoiser, lengths: tf.Tensor, max_length: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the spans of each row.
 
-    Args:
-        denoiser: the denoiser.
-        lengths: [R] int32, tokens of each row, at most `max_length`.
-        max_length: the longest row there can be; fixes the width K, its number of spans.
-        seed: [2] int32 or int64, or [R] uint64.
-
-    Returns:
-        kept: [R, K + 1] int32, tokens before each noise span, and after the last.
-        noise: [R, K] int32, tokens of each noise span. A row with fewer spans ends in zeros.
-        A row reads kept[0] noise[0] kept[1] noise[1] .. kept[K], and sums to its length.
+    `lengths` are [R] int32, at most `max_length`, which fixes the width K, the number of spans. `seed` is [2] int32 or int64, or
+    [R] uint64. Gives `kept`, [R, K + 1] int32, the tokens before each noise span, and after the last; and `noise`, [R, K] int32,
+    the tokens of each noise span. A row with fewer spans ends in zeros. A row reads kept[0] noise[0] kept[1] noise[1] .. kept[K],
+    and sums to its length.
 
     Nothing is random in a row with one span of a fixed length, which is the row's end:
 
@@ -85,13 +79,8 @@ def random_composition(total: tf.Tensor, parts: tf.Tensor, max_parts: int, seed:
         units                  o o o o o | o o | o | o
         the place after each   0 1 2 3 4   5 6   7           composition: 5 + 2 + 1 + 1
 
-    Args:
-        total, parts: [R] int32, 1 <= parts <= total (one part may also be 0), parts <= max_parts.
-        max_parts: the width of the result.
-        seed: [2] int32 or int64, or [R] uint64.
-
-    Returns:
-        [R, max_parts] int32; a row with fewer parts ends in zeros.
+    `total` and `parts` are [R] int32, 1 <= parts <= total (one part may also be 0), and `seed` is [2] int32 or int64, or [R]
+    uint64. Gives [R, max_parts] int32; a row with fewer parts ends in zeros.
 
     >>> random_composition(tf.constant([9, 5]), tf.constant([4, 2]), max_parts=4, seed=tf.constant([0, 0])).numpy().tolist()
     [[3, 2, 1, 3], [3, 2, 0, 0]]
@@ -125,12 +114,8 @@ def _is_taken_before(drawn: tf.Tensor, first_last: tf.Tensor) -> tf.Tensor:
 
     The chains of steps are followed by doubling: after a round each step knows the one twice as far along its chain.
 
-    Args:
-        drawn: [R, W] int32, places.
-        first_last: [R, 1] int32, the last place of step 0's range; that of step i is i places higher.
-
-    Returns:
-        [R, W] bool.
+    The places `drawn` are [R, W] int32. `first_last`, [R, 1] int32, is the last place of step 0's range; that of step i is i places
+    higher. Gives [R, W] bool.
     """
     rows, width = tf.shape(drawn)[0], drawn.shape[1]
     row, step = tf.range(rows)[:, tf.newaxis], tf.range(width)

@@ -35,13 +35,8 @@ class Places(NamedTuple):
 def places(sample_lens: np.ndarray, split_lens: np.ndarray, attn_modes: np.ndarray) -> Places:
     """Makes the arrays that `sees` takes.
 
-    Args:
-        sample_lens: [samples], places of each sample.
-        split_lens: [splits], places of each split.
-        attn_modes: [splits], numbers of `layout.MODES`.
-
-    Raises:
-        ValueError: the lengths of samples and of splits have different sums.
+    `sample_lens`, [samples], and `split_lens`, [splits], are in places, and have the same sum. `attn_modes`, [splits], are numbers
+    of `layout.MODES`.
 
     >>> places(np.array([3, 2]), np.array([1, 2, 2]), np.array([0, 2, 1]))
     Places(sample=array([0, 0, 0, 1, 1]), picture=array([-1,  1,  1,  2,  2]), noise=array([-1,  1,  1, -1, -1]))

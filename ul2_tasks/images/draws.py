@@ -19,10 +19,7 @@ _NORMAL = statistics.NormalDist()
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """The draws of one record in one epoch.
-
-    Attributes:
-        key: another one for each record and epoch, see `draws_of`.
+    """The draws of one record in one epoch. Each record and epoch has another `key`, see `draws_of`.
 
     >>> draws = draws_of(seed=0, epoch=0, record="a.parquet, row group 0, row 1")
     >>> draws.number("caption", 3), round(draws.uniform("drop/4"), 3), round(draws.normal("timestep/2"), 3)
@@ -52,13 +49,7 @@ class Draws:
 
 
 def draws_of(seed: int, epoch: int, record: str) -> Draws:
-    """The draws of a record.
-
-    Args:
-        seed: any integer.
-        epoch: from 0.
-        record: a text that no other record has, such as its file and place.
-    """
+    """The draws of a record. Epochs are from 0. `record` is a text that no other record has, such as its file and place."""
     return Draws(keyed(seed, FOR_PICTURES, epoch, _hash(record)))
 
 

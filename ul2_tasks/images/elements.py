@@ -95,10 +95,7 @@ Plan = tuple[Element, ...]
 
 
 def checked(elements: Sequence[Element]) -> Plan:
-    """The elements as a plan.
-
-    Raises:
-        ValueError: there is none; one is no element; a group is in two places, or its pictures are not alike.
+    """The elements as a plan. A group in two places, or of pictures that are not alike, is refused.
 
     >>> plan = checked([Text("a red square", droppable=True), Picture(b"..", "noised")])
     >>> letters(plan)
@@ -121,10 +118,7 @@ def checked(elements: Sequence[Element]) -> Plan:
 
 
 def planned(plan: Callable[[Any, Any], Iterable[Element]], record: object, draws: object) -> tuple[Element, ...]:
-    """What a plan gives for a record; it may be a generator.
-
-    Raises:
-        ValueError: it gives something else than elements; and whatever the plan raises.
+    """What a plan gives for a record; it may be a generator. What is no element raises a ValueError.
 
     >>> planned(lambda record, draws: (Text(each) for each in record), "ab", None)
     (Text(text='a', learned=False, droppable=False, after=None), Text(text='b', learned=False, droppable=False, after=None))

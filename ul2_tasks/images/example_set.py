@@ -67,9 +67,7 @@ class _Scene(NamedTuple):
 def story(record: Record, draws: Draws) -> Plan:
     """A plan of one's own for pages of text and picture: T V C T V C .. T N. The last picture is the one to generate.
 
-    Args:
-        record: `texts` and `images`, as many.
-        draws: not used.
+    The record has as many `texts` as `images`; its draws are not used.
 
     >>> from ul2_tasks.images.elements import letters
     >>> letters(story({"texts": ["one", "two"], "images": [b"..", b".."]}, draws_of(0, 0, "r")))
@@ -85,14 +83,8 @@ def story(record: Record, draws: Draws) -> Plan:
 def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str, Any]]:
     """Records of the embedded set.
 
-    Args:
-        kind: "t2i_pretrain", "unified_edit", "vlm_sft", see `plans`; or "story", see there.
-        count: how many.
-        seed: another one gives others.
-
-    Raises:
-        ValueError: there is no such kind.
-        ImportError: Pillow is not there.
+    The kind is "t2i_pretrain", "unified_edit" or "vlm_sft", see `plans`; or "story", see there. Another seed gives others. Without
+    Pillow it raises an ImportError.
 
     >>> json.loads(example_records("t2i_pretrain", 2)[1]["captions"])["short"]
     'a red 5 and a purple 4'

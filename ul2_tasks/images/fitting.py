@@ -27,16 +27,9 @@ def smaller(size: Size) -> Size:
 def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, room: Counts, shrink: bool) -> Sample:
     """The sample, or one of the same plan with smaller pictures.
 
-    Args:
-        sample: as it is with `sizes`.
-        measure: the sample with other sizes.
-        sizes: how large pictures are.
-        room: what there is of each budget.
-        shrink: whether pictures may be made smaller. Those for the ViT shrink until their budget holds, latents likewise, and both
-            where there are too many tokens.
-
-    Raises:
-        ValueError: the sample does not fit.
+    `sample` is as it is with `sizes`, and `measure` gives it with others; `room` is what there is of each budget. With `shrink`
+    pictures may be made smaller. Those for the ViT shrink until their budget holds, latents likewise, and both where there are too
+    many tokens. A sample that does not fit raises a ValueError.
     """
     found = sample
     while above := {name for name, count, most in zip(Counts._fields, found.counts, room) if count > most}:

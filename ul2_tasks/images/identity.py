@@ -25,10 +25,8 @@ _CHANGED = ("mtime", "mtime_nsec", "LastModified", "last_modified", "updated", "
 class FileFacts(NamedTuple):
     """A file as it is now.
 
-    Attributes:
-        path: where its path leads to.
-        size: in bytes.
-        changed: when; or what else its file system has that another content would not have.
+    `path` is where its path leads to, and `size` is in bytes. `changed` is when it changed; or what else its file system has that
+    another content would not have.
     """
 
     path: str

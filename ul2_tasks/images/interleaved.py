@@ -143,13 +143,8 @@ class Interleaved(NamedTuple):
 def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: PictureRun | CodeRun) -> Interleaved:
     """The ids of a plan. Texts that are neighbours become one, with a line feed between them.
 
-    Args:
-        plan: texts, and pictures that are seen by a ViT.
-        encode: the ids of a text.
-        run: what stands for a picture.
-
-    Raises:
-        ValueError: a picture is to be generated; a text becomes an id that marks pictures.
+    Pictures are seen by a ViT. One that is to be generated raises a ValueError, and so does a text that becomes an id that marks
+    pictures.
 
     >>> ids = lambda text: list(text.encode())
     >>> found = interleaved([Text("ab"), Picture("c.png", "vit"), Text("d")], ids, PictureRun(256, 257, 258, tokens=2))
@@ -175,14 +170,8 @@ def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]],
 def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
     """The plan of a record of `texts` and `images`, two lists of one length: at a place stands a text, a picture, or both.
 
-    Where both stand, the text comes first.
-
-    Args:
-        record: a picture is its bytes, its path, Hugging Face's object with either, or its codes, a list or an array.
-        draws: of the record; not used.
-
-    Raises:
-        ValueError: a list is missing, or they differ in length.
+    Where both stand, the text comes first. A picture is its bytes, its path, Hugging Face's object with either, or its codes, a
+    list or an array. The draws are not used.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import letters
@@ -206,12 +195,7 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
 def captioned(record: Mapping[str, Any], draws: Draws) -> list[Plan]:
     """A picture and then a caption, for each caption of a record of `image` and `captions`, see `plans.t2i_pretrain`.
 
-    Args:
-        record: see there.
-        draws: of the record; not used.
-
-    Raises:
-        ValueError: see there.
+    The draws are not used.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> plans = captioned({"image": "cat.png", "captions": ["A cat.", "It sits."]}, draws_of(0, 0, "r"))

@@ -58,9 +58,6 @@ class Form:
     def check(self, sizes: Sizes) -> None:
         """Refuses sizes whose pictures would have positions beyond the table.
 
-        Raises:
-            ValueError: a table is too small.
-
         >>> Form(1, 2, 3, 4, vae_side=32).check(Sizes())
         Traceback (most recent call last):
         ..
@@ -74,11 +71,7 @@ class Form:
                 )
 
     def check_ids(self, ids: np.ndarray) -> None:
-        """Refuses ids of texts, [ids] integers, with a mark among them.
-
-        Raises:
-            ValueError: there is one.
-        """
+        """Refuses ids of texts, [ids] integers, with a mark among them."""
         if (marks := np.isin(ids, (self.bos, self.eos, self.picture_start, self.picture_end))).any():
             raise ValueError(
                 f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
@@ -144,9 +137,6 @@ class _Elements(NamedTuple):
 def lay_out(samples: Sequence[Sample], form: Form) -> Row:
     """Lays samples out, one after the other. A sample whose elements are all dropped is left out.
 
-    Raises:
-        ValueError: a picture has more patches on a side than the table of positions; the ids of a text have a mark among them.
-
     >>> from ul2_tasks.images.elements import Text
     >>> from ul2_tasks.images.sizes import Grid
     >>> plan = (Text("a cat", learned=True), Picture("cat.jpg", "noised"))
@@ -190,16 +180,9 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
 def patch_positions(rows: np.ndarray, columns: np.ndarray, side: int, interpolated: bool = False) -> np.ndarray:
     """The place of each patch in a table of `side` rows and columns.
 
-    Args:
-        rows, columns: [pictures] integers, the patches of each.
-        side: of the table.
-        interpolated: see `Form`.
-
-    Returns:
-        [patches] int64, row by row, one picture after the other.
-
-    Raises:
-        ValueError: a picture has more patches on a side than the table, and they are not interpolated.
+    `rows` and `columns`, [pictures] integers, are the patches of each picture, and `interpolated` is as in `Form`. Gives [patches]
+    int64, row by row, one picture after the other. A picture with more patches on a side than the table raises a ValueError, if
+    they are not interpolated.
 
     >>> patch_positions(np.array([2]), np.array([3]), side=70)
     array([ 0,  1,  2, 70, 71, 72])

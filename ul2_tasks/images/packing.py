@@ -23,16 +23,9 @@ _ONE = 1 << 20  # all of a budget: scores are integers, which are the same on an
 def pack(counts: Sequence[Sequence[int]] | np.ndarray, budgets: Sequence[int]) -> list[list[int]]:
     """The samples of each row.
 
-    Args:
-        counts: [samples, budgets] integers, what each takes of each budget.
-        budgets: what a row has of each.
-
-    Returns:
-        for each row the numbers of its samples, ascending. Each sample is in one row. One that takes nothing of any budget is in
-        none.
-
-    Raises:
-        ValueError: a sample takes more than a row has.
+    `counts`, [samples, budgets] integers, are what each sample takes of each budget, and `budgets` what a row has. Gives for each
+    row the numbers of its samples, ascending. Each sample is in one row; one that takes nothing of any budget is in none, and one
+    that takes more than a row has raises a ValueError.
 
     >>> pack([(6, 2), (6, 2), (3, 7), (3, 7), (0, 0)], budgets=(10, 10))
     [[0, 2], [1, 3]]

@@ -13,15 +13,7 @@ def patches(pixels: np.ndarray, side: int) -> np.ndarray:
 
     They stay bytes: a quarter of the memory of the floats that a model computes from them, `patches / 127.5 - 1`.
 
-    Args:
-        pixels: [height, width, channels], both sides multiples of `side`.
-        side: of a patch.
-
-    Returns:
-        [patches, side * side * channels], of the type of the pixels.
-
-    Raises:
-        ValueError: a side of the picture is no multiple.
+    Pixels are [height, width, channels], both sides multiples of `side`. Gives [patches, side * side * channels], of their type.
 
     >>> patches(np.arange(8).reshape(2, 4, 1), side=2).tolist()
     [[0, 1, 4, 5], [2, 3, 6, 7]]
@@ -36,12 +28,7 @@ def patches(pixels: np.ndarray, side: int) -> np.ndarray:
 def picture(patches: Any, rows: int, columns: int) -> Any:
     """The pixels of a picture in three colours, from its patches: the inverse of `patches`.
 
-    Args:
-        patches: [rows * columns, side * side * 3], an array or a tensor.
-        rows, columns: of patches.
-
-    Returns:
-        [rows * side, columns * side, 3], the same as the patches are.
+    From [rows * columns, side * side * 3], an array or a tensor, it makes [rows * side, columns * side, 3], the same.
 
     >>> pixels = np.arange(6 * 4 * 3).reshape(6, 4, 3)
     >>> bool((picture(patches(pixels, side=2), rows=3, columns=2) == pixels).all())

@@ -13,9 +13,7 @@ from urllib.parse import unquote
 class Outside(os.PathLike):
     """A path that leads out of its folder. It raises a ValueError where it is to be opened, and no other field is lost by it.
 
-    Attributes:
-        path: as the record has it.
-        folder: where it was to stay.
+    `path` is as the record has it, and `folder` where it was to stay.
     """
 
     path: str
@@ -32,12 +30,8 @@ def located(path: str, folder: str, record_file: str = "") -> str | Outside:
     """A path of a record, from its folder on.
 
     Links are followed: it stays in the folder, or beside the file of the record, where that really lies (a cache of the Hugging
-    Face Hub is of links to one folder). On another file system it is below the folder by its name.
-
-    Args:
-        path: as the record has it.
-        folder: where paths begin.
-        record_file: the file of the record; "" for none.
+    Face Hub is of links to one folder). On another file system it is below the folder by its name. `record_file` is the file of the
+    record; "" for none.
 
     >>> located("a.png", "/pictures"), located("../a.png", "/pictures"), located("https://a.org/b/c.png", "https://a.org/b")
     ('/pictures/a.png', Outside(path='../a.png', folder='/pictures'), 'https://a.org/b/c.png')

@@ -50,9 +50,7 @@ _TURNS = {
 class Frame:
     """A frame of a video. It is decoded when its pixels are asked for.
 
-    Attributes:
-        width, height: as it is seen upright.
-        read: gives its pixels, [height, width, 3] uint8.
+    Width and height are as it is seen upright. `read` gives its pixels, [height, width, 3] uint8.
     """
 
     width: int
@@ -142,12 +140,7 @@ def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubi
 def file_of(image: object, what: str) -> Iterator[BinaryIO]:
     """The bytes, or the file at the path, to read from.
 
-    Args:
-        image: bytes, or a path.
-        what: a name for it.
-
-    Raises:
-        ValueError: it is neither, or there is no such file that may be read.
+    `what` is a name for it. What is neither, and a file that is not there or may not be read, raises a ValueError.
 
     >>> with file_of(b"abc", "picture") as file:
     ...     file.read()
@@ -278,11 +271,7 @@ def _on_white(opened: ImageFile) -> Any:
 
 
 def pillow() -> Any:
-    """Pillow's module PIL.Image, which is not imported before it is needed.
-
-    Raises:
-        ImportError: Pillow is not there.
-    """
+    """Pillow's module PIL.Image, which is not imported before it is needed. Raises an ImportError if Pillow is not there."""
     try:
         from PIL import Image
     except ImportError as error:

@@ -29,13 +29,9 @@ _SPEAKERS = {"human": "human", "user": "human", "gpt": "answer", "assistant": "a
 def t2i_pretrain(record: Record, draws: Draws) -> Plan:
     """A caption, droppable, and the picture to generate: T N.
 
-    Args:
-        record: `image`, and `captions`: an object or a list of texts, also as JSON, of which one is drawn; or one text, which is
-            taken as it stands. Null and empty ones do not count.
-        draws: its draws; "caption" is used.
-
-    Raises:
-        ValueError: there is no picture or no caption; a caption is no text.
+    The record has `image`, and `captions`: an object or a list of texts, also as JSON, of which one is drawn; or one text, which is
+    taken as it stands. Null and empty ones do not count. Of the draws "caption" is used. A record without a picture or a caption
+    raises a ValueError.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> record = {"image": b"..", "captions": '{"short": "a cat", "long": "a cat on a mat"}'}
@@ -50,9 +46,6 @@ def t2i_pretrain(record: Record, draws: Draws) -> Plan:
 def image_and_captions(record: Record) -> tuple[object, list[str]]:
     """The picture and the captions of a record of `t2i_pretrain`.
 
-    Raises:
-        ValueError: see there.
-
     >>> image_and_captions({"image": "cat.png", "captions": '["a cat", null, "a cat on a mat"]'})
     ('cat.png', ['a cat', 'a cat on a mat'])
     """
@@ -65,13 +58,8 @@ def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
     The stretch begins at any picture but the last, all equally likely, and has 1 to `most_steps` steps, all that remain equally
     likely. One with several steps is joined into a single instruction, C V T N, in half of the cases.
 
-    Args:
-        record: `image_list`, two pictures at least; `instruction_list`, for each step a text, or a list of texts that say the same.
-        draws: its draws; "start", "steps", "joined" and "instruction/STEP" are used.
-        most_steps: as many as BAGEL has, or another number.
-
-    Raises:
-        ValueError: there are fewer than two pictures, not as many instructions as steps, or a step has none.
+    The record has `image_list`, two pictures at least, and `instruction_list`, for each step a text, or a list of texts that say
+    the same. Of the draws "start", "steps", "joined" and "instruction/STEP" are used. The default of `most_steps` is BAGEL's.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import letters
@@ -105,14 +93,10 @@ def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
 def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
     """A conversation about pictures, which a ViT sees where their marks stand. Answers are learned.
 
-    Args:
-        record: `conversations`, turns with `from` (human or user, gpt or assistant, system) and `value`, a text with the marks
-            <image> and <video>; `image` and `video`, one or a list of them, as many as there are marks in the whole conversation.
-        draws: its draws; those within "video/NUMBER" are given to `frames`.
-        frames: what gives the pictures of a video, for its file and its draws; without it a video is refused.
-
-    Raises:
-        ValueError: there are more or fewer marks than pictures; an answer has one; a turn is unknown or empty; there is no answer.
+    The record has `conversations`, turns with `from` (human or user, gpt or assistant, system) and `value`, a text with the marks
+    <image> and <video>; and `image` and `video`, one or a list of them, as many as there are marks in the whole conversation. There
+    is at least one answer, and none has a mark. `frames` gives the pictures of a video, for its file and those draws within
+    "video/NUMBER"; without it a video is refused.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> turns = [{"from": "human", "value": "<image>\\nWhat is this?"}, {"from": "gpt", "value": "A cat."}]

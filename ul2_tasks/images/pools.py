@@ -37,12 +37,9 @@ class Stretch(NamedTuple):
 class Pools:
     """The pools of a mixture.
 
-    Attributes:
-        pieces: how many records the pieces of each source have.
-        weights: how many records of each source come for how many of the others.
-        size: P, records of a pool.
-        epochs: after how many epochs of its source it ends; None for no end, which several sources always have.
-        seed: of the permutations.
+    `pieces` are how many records the pieces of each source have, and `weights` how many records of each source come for how many of
+    the others. A pool has P, `size`, records. A mixture ends after `epochs` of its source; None is for no end, which several
+    sources always have. The seed is of the permutations.
 
     >>> pools = Pools(pieces=((3, 2), (4,)), weights=(1, 2), size=6, epochs=None, seed=0)
     >>> for stretch in pools.stretches(0):

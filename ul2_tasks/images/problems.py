@@ -38,12 +38,9 @@ class RecordError(ValueError):
 class Problems:
     """The problems that were skipped, each source for itself.
 
-    Attributes:
-        sources: their names.
-        file: where each problem is appended, as a line of JSON; None for nowhere.
-        by_source: how many of each cause, by the name of the source.
-        in_a_row: how many since a sample of a source was right, of those that were planned, and of those that were decoded.
-        is_told: whether they are logged and written; not where a pool is planned again.
+    Each is appended to `file`, if there is one, as a line of JSON. `by_source` has how many there are of each cause; `in_a_row` how
+    many since a sample of a source was right, of those that were planned, and of those that were decoded. Where a pool is planned
+    again, they are not logged and written (`is_told`).
     """
 
     sources: Sequence[str] = ("records",)
@@ -62,12 +59,7 @@ class Problems:
         self.in_a_row[step].pop(self.sources[source], None)
 
     def skip(self, problem: RecordError, step: Step, source: int, most: int) -> None:
-        """Counts a problem of the source of this number, logs it, and writes it down.
-
-        Raises:
-            ValueError: the source has `most` problems in a row.
-            OSError: the file cannot be written.
-        """
+        """Counts a problem of the source of this number, logs it, and writes it down. `most` in a row raise a ValueError."""
         name = self.sources[source]
         counts = self.by_source.setdefault(name, collections.Counter())
         counts[problem.cause] += 1
@@ -130,10 +122,7 @@ def _none_in_a_row(counts: Mapping[str, Mapping[str, int]]) -> dict[Step, collec
 def told_as(cause: str, name: str, record: str = "") -> Iterator[None]:
     """Makes a `RecordError` of any error but those of memory and of packages that are not there.
 
-    Args:
-        cause: see `RecordError`.
-        name: of the record, in words.
-        record: its name alone; by default the same.
+    For `cause` see `RecordError`. `name` is that of the record, in words, and `record` its name alone; by default the same.
 
     >>> with told_as("plan", "pets, record 7"):
     ...     raise ValueError("the record has no caption")

@@ -33,11 +33,8 @@ Named: TypeAlias = tuple[str, dict[str, Any] | ValueError]
 class Piece(NamedTuple):
     """A part of a file that can be read from its beginning.
 
-    Attributes:
-        path: the file.
-        start: the number of a row group, or the byte at which the piece begins.
-        first: the number in the file of the piece's first line or sample; 0 for a row group.
-        records: how many there are.
+    `start` is the number of a row group, or the byte at which the piece begins. `first` is the number in the file of the piece's
+    first line or sample; 0 for a row group.
     """
 
     path: str

@@ -27,11 +27,9 @@ _NAMES = f"{' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})"
 class Records:
     """Records in pieces.
 
-    Attributes:
-        pieces: what can be read from its beginning, such as a row group.
-        read: gives the records of a piece from one of them on.
-        what: which records these are; another text if there are other files, or other numbers of records.
-        content: gives another text where files of these names, or records of this number, have another content.
+    A piece can be read from its beginning, such as a row group, and `read` gives its records from one of them on. `what` is another
+    text if there are other files, or other numbers of records; `content` gives another one where files of these names, or records
+    of this number, have another content.
     """
 
     pieces: Sequence[Piece]
@@ -114,12 +112,7 @@ class Reader:
         self._rest: Iterator[Named] = iter(())
 
     def read(self, piece: int, start: int, stop: int) -> list[Named]:
-        """The records from `start` to `stop` of the piece of this number.
-
-        Raises:
-            ValueError: the file has fewer than it had.
-            OSError: the file cannot be reached.
-        """
+        """The records from `start` to `stop` of the piece of this number. A file with fewer than it had is refused."""
         found = self._records.pieces[piece]
         if piece != self._piece or start < self._at:
             self._piece, self._at, self._rest = piece, start, self._records.read(found, start)

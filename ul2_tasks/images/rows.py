@@ -35,19 +35,10 @@ class _Origin(NamedTuple):
 
 
 class RowMaker:
-    """Makes the rows of pools.
-
-    Attributes:
-        problems: those that were skipped.
-    """
+    """Makes the rows of pools. `problems` are those that were skipped."""
 
     def __init__(self, recipe: Recipe, skipped_file: str | None = None):
-        """Opens no file.
-
-        Args:
-            recipe: what decides the rows.
-            skipped_file: where what is skipped is written down, see `Problems`.
-        """
+        """Opens no file. For `skipped_file` see `Problems`."""
         self.problems = Problems(recipe.names_of_sources, skipped_file)
         self._recipe = recipe
         self._pools = recipe.pools()
@@ -68,21 +59,15 @@ class RowMaker:
     def packed(self, pool: int) -> list[list[tuple[str, Sample]]]:
         """The rows of a pool: the name of each sample and the sample. Nothing is decoded for it.
 
-        Raises:
-            RecordError: a record is wrong, or too long, where that is not to be skipped.
-            ValueError: too many were skipped in a row.
-            OSError: a file cannot be reached.
+        A record that is wrong, or too long, raises a `RecordError`, where that is not to be skipped. Too many that were skipped in
+        a row raise a ValueError.
         """
         samples = self._samples(pool)
         rows = pack([sample.counts for _, sample in samples], self._recipe.room)
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
 
     def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
-        """The arrays of a row, see `PictureRowsDataset`; None if each of its samples was skipped.
-
-        Raises:
-            RecordError, ValueError: as `packed`, of pictures that cannot be decoded.
-        """
+        """The arrays of a row, see `PictureRowsDataset`; None if each of its samples was skipped."""
         names: list[str] = []
         samples: list[Sample] = []
         shown: list[tuple[str, np.ndarray]] = []
@@ -161,11 +146,7 @@ class RowMaker:
 
 
 def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
-    """The patches of each picture that is kept, and "vit" or "vae". An image that is used twice is decoded once.
-
-    Raises:
-        ValueError: a picture is cut off or damaged.
-    """
+    """The patches of each picture that is kept, and "vit" or "vae". An image that is used twice is decoded once."""
     whole: dict[int, np.ndarray] = {}
     cut: dict[tuple[int, Grid, int], np.ndarray] = {}
     found = []

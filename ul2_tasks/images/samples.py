@@ -37,11 +37,8 @@ class Counts(NamedTuple):
 class Sample(NamedTuple):
     """A plan, and for each of its elements what the layout needs.
 
-    Attributes:
-        plan: the elements.
-        kept: which are not dropped.
-        contents: the ids of a text, without its two marks; the patches of a picture.
-        timesteps: a normal draw for each picture that is generated; minus infinity for every other element.
+    The contents are the ids of a text, without its two marks, or the patches of a picture. The timesteps are a normal draw for each
+    picture that is generated, and minus infinity for every other element.
     """
 
     plan: Plan
@@ -72,16 +69,9 @@ def sample_of(
 ) -> Sample:
     """Measures a plan.
 
-    Args:
-        plan: the elements; see `elements.checked`.
-        draws: of its record; "drop/NUMBER" and "timestep/NUMBER" are used, each with the number of the element from 0.
-        encode: the ids of a text, in which no text becomes a mark.
-        size_of: width and height of an element's image, as it is seen upright; asked once for each image.
-        sizes: how large pictures are for the model.
-        dropout: how often elements are dropped.
-
-    Raises:
-        ValueError: the plan is empty or wrong; a picture has no pixel.
+    `encode` gives the ids of a text, in which no text becomes a mark. `size_of` gives width and height of an element's image, as it
+    is seen upright, and is asked once for each image. Of the draws "drop/NUMBER" and "timestep/NUMBER" are used, each with the
+    number of the element from 0. A wrong plan, see `elements.checked`, and a picture without a pixel raise a ValueError.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import Text

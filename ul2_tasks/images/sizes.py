@@ -68,12 +68,8 @@ class Size:
     def fit(self, width: int, height: int, pictures: int = 1) -> tuple[int, int]:
         """The width and the height that a picture gets.
 
-        Args:
-            width, height: of the picture as it is seen upright, at least 1.
-            pictures: how many the sample has that this rule is for, which counts where they share `pixels`.
-
-        Raises:
-            ValueError: the picture has no pixel.
+        Width and height are of the picture as it is seen upright. `pictures` is how many the sample has that this rule is for,
+        which counts where they share `pixels`.
         """
         if width < 1 or height < 1:
             raise ValueError(f"the picture has {width} x {height} pixels, expected at least 1 x 1")

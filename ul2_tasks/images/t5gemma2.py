@@ -16,18 +16,8 @@ PIXELS = "pixel_values"
 def pixel_values(images: Sequence[object], side: int = T5GEMMA2_SIDE) -> np.ndarray:
     """Pictures as SigLIP sees them in T5Gemma 2: squares, whatever their ratio, with values from -1 to 1.
 
-    They are those of Transformers' `Gemma3ImageProcessorPil`.
-
-    Args:
-        images: the bytes of each picture, or what else `images.pictures.pixels` takes.
-        side: of the squares, in pixels.
-
-    Returns:
-        [pictures, 3, side, side] float32.
-
-    Raises:
-        ValueError: see `images.pictures.pixels`.
-        ImportError: Pillow is not there.
+    They are those of Transformers' `Gemma3ImageProcessorPil`. Gives [pictures, 3, side, side] float32. An image is what
+    `images.pictures.pixels` takes.
 
     >>> pixel_values([]).shape
     (0, 3, 896, 896)
@@ -42,13 +32,7 @@ def pixel_values(images: Sequence[object], side: int = T5GEMMA2_SIDE) -> np.ndar
 def check_placeholders(input_ids: np.ndarray, images: int, picture: PictureRun) -> None:
     """Refuses a batch whose placeholders are not those of its pictures: some were trimmed, or are of another picture's run.
 
-    Args:
-        input_ids: [B, length], of any dtype.
-        images: how many pictures the batch has.
-        picture: what stands for one.
-
-    Raises:
-        ValueError: there are more placeholders, or fewer.
+    The ids are [B, length], of any dtype.
 
     >>> check_placeholders(np.array([[7, 8, 8, 9, 5]]), 1, PictureRun(7, 8, 9, tokens=2))
     """

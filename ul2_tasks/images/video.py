@@ -75,13 +75,7 @@ class FrameSampler:
 
 
 class _Contents(NamedTuple):
-    """What a video has.
-
-    Attributes:
-        size: width and height, upright.
-        times: of its frames, in order.
-        keys: the times of those that are decoded without others, in order.
-    """
+    """What a video has: its size upright, and in order the times of its frames, and of those that are decoded without others."""
 
     size: tuple[int, int]
     times: Sequence[int]
@@ -135,9 +129,7 @@ def _contents(video: object) -> _Contents:
 def _check_last(codec: Any, packets: Sequence[Any]) -> None:
     """Refuses a video whose last frame is not whole, in a format that says of nothing how long it is.
 
-    Args:
-        codec: the stream's.
-        packets: the last ones, from the key frame before the last on, so that all that the last frame refers to is there.
+    `packets` are the last ones, from the key frame before the last on, so that all that the last frame refers to is there.
     """
     codec.flush_buffers()
     frames = [frame for packet in packets for frame in packet.decode()]
@@ -158,11 +150,7 @@ def _is_unseen(packet: Any, codec: str) -> bool:
 
 
 def _frames(video: object, contents: _Contents, numbers: Sequence[int]) -> list[np.ndarray]:
-    """The pixels of the frames with these numbers, which are in order.
-
-    Raises:
-        ValueError: not all can be decoded, or they differ in size.
-    """
+    """The pixels of the frames with these numbers, which are in order. Raises a ValueError if they differ in size."""
     times = [contents.times[number] for number in numbers]
     for keys in (contents.keys, ()):  # some formats have no table of where key frames stand: then all is decoded
         found = list(_walk(video, times, keys))

@@ -29,12 +29,7 @@ class _Part(NamedTuple):
 def check_end(file: BinaryIO, container: str) -> None:
     """Refuses a video that is cut off.
 
-    Args:
-        file: the video, which is read from its beginning; it is left anywhere.
-        container: its format, as FFmpeg calls it.
-
-    Raises:
-        ValueError: it ends within one of its parts.
+    The file is read from its beginning, and left anywhere. FFmpeg calls its format `container`.
     """
     size = file.seek(0, 2)
     for name in _CONTAINERS.keys() & set(container.split(",")):

@@ -33,15 +33,9 @@ _FORM = {"host": str, "process": int, "time": int | float}
 def taken(records: str) -> Iterator[Callable[[], None]]:
     """Takes the folder of a job for the block, and makes it where there is none.
 
-    Args:
-        records: the folder of records.
-
-    Returns:
-        A function that raises a ValueError if the folder is no longer this job's: it did not run for a minute, and another
-        job has begun in the meantime.
-
-    Raises:
-        ValueError: another job has the folder. One on this machine that was killed is known at once.
+    Gives a function that raises a ValueError if the folder is no longer this job's: it did not run for a minute, and another job
+    has begun in the meantime. Itself it raises a ValueError where another job has the folder; one on this machine that was killed
+    is known at once.
     """
     token = uuid.uuid4().hex
     own = _claim(records, token)

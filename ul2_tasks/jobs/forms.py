@@ -16,11 +16,7 @@ NAME, EACH = "a name without a folder", "of each name"
 def check_form(value: object, form: object, path: str, remedy: str) -> None:
     """Raises a ValueError where a value of JSON has not this form.
 
-    Args:
-        value: what a file holds.
-        form: see the top of this file.
-        path: of the file, for the error.
-        remedy: what to do about it, for the error.
+    For the form see the top of this file. `path` is the file's, and `remedy` what to do about it, both for the error.
 
     >>> check_form({"files": [{"bytes": "7"}]}, {"files": [{"bytes": int}]}, "manifest.json", "write it again")
     Traceback (most recent call last):

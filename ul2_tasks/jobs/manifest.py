@@ -21,11 +21,7 @@ _AT_ONCE = 64  # files of which one thread asks the sizes
 
 
 def load(path: str) -> Any:
-    """The value of a JSON file.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The value of a JSON file. Raises a ValueError if it is none."""
     return _parse(path, read(path))
 
 
@@ -37,11 +33,7 @@ def _parse(path: str, content: bytes) -> Any:
 
 
 def load_object(path: str, form: Mapping, remedy: str) -> dict:
-    """The value of a JSON file that holds an object of this form, see `forms`.
-
-    Raises:
-        ValueError: it does not.
-    """
+    """The value of a JSON file that holds an object of this form, see `forms`. Raises a ValueError if it does not."""
     value = load(path)
     check_form(value, form, path, remedy)
     return value
@@ -64,15 +56,8 @@ def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callabl
 def parse_manifest(path: str, content: bytes, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
     """A manifest, as JSON has it.
 
-    Args:
-        path: of the manifest.
-        content: of that file.
-        readable: the schema versions that this version of the package reads.
-        remedy: what to do about a manifest of another schema, for the error.
-        form: of a manifest with such a schema, see `forms`.
-
-    Raises:
-        ValueError: the manifest has another schema, or not the form.
+    `readable` are the schema versions that this version of the package reads, and `form` gives the form of a manifest of such a
+    schema, see `forms`. Another schema or form raises a ValueError, with `remedy`, which says what to do about it.
     """
     manifest = _parse(path, content)
     check_form(manifest, {}, path, remedy)
@@ -114,10 +99,7 @@ def differences(before: object, now: object, path: str = "") -> Iterator[str]:
 def faults(folder: str, shards: Sequence[Mapping], present: Collection[str]) -> Iterator[str]:
     """Reads the files of a job again. Gives a sentence for each that is missing, truncated or altered, or that is not listed.
 
-    Args:
-        folder: where the files are.
-        shards: the manifest's entry for each file, with "file", "bytes" and "sha256".
-        present: the names of the files that are there.
+    `shards` are the manifest's entries of the files, with "file", "bytes" and "sha256"; `present` are the names of the files there.
     """
     wrong = list(missing_or_resized(folder, shards, present))
     yield from wrong

@@ -44,12 +44,8 @@ _REMOVE = "delete the folder, and begin again"
 class JobShard:
     """What one worker of a job writes at a time.
 
-    Attributes:
-        name: of the shard; its record is NAME.json.
-        files: the names of the files that it becomes.
-        folder: where they go.
-        records: the folder of records and temporary files.
-        reads: what it is made of, beside what is the same for all shards; see `shard_records.reads`. Its record says it, too.
+    Its record, NAME.json in the folder `records`, also says what it `reads`: what it is made of, beside what is the same for all
+    shards, see `shard_records.reads`. Temporary files are beside the record.
     """
 
     name: str
@@ -75,12 +71,8 @@ AnyShard = TypeVar("AnyShard", bound=JobShard)
 def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = None) -> dict[str, dict]:
     """The shards whose files are all there, with the sizes that their records say, and are made of what is read now.
 
-    Args:
-        shards: all shards of a job.
-        listed: what is known of shards without a record, in the same form as what is returned.
-
-    Returns:
-        The record of each such shard, by its name: "files", with "file" and "bytes" of each, or for a shard of one file these two.
+    Gives the record of each by its name: "files", with "file" and "bytes" of each, or for a shard of one file these two. `listed`
+    is what is known of shards without a record, in the same form.
     """
     present = {folder: names_in(folder) for folder in {shard.folder for shard in shards}}
     by_name = {shard.name: shard for shard in shards}
@@ -110,11 +102,7 @@ def _record_of(shard: JobShard) -> dict:
 
 
 def all_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = None) -> list[dict]:
-    """The records of all shards, in their order, at the end of a job; see `finished_shards`.
-
-    Raises:
-        RuntimeError: some shards are not here.
-    """
+    """The records of all shards, in their order, at the end of a job; see `finished_shards`. Missing ones raise a RuntimeError."""
     finished = finished_shards(shards, listed)
     missing = [shard.name for shard in shards if shard.name not in finished]
     if missing:
@@ -126,10 +114,8 @@ def all_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = N
 def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object]) -> None:
     """Raises a ValueError unless a folder is empty, or has this export, finished or not.
 
-    Args:
-        folder: of the export.
-        known: the paths of what says what was asked for, as far as they are there: of the manifest, and of `BEGUN`.
-        begun: what is asked for, with "schema_version". Its "reads" is compared where it was written: earlier versions had none.
+    `known` are the paths of the manifest and of `BEGUN`, as far as they are there. `begun` is what is asked for, with
+    "schema_version". Its "reads" is compared where it was written: earlier versions had none.
     """
     found = [load_object(path, {}, _REMOVE) for path in known if exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
@@ -148,13 +134,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
 def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:
     """Makes the folders, and removes what an interrupted job left, except finished shards. The job has taken the folder.
 
-    Args:
-        shards: all shards of the job.
-        finished: the names of those that are written.
-        begun: what was asked for, as JSON has it.
-
-    Returns:
-        The shards that are still to be written.
+    `finished` are the names of shards that are written. Returns the others.
     """
     records = shards[0].records
     waiting = [shard for shard in shards if shard.name not in finished]
@@ -184,17 +164,10 @@ def run(
 ) -> None:
     """Writes the shards that are waiting, and shows how many are written.
 
-    Args:
-        name: of what is written.
-        shards: all shards of the job.
-        waiting: those that are still to be written.
-        write: is called with each of them, on a worker. In this process it is also given `advance`, a function to call with the
-            number of examples that were written since the last call.
-        pipeline_options: of Beam. None to write one shard after the other in this process, without Beam.
-        console: where progress is shown.
-        check: is called now and then, and at the end, and raises an error if the folder is no longer this job's; see
-            `claim.taken`.
-        of: what `advance` counts.
+    `write` is called with each of them, on a worker. In this process it is also given `advance`, a function to call with the number
+    of examples, or of what else `of` says, that were written since the last call. `pipeline_options` are Beam's; None writes one
+    shard after the other in this process, without Beam. `check` is called now and then, and at the end, and raises an error if the
+    folder is no longer this job's; see `claim.taken`.
     """
     with _progress(name, len(shards), waiting, console, check, of) as advance:
         if pipeline_options is not None:
@@ -208,15 +181,9 @@ def run(
 def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[[], dict], where: Callable[[], str]) -> None:
     """Writes the files of a shard and then its record, unless there is one. Runs on a worker.
 
-    Args:
-        shard: to write.
-        prepare: is called first, and registers what the worker needs.
-        write: writes the files, see `temporary_files`, and returns what becomes the record, see `finished_shards`. What it says
-            of files is compared with those that are there.
-        where: names the shard in the error.
-
-    Raises:
-        RuntimeError: something cannot be read or written; says what, and why.
+    `prepare` is called first, and registers what the worker needs. `write` writes the files, see `temporary_files`, and returns
+    what becomes the record, see `finished_shards`. What it says of files is compared with those that are there. Where something
+    cannot be read or written, a RuntimeError says what, and why; `where` names the shard in it.
     """
     if exists(shard.record):
         return
@@ -281,11 +248,7 @@ def unfinished(folder: str) -> str | None:
 
 
 def import_beam():
-    """Apache Beam.
-
-    Raises:
-        ImportError: it is not installed; says what to install.
-    """
+    """Apache Beam. Where it is not installed, an ImportError says what to install."""
     try:
         import apache_beam
     except ImportError as error:

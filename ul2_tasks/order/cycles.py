@@ -27,11 +27,9 @@ _EXACT = 1e-9  # the relative error of a ratio that rounding of floats explains
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """Slots of several kinds.
+    """Slots of several kinds: `counts[k]` of kind k, at least 1.
 
-    Attributes:
-        counts: K integers, at least 1, how many slots each kind has.
-        error: how far a kind's share of the slots is from the share that was asked for, at most: |share / wanted - 1|.
+    `error` is how far a kind's share of the slots is from the share that was asked for, at most: |share / wanted - 1|.
 
     >>> cycle = nearest_cycle([1, 1, 1, 1, 4])
     >>> cycle.counts, cycle.kinds.tolist(), cycle.error
@@ -84,13 +82,8 @@ class Cycle:
     def positions(self, places: np.ndarray, key: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The kind at each place of the cycle that repeats for ever, and how many of this kind stand before it.
 
-        Args:
-            places: [..] integers from 0.
-            key: shuffles the slots within each cycle, which keeps the ratio; None for the order of `kinds`. A reader of every
-                h-th place would otherwise find the same kinds always.
-
-        Returns:
-            [..] int64, kinds, and [..] int64, positions among those of the kind.
+        `key` shuffles the slots within each cycle, which keeps the ratio; None is the order of `kinds`. A reader of every h-th
+        place would otherwise find the same kinds always. Kinds and positions are int64, of the shape of the places.
         """
         cycles, slots = np.divmod(np.asarray(places, np.int64), len(self))
         if key is not None:
@@ -109,9 +102,6 @@ class Cycle:
 
 def nearest_cycle(weights: Sequence[float]) -> Cycle:
     """The cycle of at most `MAX_SLOTS` slots whose ratio is nearest to that of the weights; of equally near ones the shortest.
-
-    Raises:
-        ValueError: there are no weights, one is no finite number above 0, or there are more than `MAX_SLOTS`.
 
     >>> nearest_cycle([0.5, 0.25, 0.25]).counts
     (2, 1, 1)

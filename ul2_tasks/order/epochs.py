@@ -54,14 +54,9 @@ class Chunks(NamedTuple):
 class Order:
     """The examples of a corpus, epoch after epoch without end: example i is slot `slots(i)` of an epoch, of the tokens `chunks`.
 
-    It is a function of its fields alone, and each call takes the same time for any i and any corpus.
-
-    Attributes:
-        cycle: the denoisers of one cycle.
-        lengths: K integers, the tokens of each denoiser's full chunk, at least 1.
-        tokens: N, how many tokens the corpus has, at least 1.
-        seed: any integer, of the starts and of the permutations.
-        shuffle: whether examples come in a permuted order; else in the order of the corpus, which begins at token 0 in epoch 0.
+    It is a function of its fields alone, and each call takes the same time for any i and any corpus. Full chunks of denoiser k have
+    `lengths[k]` tokens, and the corpus has N, `tokens`; each is at least 1. The seed is of the starts and of the permutations.
+    Without `shuffle` examples come in the order of the corpus, which begins at token 0 in epoch 0.
 
     >>> from ul2_tasks.order.cycles import nearest_cycle
     >>> order = Order(nearest_cycle([1, 2]), (3, 4), tokens=27, seed=0, shuffle=False)
@@ -121,11 +116,7 @@ class Order:
     def slots(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The epoch and the slot of each example.
 
-        Args:
-            examples: [n] integers from 0, below 2**63.
-
-        Returns:
-            [n] int64, epochs from 0, and [n] int64, slots from 0 to E - 1.
+        Examples are [n] integers from 0, below 2**63. Gives [n] int64, epochs from 0, and [n] int64, slots from 0 to E - 1.
         """
         epochs, slots = np.divmod(np.asarray(examples, np.int64), self.examples)
         return epochs, permute(slots, self.examples, self._shuffle(epochs)) if self.shuffle else slots
@@ -136,12 +127,7 @@ class Order:
         return epochs * self.examples + (invert(slots, self.examples, self._shuffle(epochs)) if self.shuffle else slots)
 
     def chunks(self, epochs: np.ndarray, slots: np.ndarray) -> Chunks:
-        """Which tokens of the corpus make the example of each slot, under which denoiser.
-
-        Args:
-            epochs: [n] integers.
-            slots: [n] integers, of the same shape.
-        """
+        """Which tokens of the corpus make the example of each slot, under which denoiser. Both arguments are [n] integers."""
         epochs, slots = np.asarray(epochs, np.int64), np.asarray(slots, np.int64)
         cycles, slots = np.divmod(slots, len(self.cycle))
         first, last = self._bounds[slots], self._bounds[slots + 1]
@@ -205,15 +191,8 @@ class Order:
 def noise_keys(seed: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """The key of each example's noise: the same whatever the block, the batch, the row or the host it is drawn in.
 
-    Draw number t of a row, as SplitMix64 has it, is `mix(key + (t + 1) * GOLDEN)`.
-
-    Args:
-        seed: any integer; its last 64 bits count.
-        epochs: [n] integers.
-        slots: [n] integers.
-
-    Returns:
-        [n] uint64.
+    Draw number t of a row, as SplitMix64 has it, is `mix(key + (t + 1) * GOLDEN)`. Epochs and slots are [n] integers, and the keys
+    [n] uint64. The last 64 bits of the seed count.
 
     >>> noise_keys(0, np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()
     [1145214906792232761, 18385035034070138188, 3608400687859252187]

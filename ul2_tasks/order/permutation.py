@@ -24,13 +24,9 @@ _64 = (1 << 64) - 1
 def permute(places: np.ndarray, size: int | np.ndarray, key: int | np.ndarray) -> np.ndarray:
     """Which number stands at each place of the permutation.
 
-    Args:
-        places: [..] integers from 0 to size - 1.
-        size: how many numbers are permuted, from 1 to 2**62; or [..] integers, where each place is one of another permutation.
-        key: another permutation for each, any integer, whose last 64 bits count; or [..] uint64.
-
-    Returns:
-        [..] int64, from 0 to size - 1, a different one for each place.
+    The places are [..] integers from 0 to size - 1. `size` is from 1 to 2**62; or [..] integers, where each place is one of another
+    permutation. `key` is any integer, whose last 64 bits count, and another one gives another permutation; or it is [..] uint64.
+    Gives [..] int64, a different number for each place.
     """
     return _walk(places, size, _round_keys(key), sign=1)
 

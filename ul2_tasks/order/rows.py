@@ -26,10 +26,8 @@ from ul2_tasks.order.templates import Sizes, best_cycles, template
 class PackedOrder:
     """The examples of an `Order` in rows, epoch after epoch without end. In an epoch each slot is in one row.
 
-    Attributes:
-        order: the slots, and whether they are shuffled.
-        sizes: K denoisers, each F integers, the length of each feature of a full chunk's example, at least 1.
-        budgets: F integers, the length of each feature of a row.
+    `sizes` has F integers for each of K denoisers, the length of each feature of a full chunk's example, at least 1; `budgets` has
+    those of a row.
 
     >>> from ul2_tasks.order.cycles import nearest_cycle
     >>> order = Order(nearest_cycle([1, 1]), (8, 10), tokens=40, seed=0, shuffle=False)
@@ -91,13 +89,8 @@ class PackedOrder:
     def slots(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The examples of each row.
 
-        Args:
-            rows: [n] integers from 0, below 2**63.
-
-        Returns:
-            places: [examples] int64, ascending, of which of the n rows each example is, from 0 to n - 1.
-            epochs: [examples] int64.
-            slots: [examples] int64.
+        Rows are [n] integers from 0, below 2**63. Gives places, epochs and slots, [examples] int64 each. Places are ascending, and
+        say of which of the n rows each example is, from 0 to n - 1.
         """
         epochs, rows = np.divmod(np.asarray(rows, np.int64), self.rows)
         if self.order.shuffle:

@@ -32,13 +32,8 @@ Sizes = tuple[tuple[int, ...], ...]
 def best_cycles(sizes: Sizes, counts: tuple[int, ...], budgets: tuple[int, ...]) -> int:
     """How many cycles a template should hold, so that rows are fullest: those of fewest rows a cycle, the first of equals.
 
-    Args:
-        sizes: K kinds of examples, each F integers, the length of each feature, from 1 to its budget.
-        counts: K integers, how many examples of each kind a cycle has.
-        budgets: F integers, the length of each feature of a row.
-
-    Raises:
-        ValueError: a length is below 1 or above its budget.
+    `sizes` has F integers for each of K kinds of examples, the length of each feature, from 1 to its budget; `budgets` has those of
+    a row. `counts` has K integers, how many examples of each kind a cycle has.
     """
     fewest = sum(share for _, share in _solve(sizes, counts, budgets)[2])
     best, best_rows = 1, Fraction(len(template(sizes, counts, budgets, 1)))
@@ -54,13 +49,8 @@ def best_cycles(sizes: Sizes, counts: tuple[int, ...], budgets: tuple[int, ...])
 def template(sizes: Sizes, counts: tuple[int, ...], budgets: tuple[int, ...], cycles: int) -> np.ndarray:
     """The rows that hold a number of cycles.
 
-    Args:
-        sizes, counts, budgets: see `best_cycles`.
-        cycles: how many, from 0.
-
-    Returns:
-        [R, K] int64, how many examples of each kind are in each row; at least one in each row, and of each kind as many in all
-        as the cycles have. In no row is the sum of a feature's lengths above its budget.
+    For the arguments see `best_cycles`. Gives [R, K] int64, how many examples of each kind are in each row; at least one in each
+    row, and of each kind as many in all as the cycles have. In no row is the sum of a feature's lengths above its budget.
 
     >>> template(((6, 2), (3, 7)), (1, 1), (12, 12), 2)
     array([[1, 1],
@@ -86,10 +76,8 @@ def _solve(
 ) -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, Fraction]]]:
     """Solves the linear program: x patterns, at least 0, of the fewest rows, hold the counts of a cycle.
 
-    Returns:
-        patterns: [P, K] int64, all that were looked at.
-        prices: [K] int64, what an example of each kind costs, in rows / `_UNIT`.
-        shares: pairs of a pattern, [K] int64, and how many rows of it there are in a cycle, a fraction.
+    Gives all patterns that were looked at, [P, K] int64; what an example of each kind costs, in rows / `_UNIT`, [K] int64; and
+    pairs of a pattern, [K] int64, and how many rows of it there are in a cycle, a fraction.
     """
     _check(sizes, budgets)
     patterns, kinds = _patterns(np.array(sizes), np.array(budgets)), range(len(sizes))

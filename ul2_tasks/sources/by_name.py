@@ -95,10 +95,7 @@ def documents(source: seqio.DataSource, split: str, max_characters: int, seed: i
     """Yields the texts of a split, shuffled as a task that trains on them would read them.
 
     A task reads 16 segments at a time. Of more, in files that Python reads, each in turn gives some texts, so that all are among
-    the first `max_characters`.
-
-    Raises:
-        ValueError: there is no such split; a record has a problem, which the message says.
+    the first `max_characters`. A record with a problem raises a ValueError, which says what it is.
     """
     if split not in source.splits:
         raise ValueError(f"there is no split {split!r} in {source!r}, only {sorted(source.splits)}")
@@ -143,11 +140,7 @@ def _in_turn(source: seqio.DataSource, split: str, max_characters: int, seed: in
 
 
 def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
-    """The prefixes of each split, where a specification is of "megatron:" throughout; otherwise None.
-
-    Raises:
-        ValueError: only some of it is.
-    """
+    """The prefixes of each split, where a specification is of "megatron:" throughout; otherwise None. A mixture is refused."""
     by_split = spec if isinstance(spec, Mapping) else {"train": spec}
     names: dict[str, list[Any]] = {
         split: list(each) if isinstance(each, list | tuple) else [each] for split, each in by_split.items()

@@ -96,11 +96,7 @@ class FileSource(RecordSource):
         return self._list(split)[1]
 
     def segments(self, split: str) -> list[Segment]:
-        """The segments of a split's files. Lists the files, and reads the fields of the first file that has any.
-
-        Raises:
-            ValueError: that file lacks a field that is wanted; there are no files, or no documents in them.
-        """
+        """The segments of a split's files. Lists the files, and reads the fields of the first file that has any."""
         if split not in self._segments:
             paths, layout = self._list(split)
             found = files.segments(paths, layout)
@@ -223,14 +219,8 @@ def _parse_examples(
 ) -> dict[str, tf.Tensor]:
     """Parses a batch of tf.Examples. One that has not exactly one value in each feature becomes a problem.
 
-    Args:
-        path: string scalar, the file, for the message.
-        types: the type of each feature that is wanted, string or int64.
-        numbers: [records] int64, the records' numbers in the file, from 1.
-        serialized: [records] strings.
-
-    Returns:
-        [records] strings of each feature, and of `PROBLEM`; integers are in digits.
+    `numbers`, [records] int64, count the records of the file from 1. Each feature, and `PROBLEM`, becomes [records] strings;
+    integers are in digits.
     """
     parsed = tf.io.parse_example(serialized, {key: tf.io.RaggedFeature(type) for key, type in types.items()})
     whole = [parsed[key].row_lengths() == 1 for key in types]

@@ -66,10 +66,8 @@ class Layout:
 class Segment:
     """A part of a file that is read on its own: the whole file, or the documents that begin in a range of it.
 
-    Attributes:
-        path: the file.
-        start, stop: the range [start, stop), in bytes for lines, in row groups for Parquet, in record batches for Arrow. A
-            stop of None is the end of the file.
+    The range [start, stop) is in bytes for lines, in row groups for Parquet, in record batches for Arrow. A stop of None is the end
+    of the file.
     """
 
     path: str
@@ -81,11 +79,7 @@ class Segment:
 
 
 def format_of(paths: Iterable[str]) -> str:
-    """The one format that the names of all files end with.
-
-    Raises:
-        ValueError: a name does not say its format, or the names say several.
-    """
+    """The one format that the names of all files end with. Names that say none, or several, are refused."""
     formats: dict[str, str] = {}
     for path in paths:
         format = named_format(path)

@@ -27,13 +27,7 @@ class HuggingFaceSource(RecordSource):
         id_key: str | None = None,
         as_json: bool = False,
     ):
-        """
-        Args:
-            path: what `datasets.load_dataset` or `datasets.load_from_disk` takes: "HuggingFaceFW/fineweb-edu", or a folder.
-            config: the name of the dataset's configuration, such as "sample-10BT".
-            text_key, id_key: the columns of the text and of the document's id.
-            as_json: see `Layout`.
-        """
+        """`path` is what `datasets.load_dataset` or `datasets.load_from_disk` takes. For `as_json` see `Layout`."""
         super().__init__((), text_key, id_key)
         self._path, self._config = os.path.expanduser(os.fspath(path)), config
         self._layout = Layout("datasets", text_key=text_key, id_key=id_key, as_json=as_json)

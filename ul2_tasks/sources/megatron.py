@@ -27,12 +27,10 @@ class MegatronSource(seqio.DataSource):
     """
 
     def __init__(self, split_to_prefixes: Mapping[str, str | Sequence[str]], eod: int | str | None = None):
-        """
-        Args:
-            split_to_prefixes: for each split the common beginning of the two names, PREFIX.bin and PREFIX.idx; or a glob of
-                such, or a list of these.
-            eod: the token that ends each document and is taken off, one of the tokenizer's own ids; "keep" to take nothing off;
-                by default the vocabulary's EOS, if all documents end with it.
+        """Takes for each split the common beginning of PREFIX.bin and PREFIX.idx, or a glob of such, or a list of these.
+
+        `eod` is the token that ends each document and is taken off, one of the tokenizer's own ids; "keep" takes nothing off. By
+        default it is the vocabulary's EOS, if all documents end with it.
         """
         eod = as_python(eod)
         if not (eod is None or eod == KEEP or is_integer(eod, at_least=0)):
@@ -68,11 +66,7 @@ class MegatronSource(seqio.DataSource):
 
     @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
     def store(self, split: str) -> Store:
-        """The documents of a split, EOD included.
-
-        Raises:
-            ValueError: there is no such split, no such file, or a pair that cannot be read; see `store.read.open_pair`.
-        """
+        """The documents of a split, EOD included."""
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
         given = (str(prefix).removesuffix(".bin").removesuffix(".idx") for prefix in self._prefixes[split])
@@ -83,14 +77,8 @@ class MegatronSource(seqio.DataSource):
     def documents(self, split: str, ids: int, eos: int | None) -> Store:
         """The documents of a split without EOD, once they are checked against a vocabulary.
 
-        Args:
-            split: of the source.
-            ids: how many ids the tokenizer has.
-            eos: its own id of EOS; None if it has none.
-
-        Raises:
-            ValueError: among some hundred documents, spread over the split, there is an id that the vocabulary does not have, or
-                one does not end with the `eod` that was given; or the documents are empty.
+        `ids` is how many ids the tokenizer has, and `eos` its own id of EOS, or None. Some hundred documents, spread over the
+        split, are checked: the vocabulary has all their ids, and each ends with the `eod` that was given.
         """
         store = self.store(split)
         numbers = np.unique(np.linspace(0, store.documents - 1, min(store.documents, _LOOKED_AT)).astype(np.int64))

@@ -55,11 +55,7 @@ class Record(NamedTuple):
 
 
 def read(segment: Segment, layout: Layout) -> Iterator[Record]:
-    """Yields the records of a segment, without holding it in memory. Reads every format but TFRecord, which TensorFlow reads.
-
-    Raises:
-        OSError: the file cannot be reached.
-    """
+    """Yields the records of a segment, without holding it in memory. Reads every format but TFRecord, which TensorFlow reads."""
     try:
         yield from _READERS[layout.documents if layout.format == "text" else layout.format](segment, layout)
     except (*CORRUPT, OSError) as error:

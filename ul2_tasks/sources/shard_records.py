@@ -31,17 +31,7 @@ def shard_records(
 ) -> Iterator[tuple[str, Record]]:
     """Yields the records of a shard, in the order of the corpus, each with its split.
 
-    Args:
-        source: any.
-        splits: one of `split_groups`.
-        shard: the number of one of `source.list_shards(split)`, of which there are `num_shards`.
-        text_key: the feature that holds the text.
-
-    Returns:
-        For each split the records that `source.get_dataset(split, shuffle=False, shard_info=..)` has.
-
-    Raises:
-        ValueError: the source has no such feature.
+    `splits` is one of `split_groups`. The records are those of `source.get_dataset(split, shuffle=False, shard_info=..)`.
     """
     if isinstance(source, HashSplit):
         source.check_splits()
@@ -92,16 +82,9 @@ def _shard_files(source: seqio.DataSource, split: str) -> list[str]:
 def record_batches(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> tf.data.Dataset:
     """The records of a source, 128 at a time. Features that are not asked for are left behind.
 
-    Args:
-        dataset: of string scalars, as `seqio.TextLineDataSource` gives them; or of dictionaries with the text, and perhaps
-            `problem`, see `records`, both string scalars, and the id, a string or an integer, where it is wanted.
-        text_key, id_key: the features that hold the text, and the id.
-
-    Returns:
-        A dataset of {"text": [records] strings, "problem": [records] strings}, and "id" where it is wanted.
-
-    Raises:
-        ValueError: there is no such feature; names those present.
+    The dataset is of string scalars, as `seqio.TextLineDataSource` gives them; or of dictionaries with the text, and perhaps
+    `problem`, see `records`, and the id, a string or an integer. Batches are {"text": [records] strings, "problem": [records]
+    strings}, and "id" where it is wanted.
     """
     spec = dataset.element_spec
     if not isinstance(spec, Mapping):

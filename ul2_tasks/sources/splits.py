@@ -49,12 +49,7 @@ class HashSplit(seqio.DataSource):
     """
 
     def __init__(self, source: seqio.DataSource, validation: float, *, text_key: str = "text", id_key: str | None = None):
-        """
-        Args:
-            source: the corpus. Its split `train` is read.
-            validation: the fraction of documents that go to `validation`, in [0, 1).
-            text_key, id_key: its features that hold the text, and the id. The id is hashed; by default the text is.
-        """
+        """Reads the split `train` of a source. `validation` is in [0, 1). The id is hashed; without `id_key` the text is."""
         check_fraction(validation)
         super().__init__(splits=("train", "validation"), performs_internal_shuffling=source.performs_internal_shuffling)
         self.source, self._validation = source, validation
@@ -102,10 +97,7 @@ class HashSplit(seqio.DataSource):
     ) -> tf.data.Dataset:
         """A dataset of the source's text and, where it has them, ids and problems; see `seqio.DataSource.get_dataset`.
 
-        Where ids are wanted, a document without one is a problem.
-
-        Raises:
-            ValueError: there is no such split or feature; the source has a split `validation` of its own.
+        Where ids are wanted, a document without one is a problem. A source that has a split `validation` of its own is refused.
         """
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")

@@ -77,9 +77,7 @@ class RecordSource(seqio.DataSource):
         """A dataset of string scalars: the text and the id under their keys, and the problem; see `seqio.DataSource.get_dataset`.
 
         Documents come in the order of the corpus; or, shuffled, from 16 segments at a time, in a random order of the segments.
-
-        Raises:
-            ValueError: there is no such split, no document in it, or there are fewer segments than shards.
+        Fewer segments than shards are refused.
         """
         segments = self._own_segments(split, shard_info)
         if shuffle:
@@ -134,15 +132,9 @@ _lock = threading.Lock()
 def _read_block(source: RecordSource, split: str, stream: int, segment: int, number: int) -> tuple[np.ndarray, ...]:
     """Reads one block.
 
-    Args:
-        source, split, segment: what is read.
-        stream: the stream's number, which came with the block before; 0 at the first block.
-        number: the block's number, from 0.
-
-    Returns:
-        The stream's new number, an int64 scalar; and the texts, ids and problems, each [records] of bytes. Ids are left out where
-        none are wanted, and problems where no record has one, because TensorFlow's price is for each, also for an empty one.
-        After the last block there are no records.
+    `stream` is the number that came with the block before, 0 at the first block. Gives the new one, an int64 scalar, and the texts,
+    ids and problems, each [records] of bytes. Ids are left out where none are wanted, and problems where no record has one, because
+    TensorFlow's price is for each, also for an empty one. After the last block there are no records.
     """
     place = source, split, int(segment), int(number)
     opened = _take(int(stream), place)

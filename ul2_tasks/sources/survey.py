@@ -20,13 +20,9 @@ _ENDS = ".!?…:。！？｡।؟۔"
 class Survey:
     """Counts of some documents.
 
-    Attributes:
-        documents: how many there are, blank ones included.
-        blank: how many are empty or only white space.
-        median_characters: of the documents that are not blank; 0 if there is none.
-        mid_sentence: how many stop within a sentence: they do not end as a sentence does, and the next document begins with a
-            small letter. Many of them mean that the lines of wrapped prose were taken for documents.
-        median_tokens: of the documents that are not blank; 0 if there is none.
+    Blank documents are empty or only white space. The medians are of the others; 0 if there is none. `mid_sentence` counts the
+    documents that do not end as a sentence does, where the next one begins with a small letter. Many of them mean that the lines of
+    wrapped prose were taken for documents.
     """
 
     documents: int
@@ -37,12 +33,7 @@ class Survey:
 
 
 def survey(texts: Iterable[str], encode: Callable[[str], Sequence[object]]) -> Survey:
-    """Counts documents.
-
-    Args:
-        texts: the documents, in the order of the corpus.
-        encode: tokenizes a document, for `median_tokens`.
-    """
+    """Counts documents, which are in the order of the corpus. `encode` tokenizes them, for `median_tokens`."""
     texts = list(texts)
     stripped = [text.strip() for text in texts]
     full = [text for text in stripped if text]
@@ -60,9 +51,6 @@ def ways(paths: Sequence[str]) -> dict[str, Survey]:
 
     It reads no more than the first megabyte of the first 64 files. Tokens are those of the default vocabulary. Documents that are
     not UTF-8 are left out.
-
-    Raises:
-        OSError: a file cannot be reached.
     """
     texts: dict[str, list[str]] = {documents: [] for documents in DOCUMENTS}
     left = _BYTES

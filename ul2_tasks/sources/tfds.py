@@ -17,11 +17,7 @@ class TfdsSource(seqio.TfdsDataSource):
     """`seqio.TfdsDataSource` that says what it is without opening the dataset, and what to do where it is not prepared."""
 
     def __init__(self, name: str, text_key: str = "text"):
-        """
-        Args:
-            name: the dataset and its version, such as "c4/en:3.1.0".
-            text_key: the feature of the text.
-        """
+        """`name` is the dataset and its version, such as "c4/en:3.1.0"."""
         if ":" not in name:
             raise ValueError(f"the source is 'tfds:{name}', expected one with its version, such as 'tfds:c4/en:3.1.0'")
         super().__init__(tfds_name=name)

@@ -166,10 +166,8 @@ def _values_at(address, count, of_dtype):
 def _copy(addresses, counts, of_dtype, places, joined):
     """Copies ranges into `joined`, [values] int32, each to its place there.
 
-    Args:
-        addresses, counts: [n] int64, where each range lies, and how many values it has.
-        of_dtype: an array of their dtype.
-        places: [n] int64.
+    `addresses`, `counts` and `places` are [n] int64: where each range lies, how many values it has, and its place. `of_dtype` is an
+    array of their dtype.
     """
     for number in range(len(addresses)):
         found, place = _values_at(addresses[number], counts[number], of_dtype), places[number]

@@ -20,18 +20,9 @@ DOCUMENTS_PER_BATCH = 128
 def read_store(store: Store, id_shift: int, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
     """Reads the documents of a store, 128 at a time.
 
-    Host h of H reads documents h, h + H, h + 2 H .. A shuffled pass visits them in a pseudo-random permutation of them all,
-    another one each time: there is no buffer, so an iterator's checkpoint holds two integers of it.
-
-    Args:
-        store: what is read.
-        id_shift: is added to each id.
-        shuffle: whether the documents are shuffled.
-        seed: of the permutations.
-        shard_info: which of the hosts this is; None for a single one.
-
-    Returns:
-        A dataset of {"targets": RaggedTensor [documents, tokens] int32}.
+    Host h of H reads documents h, h + H, h + 2 H .. A shuffled pass visits them in a pseudo-random permutation of them all, another
+    one each time: there is no buffer, so an iterator's checkpoint holds two integers of it. `id_shift` is added to each id, and a
+    `shard_info` of None is a single host. Gives {"targets": RaggedTensor [documents, tokens] int32}.
     """
 
     def read(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,13 +49,8 @@ def read_in_order(
 ) -> tf.data.Dataset:
     """Reads documents by their numbers, in the order that `read_store` has.
 
-    Args:
-        documents: how many there are.
-        at_a_time: how many are an element of the dataset.
-        read: gives arrays, of the numbers of documents, [n] int64.
-        dtypes: of these arrays.
-        element: makes an element of these, as tensors.
-        shuffle, seed, shard_info: see `read_store`.
+    `at_a_time` documents are an element of the dataset. `read` gives arrays of these dtypes for numbers of documents, [n] int64,
+    and `element` makes an element of these, as tensors.
     """
     host, hosts = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
     own = len(range(host, documents, hosts))

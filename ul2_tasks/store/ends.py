@@ -14,11 +14,7 @@ class WithEnds:
         with ends        a b c $ d e $ $ f $
 
     A document without tokens is followed by one, too: so the document of a token is found by a binary search in the index as it
-    lies in the file, and no document before it is looked at. A cache has no such document.
-
-    Args:
-        store: the documents.
-        end: the id, one of the store's own.
+    lies in the file, and no document before it is looked at. A cache has no such document. `end` is one of the store's own ids.
     """
 
     def __init__(self, store: MemoryStore | Store, end: int):

@@ -54,13 +54,8 @@ def near_ranges(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Makes one range of those of a file between which there are at most `near` bytes.
 
-    Args:
-        numbers: [n] int64, which file each range is of.
-        starts, stops: [n] int64, its bytes.
-        near: at least 0.
-
-    Returns:
-        [n] int64, in which of the new ranges each lies; their files, starts and stops, [m] int64 each, in the order of the files.
+    Range i has the bytes [starts[i], stops[i]) of file number `numbers[i]`; all three are [n] int64. Gives in which of the new
+    ranges each lies, [n] int64; and the files, starts and stops of these, [m] int64 each, in the order of the files.
 
     >>> files, starts, stops = np.array([0, 1, 0, 0]), np.array([50, 5, 0, 12]), np.array([60, 9, 10, 20])
     >>> [column.tolist() for column in near_ranges(files, starts, stops, near=2)]

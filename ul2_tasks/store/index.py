@@ -42,11 +42,7 @@ _INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16)
 class Index:
     """What an `.idx` file says. Nothing is read of its arrays until they are asked for; those of a local file are memory-mapped.
 
-    Attributes:
-        path: of the file.
-        dtype: of the tokens.
-        sequences: S, how many there are.
-        entries: D + 1, how many numbers `documents` has.
+    `sequences` is S, how many sequences there are, and `entries` D + 1, how many numbers `documents` has.
     """
 
     path: str
@@ -80,11 +76,7 @@ class Index:
         return int(pointer[0]) // self.dtype.itemsize + int(length[0])
 
     def tokens_of(self, document: int) -> tuple[int, int]:
-        """The tokens [start, stop) of a document among those of the `.bin` file.
-
-        Raises:
-            ValueError: the file does not have them.
-        """
+        """The tokens [start, stop) of a document among those of the `.bin` file. A file without them raises a ValueError."""
         first, end = int(self.documents[document]), int(self.documents[document + 1])
         if not 0 <= first <= end <= self.sequences:
             raise self._corrupt(f"document {document} would be the sequences {first} to {end} of {self.sequences}")
@@ -97,11 +89,7 @@ class Index:
     def ends_within(self, start: int, stop: int) -> tuple[int, np.ndarray]:
         """Where documents end in a range of the tokens, if one more token follows each document.
 
-        Args:
-            start, stop: of these tokens.
-
-        Returns:
-            How many documents end before the range, and at which places in it documents end, [ends] int64.
+        Gives how many documents end before the range, and at which places in it documents end, [ends] int64.
         """
         documents = self.entries - 1
         first = bisect.bisect_left(range(documents), start, key=lambda document: int(self._ends(document, document + 1)[0]))

@@ -50,11 +50,9 @@ class TokenStore(Protocol):
 
 
 class MemoryStore:
-    """Documents of tokens in memory.
+    """Documents of tokens in memory: [tokens] int32, one document's after the other's, and [documents] int64, the lengths.
 
-    Args:
-        tokens: [tokens] int32, one document's after the other's.
-        lengths: [documents] int64, how many tokens each has, at least 1.
+    No length is below 1.
     """
 
     def __init__(self, tokens: np.ndarray, lengths: np.ndarray):
@@ -107,10 +105,8 @@ class _Places(NamedTuple):
 class Store:
     """Tokenized documents in pairs of files. Opens no file yet; each pair is opened when something of it is read.
 
-    Args:
-        prefixes: of the pairs, PREFIX.bin and PREFIX.idx, in the order of the documents.
-        documents: [pairs], how many documents each has.
-        tokens: [pairs], how many tokens each has.
+    Each prefix is that of PREFIX.bin and PREFIX.idx; they are in the order of the documents. `documents` and `tokens` are how many
+    each pair has.
     """
 
     def __init__(self, prefixes: Sequence[str], documents: ArrayLike, tokens: ArrayLike):
@@ -124,11 +120,7 @@ class Store:
 
     @classmethod
     def open(cls, prefixes: Sequence[str]) -> Store:
-        """Of pairs whose counts are not known: reads the beginning and the end of the index of each.
-
-        Raises:
-            ValueError: see `open_pair`.
-        """
+        """Of pairs whose counts are not known: reads the beginning and the end of the index of each."""
         counts = _of_pairs(_counts, prefixes)
         return cls(prefixes, [documents for documents, _ in counts], [tokens for _, tokens in counts])
 
@@ -177,11 +169,7 @@ class Store:
     def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Reads some documents.
 
-        Args:
-            numbers: [n] integers, which ones, in any order.
-
-        Returns:
-            [tokens] int32, one document's after the other's, and [n] int64, how many tokens each has.
+        `numbers` are [n] integers in any order. Gives [tokens] int32, document after document, and [n] int64, how many each has.
         """
         places = self._places(numbers)
         tokens = read_joined(*self._files(places.pairs), places.starts, places.stops)
@@ -210,12 +198,7 @@ class Store:
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """Reads many ranges of tokens at once, in the order in which they lie in the files.
 
-        Args:
-            starts: [n] int64, the first token of each.
-            stops: [n] int64, the token after the last of each.
-
-        Returns:
-            [tokens] int32, one range's after the other's.
+        Range i has the tokens [starts[i], stops[i]), both [n] int64. Gives [tokens] int32, one range's after the other's.
         """
         _, pairs, starts, stops = by_pair(self._token_starts, starts, stops)
         return read_joined(*self._files(pairs), starts, stops)
@@ -236,12 +219,9 @@ class Store:
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where documents end in ranges of the stream in which one more token follows each document, see `WithEnds`.
 
-        Args:
-            starts, stops: [n] int64, the tokens [start, stop) of each range of that stream, at least one.
-
-        Returns:
-            How many documents end before each range, [n] int64; how many end in it, [n] int64; and the places of that stream at
-            which these end, of one range after the other, [ends] int64.
+        Range i has the tokens [starts[i], stops[i]) of that stream, both [n] int64, and at least one. Gives how many documents end
+        before each range, [n] int64; how many end in it, [n] int64; and the places of that stream at which these end, of one range
+        after the other, [ends] int64.
         """
         borders = self._token_starts + self._document_starts
         ranges, pairs, starts, stops = by_pair(borders, starts, stops)
@@ -316,12 +296,8 @@ class Store:
 def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Ranges cut at the borders of pairs.
 
-    Args:
-        borders: [pairs + 1] int64, where each pair begins; at the end, where the last ends.
-        starts, stops: [n] int64.
-
-    Returns:
-        For each part, in order: which range it is of, its pair, and where it starts and stops there, [parts] int64.
+    The borders, [pairs + 1] int64, are where each pair begins; at the end, where the last ends. `starts` and `stops` are [n] int64.
+    Gives for each part, in order, which range it is of, its pair, and where it starts and stops there, [parts] int64 each.
 
     >>> [column.tolist() for column in by_pair(np.array([0, 10, 20]), np.array([3, 8]), np.array([5, 12]))]
     [[0, 1, 1], [0, 0, 1], [3, 8, 0], [5, 10, 2]]
@@ -373,11 +349,7 @@ def _counts(prefix: str) -> tuple[int, int]:
 
 
 def open_pair(prefix: str) -> tuple[Index, Array]:
-    """The index and the tokens of PREFIX.idx and PREFIX.bin.
-
-    Raises:
-        ValueError: see `read_index`; or the `.bin` file has another size than its index says.
-    """
+    """The index and the tokens of PREFIX.idx and PREFIX.bin. A `.bin` file of another size than its index says is refused."""
     index = read_index(f"{prefix}.idx")
     expected, present = index.tokens * index.dtype.itemsize, size(f"{prefix}.bin")
     if present != expected:

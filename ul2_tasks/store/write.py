@@ -19,13 +19,7 @@ class PairWriter:
             pair.add(np.array([5, 6, 7, 8, 9]), np.array([3, 2]))
         entries = pair.entries
 
-    Args:
-        bin_path, idx_path: where the two files go.
-        dtype: of the tokens; see `index.dtype_of`.
-
-    Attributes:
-        documents, tokens: how many were added.
-        entries: at the end of the block, the "bytes" and "sha256" of either file; none where there is no document.
+    At the end of the block `entries` has the "bytes" and "sha256" of either file, or nothing where there is no document.
     """
 
     def __init__(self, bin_path: str, idx_path: str, dtype: np.dtype):
@@ -36,15 +30,7 @@ class PairWriter:
         self.entries: list[dict[str, int | str]] = []
 
     def add(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
-        """Adds documents.
-
-        Args:
-            tokens: [tokens] integers, one document's after the other's.
-            lengths: [documents] integers, how many tokens each has.
-
-        Raises:
-            ValueError: an id is beyond the dtype, or a document has more tokens than an index can say.
-        """
+        """Adds documents: [tokens] integers, document after document, and [documents] integers, how many tokens each has."""
         if not len(lengths):
             return
         limits = np.iinfo(self._dtype)

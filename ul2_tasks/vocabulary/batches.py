@@ -39,12 +39,8 @@ def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[
     The ids of a text longer than `LONG` are those of its parts. They differ from those of the whole where a Unigram model's
     scores, which SentencePiece adds up in 32 bits, are too large to tell one segmentation from another.
 
-    Args:
-        vocabulary: any. One that `has_batches` does not know encodes the texts one by one, each as a whole.
-        texts: as UTF-8.
-
-    Returns:
-        [tokens] int32, the ids of one text after those of the other; and [texts] int64, how many ids each text has.
+    The texts are UTF-8. A vocabulary that `has_batches` does not know encodes them one by one, each as a whole. Gives [tokens]
+    int32, the ids of one text after those of the other, and [texts] int64, how many ids each text has.
 
     >>> encode_batch(seqio.ByteVocabulary(), [b"ab", b"", b"c"])
     (array([100, 101, 102], dtype=int32), array([2, 0, 1]))

@@ -95,17 +95,8 @@ def open_for_modes(
     It adds a piece for each mode that `modes` does not define, and for each sentinel that `sentinels` does not. The modes of the
     presets are added whether a denoiser has them or not, so that ids do not depend on the denoisers.
 
-    Args:
-        spec: see `open_vocabulary`; an open vocabulary is returned as it is.
-        mode_names: the denoisers' modes.
-        sentinels, modes: see `register`.
-
-    Returns:
-        The vocabulary; and the sentinels for `special_ids.special_tokens`.
-
-    Raises:
-        ValueError: `sentinels` is a number, but the vocabulary is already open; an argument is of another kind; or see
-            `open_vocabulary`.
+    An open vocabulary is returned as it is, and `sentinels` is then no number. For `sentinels` and `modes` see `register`. The
+    sentinels that are returned are for `special_ids.special_tokens`.
     """
     if not isinstance(spec, seqio.Vocabulary | str | os.PathLike):
         of_transformers = getattr(spec, "save_pretrained", None) is not None
@@ -131,14 +122,7 @@ def open_for_modes(
 
 
 def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sentinels | None, needed: int) -> str:
-    """How to get a vocabulary with enough sentinels: the end of an error's sentence, with an expression to paste.
-
-    Args:
-        vocabulary: the one that has too few.
-        special: its special ids.
-        sentinels: see `register`.
-        needed: how many sentinels are needed.
-    """
+    """How to get a vocabulary with enough sentinels: the end of an error's sentence, with an expression to paste."""
     opened = f"give vocabulary={_opened(vocabulary, needed, needed - len(special.sentinels))}"
     if sentinels is None:
         return opened

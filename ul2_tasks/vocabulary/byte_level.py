@@ -14,12 +14,7 @@ class NamedByteVocabulary(seqio.ByteVocabulary):
 
         0 <pad>   1 </s>   2 <unk>   3 .. 258 bytes   259 [R]   260 [S]   261 [X]   262 <extra_id_N-1> .. <extra_id_0>
 
-    Args:
-        sentinels: how many.
-        modes: their names.
-
-    Attributes:
-        modes: the same names, a tuple.
+    N is `sentinels`, and `modes` are the names from 259 on.
     """
 
     def __init__(self, sentinels: int, modes: Sequence[str]):

@@ -34,13 +34,8 @@ class O200kVocabulary(PythonVocabulary):
         the tokenizer's own     0 !  ..  199998 <|startoftext|>  199999 <|endoftext|>  ..  200019 <|reserved_200019|>  ..  201087
         here, one higher        1        199999                  200000                    200020 <extra_id_0>  ..  201086 [R] ..
 
-    Args:
-        path: the file, or its folder; by default what the environment variables `O200K_HARMONY_VOCAB_PATH` (the file or its
-            folder) or `TIKTOKEN_ENCODINGS_BASE` (its folder) name.
-
-    Raises:
-        ValueError: when it is first used: there is no such file, or it is another one than `SHA256` says.
-        ImportError: when it is first used: there is no package `tiktoken`.
+    `path` is the file or its folder; by default what the environment variables `O200K_HARMONY_VOCAB_PATH` (the file or its folder)
+    or `TIKTOKEN_ENCODINGS_BASE` (its folder) name. Its first use raises a ValueError where the file is another than `SHA256` says.
     """
 
     id_shift = 1
@@ -132,11 +127,7 @@ class O200kVocabulary(PythonVocabulary):
 def find_file(path: str | None = None) -> str:
     """The path of the file, of the right content.
 
-    Args:
-        path: see `O200kVocabulary`.
-
-    Raises:
-        ValueError: there is none, or it is another one; says what to do.
+    Where there is none, a ValueError says what to do. For `path` see `O200kVocabulary`.
     """
     where, place = next(
         ((f"the environment variable {name}", os.environ[name]) for name in VARIABLES if os.environ.get(name)), ("", "")

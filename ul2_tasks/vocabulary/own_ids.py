@@ -8,12 +8,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SentencePieceIds:
-    """The ids of SentencePiece.
-
-    Attributes:
-        processor: a `sentencepiece.SentencePieceProcessor`.
-        shift: how much higher its ids are than those of the model's file.
-    """
+    """The ids of SentencePiece, as the model's file has them; those of the `SentencePieceProcessor` are `shift` higher."""
 
     processor: Any
     shift: int

@@ -43,11 +43,10 @@ class Pieces(Protocol):
 def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
     """The names of the sentinels and modes that a vocabulary is to have.
 
+    Raises a ValueError if `modes` is a bare string, or a mode is empty, given twice or named as a sentinel.
+
     >>> special_names(2, ["[R]", "[S]"])
     ('<extra_id_0>', '<extra_id_1>', '[R]', '[S]')
-
-    Raises:
-        ValueError: `sentinels` is negative; `modes` is a bare string; a mode is empty, given twice or named as a sentinel.
     """
     if isinstance(modes, str) or not all(isinstance(mode, str) and mode for mode in modes):
         raise ValueError(f"modes is {modes!r}, expected names such as ('[R]', '[S]', '[X]')")

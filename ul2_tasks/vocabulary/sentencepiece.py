@@ -73,18 +73,10 @@ class ControlledVocabulary(SentencePieceVocabulary):
     All ids are one higher than the model's (`id_shift`), and 0 is padding, where the model's id 0 is for text, or is its EOS or
     one of the names.
 
-    Args:
-        vocabulary: encodes all texts to the same ids as this vocabulary, but for the shift and for `never_encoded`.
-        appended: names of control pieces to add after its last id. No piece is added for a name that is a special piece already.
-            Where the name is an ordinary piece, text is encoded to that one, and the control piece has another spelling
-            (`pieces.free_name`).
-        never_encoded: ids of user-defined pieces of `vocabulary` that become control pieces.
-
-    Attributes:
-        appended: the same names, a tuple.
-
-    Raises:
-        ValueError: when it is first used: there is no such file, or it is no SentencePiece model.
+    It encodes all texts to the same ids as `vocabulary`, but for the shift and for `never_encoded`, ids of user-defined pieces that
+    become control pieces. The names `appended` become control pieces after its last id. No piece is added for a name that is a
+    special piece already. Where the name is an ordinary piece, text is encoded to that one, and the control piece has another
+    spelling (`pieces.free_name`).
     """
 
     def __init__(self, vocabulary: seqio.SentencePieceVocabulary, appended: Sequence[str] = (), never_encoded: Iterable[int] = ()):

@@ -43,11 +43,8 @@ _CHARACTERS = "aéλяאبक中日한☃🙂"  # of several scripts
 class SpecialTokens:
     """The ids that a denoiser adds to those of the text.
 
-    Attributes:
-        sentinels: in the order of use.
-        mode: the ids of the mode, none if the denoiser has no mode.
-        eos: what ends an example; None where the vocabulary has no EOS.
-        reserved: the ids that must not occur in text: padding, all sentinels, and all modes that are given by id.
+    Sentinels are in the order of use, and `eos` is None where the vocabulary has no EOS. The `reserved` ids must not occur in text:
+    padding, all sentinels, and all modes that are given by id.
     """
 
     sentinels: tuple[int, ...]
@@ -65,9 +62,7 @@ class SpecialTokens:
 class SpecialTokensRequest:
     """What a user asks for as sentinels and modes. The ids are looked up later, so that making it opens no vocabulary.
 
-    Attributes:
-        sentinels, modes: see `special_tokens`.
-        mode_names: the modes of all denoisers that share the corpus.
+    For `sentinels` and `modes` see `special_tokens`. `mode_names` are the modes of all denoisers that share the corpus.
     """
 
     sentinels: Sentinels | None = None
@@ -175,12 +170,7 @@ def special_ids(
 ) -> frozenset[int]:
     """SeqIO's ids of all sentinels and modes of several denoisers. No text may become one of them.
 
-    Args:
-        vocabulary, sentinels, modes: see `special_tokens`.
-        mode_names: the modes of the denoisers. A mode that is given as a text adds no id.
-
-    Raises:
-        ValueError: see `special_tokens`.
+    For the arguments see `special_tokens`. A mode that is given as a text adds no id.
     """
     names = set(mode_names) or {None}
     reserved = (special_tokens(vocabulary, name, sentinels, modes).reserved for name in names)
@@ -201,11 +191,8 @@ def text_vocabulary(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) ->
     """The vocabulary to tokenize text with: the same ids, except that text is never encoded to a special one.
 
     A text that spells the piece of a special id is encoded to ordinary ids, like any text. All other texts are encoded as before.
-    Use it for tokenizing only, because the names of some special ids are lost. Opens the vocabulary.
-
-    Args:
-        vocabulary: any. It is returned as it is where its ids have no names, or where text is not encoded to special ids anyway.
-        special_ids: see `special_ids`.
+    Use it for tokenizing only, because the names of some special ids are lost. Opens the vocabulary. It is returned as it is where
+    its ids have no names, or where text is not encoded to special ids anyway.
     """
     pieces, encodable = _pieces(vocabulary), encodable_ids(vocabulary, special_ids)
     return pieces.never_encoding(encodable) if pieces is not None and encodable else vocabulary
@@ -236,11 +223,7 @@ def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
 
 
 def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, Token | tuple[Token, ...]] | None:
-    """Modes with Python's own integers, as JSON needs them.
-
-    Raises:
-        ValueError: a mode is neither an id, nor a text, nor a list of ids and tokens.
-    """
+    """Modes with Python's own integers, as JSON needs them. What is no id, no text and no list of such raises a ValueError."""
     return None if modes is None else {name: _plain_mode(name, mode) for name, mode in modes.items()}
 
 
@@ -256,11 +239,7 @@ def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
 
 
 def plain_sentinels(sentinels: Sentinels | int | None) -> tuple[Token, ...] | str | None:
-    """Sentinels with Python's own integers, as JSON needs them.
-
-    Raises:
-        ValueError: they are neither a list of ids and tokens, nor a name.
-    """
+    """Sentinels with Python's own integers, as JSON needs them. What is no name, and no list of tokens, raises a ValueError."""
     if sentinels is None or isinstance(sentinels, str):
         return sentinels
     try:

@@ -82,15 +82,9 @@ class Loaded:
 def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded: frozenset[int]) -> Loaded:
     """Reads a tokenizer.
 
-    Args:
-        path: the file, or the folder that has it.
-        names: the names of sentinels and modes. A name that is an added token has its id; the others get ids after the last.
-        eos_name: the token that is EOS; by default the one that the file's companions name.
-        never_encoded: ids of the result that no text is encoded to, beside special tokens, EOS, sentinels and modes.
-
-    Raises:
-        ValueError: there is no such file, it is no tokenizer, or it has no EOS.
-        ImportError: there is no package `tokenizers`.
+    `path` is the file, or the folder that has it. The names are of sentinels and modes. A name that is an added token has its id;
+    the others get ids after the last. By default EOS is the token that the file's companions name. No text is encoded to the ids
+    `never_encoded`, beside special tokens, EOS, sentinels and modes. A tokenizer without EOS raises a ValueError.
     """
     file = _tokenizer_file(path)
     content, description = _read(file)
@@ -150,15 +144,7 @@ class Marked(NamedTuple):
 
 @functools.lru_cache(maxsize=2)
 def load_marked(path: str) -> Marked:
-    """Reads a tokenizer that does all that the file's does, except that its markers have other names.
-
-    Args:
-        path: the file, or the folder that has it.
-
-    Raises:
-        ValueError: there is no such file, or it is no tokenizer.
-        ImportError: there is no package `tokenizers`.
-    """
+    """Reads a tokenizer that does all that the file's does, except that its markers have other names."""
     file = _tokenizer_file(path)
     content, description = _read(file)
     own = _tokenizer(content, file).get_vocab(with_added_tokens=True)
@@ -272,9 +258,7 @@ def _name_of(token: Any) -> Any:
 def _roles(file: str, added: Iterable[str]) -> dict[str, str]:
     """What the files beside a tokenizer say that tokens are for: one that is named as `.._token`, or that a chat template spells.
 
-    Args:
-        file: the tokenizer.
-        added: the added tokens that are no sentinels and modes by name, as a template can spell these, too.
+    `added` are the added tokens that are no sentinels and modes by name, as a template can spell these, too.
     """
     found = {companion: _companion(file, companion) for companion in COMPANIONS}
     template = _chat_template(file, found[COMPANIONS[0]])
@@ -321,10 +305,7 @@ def _has_byte_fallback(model: Mapping[str, Any], own: Mapping[str, int]) -> bool
 def _without(description: Mapping[str, Any], names: Mapping[int, str], never_encoded: Set[int]):
     """A tokenizer that does not know the never-encoded ids by name. It also adds nothing to a text, such as BOS.
 
-    Args:
-        description: the content of the file.
-        names: of the added tokens, and of the sentinels and modes that the file lacks, by the tokenizer's own ids.
-        never_encoded: the tokenizer's own ids of the tokens whose names it must not know.
+    All ids are the tokenizer's own. The names are of the added tokens, and of the sentinels and modes that the file lacks.
     """
     model = description["model"]
     edit = _edited_mapping if isinstance(model["vocab"], Mapping) else _edited_list

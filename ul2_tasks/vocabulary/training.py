@@ -75,20 +75,11 @@ def train(
     characters that are no pieces become bytes. No text that is read is left out: long documents are split between words, and
     the character that sentencepiece reserves, U+2585, becomes a space.
 
-    Args:
-        documents: texts. It stops at the first document that begins after `max_characters` characters.
-        size: how many ids the vocabulary has in all.
-        model_type: "unigram" or "bpe".
-        sentinels: how many.
-        modes: their names.
-        normalization: "identity", or one of sentencepiece's rules: "nfkc", "nfkc_cf" (which also folds case), "nmt_nfkc" (T5's) and
-            "nmt_nfkc_cf", which also turn line feeds and tabs into spaces. Each rule, except "identity", reduces runs of spaces to
-            one, and removes spaces at the ends of a text.
-        max_characters: bounds memory.
-
-    Raises:
-        ValueError: there is no text; the text has too few different pieces for this size, or too many different characters; the
-            model type or normalization is another; bad names, see `pieces.special_names`.
+    Reading stops at the first document that begins after `max_characters` characters, which bounds memory. `size` is how many ids
+    the vocabulary has in all, and `model_type` "unigram" or "bpe". `normalization` is "identity", or one of sentencepiece's rules:
+    "nfkc", "nfkc_cf" (which also folds case), "nmt_nfkc" (T5's) and "nmt_nfkc_cf", which also turn line feeds and tabs into spaces.
+    Each rule, except "identity", reduces runs of spaces to one, and removes spaces at the ends of a text. Too few different pieces
+    for this size, or too many different characters, raise a ValueError.
     """
     return _train(documents, size, model_type, sentinels, modes, normalization, max_characters)[0]
 
@@ -106,16 +97,8 @@ def train_to_file(
 ) -> str:
     """Trains as `train` does. Writes the model to OUTPUT.model, and its origin (arguments, versions, SHA-256) to OUTPUT.json.
 
-    Args:
-        output: "OUTPUT.model", local or remote.
-        documents, size, model_type, sentinels, modes, normalization, max_characters: see `train`.
-
-    Returns:
-        What was read and how to use the model, in words to print.
-
-    Raises:
-        ValueError: see `train`; or, before a document is read: the output does not end in .model, exists already, or is in a folder
-            that does not exist.
+    Returns what was read and how to use the model, in words to print. An output that does not end in .model, exists already, or is
+    in a folder that does not exist raises a ValueError before a document is read.
     """
     output = str(output)
     described = f"{output.removesuffix('.model')}.json"
