@@ -13,10 +13,8 @@ import tensorflow as tf
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a temporary file beside the path and then renames it, so that a file at the path is always whole.
 
-    What is there and is neither a file nor a folder, such as /dev/stdout, is written as it is.
-
-    Raises:
-        OSError, tf.errors.OpError: there is no room, or the path cannot be written. Nothing is left.
+    What is there and is neither a file nor a folder, such as /dev/stdout, is written as it is. Raises an OSError or a
+    tf.errors.OpError where there is no room, or the path cannot be written. Then nothing is left.
     """
     path = os.fspath(path)
     data = content.encode() if isinstance(content, str) else content
