@@ -14,10 +14,8 @@ def compiled(function: Callable) -> Callable:
     """The function as machine code, which lets other Python threads run meanwhile.
 
     It is compiled when it is first called, for seconds, and kept beside its file, or in the user's own cache where that folder
-    cannot be written. Where neither can, or what is kept cannot be read, each process compiles for itself.
-
-    Args:
-        function: of arrays and numbers.
+    cannot be written. Where neither can, or what is kept cannot be read, each process compiles for itself. The function is of
+    arrays and numbers.
     """
     try:
         machine_code = numba.njit(nogil=True, cache=True)(function)

@@ -37,11 +37,7 @@ class Facts:
 
 
 class KnownDataset(tf.data.Dataset):
-    """A dataset, of which something is known.
-
-    Attributes:
-        facts: what.
-    """
+    """A dataset, of which something is known."""
 
     def __init__(self, dataset: tf.data.Dataset, facts: Facts):
         self._dataset, self.facts = dataset, facts

@@ -35,12 +35,8 @@ def traced_once(function: Callable, **settings: Hashable) -> Callable:
 def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> Any:
     """Calls a Python function from a graph, as `tf.numpy_function` does, by an op without state.
 
-    An iterator over a dataset with an op that has a state cannot be saved.
-
-    Args:
-        function: takes arrays, and returns what depends on them alone. An exception that it raises ends the iteration.
-        inputs: the function's arguments.
-        dtypes: the dtypes of what it returns.
+    An iterator over a dataset with an op that has a state cannot be saved. `function` takes arrays, and returns what depends on
+    them alone, of the `dtypes`. An exception that it raises ends the iteration.
     """
 
     def call(*values: Any) -> Any:
@@ -86,11 +82,7 @@ def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 
 
 def count(counts: collections.Counter[str], key: str) -> tuple[int, bool]:
-    """Adds one to `counts[key]`, from any of TensorFlow's threads.
-
-    Returns:
-        The new count, and whether it is one to log: 1, 10, 100 ..
-    """
+    """Adds one to `counts[key]`, from any of TensorFlow's threads. Returns it, and whether it is one to log: 1, 10, 100 .."""
     with _counting:
         counts[key] += 1
         number = counts[key]

@@ -46,12 +46,8 @@ def in_spans(span_ids: jax.Array) -> jax.Array:
 def span_weights(span_ids: jax.Array, weights: jax.Array) -> jax.Array:
     """The weight of each token's loss in L.
 
-    Args:
-        span_ids: [B, L], of the whole batch.
-        weights: [3], of `SPANS`.
-
-    Returns:
-        [B, L] float32, the weight of the token's span over the number of the span's tokens; 0 where nothing is learned.
+    `span_ids` is [B, L], of the whole batch, and `weights` [3], of `SPANS`. The result is [B, L] float32: the weight of the token's
+    span over the number of the span's tokens; 0 where nothing is learned.
     """
     is_in = in_spans(span_ids)
     each = weights / jnp.maximum(jnp.sum(is_in, axis=(1, 2)), 1)
@@ -85,13 +81,7 @@ class _SpanLosses(models.BaseTransformerModel):
     """What makes a model of t5x tell the spans apart."""
 
     def __init__(self, *arguments: Any, label_smoothing: float = 0.0, z_loss: float = 0.0, **keywords: Any):
-        """
-        Args:
-            arguments, label_smoothing, z_loss, keywords: see the model of t5x.
-
-        Raises:
-            ValueError: there is a `loss_normalizing_factor`.
-        """
+        """Takes the arguments of the model of t5x, but no `loss_normalizing_factor`: the loss of each span is a mean already."""
         if (factor := keywords.get("loss_normalizing_factor")) is not None:
             raise ValueError(f"loss_normalizing_factor is {factor}, expected None: the loss of each span is a mean already")
         super().__init__(*arguments, label_smoothing=label_smoothing, z_loss=z_loss, **keywords)

@@ -141,9 +141,7 @@ def get_dataset_of_stream(
 def check_has_iterators(model_dir: str, checkpoints: Sequence[str]) -> None:
     """Raises a ValueError where the last checkpoint of a run is one of `get_dataset_at_step`, which has no iterator.
 
-    Args:
-        model_dir: the run's folder.
-        checkpoints: what t5x restores of it; none of a run that begins.
+    `checkpoints` are what t5x restores of the run; none of one that begins.
     """
     if not checkpoints or not exists(place(model_dir, RUN_RECORD)):
         return
@@ -168,11 +166,7 @@ def _check(cfg: Any, num_shards: int, checkpoint_cfg: Any) -> None:
 
 
 def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
-    """What decides which examples each step has, as JSON has it.
-
-    Raises:
-        ValueError: the dataset is a stream, in which examples have no addresses.
-    """
+    """What decides which examples each step has, as JSON has it. Raises a ValueError for a stream, which has no addresses."""
     fingerprint = fingerprint_of(dataset)
     if fingerprint is None:
         raise ValueError(
@@ -196,11 +190,7 @@ def _reason(cfg: Any) -> str:
 
 
 def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | None) -> Start:
-    """Asks t5x which checkpoint it will restore, as t5x asks itself when it trains. So both are at the same step, always.
-
-    Raises:
-        ValueError: the initial checkpoint's name has no step.
-    """
+    """Asks t5x which checkpoint it will restore, as t5x asks itself when it trains. So both are at the same step, always."""
     from t5x import utils
 
     make_folders(model_dir)
@@ -212,10 +202,7 @@ def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | No
 
 
 def step_of(checkpoint: str) -> int:
-    """The step in the name of a checkpoint.
-
-    Raises:
-        ValueError: there is none.
+    """The step in the name of a checkpoint. Raises a ValueError where there is none.
 
     >>> step_of("gs://bucket/run/checkpoint_1000000/"), step_of("old/model.ckpt-524288")
     (1000000, 524288)
@@ -233,10 +220,8 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
     """The model's step at the run's first example.
 
     A run that has no checkpoint of its own yet begins here, and the writer, one of all hosts, records it. Any other run is
-    compared with its record.
-
-    Raises:
-        ValueError: the run was begun with other data, or has no record; or it would read what an earlier stage has read.
+    compared with its record. Raises a ValueError where the run was begun with other data, or has no record, or would read what an
+    earlier stage has read.
     """
     path = place(model_dir, RUN_RECORD)
     if not start.is_resumed:

@@ -36,12 +36,7 @@ class _Borders(NamedTuple):
 
 
 class Attribution:
-    """Tokenizes pieces.
-
-    Args:
-        marked: the tokenizer.
-        size: how many ids it has.
-    """
+    """Tokenizes pieces. `size` is how many ids the tokenizer has."""
 
     def __init__(self, marked: Marked, size: int):
         self._marked = marked
@@ -56,13 +51,8 @@ class Attribution:
     def labels(self, skeleton: Skeleton, texts: Sequence[str], ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The segment and the region of each token, [tokens] int64.
 
-        Args:
-            skeleton: of a conversation.
-            texts: of its pieces, with private names for markers.
-            ids: what `encode` makes of them.
-
-        Raises:
-            ValueError: a token has characters of two contents; or places are needed, and the conversation is too long to ask.
+        `ids` are what `encode` makes of `texts`. Raises a ValueError where a token has characters of two contents, or where places
+        are needed and the conversation is too long to ask for them.
         """
         numbers = self._by_stretches(skeleton, texts, ids)
         if numbers is None:
@@ -131,15 +121,9 @@ class Attribution:
 def _pieces_of(places: np.ndarray, lengths: Sequence[int], pieces: Sequence[Piece]) -> np.ndarray:
     """The number of the piece that each token belongs to.
 
-    A token in several pieces belongs to the content among them; where there is none, to the last.
-
-    Args:
-        places: [tokens, 2], where the characters of each token begin and end.
-        lengths: how many characters each piece has.
-        pieces: of the conversation.
-
-    Raises:
-        ValueError: a token has characters of two messages.
+    A token in several pieces belongs to the content among them; where there is none, to the last. `places` is [tokens, 2], where
+    the characters of each token begin and end, and `lengths` are the characters of each piece. Raises a ValueError where a token
+    has characters of two messages.
     """
     first, last = np.searchsorted(np.cumsum(lengths), places.T - [[0], [1]], side="right")
     numbers = np.minimum(np.maximum(first, last), len(lengths) - 1)

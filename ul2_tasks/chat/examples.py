@@ -68,15 +68,8 @@ class _Choice(NamedTuple):
 def chats(conversations: Conversations, supervision: Supervision, stops: Stops, budget: int | None) -> Examples:
     """Examples for a decoder: "tokens", and of each "loss_mask" and "span_id". Each ends with the EOD, which is not learned.
 
-    Args:
-        conversations: of the tokenizer's own ids.
-        supervision: what is learned.
-        stops: see there.
-        budget: the most tokens of an example; None for any number.
-
-    Raises:
-        ConversationError: an example has more tokens, and `too_long` is "raise"; a message is of a kind of which `supervision`
-            says nothing.
+    The conversations have the tokenizer's own ids. `budget` is the most tokens of an example; None for any number. Raises a
+    ConversationError where an example has more and `too_long` is "raise", or where `supervision` says nothing of a message's kind.
     """
     reader = _Reader(conversations, supervision, stops)
     counts: collections.Counter[str] = collections.Counter()
@@ -100,12 +93,8 @@ def replies(
 ) -> Examples:
     """Examples for an encoder and a decoder: "inputs" and "targets", and of the targets "loss_mask" and "span_id".
 
-    Args:
-        conversations, supervision, stops: see `chats`. What is sampled is in the targets, so "whole" is like "sampled".
-        budgets: the most tokens of inputs and of targets.
-
-    Raises:
-        ConversationError: see `chats`.
+    `budgets` are the most tokens of inputs and of targets. What is sampled is in the targets, so "whole" is like "sampled". The
+    rest is as in `chats`.
     """
     reader = _Reader(conversations, supervision, stops)
     counts: collections.Counter[str] = collections.Counter()

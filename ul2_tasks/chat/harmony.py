@@ -38,16 +38,12 @@ _ROLES_OF_TYPES = dict(zip(_TYPED, ("system", "developer")))
 class HarmonyRenderer:
     """Renders messages as the top of this file says.
 
-    Args:
-        vocabulary: has a piece for each of `MARKERS`, and an EOS, which ends a conversation.
+    The vocabulary needs a piece for each of `MARKERS`, and an EOS, which ends a conversation.
 
     Attributes:
         eod: the tokenizer's own id that ends a conversation.
         keeps_history: reasoning of earlier turns is rendered, so whoever reads a turn as at inference leaves it out.
         final_stop: the own id that ends the last message, if it is the final one, where in a history `<|end|>` stands.
-
-    Raises:
-        ValueError: the vocabulary has not all markers, or no EOS.
 
     >>> from ul2_tasks import open_vocabulary
     >>> renderer = HarmonyRenderer(open_vocabulary("bytes", modes=MARKERS))
@@ -85,8 +81,7 @@ class HarmonyRenderer:
     def render(self, messages: Sequence[Message]) -> list[Segment]:
         """The segments of a conversation, one for each message.
 
-        Raises:
-            ValueError: a message has a role, channel, field or content that is not known, or a marker in its header; says which.
+        Raises a ValueError, which says what, where a role, channel, field or content is not known, or a header has a marker.
         """
         segments: list[Segment] = []
         has_functions = any(map(_has_functions, messages))

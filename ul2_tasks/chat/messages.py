@@ -17,10 +17,7 @@ _RENDERED_ELSEWHERE = ("tools", "functions", "tool_choice", "system", "prompt", 
 def parse(text: str | bytes) -> list[Message]:
     """The messages in a text of JSON: a list of them, or an object with the field `messages`.
 
-    Other fields of the object are no part of the conversation, and ignored.
-
-    Raises:
-        ValueError: it is no such JSON; there is no message; the object has tools, which a renderer would have to show.
+    Other fields of the object are no part of the conversation, and ignored. Tools are refused: a renderer would have to show them.
 
     >>> parse('{"messages": [{"role": "user", "content": "Hello"}]}')
     [{'role': 'user', 'content': 'Hello'}]
@@ -78,11 +75,7 @@ def check_nothing_lost(given: object, parsed: object, path: str = "") -> None:
 
 
 def weight_of(message: Message) -> int:
-    """Its `weight`, 1 by default.
-
-    Raises:
-        ValueError: it is neither 0 nor 1.
-    """
+    """Its `weight`, 1 by default. Raises a ValueError where it is neither 0 nor 1."""
     weight = message.get("weight")
     if weight is None:
         return 1
@@ -92,11 +85,7 @@ def weight_of(message: Message) -> int:
 
 
 def text_of(value: object, what: str) -> str:
-    """A text, which UTF-8 can say.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A text, which UTF-8 can say. Raises a ValueError for anything else."""
     if not isinstance(value, str):
         raise ValueError(f"{what} is {_short(value)}, expected a text")
     try:
@@ -107,11 +96,7 @@ def text_of(value: object, what: str) -> str:
 
 
 def parts_of(message: Message) -> Sequence[str | Message]:
-    """The parts of a message's content: texts, and objects of a type other than "text".
-
-    Raises:
-        ValueError: it has no content, or one that is neither a text nor a list of parts.
-    """
+    """The parts of a message's content: texts, and objects of a type other than "text"."""
     content = message.get("content")
     if isinstance(content, str):
         return [text_of(content, "content")]

@@ -35,7 +35,6 @@ class StoredConversations:
     """Conversations in a cache.
 
     Attributes:
-        tokens: of each conversation.
         messages: the values of `segments.COLUMNS` of all messages of each.
         shards: of the tokens, their names and, as far as it is known, what each was made of.
         documents: how many conversations each shard has.
@@ -70,8 +69,7 @@ class StoredConversations:
 class ConversationsInMemory:
     """Conversations in memory; those without a message are left out, as a cache has none of these either.
 
-    Args:
-        batches: of conversations, each with their places: as many objects, whose `str` is a place, or is empty.
+    Each batch comes with the places of its conversations: as many objects, whose `str` is a place, or is empty.
     """
 
     def __init__(self, batches: Iterable[tuple[Conversations, Sequence[object]]]):

@@ -39,7 +39,6 @@ class MessageShape(NamedTuple):
     """All that a skeleton depends on.
 
     Attributes:
-        role: the message's.
         parts: how many texts its content is a list of; None if it is a text.
         reasoning: whether it has reasoning that is not empty; None if it has none at all.
     """
@@ -153,13 +152,8 @@ def filled(shapes: Sequence[MessageShape], texts: Iterable[str]) -> list[dict[st
 def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Sequence[str]) -> Skeleton:
     """Runs a template with stand-ins.
 
-    Args:
-        shapes: the conversation's.
-        render: the template, with `MARKS`.
-        markers: the names of all tokens that are markers.
-
-    Raises:
-        ValueError: the template fails, or does not write each content once.
+    `render` is the template with `MARKS`, and `markers` are the names of all tokens that are markers. Raises a ValueError where the
+    template fails, or does not write each content once.
     """
     holes = holes_of(shapes)
     messages = filled(shapes, map(stand_in, range(len(holes))))

@@ -46,9 +46,6 @@ class Supervision:
         too_long: what becomes of an example that is longer than asked for: "raise"; "drop", counted; or "oldest", its oldest
             turns are left out, as whole ones, and it is dropped only if the last is still too long.
 
-    Raises:
-        ValueError: a value is none of these.
-
     >>> Supervision("harmony").spans["assistant/final"]
     2
     """
@@ -83,12 +80,7 @@ class Supervision:
 
 
 class ConversationError(ValueError):
-    """What is wrong with one of some conversations.
-
-    Attributes:
-        number: which of them, from 0.
-        what: is wrong with it.
-    """
+    """What is wrong with one of some conversations. `number` says which of them, from 0."""
 
     def __init__(self, number: int, what: str):
         super().__init__(f"conversation {number}: {what}")

@@ -41,17 +41,9 @@ def compile_template(
 ) -> Callable[[Sequence[Mapping[str, Any]], bool], str]:
     """A function that renders messages with a template.
 
-    Args:
-        text: the template.
-        variables: what it is told beside the messages.
-        date: the day that it takes for today.
-        marks: what is written before and after all that is in a tag `{% generation %}`.
-
-    Returns:
-        Takes the messages, and whether to write a generation prompt after them. Raises a ValueError where the template fails.
-
-    Raises:
-        ValueError: it is no template.
+    The function takes the messages, and whether to write a generation prompt after them. It raises a ValueError where the template
+    fails. `variables` are what the template is told beside the messages, and `date` is the day that it takes for today. `marks` are
+    written before and after all that is in a tag `{% generation %}`.
 
     >>> text = "{% for m in messages %}{% generation %}{{ m.content }}{{ end }}{% endgeneration %}{% endfor %}"
     >>> compile_template(text, {"end": "</s>"}, date=None, marks=("(", ")"))([{"role": "user", "content": "Hi"}], False)

@@ -56,22 +56,16 @@ class TemplateRenderer:
     A message is `{"role": .., "content": ..}`, with `reasoning_content` or `thinking` if it has reasoning, and `weight` 0 if it
     is not to be learned. Its content is a text, or a list of `{"type": "text", "text": ..}`, whichever the template takes.
 
-    Args:
-        folder: has a tokenizer.json and a chat template: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
-        date: the day that a template takes for today, "2026-01-31". One that writes the date is refused without it.
-        eod: the token that ends a conversation; by default the tokenizer's EOS.
-        settings: what the template is told beside the messages, such as `{"enable_thinking": False}` or `{"tools": [..]}`.
+    The folder has a tokenizer.json and a chat template: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
+    `date` is the day that a template takes for today, "2026-01-31"; one that writes the date is refused without it. `eod` is the
+    token that ends a conversation, by default the tokenizer's EOS. `settings` are what the template is told beside the messages,
+    such as `{"enable_thinking": False}` or `{"tools": [..]}`.
 
     Attributes:
-        vocabulary: the tokenizer, as `open_vocabulary(folder)` opens it.
         eod: the tokenizer's own id that ends a conversation.
         identity: equal for renderers of equal results.
         keeps_history: False: a template decides itself which reasoning of earlier turns it writes.
         final_stop: None: the last message ends as all others do.
-
-    Raises:
-        ValueError: the folder has no tokenizer or no template; the template cannot be read; `eod` is no token, `date` no date.
-        ImportError: a package of the extra `huggingface` is not there.
     """
 
     keeps_history = False
@@ -106,14 +100,8 @@ class TemplateRenderer:
 
         A message of the assistant is a segment of the channel "final". One with reasoning is two, "analysis" before it, unless
         the template leaves the reasoning out, see `left_out`. What the template writes after the last message is a segment of
-        the role "system".
-
-        Args:
-            messages: the conversation's, see the class.
-
-        Raises:
-            ValueError: a message has a role, field or content that is not known, or that the template leaves out or alters; the
-                template fails. Says which message.
+        the role "system". Raises a ValueError, which says which message, where a role, field or content is not known, or the
+        template leaves it out, alters it or fails.
         """
         [segments] = self.render_all([messages])
         if isinstance(segments, ValueError):
@@ -152,11 +140,7 @@ class TemplateRenderer:
         return segments
 
     def left_out(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The numbers, from 0, of the messages whose reasoning the template leaves out, because it is of an earlier turn.
-
-        Raises:
-            ValueError: see `render`.
-        """
+        """The numbers, from 0, of the messages whose reasoning the template leaves out, because it is of an earlier turn."""
         return self._skeleton(_read(messages)[0]).left_out
 
     def is_prefix_stable(self, messages: Sequence[Message]) -> bool:
@@ -164,9 +148,6 @@ class TemplateRenderer:
 
         Where it does not, as with a template that leaves an empty `<think>` out of earlier turns, a segment's `prompt` is what
         the two have in common.
-
-        Raises:
-            ValueError: see `render`.
         """
         return self._skeleton(_read(messages)[0]).is_prefix_stable
 

@@ -104,11 +104,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 
 
 def with_features_alone(ds: tf.data.Dataset, features: Collection[str]) -> tf.data.Dataset:
-    """The same examples, with these features only.
-
-    Raises:
-        ValueError: they have pictures, of which the placeholders would be left.
-    """
+    """The same examples, with these features only. Refuses examples with pictures, of which the placeholders would be left."""
     if IMAGES in ds.element_spec:
         raise ValueError("the examples have pictures, which this converter does not hand on; take T5Gemma2FeatureConverter")
     if ds.element_spec.keys() == set(features):
@@ -134,13 +130,8 @@ def pool_size(lengths: Mapping[str, int]) -> int:
 def pad_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
     """Gives each example a row of its own.
 
-    Args:
-        examples: [N, tokens] for each feature, padded as `spec` says.
-        lengths: of the rows of each feature, in tokens, at least those of the examples.
-        spec: the features of an example.
-
-    Returns:
-        [N, length] for each feature, padded as `spec` says.
+    Examples are [N, tokens] and rows [N, length] for each feature, both padded as `spec` says. `lengths` are those of the rows, in
+    tokens, and at least those of the examples.
     """
     return {key: _widen(examples[key], lengths[key], feature.padding) for key, feature in spec.items()}
 
@@ -152,14 +143,9 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spe
         inputs_segment_ids      1 1 1 2 2 0        which example of the row, from 1
         inputs_positions        0 1 2 0 1 0        which token of the example, from 0
 
-    Args:
-        examples: [N, tokens] for each feature, padded with `NO_TOKEN`.
-        lengths: of the rows of each feature, in tokens, at least those of the examples.
-        spec: the features of an example.
-
-    Returns:
-        [R, length] for each feature, and for `<feature>_segment_ids` and `<feature>_positions` of each feature of tokens, int32.
-        Features are padded as `spec` says, the others with 0.
+    Examples are [N, tokens] for each feature, padded with `NO_TOKEN`. `lengths` are those of the rows, in tokens, and at least
+    those of the examples. The result is [R, length] for each feature, and for `<feature>_segment_ids` and `<feature>_positions` of
+    each feature of tokens, int32. Features are padded as `spec` says, the others with 0.
     """
     of_tokens = token_features(spec)
     example_lengths = {key: how_many(examples[key] >= 0) for key in of_tokens}
@@ -184,14 +170,9 @@ def in_rows(
 ) -> dict[str, tf.Tensor]:
     """Writes examples one after the other into the rows that were chosen for them.
 
-    Args:
-        examples: RaggedTensor [N, tokens] for each feature.
-        order: [n] int32, the examples that are written, in the order of their rows.
-        row: [n] int32, ascending, from 0 to R - 1, the row of each of these; each row has one, and room for all of its own.
-        lengths, spec: see `pack_rows`.
-
-    Returns:
-        See `pack_rows`.
+    `examples` are a RaggedTensor [N, tokens] for each feature. `order`, [n] int32, has the examples that are written, in the order
+    of their rows. `row`, [n] int32, has the row of each of these, ascending, from 0 to R - 1; each row has one, and room for all of
+    its own. `lengths`, `spec` and the result are those of `pack_rows`.
 
     >>> spec = {"inputs": EXAMPLE["inputs"]}
     >>> examples = {"inputs": tf.ragged.constant([[5, 6], [7], [8]], dtype=tf.int32)}
@@ -230,11 +211,7 @@ def _segments(sizes: tf.Tensor, row: tf.Tensor, length: int) -> tuple[tf.Tensor,
     """The segment ids and the positions of rows, [R, length] int32 each.
 
     Rows with examples of the same lengths have the same. There are few such *layouts* where chunks are full, so each is made once.
-
-    Args:
-        sizes: [n] int32, tokens of each example.
-        row: [n] int32, see `in_rows`.
-        length: of the rows.
+    `sizes`, [n] int32, are the tokens of each example. `row` is that of `in_rows`.
     """
     of_rows = tf.RaggedTensor.from_value_rowids(sizes, row, validate=False).to_tensor()
     layouts, layout = tf.raw_ops.UniqueV2(x=of_rows, axis=[0])
@@ -251,12 +228,8 @@ def _segments(sizes: tf.Tensor, row: tf.Tensor, length: int) -> tuple[tf.Tensor,
 def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.Tensor]:
     """The features of `seqio.EncDecFeatureConverter`.
 
-    Args:
-        rows: what `pad_rows` or `pack_rows` returns for `inputs`, `targets` and, where not all targets are learned, `loss_mask`.
-        bos_id: the id that the decoder reads before the first token of an example.
-
-    Returns:
-        [R, length] int32 for each feature. The decoder's inputs are the targets shifted right by one place, after `bos_id`.
+    `rows` are what `pad_rows` or `pack_rows` returns for `inputs`, `targets` and, where not all targets are learned, `loss_mask`.
+    Each feature is [R, length] int32. The decoder's inputs are the targets shifted right by one place, after `bos_id`.
     """
     is_learned = rows[LOSS_MASK] if LOSS_MASK in rows else rows["targets"] != EXAMPLE["targets"].padding
     features = {
@@ -272,13 +245,7 @@ def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.T
 def decoder_features(rows: Mapping[str, tf.Tensor], key: str, bos_id: int) -> dict[str, tf.Tensor]:
     """What a decoder reads and what it is to say, without the weights of the loss.
 
-    Args:
-        rows: what `pad_rows` or `pack_rows` returns.
-        key: the feature that the decoder is to say.
-        bos_id: see `model_features`.
-
-    Returns:
-        [R, length] int32 for each feature.
+    `rows` are what `pad_rows` or `pack_rows` returns, and `key` is the feature that it is to say. Each result is [R, length] int32.
     """
     targets = rows[key]
     shifted = tf.pad(targets[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)

@@ -45,9 +45,6 @@ class RowFormat:
         decoder_only: whether an example is one row, `[inputs; targets]`, instead of one for the encoder and one for the decoder.
         embedding_rows: how many ids the model has an embedding of; None where that is not known. It changes no row.
         span_id: whether labels have spans beside them.
-
-    Raises:
-        ValueError: an attribute has another value than these; says which.
     """
 
     padding: str
@@ -104,27 +101,23 @@ def model_inputs(
 ) -> dict[str, tf.Tensor]:
     """The model inputs of a batch. Nothing is cut: with padding "max_length" no example may be longer than `lengths`.
 
-    Args:
-        inputs, targets: [B, tokens] int32, the examples, in the tokenizer's own ids.
-        lengths: {"inputs": int, "targets": int}, in tokens; only for padding "max_length".
-        row_format: of the rows.
-        marks: of the targets, [B, tokens] uint8: "loss_mask", 1 for those that are learned, without which all are; and "span_id",
-            where the rows are to have it.
+    Examples are [B, tokens] int32, in the tokenizer's own ids. `lengths` are in tokens, and only for padding "max_length". `marks`
+    are of the targets, [B, tokens] uint8: "loss_mask", 1 for those that are learned, without which all are; and "span_id", where
+    the rows are to have it.
 
-    Returns:
-        [B, length] int32 each. For an encoder-decoder model, as T5's in `transformers` (arXiv 1910.10683):
-            input_ids: the inputs, padded with the pad id.
-            attention_mask: 1 for inputs, 0 for padding.
-            labels: the targets, -100 where they are not learned, and in the padding.
-            decoder_input_ids: the targets, padded with the pad id and shifted right by one place, after the start id. This is
-                what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels, if all are learned.
-            decoder_attention_mask: 1 for targets, 0 for padding.
-        For a decoder-only model, which shifts the labels itself:
-            input_ids: the inputs and then the targets, padded with the pad id.
-            attention_mask: 1 for inputs and targets, 0 for padding.
-            labels: the targets that are learned in their places, -100 elsewhere.
-        For both, where it is asked for:
-            span_id: of each label, 0 where that is -100.
+    The result is [B, length] int32 each. For an encoder-decoder model, as T5's in `transformers` (arXiv 1910.10683):
+        input_ids: the inputs, padded with the pad id.
+        attention_mask: 1 for inputs, 0 for padding.
+        labels: the targets, -100 where they are not learned, and in the padding.
+        decoder_input_ids: the targets, padded with the pad id and shifted right by one place, after the start id. This is
+            what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels, if all are learned.
+        decoder_attention_mask: 1 for targets, 0 for padding.
+    For a decoder-only model, which shifts the labels itself:
+        input_ids: the inputs and then the targets, padded with the pad id.
+        attention_mask: 1 for inputs and targets, 0 for padding.
+        labels: the targets that are learned in their places, -100 elsewhere.
+    For both, where it is asked for:
+        span_id: of each label, 0 where that is -100.
     """
     fixed = row_format.row_lengths(lengths)
 
@@ -174,13 +167,8 @@ def batch_inputs(
 ) -> dict[str, tf.Tensor]:
     """The model inputs of a batch, see `model_inputs`, or an error that says which example is wrong.
 
-    Args:
-        examples: [B, tokens] of each feature of `spec`, padded with `Feature.absent`.
-        lengths: {"inputs": int, "targets": int}, the most tokens of an example.
-        row_format: of the rows.
-        spec: of inputs, targets and marks of these.
-        shift: how much higher the ids are than the tokenizer's own.
-        first: the number of the batch's first example in the dataset.
+    `examples` are [B, tokens] of each feature of `spec`, padded with `Feature.absent`, and `lengths` the most tokens of an example.
+    `shift` is how much higher the ids are than the tokenizer's own. `first` is the number of its first example in the dataset.
     """
     ragged = [checked(examples[key], key, lengths[key], first) - shift for key in EXAMPLE]
     if row_format.embedding_rows is not None:
@@ -314,12 +302,8 @@ class HuggingFaceFeatureConverter(seqio.FeatureConverter):
 def shift_of_ids(ds: tf.data.Dataset, vocabulary: seqio.Vocabulary | None) -> int:
     """How much higher the ids of a dataset are than their tokenizer's.
 
-    Args:
-        ds: of a task or mixture.
-        vocabulary: that the user gave for tasks that do not say it, or None.
-
-    Raises:
-        ValueError: the tasks' ids are shifted and those of `vocabulary` are not.
+    `vocabulary` is what the user gave for tasks that do not say it. Raises a ValueError where the tasks' ids are shifted and its
+    ids are not.
     """
     stated = stated_id_shift(ds)
     if vocabulary is None:
@@ -335,11 +319,8 @@ def shift_of_ids(ds: tf.data.Dataset, vocabulary: seqio.Vocabulary | None) -> in
 def checked(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) -> tf.RaggedTensor:
     """The examples of a batch without their padding, or an error that says which example is empty or too long.
 
-    Args:
-        feature: [B, tokens], padded with `NO_TOKEN`.
-        key: the name of the feature.
-        length: the most tokens that an example may have.
-        first: the number of the batch's first example in the dataset.
+    `feature` is [B, tokens], padded with `NO_TOKEN`. `length` is the most tokens that an example may have. `first` is the number of
+    the batch's first example in the dataset.
     """
     sizes = tf.math.count_nonzero(feature >= 0, axis=1)
     wrong = (sizes == 0) | (sizes > length)

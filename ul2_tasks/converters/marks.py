@@ -15,8 +15,7 @@ from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, REPLY, Feature, token
 def example_spec(ds: tf.data.Dataset) -> dict[str, Feature]:
     """What a converter of inputs and targets has to read: these and, where the dataset has it, the mask of the targets' loss.
 
-    Raises:
-        ValueError: `loss_mask` is no mask, [tokens] uint8.
+    Raises a ValueError where `loss_mask` is no mask, [tokens] uint8.
 
     >>> list(example_spec(tf.data.Dataset.from_tensors({"inputs": [1], "targets": [2], "loss_mask": tf.constant([1], tf.uint8)})))
     ['inputs', 'targets', 'loss_mask']
@@ -53,10 +52,7 @@ def padded(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -> di
 def checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
     """The examples of a batch, or an error that says which lengths no row can have.
 
-    Args:
-        examples: [N, tokens] for each feature, padded with `Feature.absent`.
-        lengths: of the rows, in tokens.
-        spec: the features of an example.
+    Examples are [N, tokens] for each feature, padded with `Feature.absent`. `lengths` are those of the rows, in tokens.
     """
     sizes = {key: how_many(examples[key] != absent(feature)) for key, feature in spec.items()}
     checks = misaligned(examples, spec)

@@ -28,17 +28,10 @@ def packed_rows(
 ) -> dict[str, tf.Tensor]:
     """Puts several examples into each row, see `encoder_decoder.pack_rows`.
 
-    Args:
-        examples: [N, tokens] for each feature.
-        sizes: [N] int32 for each feature of tokens, how many of its values, at their beginning, are the example's.
-        lengths: of the rows of each feature, in tokens, at least those of the examples.
-        spec: the features of an example, all padded with 0.
-        bos_id: what a decoder reads before the first token of an example.
-        shifted: the features of tokens of which `<feature>_before` is wanted, what a decoder reads.
-
-    Returns:
-        [R, length] int32 for each feature; for `<feature>_segment_ids` and `<feature>_positions` of each feature of tokens; and for
-        `<feature>_before` of those that are shifted: the token before, in its example.
+    Examples are [N, tokens] for each feature, and all features of `spec` are padded with 0. `sizes`, [N] int32 for each feature of
+    tokens, are how many of its values, at their beginning, are the example's. The result is [R, length] int32 for each feature; for
+    `<feature>_segment_ids` and `<feature>_positions` of each feature of tokens; and for `<feature>_before` of those that are
+    `shifted`: the token before, in its example, or `bos_id`, as a decoder reads it.
     """
     of_tokens = token_features(spec)
     sides = {tokens: [key for key in spec if spec[key].per_token_of == tokens] for tokens in of_tokens}
@@ -84,13 +77,7 @@ def _write(
 ) -> None:
     """Writes one feature of tokens, and those that say something of them, into `rows`, [R, length] each, which are all 0.
 
-    Args:
-        examples: [N, tokens] for each of these features.
-        tokens: the name of the first.
-        sizes: [N], see `packed_rows`.
-        row: [N] int32, the row of each example.
-        rows: by their names.
-        bos_id: see `packed_rows`.
+    `examples` are [N, tokens] for each of these features, of which `tokens` is the first. `row`, [N] int32, is where each goes.
     """
     flat = {name: values.reshape(-1) for name, values in rows.items()}
     segment_ids, positions, before = flat[f"{tokens}_segment_ids"], flat[f"{tokens}_positions"], flat.get(f"{tokens}_before")

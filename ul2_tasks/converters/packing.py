@@ -50,16 +50,9 @@ def assign_rows(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
     A pool should make some hundreds of rows, because its last rows cannot be filled well. Measured, it takes 2 to 10 us of CPU
     time for each example of a pool of 1,024, and 0.5 to 4 us in a pool of 4,096.
 
-    Args:
-        lengths: [N, F] int32, the length of each feature of each example, at least 1 and at most its budget; N may be 0.
-        budgets: F integers, the length of each feature of a row.
-
-    Returns:
-        [N] int32, the row of each example, from 0 to R - 1. Rows are numbered by their first examples. In no row is the sum of a
-        feature's lengths above its budget.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when the graph runs, if a length is below 1 or above its budget.
+    `lengths`, [N, F] int32, is the length of each feature of each example, at least 1 and at most its budget; another one is a
+    tf.errors.InvalidArgumentError when the graph runs. N may be 0. `budgets` are the F lengths of a row. The result, [N] int32, is
+    the row of each example, from 0 to R - 1. Rows are numbered by their first examples.
 
     >>> assign_rows(tf.constant([(6, 2), (6, 2), (3, 7), (3, 7)]), (10, 10)).numpy().tolist()
     [0, 1, 0, 1]
@@ -94,14 +87,8 @@ def _packer(budgets: tuple[int, ...]) -> Callable[[tf.Tensor], tf.Tensor]:
 def _assign_kinds(kinds: tf.Tensor, kind: tf.Tensor, counts: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
     """As `assign_rows`, for examples of few kinds.
 
-    Args:
-        kinds: [K, F] int32, the lengths of each kind; K is at most MAX_KINDS.
-        kind: [N] int32, the kind of each example.
-        counts: [K] int32, the number of examples of each kind.
-        budgets: F integers.
-
-    Returns:
-        [N] int32.
+    `kinds`, [K, F] int32, are the lengths of each kind; K is at most `MAX_KINDS`. `kind`, [N] int32, is the kind of each example.
+    `counts`, [K] int32, is the number of examples of each kind.
     """
     padding = MAX_KINDS - tf.size(counts)
     kinds = tf.ensure_shape(tf.pad(kinds, [[0, padding], [0, 0]]), [MAX_KINDS, len(budgets)])
@@ -129,10 +116,8 @@ def _assign_groups(lengths: tf.Tensor, budgets: tuple[int, ...]) -> tf.Tensor:
     def pack_pool(rows: tf.Tensor, used: tf.Tensor, pool: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Assigns examples of the pool, and returns the same three for the examples that remain.
 
-        Args:
-            rows: [N] int32, the row of each example that is assigned.
-            used: [] int32, the first row number that is free.
-            pool: [P] int32, the examples that are not assigned.
+        `rows`, [N] int32, are the rows of examples that are assigned. `used` is the first row number that is free. `pool`,
+        [P] int32, has the examples that are not assigned.
         """
         groups = -(-tf.size(pool) // GROUP)
         padding = groups * GROUP - tf.size(pool)
@@ -209,16 +194,9 @@ def _fill(
         examples left      1  1  1
         second pattern     1  1  1    once, and no more than `leave` examples are left
 
-    Args:
-        lengths: [F, G, M] int32, the lengths of the M kinds of each group.
-        counts: [G, M] int32, the number of examples of each kind, 0 for none.
-        budgets: F integers.
-        factors: [G, M] float32, by which scores are multiplied.
-        leave: [] int32, a group stops when it has no more examples than this.
-
-    Returns:
-        patterns: [S, G, M] int32, the examples of each kind in a row of the pattern; all 0 after a group has stopped.
-        times: [S, G] int32, how many rows have the pattern.
+    `lengths`, [F, G, M] int32, are those of the M kinds of each group. `counts`, [G, M] int32, are the examples of each kind, and
+    `factors`, [G, M] float32, multiply scores. A group stops when it has no more examples than `leave`. Returns the patterns,
+    [S, G, M] int32, the examples of each kind in a row, all 0 after a group has stopped; and [S, G] int32, how many rows have each.
     """
     budget = tf.reshape(tf.constant(budgets, tf.int32), [-1, 1])
     parts = tf.cast(lengths, tf.float32) / tf.cast(budget, tf.float32)[:, :, tf.newaxis]
@@ -244,14 +222,8 @@ def _fill_one_row(
 ) -> tf.Tensor:
     """Fills one row of each group, an example at a time, as the top of this file says.
 
-    Args:
-        lengths, parts: [F, G, M], the lengths in tokens and in parts of the budget.
-        counts: [G, M] int32, the examples that are left.
-        budget: [F, 1] int32.
-        factors: [G, M] float32.
-
-    Returns:
-        [G, M] int32, the pattern: how many examples of each kind the row has.
+    `lengths` and `parts` are [F, G, M], the lengths in tokens and in parts of the budget, which is [F, 1]. `counts`, [G, M] int32,
+    are the examples that are left. The pattern, [G, M] int32, is how many examples of each kind the row has.
     """
     # Summed as integers, which is exact in any order: equal pools have equal scores on any machine.
     tokens = tf.reduce_sum(tf.cast(lengths, tf.int64) * tf.cast(counts, tf.int64), axis=2)

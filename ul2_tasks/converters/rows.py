@@ -21,14 +21,8 @@ class RowSource(Protocol):
     ) -> tf.data.Dataset | None:
         """The features of rows.
 
-        Args:
-            lengths: of the rows of each feature, in tokens.
-            pack: whether several examples share a row.
-            convert: what makes the features of a batch of rows, as `pad_rows` or `pack_rows` returns
-                them, but in NumPy.
-
-        Returns:
-            A dataset of rows; None where there are none of these lengths, or none are packed.
+        `lengths` are those of the rows of each feature, in tokens. `convert` makes the features of a batch of rows, as `pad_rows`
+        or `pack_rows` returns them, but in NumPy. None where there are no rows of these lengths, or none are packed.
         """
 
 

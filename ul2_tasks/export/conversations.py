@@ -79,8 +79,6 @@ class ConversationShard(JobShard):
     """A file of the source, and the files that one of its splits becomes.
 
     Attributes:
-        task: the name of the task.
-        split: of the corpus.
         source: the file's path, or what the source calls its shard.
         segments: the numbers of the source's shards that are parts of the file.
         max_conversations: how many are taken at most; None for all.
@@ -108,26 +106,17 @@ def write_conversations(
 ) -> dict:
     """Writes the examples of a chat task, or goes on where an interrupted export stopped.
 
-    Args:
-        name: of the task, "NAME_chat", which says what is learned.
-        output: a folder that is new or empty, or has an unfinished export with the same arguments.
-        use_cached: whether the corpus's cache is read, in SeqIO's cache directories, instead of the text.
-        max_conversations: the most of each split, for a smoke build, which belongs into a folder of its own.
-        require_input_manifest: whether the folder of the source's files must have a `manifest.json`. If it has one, its SHA-256 is
-            recorded in any case.
-        prepare: what each worker calls first, to register the task.
-        pipeline_options: of Beam; None to write one shard after the other in this process.
-        console: where progress and the summary go.
+    `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_conversations` is the most
+    of each split, for a smoke build, which belongs in a folder of its own. The SHA-256 of a `manifest.json` beside the source's
+    files is recorded; with `require_input_manifest` there must be one. Each worker calls `prepare` first, to register the task.
+    Without `pipeline_options`, which are Beam's, this process writes one shard after the other.
 
-    Returns:
-        The manifest: what was asked for ("arguments", and the SHA-256 of these), the versions and the git revision of this package
-        (null where it is not in a checkout), the tokenizer, the input's manifest, how splits are drawn, and of each split its
-        shards, with their files, bytes, SHA-256, sequences, tokens, learned tokens, tokens of each span, and what was left out.
+    Returns the manifest: what was asked for ("arguments", and the SHA-256 of these), the versions and the git revision of this
+    package (null where it is not in a checkout), the tokenizer, the input's manifest, how splits are drawn, and of each split its
+    shards, with their files, bytes, SHA-256, sequences, tokens, learned tokens, tokens of each span, and what was left out.
 
-    Raises:
-        ValueError: there is no such task; the folder has other files, or an export with other arguments, which are named; another
-            job writes into it; the input's manifest is required, and there is none; no split has an example.
-        RuntimeError: a conversation cannot be rendered, or a file not be read or written; says which, and why.
+    Raises a ValueError where the folder has other files or an export with other arguments, another job writes into it, or no split
+    has an example. A RuntimeError says which conversation cannot be rendered, or which file cannot be read or written, and why.
     """
     console = console or Console(stderr=True)
     if max_conversations is not None and not is_integer(max_conversations, at_least=1):
@@ -208,13 +197,8 @@ def render_again(folder: str) -> tuple[list[str], int]:
     """Compares the first sequences of each shard with what the corpus's text gives now.
 
     It is done where the manifest says how the task is registered, which `ul2 export` writes into it, and the text is there. Where
-    modules register it, it is not done: an export may be someone else's, and importing is running.
-
-    Returns:
-        A sentence for each shard that differs; and how many sequences were compared.
-
-    Raises:
-        ValueError: see `conversations_folder.read_manifest`.
+    modules register it, it is not done: an export may be someone else's, and importing is running. Returns a sentence for each
+    shard that differs, and how many sequences were compared.
     """
     manifest = read_manifest(folder)
     registration = manifest.get("registration")

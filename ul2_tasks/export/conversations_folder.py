@@ -45,8 +45,7 @@ def is_export(folder: str) -> bool:
 def read_manifest(folder: str) -> dict:
     """The manifest, as JSON has it; see `conversations.write_conversations`.
 
-    Raises:
-        ValueError: there is none, or one of a schema that this version of the package cannot read, or not as it was written.
+    Raises a ValueError where there is none, or it has a schema that this version of the package cannot read, or was altered.
     """
     if not is_export(folder):
         raise ValueError(unfinished(folder) or f"{folder} has no exported conversations: its {MANIFEST} is missing, or another's")
@@ -73,10 +72,8 @@ def verify(folder: str) -> Iterator[str]:
 def read_shard(where: str, shard: str, most: int | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The tokens, masks and spans of a shard, [tokens] each, and [sequences] int64, how many of them each sequence has.
 
-    Args:
-        where: the folder of its split.
-        shard: its name, such as "shard_00".
-        most: how many sequences are read, from the first; None for all.
+    `shard` is its name, such as "shard_00", in `where`, the folder of its split. At most `most` sequences are read, from the first;
+    None for all.
     """
     index, _ = open_pair(place(where, f"{shard}_tokens"))
     lengths = np.asarray(index.lengths[:most], np.int64)

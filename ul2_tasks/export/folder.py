@@ -85,9 +85,7 @@ def read_manifest(folder: str) -> dict:
       "tasks" the last three for each task.
     * "totals": the sums over the shards.
 
-    Raises:
-        ValueError: there is no such folder; or it has no manifest; or the manifest has a schema that this version of the package
-            cannot read, or is not as it was written.
+    Raises a ValueError where there is none, or it has a schema that this version of the package cannot read, or was altered.
     """
     if not is_folder(folder):
         raise ValueError(f"there is no folder {folder!r}; expected one that `ul2 export` wrote")

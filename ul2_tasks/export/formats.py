@@ -47,12 +47,8 @@ class Examples:
     def from_padded(cls, batch: Mapping[str, np.ndarray], id_shift: int = 0) -> Examples:
         """The examples of a batch that SeqIO's pipelines made, with the tokenizer's own ids.
 
-        Args:
-            batch: [N, T] for each feature, padded with `NO_TOKEN`, and [N] bytes for each name.
-            id_shift: how much higher the batch's ids are than the tokenizer's, see `special_ids.id_shift`.
-
-        Raises:
-            ValueError: an example has padding among its tokens, for which the tokenizer has no id.
+        `batch` is [N, T] for each feature, padded with `NO_TOKEN`, with ids `id_shift` higher than the tokenizer's; and [N] bytes
+        for each name. Raises a ValueError where an example has padding among its tokens, for which the tokenizer has no id.
         """
         is_token = {key: batch[key] != NO_TOKEN for key in TOKEN_FEATURES}
         ids = {key: batch[key][is_token[feature.per_token_of]] for key, feature in EXAMPLE.items()}
@@ -86,12 +82,7 @@ class Format:
 
 
 def open_format(name: str) -> Format:
-    """The format of this name. The names of its files end with the same name.
-
-    Raises:
-        ValueError: there is no such format.
-        ImportError: the format needs a package that is not installed.
-    """
+    """The format of this name. The names of its files end with the same name."""
     if name not in FORMATS:
         raise ValueError(f"the format is {name!r}, expected one of {sorted(FORMATS)}")
     if name == "arrayrecord":

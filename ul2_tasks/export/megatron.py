@@ -19,21 +19,10 @@ def write_megatron(
 ) -> dict[str, object]:
     """Writes CORPUS-SPLIT.bin and CORPUS-SPLIT.idx, which Megatron-LM opens as `--data-path OUTPUT/CORPUS-SPLIT`.
 
-    Ids are the tokenizer's own. Documents come in the order of the corpus, or of its cache.
-
-    Args:
-        corpus: the task `NAME_corpus` of `register`.
-        output: a folder, local or remote, that may hold others of such pairs.
-        split: of the corpus.
-        use_cached: whether the corpus's cache is read, in SeqIO's cache directories.
-        append_eod: whether the vocabulary's EOS ends each document, as `preprocess_data.py --append-eod` has it. Megatron-LM
-            finds the borders of documents by it.
-
-    Returns:
-        "prefix", "documents" and "tokens".
-
-    Raises:
-        ValueError: the files are there already; there is no such split, or no document in it; the vocabulary has no EOS.
+    Ids are the tokenizer's own. Documents come in the order of the corpus, or of its cache. `output` is a folder, local or remote,
+    that may hold others of such pairs. With `append_eod` the vocabulary's EOS ends each document, as
+    `preprocess_data.py --append-eod` has it. Megatron-LM finds the borders of documents by it. Returns "prefix", "documents" and
+    "tokens". Raises a ValueError where the files are there already, the split has no document, or the vocabulary has no EOS.
     """
     vocabulary = corpus.output_features["targets"].vocabulary
     if append_eod and vocabulary.eos_id is None:

@@ -58,7 +58,6 @@ class Export:
 
     Attributes:
         folder: the absolute path of the folder, or one on a remote file system.
-        arguments: what was asked for.
         pipeline: what makes the examples, see `describe`.
         reads: what they are made of, see `files_read`.
         cache_dirs: SeqIO's cache directories, for workers.
@@ -112,16 +111,7 @@ class Export:
 
 
 def plan_export(output: str, arguments: ExportArguments) -> Export:
-    """The export that `write_examples` is asked for.
-
-    Args:
-        output: the folder.
-        arguments: what is asked for.
-
-    Raises:
-        ValueError: an argument is wrong, see `write_examples`.
-        ImportError: the format needs a package that is not installed.
-    """
+    """The export that `write_examples` is asked for."""
     open_format(arguments["format"])
     numbers = ("seed", arguments["seed"], None), ("epochs", arguments["epochs"], 1), ("shards", arguments["shards"], 1)
     for name, value, least in numbers:

@@ -79,31 +79,15 @@ def write_examples(
     epoch of a mixture ends. Memory does not grow with the size of a shard. For a remote folder, a shard is first written to a
     local temporary file.
 
-    Args:
-        mixture: the name of a mixture that `register` or `mix` returned.
-        output: a folder that is new or empty, or that has an unfinished export with the same arguments. It can be on any file
-            system that TensorFlow knows. All workers must see it.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        format: "tfrecord", "parquet", "jsonl" or "arrayrecord"; see `export_formats`.
-        split: of the corpus.
-        seed: of the order and the noise.
-        epochs: of the mixture, at least 1.
-        shards: the number of files, at least 1. Each reads its own share of the corpus.
-        use_cached: whether the corpora are read from their caches, in SeqIO's cache directories. Otherwise each denoiser
-            tokenizes its documents again, which takes most of the time.
-        prepare: is called first on each worker, to register the mixture there; `Registration.apply`, or the import of a module.
-        pipeline_options: of Beam. None to write one shard after the other in this process, without Beam.
-        console: where progress and the summary are printed; by default stderr.
+    `output` is a folder that is new or empty, or that has an unfinished export with the same arguments. It can be on any file
+    system that TensorFlow knows, and all workers must see it. `sequence_length` has the budgets in tokens. Each of the `shards`
+    reads its own share of the corpus. Without `use_cached`, each denoiser tokenizes its documents again, which takes most of the
+    time. Each worker calls `prepare` first, to register the mixture: it is `Registration.apply`, or the import of a module. Without
+    `pipeline_options`, which are Beam's, this process writes one shard after the other. `console` is by default stderr.
 
-    Returns:
-        The manifest, see `read_manifest`.
-
-    Raises:
-        ValueError: there is no such mixture, split or format; a number is out of range; the lengths do not fit, see
-            `lengths.chunk_length`; there are too many shards for the corpus; or the folder has other files, or an export with
-            other arguments, which are named; or another job writes into it.
-        ImportError: the format, or Beam, needs a package that is not installed.
-        RuntimeError: the corpus cannot be read, or a file cannot be written; says which, and why.
+    Returns the manifest, see `read_manifest`. Raises a ValueError where an argument is wrong, there are too many shards for the
+    corpus, the folder has other files or an export with other arguments, or another job writes into it. A RuntimeError says that
+    the corpus cannot be read, or which file cannot be written, and why.
     """
     console = console or Console(stderr=True)
     if pipeline_options is not None:

@@ -368,10 +368,7 @@ class UL2DataCollator:
     def _corrupted(self, chunks: Sequence[np.ndarray], chosen: np.ndarray, keys: np.ndarray) -> list[list[np.ndarray]]:
         """The inputs of all examples, and their targets, [tokens] int32 each.
 
-        Args:
-            chunks: of the examples, [tokens] each.
-            chosen: [B] the number of each example's denoiser.
-            keys: [B] uint64 the key of each example's noise, see `spans`.
+        `chosen`, [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `spans`.
         """
         inputs, targets = list(chunks), list(chunks)  # each of them is replaced
         for index in np.unique(chosen):

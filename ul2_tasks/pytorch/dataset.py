@@ -359,10 +359,8 @@ class _Stream:
 class _Numbers(_Stream):
     """The same where examples have numbers, so that a number says where it is.
 
-    Args:
-        build: makes the dataset of this process and worker from a number on.
-        pipeline, shard: as there.
-        each: how many examples all processes and workers take while this one takes an element.
+    `build` makes the dataset of this process and worker from a number on. `each` is how many examples all processes and workers
+    take while this one takes an element.
     """
 
     def __init__(self, build: Callable[[int], tf.data.Dataset], pipeline: Mapping[str, Any], shard: str, each: int):

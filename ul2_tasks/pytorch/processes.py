@@ -25,11 +25,7 @@ def this_process() -> tuple[int, int]:
 
 
 def given_process(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
-    """The process that is given; None if none is.
-
-    Raises:
-        ValueError: one of both is given without the other, or rank is not in 0 .. world_size - 1.
-    """
+    """The process that is given; None if none is. Raises a ValueError where one is given alone, or rank is out of range."""
     process = None if rank is None or world_size is None else (rank, world_size)
     if (rank is None) != (world_size is None) or (process and not 0 <= process[0] < process[1]):
         raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
@@ -39,12 +35,8 @@ def given_process(rank: int | None, world_size: int | None) -> tuple[int, int] |
 def reading_process(given: tuple[int, int] | None, started_in: tuple[int, int] | None = None) -> tuple[int, int]:
     """The process, and of how many, whose share of the data is read now: (0, 1), so all of it, where the reader shares it out.
 
-    Args:
-        given: what the user gave, or None.
-        started_in: what this was where this worker was started, or None.
-
-    Raises:
-        ValueError: the user gave a share, and the reader shares it out once more.
+    `started_in` is what this was where this worker was started. Raises a ValueError where the user gave a share, and the reader
+    shares it out once more.
     """
     if not _is_dealt_out():
         return given or started_in or this_process()

@@ -23,7 +23,6 @@ class ChatExample(NamedTuple):
     """An example of a chat task, as one list of tokens: those of NAME_reply are its inputs, and then its targets.
 
     Attributes:
-        conversation: its number.
         ids: [tokens] int32, of the task's vocabulary, with the mode at the beginning, or the EOD at the end.
         loss_mask, span_id: [tokens] uint8; 0 of inputs.
         inputs: how many tokens are inputs; None of NAME_chat.
@@ -53,11 +52,7 @@ class ChatExample(NamedTuple):
 
 
 def chat_tasks_of(name: str) -> list[ChatTask]:
-    """The chat tasks of a task or mixture.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """The chat tasks of a task or mixture. Raises a ValueError where it has none."""
     tasks = chat_tasks(name)
     if not tasks:
         raise ValueError(
@@ -67,11 +62,7 @@ def chat_tasks_of(name: str) -> list[ChatTask]:
 
 
 def budgets(task: ChatTask, sequence_length: Mapping[str, int | None] | None) -> dict[str, int | None]:
-    """The lengths that a task takes, of those of a mixture.
-
-    Raises:
-        ValueError: one is no length, or of no feature of any chat task.
-    """
+    """The lengths that a task takes, of those of a mixture. Raises a ValueError where one is no length, or of no feature."""
     given = dict(sequence_length or {})
     if unknown := sorted(given.keys() - _LENGTHS):
         raise ValueError(f"sequence_length has {unknown}, expected some of {sorted(_LENGTHS)}")
@@ -96,11 +87,7 @@ def that_drops(task: ChatTask) -> ChatTask:
 def read_examples(
     task: ChatTask, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]
 ) -> tuple[list[ChatExample], collections.Counter[str]]:
-    """The examples of some conversations, and how many were left out, by cause; see `ChatTask.examples`.
-
-    Raises:
-        ValueError: see `ChatTask.examples`.
-    """
+    """The examples of some conversations, and how many were left out, by cause; see `ChatTask.examples`."""
     found = task.examples(reader, numbers, lengths)
     shift = id_shift(task.corpus.renderer.vocabulary)
     conversations = _one_by_one(reader.read(numbers))

@@ -36,7 +36,6 @@ class Rules(NamedTuple):
     Attributes:
         spans: [kinds], see `Supervision.span_of_kinds`.
         stops: [n], the ids that end a message; None where any last token of a message does.
-        vocabulary: of the ids.
     """
 
     spans: np.ndarray
@@ -94,11 +93,8 @@ def text_faults(
     """Yields ("text", what was found) where a final message does not decode to its text, and ("lost", "") where the vocabulary
     itself does not give that text back.
 
-    Args:
-        example: of the conversation.
-        messages: of each segment of the conversation, see `Rendered.message_of_segments`.
-        rules: of the task.
-        is_whole: whether the content is all between a message's header and its last token; otherwise it is in there.
+    `messages` are those of each segment, see `Rendered.message_of_segments`. `is_whole` says whether the content is all between a
+    message's header and its last token; otherwise it is in there.
     """
     for number, row, start, end in zip(example.numbers, example.messages, example.starts, example.ends):
         if row[KIND] // 8 != _ASSISTANT or CHANNELS[row[KIND] % 8 // 2] not in ("final", None):
@@ -121,11 +117,8 @@ def text_faults(
 def laws_of(broken: Mapping[str, int], first: Mapping[str, str], examples: int, said: Mapping[str, str]) -> list[Law]:
     """All laws.
 
-    Args:
-        broken: how many examples break each.
-        first: what was found of the first that does.
-        examples: how many there are.
-        said: what else is to be said of a law.
+    `broken` is how many of the `examples` break each, and `first` what was found of the first that does. `said` is what else is to
+    be said of a law.
     """
 
     def found(key: str) -> str:

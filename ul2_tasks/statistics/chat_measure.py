@@ -66,7 +66,6 @@ class ChatTaskStatistics:
     """The measurements of one task.
 
     Attributes:
-        task, corpus: names.
         form: "chat" or "reply".
         supervision: its fields, see `Supervision`.
         conversations: how many were read.
@@ -93,14 +92,7 @@ class ChatTaskStatistics:
 
 @dataclasses.dataclass(frozen=True)
 class ChatStatistics:
-    """The measurements of the chat tasks of a task or mixture; `dataclasses.asdict` makes JSON of it.
-
-    Attributes:
-        name, split, use_cached, sequence_length: what was read.
-        version: of this package.
-        corpora, tasks: of each.
-        laws: all of them.
-    """
+    """The measurements of the chat tasks of a task or mixture; `dataclasses.asdict` makes JSON of it."""
 
     name: str
     version: str
@@ -127,21 +119,10 @@ def measure_chat(
 ) -> ChatStatistics:
     """Measures the chat tasks of a task or mixture.
 
-    Args:
-        name: of the task or mixture.
-        sequence_length: the most tokens of "tokens", "inputs" and "targets"; None, or nothing, for any number.
-        split: of the corpus.
-        use_cached: whether the cache of the corpus is read: conversations from all of it. Otherwise its first records are
-            rendered, and the text of final messages is compared.
-        examples: of each task so many are measured, or some more, if there are as many. Without a cache so many conversations are
-            rendered.
-
-    Returns:
-        The measurements.
-
-    Raises:
-        ValueError: the name has no chat task; a length is none; see `ChatCorpusTask.conversations`; a record is refused, and the
-            corpus is to raise it; a message is of a kind of which the task's spans say nothing.
+    `sequence_length` has the most tokens of "tokens", "inputs" and "targets"; None, or nothing, for any number. With `use_cached`,
+    conversations come from all of the corpus's cache. Otherwise its first records are rendered, and the text of final messages is
+    compared. Of each task `examples` are measured, or some more, if there are as many. Without a cache that many conversations are
+    rendered. Raises a ValueError where a record is refused that is to be raised, or the task's spans lack a message's kind.
 
     >>> from ul2_tasks import register_chat
     >>> statistics = measure_chat(register_chat("docs"))

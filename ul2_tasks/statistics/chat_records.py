@@ -55,7 +55,6 @@ class FirstConversations(NamedTuple):
 
     Attributes:
         reader: of them; their numbers are those of `conversations`.
-        conversations: each of them.
         refused: how many records before them are refused, by cause.
         is_all: whether the split has no others.
     """
@@ -69,9 +68,7 @@ class FirstConversations(NamedTuple):
 def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstConversations:
     """Renders the first conversations of a split, at most `most`.
 
-    Raises:
-        ValueError: there is no such split, or no conversation in it; a record cannot be rendered, and the corpus is to raise it.
-        ImportError: a package that renders is missing.
+    Raises a ValueError where there is no conversation, or a record cannot be rendered and the corpus is to raise it.
     """
     found: list[Rendered] = []
     refused: collections.Counter[str] = collections.Counter()
@@ -100,12 +97,7 @@ def in_memory(corpus: ChatCorpusTask, conversations: Sequence[Rendered]) -> Conv
 def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iterator[Record]:
     """Yields the records of a split, in the order of the corpus.
 
-    Args:
-        corpus, split: which.
-        most: how many records are read at most, those of a split that is read with this one included; None for all.
-
-    Raises:
-        ValueError: there is no such split.
+    `most` is how many records are read at most, those of a split that is read with this one included; None for all.
     """
     if split not in corpus.splits:
         raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
@@ -117,11 +109,7 @@ def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iter
 
 
 def render(corpus: ChatCorpusTask, record: Record) -> Rendered:
-    """The record as it is rendered.
-
-    Raises:
-        ImportError: a package that renders is missing.
-    """
+    """The record as it is rendered."""
     where, problem = str(record.where), record.problem
     if not problem:
         try:

@@ -31,12 +31,7 @@ class Counts:
     """
 
     def __init__(self, task: DenoisingTask, sequence_length: Mapping[str, int], every: int):
-        """
-        Args:
-            task: of the examples.
-            sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-            every: one of so many windows of text has a fingerprint, see `overlap.fingerprints`.
-        """
+        """One of `every` windows of text has a fingerprint, see `overlap.fingerprints`. `sequence_length` is in tokens."""
         self.task = task
         self.sequence_length = sequence_length
         self.full = task.full_chunk(sequence_length)

@@ -35,13 +35,9 @@ class _StockMixture(DenoisingMixture):
 def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) -> seqio.Mixture:
     """A mixture whose examples have the feature `examples.TASK` where that is asked for.
 
-    Args:
-        mixture: any mixture of SeqIO's with inputs and targets.
-        tasks: these replace the tasks of the same names.
-
-    Returns:
-        The mixture itself, if `register` or `mix` made it and no task is replaced. Otherwise one that is not registered, has
-        the same rates, and leaves out or refuses what the mixture does.
+    `mixture` is any of SeqIO's with inputs and targets, and `tasks` replace its tasks of the same names. The result is the mixture
+    itself, if `register` or `mix` made it and no task is replaced. Otherwise it is not registered, has the same rates, and leaves
+    out or refuses what the mixture does.
     """
     is_ours = isinstance(mixture, DenoisingMixture)
     if is_ours and all(tasks.get(task.name, task) is task for task in mixture.tasks):
@@ -55,19 +51,9 @@ def quick_tasks(
 ) -> tuple[dict[str, DenoisingTask], dict[str, FirstDocuments]]:
     """Tasks that give a sample in seconds.
 
-    A task that would take longer is replaced by one that reads the first documents of the corpus, in memory.
-
-    Args:
-        tasks: of one or several corpora.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        split: of the corpora.
-        examples: how many examples of each task are wanted, by its name.
-
-    Returns:
-        The tasks by their names, and the first documents of each corpus by its name.
-
-    Raises:
-        ValueError: see `first_documents`, `lengths.chunk_length` and `special_ids.special_tokens`.
+    A task that would take longer is replaced by one that reads the first documents of the corpus, in memory. `sequence_length` has
+    the budgets in tokens, and `examples` is how many of each task are wanted, by its name. Returns the tasks by their names, and
+    the first documents of each corpus by its name.
     """
     found: dict[str, FirstDocuments] = {}
     quick: dict[str, DenoisingTask] = {}

@@ -20,11 +20,8 @@ def check_laws(
 ) -> list[Law]:
     """Checks all laws.
 
-    Args:
-        counts, tasks: of each denoising task.
-        others: the tasks of other kinds.
-        shared_text: of pairs of tasks, as in `measurements.Statistics`.
-        examples: how many were drawn of the denoising tasks.
+    `others` are the tasks of other kinds. `shared_text` is of pairs of tasks, as in `measurements.Statistics`. `examples` is how
+    many were drawn of the denoising tasks.
     """
 
     def no_example(law: str, kind: str) -> Law:

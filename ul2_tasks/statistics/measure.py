@@ -59,17 +59,9 @@ def measure(
 ) -> Statistics:
     """Draws examples of a registered mixture and measures them.
 
-    Args:
-        mixture: the name of a mixture of `register` or `mix`, such as "ul2_mix", or of any SeqIO mixture that has such tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        examples: how many to draw, at least 1.
-        seed: of the sample.
-        split: of the corpus.
-        progress: a function of the examples and their number, which gives the examples on one by one.
-
-    Raises:
-        ValueError: fewer than 1 example is asked for; there is no such mixture or split; the corpus has no text; or what
-            `providers.denoising_tasks`, `lengths.chunk_length` and `special_ids.special_tokens` raise.
+    `mixture` names one of `register` or `mix`, such as "ul2_mix", or any SeqIO mixture that has such tasks. `sequence_length` has
+    the budgets in tokens. `progress` takes the examples and their number, and gives the examples on one by one. Raises a ValueError
+    where fewer than 1 example is asked for, or the corpus has no text.
     """
     if examples < 1:
         raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
@@ -98,11 +90,8 @@ def measure_examples(
 ) -> Statistics:
     """Measures examples that were drawn before, as `measure` does.
 
-    Args:
-        mixture, sequence_length, seed, split: what the examples were drawn from.
-        examples: {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes} each, at least one, from an endless dataset.
-            Memory grows by some 30 bytes for each.
-        documents: the first documents of each corpus, by the name of the corpus's task.
+    Each is {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes}; there is at least one, from an endless dataset. Memory
+    grows by some 30 bytes for each. `documents` are the first ones of each corpus, by the name of the corpus's task.
     """
     present = [task for task in mixture.tasks if split in task.splits]
     tasks = {task.name: task for task in present if isinstance(task, DenoisingTask)}
@@ -159,13 +148,8 @@ def _count(
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Adds the examples to the counts of their tasks.
 
-    Args:
-        examples: see `measure_examples`.
-        counts: of the denoising tasks, by name.
-        tasks: the names of all tasks.
-
-    Returns:
-        `COLUMNS` of all examples, [examples] int32 each; and the same of the examples of each task, by its name.
+    `tasks` are the names of all tasks; only the denoising tasks have counts. Returns `COLUMNS` of all examples, [examples] int32
+    each, and the same of the examples of each task, by its name.
     """
     numbers = {name: number for number, name in enumerate(tasks)}
     table = array.array("i")
@@ -230,11 +214,8 @@ def _task_statistics(
 ) -> TaskStatistics:
     """The statistics of one task.
 
-    Args:
-        counts: of the task.
-        own, all_: `COLUMNS` of the task's examples and of all examples, [examples] int32 each.
-        rate: the wanted share of the examples.
-        tokens_a_document: the mean of the corpus.
+    `own` and `all_` are `COLUMNS` of the task's examples and of all examples, [examples] int32 each. `rate` is the wanted share of
+    the examples. `tokens_a_document` is the mean of the corpus.
     """
     full, examples = counts.full, len(own["inputs"])
     full_examples = int(own["is_full"].sum())

@@ -14,7 +14,6 @@ class Summary:
     """What some integers are, such as lengths in tokens.
 
     Attributes:
-        mean, min, max: of them.
         sd: the standard deviation of the sample, whose squares are divided by one less than their number; 0 of a single one.
         quantiles: by percentage, as a string such as "25"; interpolated between the two nearest values.
     """
@@ -121,7 +120,6 @@ class TaskStatistics:
     """The measurements of one task. A value is None where there was nothing to measure.
 
     Attributes:
-        task: its name.
         corpus: the name of its corpus's task.
         denoiser: the fields of its denoiser.
         full_chunk: the fields of `lengths.Chunk`.
@@ -162,10 +160,8 @@ class Statistics:
 
     Attributes:
         mixture, split, seed, examples, sequence_length: what was drawn.
-        version: of this package.
         corpus, vocabulary: in words.
         documents: of all corpora: how many were "looked_at", and their "tokens".
-        corpora: each of them.
         tasks: the denoising tasks, in the mixture's order.
         others: the tasks of other kinds. Examples, shares, lengths and fill are of all tasks, the rest of denoising tasks only.
         notes: what to know of this sample, in words.
@@ -178,7 +174,6 @@ class Statistics:
             the part of the n-th examples of both that share text ("at_once"), and the same for examples of different numbers
             ("by_chance"); and how many "examples" were compared. Text is shared where `overlap.WINDOW` tokens in a row are
             equal, so at the border of two concatenated documents it counts as different.
-        laws: all of them.
     """
 
     mixture: str

@@ -53,14 +53,8 @@ class Fingerprints:
 def fingerprints(tokens: np.ndarray, every: int) -> np.ndarray:
     """The hashes of all windows of `WINDOW` tokens that are a multiple of `every`, so that equal text has equal hashes.
 
-    See Broder, "On the resemblance and containment of documents", 1997. Hashes are mixed by the finalizer of MurmurHash3.
-
-    Args:
-        tokens: [L] int.
-        every: on average, one of so many windows is kept.
-
-    Returns:
-        [H] uint64, empty if L is less than `WINDOW`.
+    See Broder, "On the resemblance and containment of documents", 1997. Hashes are mixed by the finalizer of MurmurHash3. On
+    average, one of so many windows is kept: [H] uint64, empty if there are fewer tokens than `WINDOW`.
     """
     tokens = tokens.astype(np.uint64)
     count = max(0, tokens.size - WINDOW + 1)
@@ -75,12 +69,7 @@ def fingerprints(tokens: np.ndarray, every: int) -> np.ndarray:
 def pairs_that_share(a: Sequence[np.ndarray], b: Sequence[np.ndarray], shift: int) -> tuple[int, int]:
     """How many pairs of examples, number i of `a` and number i + shift (modulo their number) of `b`, share text.
 
-    Args:
-        a, b: the fingerprints of equally many examples, [H] uint64 each.
-        shift: 0 to compare examples of the same number.
-
-    Returns:
-        The number of pairs that share a fingerprint, and the number of pairs in which both have one.
+    `a` and `b` are the fingerprints of equally many examples, [H] uint64 each. Also returns in how many pairs both have one.
     """
     if not a:
         return 0, 0

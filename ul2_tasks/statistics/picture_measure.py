@@ -35,7 +35,6 @@ class Looked:
     """What was read of a source.
 
     Attributes:
-        source: which.
         records: how many were read, of its first epoch's.
         samples: the name of each that is right, and the sample, however long it is.
         problems: how many are not, by where that was found and what it is, without numbers and texts.
@@ -54,7 +53,6 @@ class PictureSourceStatistics:
     """The measurements of a source.
 
     Attributes:
-        plan: its name.
         records: how many it has.
         looked_at: how many were read.
         plans: how many samples have which plan, in letters.
@@ -80,16 +78,12 @@ class PictureStatistics:
     """The measurements.
 
     Attributes:
-        version: of ul2_tasks.
-        seed: of the draws.
         budgets: of a row.
-        sources: see there.
         rows: how many were packed, of all sources as the recipe mixes them.
         samples: how many are in them.
         fill: the part of each budget that is used; None where there is none.
         lacking: how many rows have no "vit", no "vae", no "text" that is learned.
         rows_of_epoch: about how many rows there are in the time in which the source that takes longest has an epoch.
-        laws: see there.
     """
 
     version: str
@@ -143,14 +137,7 @@ def recipe_to_look_at(
 ) -> Recipe:
     """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as pictures need them.
 
-    Args:
-        sources: at least one.
-        vocabulary: by default the one that comes with this package.
-        budgets: of a row.
-        seed: of the draws.
-
-    Raises:
-        ValueError: there is no source, or a budget is no positive number.
+    The vocabulary is by default the one that comes with this package.
     """
     vocabulary = vocabulary or default_vocabulary()
     first = vocabulary.vocab_size
@@ -168,13 +155,7 @@ def recipe_to_look_at(
 def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
     """Reads the first records of each source, in the order of its first epoch. No picture is decoded.
 
-    Args:
-        recipe: see there; its budgets do not count.
-        records: so many of each source.
-        images: whether the samples have their images, which take memory.
-
-    Raises:
-        OSError: a file cannot be reached.
+    `records` is per source, and the recipe's budgets do not count. `images` says whether samples have theirs, which take memory.
     """
     for source in recipe.sources:
         pool = min(records, recipe.pool)
@@ -224,9 +205,7 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
 def first_rows(recipe: Recipe, records: int) -> Iterator[list[tuple[str, Sample]]]:
     """The first rows of training, of at least so many records of all sources, as names and samples.
 
-    Args:
-        recipe: see there. What is wrong or too long is left out.
-        records: of each source, on average.
+    `records` is how many of each source, on average. What is wrong or too long is left out.
     """
     maker = RowMaker(dataclasses.replace(recipe, on_error="skip"))
     maker.problems = _Noted()

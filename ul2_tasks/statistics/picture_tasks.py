@@ -42,7 +42,6 @@ class Looked(NamedTuple):
     """What was read of a corpus.
 
     Attributes:
-        records: how many records.
         is_all: whether it has no others.
         right: the place of each that is right, and what it is.
         problems: how many are not, by what it is, without numbers and texts.
@@ -103,7 +102,6 @@ class PictureTaskStatistics:
     """The measurements of a task.
 
     Attributes:
-        task, denoiser: their names.
         rate: its share of the mixture's examples.
         joins_records: whether records are joined, and cut into chunks.
         examples: how many the records make.
@@ -143,14 +141,7 @@ class PictureCorpusStatistics:
 
 @dataclasses.dataclass(frozen=True)
 class PictureTasksStatistics:
-    """The measurements of a mixture; `dataclasses.asdict` makes JSON of it.
-
-    Attributes:
-        mixture, split, seed, sequence_length: what was drawn.
-        version: of ul2_tasks.
-        corpora, tasks: see there.
-        laws: what must hold of every example.
-    """
+    """The measurements of a mixture; `dataclasses.asdict` makes JSON of it."""
 
     mixture: str
     split: str
@@ -168,12 +159,7 @@ class PictureTasksStatistics:
 
 
 def look_at_corpus(corpus: PictureCorpusTask, split: str, records: int = RECORDS) -> Looked:
-    """Reads the first records of a corpus.
-
-    Raises:
-        ValueError: it has no such split.
-        OSError: a file cannot be reached.
-    """
+    """Reads the first records of a corpus."""
     if split not in corpus.splits:
         raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
     read = list(itertools.islice(corpus.read(split), records + 1))
@@ -190,11 +176,7 @@ def look_at_corpus(corpus: PictureCorpusTask, split: str, records: int = RECORDS
 
 
 def make_examples(task: PicturesTask, looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
-    """Makes examples of the records that were read, in their order.
-
-    Raises:
-        ValueError: see `PicturesTask.fit`.
-    """
+    """Makes examples of the records that were read, in their order."""
     fit = task.fit(sequence_length)
     unfit, first = collections.Counter[str](), dict[str, str]()
 
@@ -225,15 +207,7 @@ def measure_picture_tasks(
 ) -> PictureTasksStatistics:
     """Measures the tasks of a mixture of `register_pictures`.
 
-    Args:
-        name: of the mixture, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        split: of the corpus.
-        seed: of the noise.
-        records: how many of each corpus are read, the first ones.
-
-    Raises:
-        ValueError: see `look_at_corpus` and `PicturesTask.fit`.
+    `name` may be one task's. `sequence_length` has the budgets in tokens, `seed` is of the noise, and `records` is per corpus.
 
     >>> from ul2_tasks import CodeRun, register_pictures, SequentialDenoiser
     >>> vocabulary, run = seqio.ByteVocabulary(extra_ids=40), CodeRun(start=259, end=260, first=261, codes=8)

@@ -22,15 +22,7 @@ def part_probabilities(total: int, parts: int) -> np.ndarray:
     These numbers are too large for floats in long chunks. So P(l) is computed from P(1) = (parts-1) / (total-1) by the ratios
     P(l+1) / P(l) = (total-l-parts+1) / (total-l-1), which are all at most 1.
 
-    Args:
-        total: tokens, at least 1.
-        parts: 1 .. total.
-
-    Returns:
-        [total - parts + 1] float64: the probabilities of 1, 2, ..
-
-    Raises:
-        ValueError: not 1 <= parts <= total.
+    The result is [total - parts + 1] float64: the probabilities of 1, 2, .. Raises a ValueError unless 1 <= parts <= total.
 
     >>> part_probabilities(4, 2).round(3).tolist()  # 1+3, 2+2, 3+1
     [0.333, 0.333, 0.333]
@@ -48,14 +40,7 @@ def span_probabilities(denoiser: Denoiser, length: int) -> np.ndarray:
     """The distribution of the length of one noise span of a chunk.
 
     The spans are a uniformly random composition of the noise tokens, see `spans`, whose number is uniform over
-    `Denoiser.noise_range`.
-
-    Args:
-        denoiser: the denoiser.
-        length: the chunk's tokens.
-
-    Returns:
-        [longest + 1] float64: the probabilities of 0, 1, .. tokens.
+    `Denoiser.noise_range`. The result is [longest + 1] float64: the probabilities of 0, 1, .. tokens.
 
     >>> from ul2_tasks.denoising.denoisers import SpanDenoiser
     >>> half = SpanDenoiser(name="half", mean_span_length=2, noise_density=0.5)
@@ -76,15 +61,7 @@ def span_probabilities(denoiser: Denoiser, length: int) -> np.ndarray:
 def binomial_interval(trials: int, probability: float, outside: float = SIGNIFICANCE) -> tuple[int, int]:
     """The interval that a binomial count falls out of with a probability of at most `outside`, half of it on either side.
 
-    It is exact for rare events and few trials too, where the normal approximation is not.
-
-    Args:
-        trials: N, at least 0.
-        probability: p, in [0, 1].
-        outside: the probability of the counts below and above, in (0, 1).
-
-    Returns:
-        (low, high), both included.
+    It is exact for rare events and few trials too, where the normal approximation is not. Both ends are included.
 
     >>> binomial_interval(4000, 0.5)
     (1845, 2155)
@@ -97,15 +74,8 @@ def chi_square_p_value(observed: ArrayLike, probabilities: ArrayLike, least: flo
     """Pearson's chi-square test: the probability of counts at least as far from a distribution, if the draws follow it.
 
     Neighbouring counts are merged until at least `least` draws are expected in each bin, the usual rule for the approximation
-    to hold.
-
-    Args:
-        observed: [K], how many independent draws had each of K values.
-        probabilities: [K], the distribution.
-        least: the fewest draws that must be expected in a bin.
-
-    Returns:
-        The p-value; 0 if a value of probability 0 was drawn; None if there are not two bins to compare.
+    to hold. `observed`, [K], is how many independent draws had each of K values, and `probabilities`, [K], is the distribution. The
+    p-value is 0 if a value of probability 0 was drawn, and None if there are not two bins to compare.
 
     >>> round(chi_square_p_value([60, 40], [0.5, 0.5]), 3)
     0.046

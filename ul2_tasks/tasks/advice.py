@@ -53,14 +53,8 @@ def expected_fill(
 ) -> ExpectedFill:
     """How full rows can be at best, found from lengths and weights alone.
 
-    Args:
-        denoisers: the mixture.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        chunk_tokens: the longest chunk: one number for all denoisers, or numbers by their names, where a denoiser that is not
-            named has no bound.
-
-    Raises:
-        ValueError: see `lengths.chunk_length`.
+    `sequence_length` has the budgets in tokens. `chunk_tokens` is the longest chunk: one number for all denoisers, or numbers by
+    their names, where a denoiser that is not named has no bound.
 
     >>> from ul2_tasks.denoising.denoisers import SpanDenoiser
     >>> expected_fill([SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.3)], {"inputs": 16, "targets": 16}, 10)
@@ -148,12 +142,7 @@ def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, in
     r"""Explains what it means that a full chunk of a span denoiser has one span, and what to do. None if it has more.
 
     Under placement "t5" the last token is always noise. So a lone span is the end of the chunk, in all examples. Under
-    "uniform" it can be anywhere, and there is nothing to explain.
-
-    Args:
-        denoiser: the denoiser.
-        chunk: its full chunk.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+    "uniform" it can be anywhere, and there is nothing to explain. `sequence_length` has the budgets in tokens.
 
     >>> from ul2_tasks.denoising.denoisers import SpanDenoiser
     >>> rare = SpanDenoiser(name="rare", mean_span_length=32, noise_density=0.15)
@@ -183,17 +172,9 @@ def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, in
 def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
     """The lengths, of the same sum, whose packed rows can be the fullest with full chunks.
 
-    Args:
-        denoisers: the mixture.
-        sequence_length: {"inputs": int, "targets": int}; their sum is kept.
-
-    Returns:
-        The lengths whose less full side has the highest bound (`expected_fill`), or `sequence_length` if none has a higher one.
-        The inputs are a multiple of a sixty-fourth of the sum, and of 8, which accelerators like, if the sum is one. A span
-        denoiser that has several spans keeps at least two.
-
-    Raises:
-        ValueError: see `lengths.chunk_length`.
+    These are the lengths whose less full side has the highest bound (`expected_fill`), or `sequence_length`, in tokens, if none has
+    a higher one. The inputs are a multiple of a sixty-fourth of the sum, and of 8, which accelerators like, if the sum is one. A
+    span denoiser that has several spans keeps at least two.
     """
     denoisers, best = check_denoisers(denoisers), dict(sequence_length)
     fullest = min(expected_fill(denoisers, best).packed.values())
@@ -264,8 +245,7 @@ def _fewest_tokens(denoiser: Denoiser, spans: int) -> int:
 def _draw(denoisers: Sequence[Denoiser], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Draws pools of examples before their lengths are known.
 
-    Returns:
-        For each pool the denoisers, [POOL] int, and the places in their noise ranges, [POOL] float64 in [0, 1).
+    Returns for each pool the denoisers, [POOL] int, and the places in their noise ranges, [POOL] float64 in [0, 1).
     """
     random = np.random.RandomState(seed)
     return [(random.choice(len(denoisers), POOL, p=_weights(denoisers)), random.uniform(size=POOL)) for _ in range(POOLS)]

@@ -11,11 +11,7 @@ from ul2_tasks.scalars import is_integer
 
 
 def seed_from(seed: SupportsIndex | None) -> int | None:
-    """The seed as one of Python's integers, whatever library's it is; None for none.
-
-    Raises:
-        ValueError: it is no integer, or has more than 64 bits.
-    """
+    """The seed as one of Python's integers, whatever library's it is; None for none. It has at most 64 bits."""
     try:
         number = None if seed is None else operator.index(seed)
     except TypeError:
@@ -26,11 +22,7 @@ def seed_from(seed: SupportsIndex | None) -> int | None:
 
 
 def host_of(shard_info: seqio.ShardInfo | None) -> tuple[int, int]:
-    """The number of this host, and how many there are.
-
-    Raises:
-        ValueError: the number is not among theirs.
-    """
+    """The number of this host, and how many there are."""
     host, hosts = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
     if not 0 <= host < hosts:
         raise ValueError(f"shard_info is {shard_info}, expected an index from 0 to {hosts - 1}")
@@ -38,11 +30,7 @@ def host_of(shard_info: seqio.ShardInfo | None) -> tuple[int, int]:
 
 
 def epochs_of(num_epochs: int | None) -> int | None:
-    """The number of epochs; None for no end.
-
-    Raises:
-        ValueError: it is no integer of at least 1.
-    """
+    """The number of epochs; None for no end. Raises a ValueError where it is no integer of at least 1."""
     if num_epochs is not None and not is_integer(num_epochs, at_least=1):
         raise ValueError(f"num_epochs is {num_epochs!r}, expected an integer of at least 1, or None for no end")
     return None if num_epochs is None else int(num_epochs)

@@ -44,11 +44,7 @@ _left_out: collections.Counter[str] = collections.Counter()  # examples of this 
 
 @dataclasses.dataclass(frozen=True)
 class ChatConfiguration:
-    """The arguments of `register_chat` except the name, in the one form that equal arguments have.
-
-    Raises:
-        ValueError: an argument is none of its kind.
-    """
+    """The arguments of `register_chat` except the name, in the one form that equal arguments have."""
 
     source: seqio.DataSource
     renderer: str
@@ -67,11 +63,8 @@ class ChatTask(seqio.Task):
     """The examples of conversations: NAME_chat or NAME_reply of `register_chat`.
 
     Its iterators are saved in a few kilobytes, resume in the task that saved them alone, and shuffle all conversations, anew in
-    each epoch. SeqIO trims nothing, because an example that is too long is refused, or left out and counted.
-
-    Attributes:
-        configuration: the arguments of `register_chat`.
-        form: "chat" or "reply".
+    each epoch. SeqIO trims nothing, because an example that is too long is refused, or left out and counted. `form` is "chat" or
+    "reply".
     """
 
     def __init__(self, name: str, corpus: ChatCorpusTask, form: str, configuration: ChatConfiguration):
@@ -101,13 +94,9 @@ class ChatTask(seqio.Task):
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations, with the ids of the task's vocabulary.
 
-        Args:
-            reader: of `corpus.conversations`.
-            numbers: [n] int64, which conversations.
-            lengths: the most tokens of "tokens", or of "inputs" and "targets"; None, or nothing, for any number.
-
-        Raises:
-            ValueError: see `examples.chats`; says where the conversation is.
+        `reader` is of `corpus.conversations`, and `numbers`, [n] int64, say which conversations. `lengths` are the most tokens of
+        "tokens", or of "inputs" and "targets"; None, or nothing, for any number. Raises a ValueError as `examples.chats` does,
+        which says where the conversation is.
         """
         try:
             found = self._examples(reader.read(numbers), lengths)
@@ -155,15 +144,12 @@ class ChatTask(seqio.Task):
 
         `features` are those that are wanted. `rates` are of the mixture that reads the task, and must be the same to resume.
 
-        Returns:
-            Of NAME_chat, a dataset of {"tokens": [tokens] int32, "loss_mask" and "span_id": [tokens] uint8}; of NAME_reply, of
-            {"inputs", "targets": [tokens] int32, and of the targets "loss_mask" and "span_id": [tokens] uint8}.
+        NAME_chat gives a dataset of {"tokens": [tokens] int32, "loss_mask" and "span_id": [tokens] uint8}; NAME_reply, of
+        {"inputs", "targets": [tokens] int32, and of the targets "loss_mask" and "span_id": [tokens] uint8}.
 
-        Raises:
-            ValueError: see `ChatCorpusTask.conversations`; this host has no conversation, or none of which something is learned
-                within these lengths.
-            tf.errors.InvalidArgumentError: while iterating, where an example is too long and that is to be raised, or a message
-                is of a kind of which the task's spans say nothing.
+        Raises a ValueError where this host has no conversation, or none of which something is learned within these lengths. It is
+        an error while iterating where an example is too long and that is to be raised, or the task's spans say nothing of a
+        message's kind.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         reader = self.corpus.conversations(split, use_cached)
@@ -250,22 +236,14 @@ class ChatTask(seqio.Task):
 
 
 class ChatMixture(seqio.Mixture):
-    """A mixture of chat tasks of one form, whose examples keep their masks and spans.
-
-    Attributes:
-        configuration: the arguments of `mix`.
-    """
+    """A mixture of chat tasks of one form, whose examples keep their masks and spans. `configuration` has `mix`'s arguments."""
 
     def __init__(self, *arguments, configuration: object = None, **keywords):
         super().__init__(*arguments, sample_fn=sample_examples, **keywords)
         self.configuration = configuration
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
-        """See `seqio.Mixture.get_dataset`.
-
-        Raises:
-            ValueError: a task has no such split, which SeqIO would leave out.
-        """
+        """See `seqio.Mixture.get_dataset`. Raises a ValueError where a task has no such split: SeqIO would leave it out."""
         check_splits(self, split)
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
@@ -273,10 +251,8 @@ class ChatMixture(seqio.Mixture):
         """See `seqio.Mixture.get_task_dataset`; masks and spans, which are no output features of replies, are always there.
 
         Nothing is trimmed, whatever `trim_output_features` says: an example that is too long is refused, or left out and counted.
-
-        Raises:
-            ValueError: `passthrough_features` has one that is neither of the task nor its name, "task"; or `copy_pretokenized` is
-                given, and conversations have no such features.
+        `passthrough_features` may have features of the task, and its name, "task". `copy_pretokenized` is refused, because
+        conversations have no such features.
         """
         names = ("sequence_length", "split", "use_cached", "shuffle", "seed", "shard_info", "num_epochs")
         settings = dict(zip(names, arguments)) | {key: value for key, value in keywords.items() if key in names}

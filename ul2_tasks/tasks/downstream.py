@@ -46,12 +46,7 @@ class TopicsConfiguration:
 
 
 class ConfiguredTask(seqio.Task):
-    """A task with what it was made of, so that it is registered once.
-
-    Args:
-        task: any; this task takes over all that it has.
-        configuration: what the task was made of.
-    """
+    """A task with what it was made of, so that it is registered once. It takes over all that `task` has."""
 
     def __init__(self, task: seqio.Task, configuration: ModeConfiguration | TopicsConfiguration):
         self.__dict__.update(vars(task))  # because `seqio.Task.replace` makes a plain task whatever the class

@@ -21,12 +21,8 @@ _DRAWN_AT_A_TIME = 4096
 def sample_examples(datasets: Sequence[tf.data.Dataset], rates: Sequence[float], seed: int | None = None) -> tf.data.Dataset:
     """Mixes datasets: draws for each element the dataset that it comes from, with a probability proportional to its rate.
 
-    A `sample_fn` of `seqio.Mixture`. As SeqIO's own it ends when the dataset that is drawn has no more elements.
-
-    Args:
-        datasets: D of them, with elements of one structure.
-        rates: [D] numbers of 0 or more, with a sum above 0.
-        seed: of the draws; by default another one in each call.
+    A `sample_fn` of `seqio.Mixture`. As SeqIO's own it ends when the dataset that is drawn has no more elements. All elements have
+    one structure. Rates are 0 or more, with a sum above 0. Without a seed each call draws anew.
     """
     seed = secrets.randbits(63) if seed is None else seed
     upper_bounds = np.cumsum(rates, dtype=np.float64)[:-1] / np.sum(rates, dtype=np.float64)

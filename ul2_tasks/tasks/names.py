@@ -12,8 +12,7 @@ from ul2_tasks.corpus.identity import cannot_tell, source_identity
 def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, configuration: object) -> bool:
     """Whether a provider is registered with this configuration, a dataclass, which it has as an attribute of that name.
 
-    Raises:
-        ValueError: the name is taken, by another provider or with another configuration; says what differs.
+    Raises a ValueError, which says what differs, where the name is taken by another provider or with another configuration.
     """
     if name not in registry.names():
         return False

@@ -25,12 +25,7 @@ _unfit: collections.Counter[str] = collections.Counter()  # records of this proc
 
 
 class Problem(NamedTuple):
-    """Why something makes no example.
-
-    Attributes:
-        cause: for counting; empty where it makes one.
-        numbers: what follows the cause where it is told.
-    """
+    """Why something makes no example. `cause` is for counting, and empty where it makes one. `numbers` follow it."""
 
     cause: str
     numbers: str = ""
@@ -44,8 +39,6 @@ class Fit:
     """What the examples of one task have to be.
 
     Attributes:
-        name: of the task.
-        vocabulary: of the texts.
         denoiser, split, add_eos: see `pieces.longest`.
         special: the ids that the denoiser adds.
         lengths: the longest inputs and targets.
@@ -66,11 +59,8 @@ class Fit:
     def examples(self, records: tf.data.Dataset) -> tf.data.Dataset:
         """The records, or the chunks of them, that make examples.
 
-        Args:
-            records: a dataset of {"targets": [tokens] int32, "pieces": [2 P + 1] int32} and other features, which chunks have not.
-
-        Raises:
-            tf.errors.OpError: while iterating, on a record that makes none, if it is to be raised.
+        Records are {"targets": [tokens] int32, "pieces": [2 P + 1] int32} and other features, which chunks have not. A record that
+        makes none is an error while iterating, if it is to be raised.
         """
         fitting = self._only_fit(records, self.problem_of_record)
         if not self.joins_records:

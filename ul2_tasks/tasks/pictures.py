@@ -48,11 +48,7 @@ ON_PROBLEM = ("raise", "skip")
 
 @dataclasses.dataclass(frozen=True)
 class PicturesConfiguration:
-    """The arguments of `register_pictures` except the name, in the one form that equal arguments have.
-
-    Raises:
-        ValueError: an argument is none of its kind.
-    """
+    """The arguments of `register_pictures` except the name, in the one form that equal arguments have."""
 
     source: seqio.DataSource
     vocabulary: seqio.Vocabulary
@@ -92,13 +88,8 @@ class PicturesTask(seqio.Task):
     """The examples of one denoiser: a task NAME_<denoiser> of `register_pictures`.
 
     A record is an example, unless its pictures are codes: then records are joined and cut into chunks, see `joins_records`.
-    SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted.
-
-    Attributes:
-        configuration: the arguments of `register_pictures`.
-        denoiser: what corrupts its texts.
-        corpus: what it reads.
-        checks_rates: its iterators are refused at other rates, which a mixture gives to `get_dataset`.
+    SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted. Its
+    iterators are refused at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
     """
 
     checks_rates = True
@@ -119,11 +110,7 @@ class PicturesTask(seqio.Task):
         return isinstance(configuration.picture, CodeRun) and denoiser.sentinel and not once
 
     def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
-        """What its examples have to be within these budgets.
-
-        Raises:
-            ValueError: see `lengths.budgets` and `special_tokens`; and `lengths.chunk_length`, where records are joined.
-        """
+        """What its examples have to be within these budgets."""
         lengths, special, configuration = budgets(self.denoiser, sequence_length), self.special_tokens(), self.configuration
         inputs, targets = (self.output_features[key].add_eos for key in TOKEN_FEATURES)
         add_eos = inputs, targets and self.denoiser.targets_end_in_eos
@@ -164,8 +151,7 @@ class PicturesTask(seqio.Task):
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary.
 
-        Raises:
-            ValueError: see `special_ids.special_tokens`; or ids of pictures are beyond the vocabulary, or mean something else.
+        Raises a ValueError where ids of pictures are beyond the vocabulary, or mean something else.
         """
         vocabulary, run = self.configuration.vocabulary, self.corpus.run
         shift = id_shift(vocabulary)
@@ -200,17 +186,10 @@ class PicturesTask(seqio.Task):
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
 
-        Args:
-            rates: the rates of the mixture that asks, by the name of the task; they belong to the fingerprint.
-
-        Returns:
-            A dataset of {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [pictures] strings, in the order of their
-            runs in the inputs}.
-
-        Raises:
-            ValueError: the lengths are not those of inputs and targets; see `special_tokens` and `PictureCorpusTask.records`; or
-                no record makes an example.
-            tf.errors.OpError: while iterating, on a record with a problem, or that makes no example, if it is to be raised.
+        `rates` are those of the mixture that asks, by the name of the task; they belong to the fingerprint. Elements are
+        {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [pictures] strings, in the order of their runs in the
+        inputs}. Raises a ValueError where no record makes an example. A record with a problem, or that makes no example, is an
+        error while iterating, if it is to be raised.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
@@ -339,8 +318,7 @@ def is_of_pictures(name: str) -> bool:
 class _WithoutPictures(seqio.Task):
     """A task of texts alone, as one whose examples have no picture, beside others in which these ids mark pictures.
 
-    Attributes:
-        marks: the tokenizer's own ids.
+    `marks` are the tokenizer's own ids.
     """
 
     def __init__(self, task: seqio.Task, marks: frozenset[int]):
@@ -348,11 +326,7 @@ class _WithoutPictures(seqio.Task):
         self.task, self.marks = task, marks
 
     def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
-        """See `seqio.Task.get_dataset`.
-
-        Raises:
-            ValueError: a sentinel or a mode of the task marks pictures.
-        """
+        """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks pictures."""
         taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
         shift = id_shift(self.output_features["targets"].vocabulary)
         if both := sorted(self.marks & {id - shift for id in taken}):
@@ -362,11 +336,7 @@ class _WithoutPictures(seqio.Task):
 
 
 def beside_pictures(weights: Mapping[str, float]) -> list[tuple[seqio.Task, float]]:
-    """The tasks of mixtures, all with pictures or the lack of them, and the rate of each.
-
-    Args:
-        weights: of mixtures and tasks, by their names.
-    """
+    """The tasks of mixtures, all with pictures or the lack of them, and the rate of each."""
     mixed_tasks = [task for name in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(name))]
     marks = frozenset(id for task in mixed_tasks if isinstance(task, PicturesTask) for id in task.configuration.picture.ids)
     rates: collections.defaultdict[str, float] = collections.defaultdict(float)

@@ -56,9 +56,6 @@ class DenoisingTask(seqio.Task):
     * `use_cached` reads the cache of the shared corpus.
     * No step of tf.data between a block and its examples calls a function for each example, which would cost more than all
       else. The exceptions are tasks whose examples differ in length: with `split="uniform"`, or with documents kept apart.
-
-    Attributes:
-        configuration: how it makes examples of documents.
     """
 
     def __init__(
@@ -117,15 +114,10 @@ class DenoisingTask(seqio.Task):
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `trim_output_features` and `try_in_mem_cache` make no difference.
 
-        Args:
-            shuffle_buffer_size: in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
-            rates: the rates of the mixture that asks, by the name of the task; they belong to the fingerprint.
-            others: what the tasks of that mixture that are of another kind read, by their names; see `_read_by_others`.
-            features: the features of an example that are kept; by default the output features.
-
-        Raises:
-            ValueError: see `preprocessors.solve` and `preprocessors.chunk`; seed, host or epochs are no integers, or out of range.
-            tf.errors.InvalidArgumentError: while iterating, where a pass over the corpus gives no example; see `passes.repeat`.
+        `shuffle_buffer_size` is in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
+        `rates` are those of the mixture that asks, by the name of the task; they belong to the fingerprint. `others` are what that
+        mixture's tasks of another kind read, by their names; see `_read_by_others`. `features` are those that are kept, by default
+        the output features. A pass that gives no example is an error while iterating; see `passes.repeat`.
         """
         kept = self.output_features if features is None else features
         seed, num_epochs, (shard, shards) = seed_from(seed), epochs_of(num_epochs), host_of(shard_info)
@@ -182,10 +174,8 @@ class DenoisingMixture(seqio.Mixture):
     """A `seqio.Mixture` of denoising tasks, and of others beside them, mixed by `mixing.sample_examples`.
 
     A resumed iterator is also checked for the rates of the mixture. SeqIO makes the examples of other tasks: it trims them to
-    their budgets and repeats them as it does everywhere.
-
-    Attributes:
-        configuration: the arguments of `register` or `mix` that made it; None of a mixture that is not registered.
+    their budgets and repeats them as it does everywhere. `configuration` has the arguments of `register` or `mix` that made it;
+    None where it is not registered.
     """
 
     def __init__(self, *arguments, configuration: object = None, **keywords):
@@ -214,9 +204,7 @@ class DenoisingMixture(seqio.Mixture):
         Replies keep their masks where `passthrough_features` has "loss_mask" and "span_id". The targets of all other tasks are then
         learned, as the span `supervision.TEXT`. Without these, a reply that is not learned as a whole is an error while iterating.
 
-        Raises:
-            ValueError: see `DenoisingTask.get_dataset`; or a task has no such split. SeqIO would leave that task out, and so mix
-                the others at other rates.
+        Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
         """
         check_splits(self, split)
         seed, num_epochs = seed_from(seed), epochs_of(num_epochs)
@@ -266,9 +254,8 @@ class DenoisingMixture(seqio.Mixture):
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_task_dataset`.
 
-        Raises:
-            ValueError: `use_cached`, and a task that is no `DenoisingTask` has no cache; or a task hands on a feature that
-                denoising tasks do not have.
+        Raises a ValueError where a task that is no `DenoisingTask` has no cache to use, or a task hands on a feature that denoising
+        tasks do not have.
         """
         common: dict[str, Any] = {
             "sequence_length": sequence_length,
@@ -305,12 +292,8 @@ def order_seed(provider: seqio.Task | seqio.Mixture, seed: int) -> int:
 def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
     """The denoising tasks of a registered mixture, in its order; `other_tasks` gives the others.
 
-    Args:
-        mixture: the name of a mixture, or of a single task.
-        denoisers: the names of the denoisers whose tasks are wanted; by default all.
-
-    Raises:
-        ValueError: there is no such mixture or task; it has no denoising task, or none with a denoiser of such a name.
+    `mixture` may name a single task. `denoisers` are the names of the denoisers whose tasks are wanted; None for all. Raises a
+    ValueError where there is no denoising task, or a name is of none.
     """
     tasks = [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if isinstance(task, DenoisingTask)]
     if not tasks:
@@ -322,11 +305,7 @@ OfDenoiser = TypeVar("OfDenoiser", bound=seqio.Task)  # a task with a denoiser
 
 
 def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
-    """Those of a mixture's tasks that have these denoisers; all where that is None.
-
-    Raises:
-        ValueError: none has a denoiser of such a name.
-    """
+    """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
     names = list(dict.fromkeys(task.denoiser.name for task in tasks))
     if unknown := sorted(set(denoisers or ()) - set(names)):
         raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
@@ -352,11 +331,7 @@ def _numbered(
     num_epochs: int | None,
     features: Collection[str],
 ) -> Reading | None:
-    """What reads the tasks by number; None where they have to be streams.
-
-    Raises:
-        ValueError: there are fewer examples than hosts.
-    """
+    """What reads the tasks by number; None where they have to be streams. Raises a ValueError where hosts outnumber examples."""
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     numbering = number_examples(

@@ -55,15 +55,8 @@ class Registration:
 def with_texts(mixture: str, texts: Sequence[str]) -> str:
     """Registers the denoisers of a mixture on other documents, which are kept apart.
 
-    Args:
-        mixture: what `register` returned, "NAME_mix".
-        texts: the documents.
-
-    Returns:
-        "NAME_text_mix".
-
-    Raises:
-        ValueError: the mixture is one of several corpora, or was not registered by `register`; see `register`.
+    `mixture` is what `register` returned, "NAME_mix", and the result is "NAME_text_mix". Raises a ValueError where the mixture is
+    one of several corpora, or was not registered by `register`.
     """
     configuration = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
     if not isinstance(configuration, RegisterConfiguration):

@@ -34,11 +34,7 @@ from ul2_tasks.vocabulary.special_ids import (
 
 @dataclasses.dataclass(frozen=True)
 class RegisterConfiguration:
-    """The arguments of `register` except the name, in the one form that equal arguments have.
-
-    Raises:
-        ValueError: an argument is none of its kind, or `chunk_tokens` names a denoiser that is not there.
-    """
+    """The arguments of `register` except the name, in the one form that equal arguments have."""
 
     source: seqio.DataSource
     vocabulary: seqio.Vocabulary
