@@ -15,8 +15,8 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.preprocessors import DenoisingConfiguration
 from ul2_tasks.denoising.preprocessors import denoise as denoise_dataset
+from ul2_tasks.denoising.solution import DenoisingConfiguration
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest, special_tokens
 

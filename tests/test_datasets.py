@@ -11,8 +11,7 @@ from support import saved_and_resumed
 
 from ul2_tasks import HuggingFaceFeatureConverter
 from ul2_tasks.converters.rows import row_source
-from ul2_tasks.datasets import Facts, facts_of, known, nearest_facts, warn_if_changed
-from ul2_tasks.vocabulary.special_ids import stated_id_shift
+from ul2_tasks.datasets import Facts, facts_of, known, nearest_facts, stated_id_shift, warn_if_changed
 
 
 def numbers() -> tf.data.Dataset:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ul2_tasks.graphs import python_op, zeros_for_tensors
+from ul2_tasks.aligned import zeros_for_tensors
+from ul2_tasks.graphs import python_op
 
 
 @pytest.mark.parametrize("shape", [[0], [0, 7], [1], [3, 5], [1000, 1000]])

@@ -23,10 +23,6 @@ READ = {
     ("tensorflow.python.eager", "ul2_tasks/pytorch/forks.py"): "the context, which knows whether TensorFlow has run",
     ("_initialized", "ul2_tasks/pytorch/forks.py"): "whether TensorFlow has run: every public function that could tell starts it",
     (
-        "_use_fast_tokenizer",
-        "ul2_tasks/vocabulary/sentencepiece.py",
-    ): "an argument of SentencePieceVocabulary, to make one alike",
-    (
         "_check_compatible_features",
         "ul2_tasks/tasks/providers.py",
     ): "the check that a mixture's tasks have the same features, with which SeqIO's get_dataset begins",
@@ -50,11 +46,6 @@ READ = {
 # What classes of SeqIO and TensorFlow leave to those that are made of them, by the names that it has there.
 FILLED_IN = {
     "DatasetV2._inputs",
-    "Vocabulary._base_vocab_size",
-    "Vocabulary._decode",
-    "Vocabulary._decode_tf",
-    "Vocabulary._encode",
-    "Vocabulary._encode_tf",
     "FeatureConverter._convert_features",
     "Task._get_cached_source",
 }

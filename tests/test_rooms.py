@@ -9,10 +9,12 @@ import ul2_tasks
 
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 GROUND = {
+    "aligned",
     "compiled",
     "datasets",
     "example_features",
     "graphs",
+    "imported",
     "scalars",
     "version",
 }  # files beside the rooms, which all may import

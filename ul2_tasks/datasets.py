@@ -81,6 +81,16 @@ def nearest_facts(dataset: tf.data.Dataset) -> list[Facts]:
     return found
 
 
+def with_id_shift(dataset: tf.data.Dataset, vocabulary: object) -> tf.data.Dataset:
+    """The same examples, of which the shift of their vocabulary is known, also after more steps of tf.data; and nothing else."""
+    return known(dataset, Facts(getattr(vocabulary, "id_shift", 0)))
+
+
+def stated_id_shift(dataset: tf.data.Dataset) -> int:
+    """The shift that is known of a dataset, or of those that it was made of; 0 where none is."""
+    return max((facts.id_shift for facts in nearest_facts(dataset)), default=0)
+
+
 def warn_if_changed(dataset: tf.data.Dataset) -> None:
     """Logs that a dataset is a stream because it was changed, where what it was made of has numbers."""
     if not facts_of(dataset).numbered and any(facts.numbered for facts in nearest_facts(dataset)):

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 # For functions that make or trace graphs, and for the functions that they call: TensorFlow takes them as they are written.
@@ -44,21 +43,6 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
             return function(*values)
 
     return tf.numpy_function(call, inputs, dtypes, stateful=False)
-
-
-def zeros_for_tensors(count: int, shape: Sequence[int]) -> list[np.ndarray]:
-    """Arrays of zeros, int32, that TensorFlow takes from a Python function as they are.
-
-    It copies an array whose memory does not start at a multiple of 64 bytes, and NumPy's starts anywhere. They are one piece of
-    memory. A large one has whole huge pages, since it costs more to be given small pages than to write into them.
-    """
-    size = 4 * math.prod(shape)
-    stride = -(-size // _ALIGNMENT) * _ALIGNMENT
-    page = _HUGE_PAGE if count * stride >= _HUGE_PAGE else _ALIGNMENT
-    memory = np.zeros(-(-count * stride // page) * page + page, np.uint8)
-    first = -memory.__array_interface__["data"][0] % page
-    starts = [first + number * stride for number in range(count)]
-    return [memory[start : start + size].view(np.int32).reshape(shape) for start in starts]
 
 
 def random_bits(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -121,8 +105,6 @@ class _Calls:
             time.sleep(0.01)
 
 
-_HUGE_PAGE = 1 << 21  # bytes; NumPy asks the kernel for such pages
-_ALIGNMENT = 64  # of tensors, in bytes
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 _counting = threading.Lock()
 _calls = _Calls()

@@ -21,7 +21,8 @@ from vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
 from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, denoise
+from ul2_tasks.denoising.preprocessors import denoise
+from ul2_tasks.denoising.solution import DenoisingConfiguration
 from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest
 
 seqio.add_global_cache_dirs(["cache"])

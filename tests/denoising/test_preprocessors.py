@@ -30,7 +30,7 @@ from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length, 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.denoising.lengths import example_lengths
-from ul2_tasks.denoising.preprocessors import chunk, not_text, prepend_mode, solve
+from ul2_tasks.denoising.preprocessors import chunk, not_text, prepend_mode, solve_features
 from ul2_tasks.denoising.preprocessors import denoise as denoise_dataset
 from ul2_tasks.graphs import traced_once
 from ul2_tasks.vocabulary.special_ids import special_tokens
@@ -231,7 +231,7 @@ def test_blocks_hold_rows_of_all_lengths_up_to_the_chunk(merge_examples, short_r
     blocks = list(
         chunk(
             token_dataset(documents),
-            solve(LENGTHS, features(BYTES), configured(T5GEMMA2[0], modes=MODES, merge_examples=merge_examples)),
+            solve_features(LENGTHS, features(BYTES), configured(T5GEMMA2[0], modes=MODES, merge_examples=merge_examples)),
         ).as_numpy_iterator()
     )
     full = chunk_length(T5GEMMA2[0], LENGTHS).length
@@ -365,7 +365,7 @@ def test_documents_in_batches_make_the_chunks_of_documents_one_by_one(merge_exam
     """Empty documents among them, and batches without any token."""
     documents = [[5] * 3, [], [6] * 200, [7], [], [], [8] * 90]
     configuration = configured(T5GEMMA2[0], modes=MODES, merge_examples=merge_examples, separate_documents=separate_documents)
-    solution = solve(LENGTHS, features(BYTES), configuration)
+    solution = solve_features(LENGTHS, features(BYTES), configuration)
     one_by_one = chunk(token_dataset(documents), solution)
     batches = chunk(token_dataset(documents).ragged_batch(2), solution)
     rows = [

@@ -12,7 +12,8 @@ from support import DENOISERS, denoiser_id
 from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, SpanDenoiser
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, corrupt_chunks
+from ul2_tasks.denoising.preprocessors import corrupt_chunks
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples, write_segments
 from ul2_tasks.order.epochs import noise_keys
 from ul2_tasks.vocabulary.special_ids import SpecialTokens

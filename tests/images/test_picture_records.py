@@ -185,12 +185,14 @@ def test_what_has_no_records_is_refused(tmp_path):
     (tmp_path / "a.parquet").write_text("no Parquet, but a text")
     (tmp_path / "a.tar").write_bytes(b"no tar" * 200)
     (tmp_path / "a.jsonl.gz").write_text("")
+    (tmp_path / "a.csv").write_text("")
     for files, sentence in (
         ("none-*.jsonl", "no file matches"),
         ("empty.jsonl", "there is no record: none of the 1 files has one"),
         ("a.parquet", "a.parquet' is not what its name says: "),
         ("a.tar", "a.tar' is not what its name says: "),
-        ("a.jsonl.gz", "does not tell its format, expected one of .parquet .jsonl .ndjson .tar"),
+        ("a.jsonl.gz", "there is no record: none of the 1 files has one"),
+        ("a.csv", "does not tell its format, expected one of .parquet .jsonl .ndjson .tar, also compressed"),
     ):
         with pytest.raises(ValueError, match=sentence):
             open_records(tmp_path / files)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, SpanDenoiser, UL2DataCollator, default_vocabulary, embedding_rows, register
-from ul2_tasks.denoising.preprocessors import solve
+from ul2_tasks.denoising.preprocessors import solve_features
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
@@ -334,19 +334,19 @@ def test_the_advice_for_too_few_sentinels_works_as_it_is_given(kind, tmp_path):
     vocabulary, sentinels, modes = few_sentinels(kind, tmp_path)
     lengths = {"inputs": 1024, "targets": 1024}
     with pytest.raises(ValueError, match=r"needs \d+ sentinels for a chunk of \d+ tokens, the vocabulary has \d+: ") as error:
-        solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes))
+        solve_features(lengths, features(vocabulary), configured(denoiser, sentinels, modes))
     message = str(error.value)
     assert ("leave sentinels out" in message) == (sentinels is not None)
     advised = eval(
         re.search(r"give vocabulary=(.+), or take a larger mean_span_length", message)[1], {"seqio": seqio, "ul2_tasks": ul2_tasks}
     )
-    full = solve(lengths, features(advised), configured(denoiser, modes=modes)).full
+    full = solve_features(lengths, features(advised), configured(denoiser, modes=modes)).full
     assert f"needs {full.spans} sentinels for a chunk of {full.length} tokens" in message
 
     capped = int(re.search(r"chunk_tokens=(\d+) at most", message)[1])
-    solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes, chunk_tokens=capped))
+    solve_features(lengths, features(vocabulary), configured(denoiser, sentinels, modes, chunk_tokens=capped))
     with pytest.raises(ValueError, match="needs"):
-        solve(lengths, features(vocabulary), configured(denoiser, sentinels, modes, chunk_tokens=capped + 2))
+        solve_features(lengths, features(vocabulary), configured(denoiser, sentinels, modes, chunk_tokens=capped + 2))
 
 
 def test_the_default_has_more_sentinels_if_more_are_asked_for():

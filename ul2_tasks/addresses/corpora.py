@@ -15,7 +15,7 @@ from ul2_tasks.compiled import compiled
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, corpus_tokens
 from ul2_tasks.corpus.view import CorpusTask, corpus_settings
-from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.rows import PackedOrder

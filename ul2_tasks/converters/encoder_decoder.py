@@ -12,12 +12,13 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled
 from ul2_tasks.converters.marks import checked, example_spec, how_many, padded
 from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, Feature, token_features
-from ul2_tasks.graphs import no_autograph, zeros_for_tensors
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import as_python
 
 EXAMPLES_PER_BATCH = 128

@@ -16,7 +16,6 @@ The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`spec
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -25,70 +24,12 @@ import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
 from ul2_tasks.converters.marks import absent, example_spec, misaligned
+from ul2_tasks.converters.row_format import RowFormat
+from ul2_tasks.datasets import stated_id_shift
 from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, REPLY, SPAN_ID, Feature
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabulary.special_ids import id_shift, stated_id_shift
-
-PADDINGS = ("longest", "max_length")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RowFormat:
-    """How examples become rows of model inputs.
-
-    Attributes:
-        padding: "longest", to the longest of the batch, rounded up to a multiple; "max_length", to the lengths that are given.
-        pad_to_multiple_of: that multiple, in tokens, at least 1; None is 1.
-        pad_token_id: the id that pads rows of ids; the masks are 0 there.
-        decoder_start_token_id: the id that the decoder reads before the first target.
-        decoder_only: whether an example is one row, `[inputs; targets]`, instead of one for the encoder and one for the decoder.
-        embedding_rows: how many ids the model has an embedding of; None where that is not known. It changes no row.
-        span_id: whether labels have spans beside them.
-    """
-
-    padding: str
-    pad_to_multiple_of: int | None
-    pad_token_id: int
-    decoder_start_token_id: int
-    decoder_only: bool
-    embedding_rows: int | None = dataclasses.field(default=None, repr=False)  # states of datasets hold the other attributes
-    # States of datasets have this repr from a time when there were no spans; with spans the model inputs differ, too.
-    span_id: bool = dataclasses.field(default=False, repr=False)
-
-    def __post_init__(self):
-        if self.pad_to_multiple_of is None:
-            object.__setattr__(self, "pad_to_multiple_of", 1)  # so that states call both the same
-        for key, expected, valid in (
-            ("padding", f"one of {PADDINGS}", self.padding in PADDINGS),
-            ("pad_to_multiple_of", "an integer of at least 1", is_integer(self.pad_to_multiple_of, at_least=1)),
-            ("pad_token_id", "an id, 0 or more", is_integer(self.pad_token_id, at_least=0)),
-            ("decoder_start_token_id", "an id, 0 or more", is_integer(self.decoder_start_token_id, at_least=0)),
-            ("decoder_only", "True or False", isinstance(self.decoder_only, bool)),
-            (
-                "embedding_rows",
-                "how many rows the model's embedding has, model.get_input_embeddings().num_embeddings, or None",
-                self.embedding_rows is None or is_integer(self.embedding_rows, at_least=1),
-            ),
-            ("span_id", "True or False", isinstance(self.span_id, bool)),
-        ):
-            if not valid:
-                raise ValueError(f"{key} is {getattr(self, key)!r:.100}, expected {expected}")
-        for key in ("pad_token_id", *(() if self.decoder_only else ("decoder_start_token_id",))):
-            if self.embedding_rows is not None and getattr(self, key) >= self.embedding_rows:
-                raise ValueError(f"{key} is {getattr(self, key)}, expected an id below embedding_rows, {self.embedding_rows}")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the model inputs."""
-        of_decoder = () if self.decoder_only else ("decoder_input_ids", "decoder_attention_mask")
-        return "input_ids", "attention_mask", *of_decoder, "labels", *((SPAN_ID,) if self.span_id else ())
-
-    def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The length of each model input with padding "max_length", in tokens, for these lengths of inputs and targets."""
-        if self.decoder_only:
-            return dict.fromkeys(self.names, lengths["inputs"] + lengths["targets"])
-        return {name: lengths["inputs" if name in ("input_ids", "attention_mask") else "targets"] for name in self.names}
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 
 @no_autograph

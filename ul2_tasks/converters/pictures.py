@@ -13,8 +13,9 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.converters.hugging_face import RowFormat, batch_inputs, shift_of_ids
+from ul2_tasks.converters.hugging_face import batch_inputs, shift_of_ids
 from ul2_tasks.converters.marks import absent, example_spec
+from ul2_tasks.converters.row_format import RowFormat
 from ul2_tasks.example_features import EXAMPLE, IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, PictureRun

@@ -29,6 +29,7 @@ from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.files import systems
 from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place, size
+from ul2_tasks.imported import failures
 from ul2_tasks.jobs.forms import EACH, NAME
 from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, parse_manifest, sizes, total
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
@@ -127,7 +128,7 @@ def _check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str], mani
         manifest = make_manifest(cache_dir, corpus)
         try:
             write_manifest(cache_dir, manifest)
-        except OSError as error:
+        except failures() as error:
             logging.warning("could not write %s beside the cache, it will be made again next time: %s", MANIFEST, error)
     if manifest["settings"] is not None and not has_settings(manifest, reads(manifest), corpus, expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import seqio
 
 from ul2_tasks.corpus.identity import source_contents, source_identity
+from ul2_tasks.imported import failures
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.shard_records import file_stamps, reads, split_groups
 from ul2_tasks.sources.splits import HashSplit
@@ -60,7 +61,7 @@ def is_same_source(before: Mapping, before_reads: Reads, source: seqio.DataSourc
         return False
     try:
         return _parts(before_reads) == _parts(reads_of(source))
-    except (OSError, ValueError):
+    except failures(ValueError):
         return False  # the files are not here
 
 

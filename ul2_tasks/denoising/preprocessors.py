@@ -1,15 +1,13 @@
 """The tf.data steps: documents -> blocks of chunks -> corrupted examples.
 
 tf.data costs tens of microseconds per element and per map, whatever the map does. So documents are cut into *blocks*,
-batches of chunks, and one graph corrupts a whole block. `solve` finds the special ids and the length of a chunk, `chunk`
+batches of chunks, and one graph corrupts a whole block. `solve_features` finds the special ids and the length of a chunk, `chunk`
 makes the blocks and `corrupt` the examples. `denoise` is all three, as a preprocessor for a SeqIO task. `prepend_mode` is
 for other tasks, those that a model with modes is fine-tuned on.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import zlib
 from collections.abc import Collection, Mapping
 
@@ -17,49 +15,17 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.chunking import chunk_documents, chunk_stream, concatenate, marked, sliding_windows, without_marks
 from ul2_tasks.denoising.corruption import corrupt_rows
 from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, document_borders, solve
 from ul2_tasks.denoising.spans import random_spans
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.graphs import folded, no_autograph, traced_once
-from ul2_tasks.vocabulary.by_name import more_sentinels
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, SpecialTokensRequest, id_shift, special_tokens, with_id_shift
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokens, id_shift, special_tokens
 
 TOKENS_PER_BLOCK = 1 << 17  # enough rows to hide tf.data's cost per element, and few enough for the processor's cache
-
-
-@dataclasses.dataclass(frozen=True)
-class DenoisingConfiguration:
-    """How a task makes examples of documents.
-
-    `chunk_tokens` is the longest chunk that is wanted; None where the budgets alone decide. With `merge_examples` chunks go on
-    across the borders of documents, and with `separate_documents` an EOS then ends each document. With `mark_documents` examples
-    say where documents begin, which only those that are looked at do.
-    """
-
-    denoiser: Denoiser
-    special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
-    chunk_tokens: int | None = None
-    merge_examples: bool = True
-    separate_documents: bool = False
-    mark_documents: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Solution:
-    """What a configuration comes to with one vocabulary and within two budgets.
-
-    `add_eos` says whether inputs, and whether targets, end with an EOS. Every chunk is `full`, except at the end of the corpus or
-    of a document.
-    """
-
-    configuration: DenoisingConfiguration
-    vocabulary: seqio.Vocabulary
-    add_eos: tuple[bool, bool]
-    special: SpecialTokens
-    full: Chunk
 
 
 def denoise(
@@ -69,8 +35,8 @@ def denoise(
     *,
     configuration: DenoisingConfiguration,
 ) -> tf.data.Dataset:
-    """Makes examples of tokenized documents: `solve`, then `chunk`, then `corrupt`."""
-    solution = solve(sequence_length, output_features, configuration)
+    """Makes examples of tokenized documents: `solve_features`, then `chunk`, then `corrupt`."""
+    solution = solve_features(sequence_length, output_features, configuration)
     return corrupt(chunk(dataset, solution), solution)
 
 
@@ -90,7 +56,7 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """
     configuration, special, full = solution.configuration, solution.special, solution.full
     denoiser, merge_examples, mark_documents = configuration.denoiser, configuration.merge_examples, configuration.mark_documents
-    starts, ends = _document_borders(denoiser, special, solution.vocabulary)
+    starts, ends = document_borders(denoiser, special, solution.vocabulary)
     if configuration.separate_documents and (not merge_examples or special.eos is None):
         raise ValueError(
             f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
@@ -257,67 +223,19 @@ def prepend_mode(
     return with_id_shift(prepended, output_features["inputs"].vocabulary)
 
 
-def solve(
+def solve_features(
     sequence_length: Mapping[str, int] | None,
     output_features: Mapping[str, seqio.Feature],
     configuration: DenoisingConfiguration,
 ) -> Solution:
-    """Finds the ids that a denoiser adds, and the longest chunk whose inputs and targets fit their budgets.
-
-    Budgets are in tokens. This opens the vocabulary, which inputs and targets share. Raises a ValueError where inputs or targets
-    are missing, have different vocabularies, want an EOS where there is none, or could be empty; and see `lengths.chunk_length` and
-    `special_ids.special_tokens`.
-    """
+    """`solution.solve` for a task's features: inputs and targets share a vocabulary, and each says whether it ends in an EOS."""
     missing = {*TOKEN_FEATURES} - set(output_features)
     if missing:
         raise ValueError(f"output_features are {sorted(output_features)}, expected inputs and targets; {sorted(missing)} missing")
-    vocabularies = [output_features[key].vocabulary for key in TOKEN_FEATURES]
-    if vocabularies[0] is not vocabularies[1] and vocabularies[0] != vocabularies[1]:
-        raise ValueError(f"inputs and targets must have one vocabulary, got {vocabularies[0]} and {vocabularies[1]}")
-    denoiser, request = configuration.denoiser, configuration.special_tokens
-    special = request.tokens(vocabularies[0], denoiser.mode)
-    add_eos = output_features["inputs"].add_eos, output_features["targets"].add_eos
-    if any(add_eos) and special.eos is None:
-        raise ValueError(f"{vocabularies[0]} has no EOS, but the features ask for one; set seqio.Feature(add_eos=False)")
-    if example_lengths(denoiser, 1, len(special.mode), add_eos)[0] == 0:
-        raise ValueError(
-            f"denoiser {denoiser.name!r} would make empty inputs of a one-token document, and SeqIO's packing mis-pairs those with"
-            " targets; give it a mode or a sentinel, or set seqio.Feature(add_eos=True) for the inputs"
-        )
-    full = chunk_length(
-        denoiser,
-        sequence_length,
-        mode_tokens=len(special.mode),
-        num_sentinels=len(special.sentinels),
-        chunk_tokens=configuration.chunk_tokens,
-        add_eos=add_eos,
-        more_sentinels=functools.partial(more_sentinels, vocabularies[0], special, request.sentinels),
-    )
-    return Solution(configuration, vocabularies[0], add_eos, special, full)
-
-
-def fewest_tokens(solution: Solution) -> int:
-    """The tokens without which a document makes no example, however often it is read.
-
-    One is enough, except where documents are kept apart and only full windows of them are kept.
-    """
-    denoiser = solution.configuration.denoiser
-    if solution.configuration.merge_examples or denoiser.keep_partial:
-        return 1
-    starts, ends = _document_borders(denoiser, solution.special, solution.vocabulary)
-    return max(1, solution.full.length - len(starts) - len(ends))
-
-
-def _document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
-    """The ids that the denoiser puts before and after each document."""
-    if denoiser.documents_end_in_eos and special.eos is None:
-        raise ValueError(f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none")
-    starts = [vocabulary.bos_id] if denoiser.bos else []
-    if any(bos is None or bos < 0 or bos in special.reserved for bos in starts):
-        raise ValueError(
-            f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {starts[0]}; set bos=False"
-        )
-    return starts, special.ending if denoiser.documents_end_in_eos else []
+    inputs, targets = (output_features[key] for key in TOKEN_FEATURES)
+    if inputs.vocabulary is not targets.vocabulary and inputs.vocabulary != targets.vocabulary:
+        raise ValueError(f"inputs and targets must have one vocabulary, got {inputs.vocabulary} and {targets.vocabulary}")
+    return solve(sequence_length, inputs.vocabulary, configuration, (inputs.add_eos, targets.add_eos))
 
 
 @no_autograph

@@ -15,7 +15,7 @@ import numpy as np
 from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import example_lengths
-from ul2_tasks.denoising.preprocessors import Solution
+from ul2_tasks.denoising.solution import Solution
 from ul2_tasks.order.permutation import GOLDEN
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
@@ -45,16 +45,16 @@ class Recipe(NamedTuple):
 
 def recipe_of(solution: Solution) -> Recipe:
     """The recipe of a task's examples."""
-    return _recipe(solution.configuration.denoiser, solution.special, solution.full.length, solution.add_eos)
+    return recipe(solution.configuration.denoiser, solution.special, solution.full.length, solution.add_eos)
 
 
 def longest_examples(solution: Solution) -> np.ndarray:
     """The longest inputs and targets of chunks of 0 .. L tokens, [L + 1, 2] int64; where noise is not drawn, all are so long."""
-    return _longest(solution.configuration.denoiser, solution.full.length, len(solution.special.mode), solution.add_eos)
+    return longest(solution.configuration.denoiser, solution.full.length, len(solution.special.mode), solution.add_eos)
 
 
 @functools.lru_cache(maxsize=256)
-def _recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool]) -> Recipe:
+def recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool]) -> Recipe:
     each = [(denoiser.noise_counts(tokens)[1], *denoiser.noise_range(tokens)) for tokens in range(1, length + 1)]
     counts = np.array([(0, 0, 0), *each], np.int32)
     _check_counts(denoiser, counts)
@@ -83,7 +83,7 @@ def _check_counts(denoiser: Denoiser, counts: np.ndarray) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _longest(denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bool, bool]) -> np.ndarray:
+def longest(denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bool, bool]) -> np.ndarray:
     each = [example_lengths(denoiser, tokens, mode_tokens, add_eos) for tokens in range(1, length + 1)]
     longest = np.array([(0, 0), *each], np.int64)
     shrinks = np.flatnonzero((np.diff(longest, axis=0) < 0).any(axis=1))

@@ -20,7 +20,16 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFile
 
-_LOCAL = LocalFileSystem()
+
+class _LocalFiles(LocalFileSystem):
+    """Local files by their paths as they are spelled: no `~` is expanded, and "" is no folder."""
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path
+
+
+_LOCAL = _LocalFiles()
 _BLOCK = 1 << 22  # bytes that are read at once
 _THREADS = 16
 

@@ -30,6 +30,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ul2_tasks.files.atomic import removed_on_failure, write_atomically
 from ul2_tasks.files.systems import exists, make_folders, move, names_in, parallel_map, place, remove, size
+from ul2_tasks.imported import failures, message_of
 from ul2_tasks.jobs.claim import is_claim
 from ul2_tasks.jobs.forms import NAME, check_form
 from ul2_tasks.jobs.manifest import differences, load_object
@@ -193,8 +194,8 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
         for file in record.get("files", [record]):
             _check_written(place(shard.folder, file["file"]), file["bytes"])
         write_atomically(shard.record, json.dumps(record))
-    except OSError as error:
-        raise RuntimeError(f"{where()}: {type(error).__name__}: {error}") from error
+    except failures() as error:  # the second are those of a pipeline that `write` reads
+        raise RuntimeError(f"{where()}: {type(error).__name__}: {message_of(error)}") from error
 
 
 def _check_written(path: str, expected: int) -> None:

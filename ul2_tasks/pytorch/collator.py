@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import multiprocessing
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
-from ul2_tasks.converters.hugging_face import RowFormat, model_inputs
+from ul2_tasks.converters.row_format import RowFormat, padded_inputs
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, corrupt_chunks, solve
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
+from ul2_tasks.denoising.write import longest, recipe, write_examples
 from ul2_tasks.example_features import EXAMPLE
-from ul2_tasks.graphs import no_autograph
-from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import (
     Mode,
     Sentinels,
-    SpecialTokens,
     SpecialTokensRequest,
     id_shift,
     piece_names,
@@ -36,6 +31,7 @@ from ul2_tasks.vocabulary.special_ids import (
 from ul2_tasks.vocabulary.special_ids import embedding_rows as rows_of_all_ids
 
 if TYPE_CHECKING:
+    import seqio
     import torch
     import transformers
 
@@ -43,9 +39,7 @@ TOKENS, TEXT = "input_ids", "text"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # What workers share: the epoch, whether the user told it or was warned, and the key of the first example where none of both is so.
 _SHARED = ("epoch", "is_told", "first")
-# To copy a batch to a GPU and back would cost more than the work itself.
-_DEVICE = "CPU:0"
-_RAGGED = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)  # tokens and lengths of rows
+_ADD_EOS = (True, True)  # inputs and targets end with an EOS
 
 
 class UL2DataCollator:
@@ -58,8 +52,8 @@ class UL2DataCollator:
     An example is a text; or its ids, as a list or an array; or a dictionary with `input_ids` or else `text`, such as `datasets`
     gives. (`transformers.Trainer` drops a column that its model does not know, such as `text`, unless
     `remove_unused_columns=False`.) Each example is one chunk: one denoiser, drawn by weight, corrupts all of its tokens.
-    The graph is the one of SeqIO's pipelines, so the numbers of noise tokens and spans are exact for each length, no token is
-    lost, and no text becomes a special token. But examples are neither concatenated nor cut. An example of more than
+    Noise is drawn as in SeqIO's pipelines, so the numbers of noise tokens and spans are exact for each length, no token is lost,
+    and no text becomes a special token. But examples are neither concatenated nor cut. An example of more than
     `max_tokens` tokens is an error; `chunks` cuts a document:
 
         stream = documents.map(
@@ -80,11 +74,7 @@ class UL2DataCollator:
       example comes a second time.
     * `state_dict()` has the epoch.
 
-    **Workers.** A process that was forked after TensorFlow had run would hang in TensorFlow. This is an error here, which says
-    what to do. If TensorFlow was only imported, as by this package, a fork works. The collator can be pickled.
-
-    **GPUs.** The collator computes on the CPU. But when TensorFlow first runs, it reserves memory on every GPU that it sees. To
-    prevent that, call `tf.config.set_visible_devices([], "GPU")` before; the collator leaves this to the program.
+    **Workers** may be forked or spawned. The collator can be pickled. It runs no TensorFlow, and nothing on a GPU.
 
     Attributes:
         max_tokens: the length of the longest example, in tokens, that every denoiser can take.
@@ -108,7 +98,7 @@ class UL2DataCollator:
         return_tensors: str = "pt",
         embedding_rows: int | None = None,
     ):
-        """Opens the vocabulary; runs no TensorFlow.
+        """Opens the vocabulary.
 
         Args:
             vocabulary, denoisers, sentinels, modes: as for `register`.
@@ -142,10 +132,9 @@ class UL2DataCollator:
         self._denoisers = check_denoisers(denoisers)
         vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in self._denoisers], sentinels, modes)
         self._shift = id_shift(vocabulary)
-        features = {key: seqio.Feature(vocabulary, add_eos=True) for key in EXAMPLE}
         request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
         solutions = [
-            solve(sequence_length, features, DenoisingConfiguration(denoiser, request, chunk_tokens))
+            solve(sequence_length, vocabulary, DenoisingConfiguration(denoiser, request, chunk_tokens))
             for denoiser in self._denoisers
         ]
         self._special = [solution.special for solution in solutions]
@@ -181,20 +170,15 @@ class UL2DataCollator:
         Raises:
             ValueError: there are no examples; or an example, which is named, is empty, too long, of another type, or has a
                 special id.
-            RuntimeError: this process was forked from one in which TensorFlow had run.
             ImportError: return_tensors is "pt", but PyTorch is not installed.
         """
-        check_process()
         chunks = self._read(examples)
         tokens, lengths = np.concatenate(chunks), np.array([len(chunk) for chunk in chunks])
         self._check_ids(tokens, lengths)
         chosen, keys = self._draw(chunks)
         self._notice_another_pass(keys)
-        with tf.device(_DEVICE):
-            inputs, targets = self._corrupted(chunks, chosen, keys)
-            pad = _padding(tuple(self._sequence_length.items()), self._row_format)
-            rows = pad(*_flat(inputs, -self._shift), *_flat(targets, -self._shift))
-        batch = {name: rows[name].numpy().astype(np.int64) for name in self._row_format.names}
+        rows, sizes = self._corrupted(tokens.astype(np.int32), lengths, chosen, keys)
+        batch: dict[str, Any] = padded_inputs(rows, sizes, self._sequence_length, self._row_format)
         if self._return_tensors == "np":
             return batch
         from_numpy = _torch().from_numpy
@@ -365,66 +349,33 @@ class UL2DataCollator:
                 stacklevel=3,
             )
 
-    def _corrupted(self, chunks: Sequence[np.ndarray], chosen: np.ndarray, keys: np.ndarray) -> list[list[np.ndarray]]:
-        """The inputs of all examples, and their targets, [tokens] int32 each.
+    def _corrupted(
+        self, tokens: np.ndarray, lengths: np.ndarray, chosen: np.ndarray, keys: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Inputs and targets of all examples, in the tokenizer's own ids: rows, [B, width] int32, and how long each is, [B] int64.
 
-        `chosen`, [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `spans`.
+        `tokens`, [tokens] int32, are those of all chunks, one after the other, and `lengths`, [B], how many each has. `chosen`,
+        [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `spans`.
         """
-        inputs, targets = list(chunks), list(chunks)  # each of them is replaced
-        for index in np.unique(chosen):
+        used = np.unique(chosen)
+        most = [
+            longest(self._denoisers[index], self.max_tokens, len(self._special[index].mode), _ADD_EOS)[lengths.max()]
+            for index in used
+        ]
+        widths = np.max(most, axis=0)
+        rows = {key: np.zeros([len(lengths), width], np.int32) for key, width in zip(EXAMPLE, widths.tolist())}
+        sizes, stops = np.zeros([len(lengths), len(EXAMPLE)], np.int64), np.cumsum(lengths)
+        for index in used:
             numbers = np.flatnonzero(chosen == index)
-            corrupt = _corruption(self._denoisers[index], self._special[index], self.max_tokens)
-            made = corrupt(*_flat([chunks[number] for number in numbers]), tf.constant(keys[numbers]))
-            for rows, (tokens, lengths) in zip((inputs, targets), made):
-                for number, row in zip(numbers, np.split(tokens.numpy(), np.cumsum(lengths)[:-1])):
-                    rows[number] = row
-        return [inputs, targets]
-
-
-# Equal collators share their graphs, each traced once; a collator without graphs can be pickled.
-@functools.lru_cache(maxsize=256)
-def _corruption(denoiser: Denoiser, special: SpecialTokens, max_tokens: int) -> Callable:
-    """A graph that corrupts R chunks: tokens [N] int32, lengths [R] int64, keys [R] uint64 to (tokens, lengths) of each feature."""
-
-    @no_autograph
-    def corrupt(tokens: tf.Tensor, lengths: tf.Tensor, keys: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        chunks = tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False).to_tensor()
-        features = corrupt_chunks(
-            chunks, tf.cast(lengths, tf.int32), keys, denoiser=denoiser, special=special, max_length=max_tokens
-        )
-        return [(features[key].flat_values, features[key].row_lengths()) for key in EXAMPLE]
-
-    return _graph(corrupt, *_RAGGED, tf.TensorSpec([None], tf.uint64))
-
-
-@functools.lru_cache(maxsize=64)
-def _padding(lengths: tuple[tuple[str, int], ...], row_format: RowFormat) -> Callable:
-    """A graph that pads: (tokens, lengths) of inputs and of targets to model inputs."""
-
-    @no_autograph
-    def pad(inputs: tf.Tensor, inputs_lengths: tf.Tensor, targets: tf.Tensor, targets_lengths: tf.Tensor) -> dict[str, tf.Tensor]:
-        rows = (
-            tf.RaggedTensor.from_row_lengths(*feature, validate=False)
-            for feature in ((inputs, inputs_lengths), (targets, targets_lengths))
-        )
-        return model_inputs(*rows, dict(lengths), row_format)
-
-    return _graph(pad, *_RAGGED, *_RAGGED)
-
-
-def _graph(function: Callable, *specs: tf.TensorSpec) -> Callable:
-    """The function as a graph for the CPU, traced now, for all shapes."""
-    with tf.device(_DEVICE):
-        return tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+            starts, ends = stops[numbers] - lengths[numbers], stops[numbers]
+            places = np.zeros([len(numbers), len(EXAMPLE)], np.int64)
+            of_denoiser = recipe(self._denoisers[index], self._special[index], self.max_tokens, _ADD_EOS)
+            sizes[numbers] = write_examples(of_denoiser, tokens, starts, ends, keys[numbers], numbers, places, *rows.values())
+        return {key: row - np.int32(self._shift) for key, row in rows.items()}, dict(zip(EXAMPLE, sizes.T))
 
 
 def _name(number: int) -> str:
     return f"example {number} of the batch, counted from 0,"
-
-
-def _flat(rows: Sequence[np.ndarray], shift: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
-    """The tokens of all rows, [N] int32, with `shift` added, and the length of each row, [R] int64."""
-    return tf.constant(np.concatenate(rows) + shift, tf.int32), tf.constant([len(row) for row in rows], tf.int64)
 
 
 def _shared_numbers(numbers: Sequence[int]) -> ctypes.Array:

@@ -17,13 +17,12 @@ from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
 from ul2_tasks.addresses.resuming import ADDED
 from ul2_tasks.converters.pictures import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
-from ul2_tasks.datasets import warn_if_changed
+from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
 from ul2_tasks.example_features import IMAGES, LOSS_MASK
 from ul2_tasks.pytorch.forks import check_process, tensorflow_has_run
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
 from ul2_tasks.tasks.registration import Registration
-from ul2_tasks.vocabulary.special_ids import stated_id_shift, with_id_shift
 
 try:
     import torch

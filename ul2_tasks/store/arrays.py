@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import intrinsic
 
+from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.files.systems import is_local, size
-from ul2_tasks.graphs import zeros_for_tensors
 from ul2_tasks.store.fetch import fetch, near_ranges
 
 Reader: TypeAlias = Callable[[npt.DTypeLike, int, int], np.ndarray]

@@ -21,6 +21,7 @@ from ul2_tasks.chat.supervision import ConversationError, Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpusTask
 from ul2_tasks.corpus.view import CorpusView, salted
+from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.example_features import CHAT as CHAT_FEATURES
 from ul2_tasks.example_features import REPLY as REPLY_FEATURES
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES, token_features
@@ -34,7 +35,7 @@ from ul2_tasks.sources.memory import embedded_chat
 from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
-from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_tokens, with_id_shift
+from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_tokens
 
 CHAT, REPLY = FORMS = ("chat", "reply")
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples

@@ -16,6 +16,7 @@ from ul2_tasks.addresses.resuming import resume_only_in, seed_of
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.pictures import PIECES, PictureCorpusTask, images_feature
 from ul2_tasks.corpus.view import salted
+from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import budgets, chunk_length
 from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, SPLITS, corrupt_pieces, splits_once
@@ -30,16 +31,7 @@ from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.picture_fit import Fit
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
-from ul2_tasks.vocabulary.special_ids import (
-    Mode,
-    Sentinels,
-    SpecialTokens,
-    SpecialTokensRequest,
-    Token,
-    id_shift,
-    plain_modes,
-    with_id_shift,
-)
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, Token, id_shift, plain_modes
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
 CHUNKS_VERSION = 1  # the same of examples of records that are joined

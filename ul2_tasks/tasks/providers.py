@@ -25,9 +25,11 @@ from ul2_tasks.corpus import cache, passes
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.own_code import code_in_words
 from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.denoising.preprocessors import DenoisingConfiguration, Solution, chunk, corrupt, denoise, fewest_tokens, solve
+from ul2_tasks.denoising.preprocessors import chunk, corrupt, denoise, solve_features
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, fewest_tokens
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.order.permutation import keyed
@@ -35,7 +37,7 @@ from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
 from ul2_tasks.tasks.mixing import sample_examples
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity, with_id_shift
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
 NUMBERED_VERSION = 1  # raised whenever a number is that of another example
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
@@ -161,9 +163,9 @@ class DenoisingTask(seqio.Task):
             examples = corrupt(blocks, solution)
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
-    def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
+    def solve_features(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """Finds the special ids and the full chunk within these budgets; see `preprocessors.solve`."""
-        return solve(sequence_length, self.output_features, self.configuration)
+        return solve_features(sequence_length, self.output_features, self.configuration)
 
     def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
         """The chunk that every chunk is within these budgets, except at the end of the corpus or of a document."""

@@ -12,7 +12,7 @@ import seqio
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.preprocessors import DenoisingConfiguration
+from ul2_tasks.denoising.solution import DenoisingConfiguration
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.sources.by_name import open_source

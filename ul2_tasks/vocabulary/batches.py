@@ -11,14 +11,17 @@ spaces where the tokenizer itself cuts: the ids of some thousand bytes around th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
+from ul2_tasks.imported import is_seqio
+from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.pieces import flat_ids
-from ul2_tasks.vocabulary.python_vocabulary import PythonVocabulary
-from ul2_tasks.vocabulary.sentencepiece import has_the_ids_of_python
+from ul2_tasks.vocabulary.sentencepiece import encode_by_library, has_the_ids_of_python, is_sentencepiece
+
+if TYPE_CHECKING:
+    import seqio
 
 LONG = 1 << 22  # bytes of a text, or of a part of it
 _AROUND = 2000  # bytes on each side of a cut that are encoded to see whether it can be made
@@ -42,11 +45,14 @@ def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[
     The texts are UTF-8. A vocabulary that `has_batches` does not know encodes them one by one, each as a whole. Gives [tokens]
     int32, the ids of one text after those of the other, and [texts] int64, how many ids each text has.
 
+    >>> import seqio
     >>> encode_batch(seqio.ByteVocabulary(), [b"ab", b"", b"c"])
     (array([100, 101, 102], dtype=int32), array([2, 0, 1]))
     """
     encode = _library(vocabulary)
     if encode is None:
+        import tensorflow as tf
+
         return flat_ids([np.asarray(vocabulary.encode_tf(tf.constant(text)), np.int32) for text in texts])
     return flat_ids(encode_all(encode, texts))
 
@@ -60,18 +66,18 @@ def encode_all(encode: Encode, texts: Sequence[bytes]) -> list[np.ndarray]:
 
 def _library(vocabulary: seqio.Vocabulary) -> Encode | None:
     """A function that gives the ids of each text, [tokens] int32; None where no library is known."""
-    if isinstance(vocabulary, PythonVocabulary):
+    if is_sentencepiece(vocabulary):
+        return (lambda texts: encode_by_library(vocabulary.tokenizer, texts)) if has_the_ids_of_python(vocabulary) else None
+    if isinstance(vocabulary, Vocabulary):
         return vocabulary.encode_batch
-    if isinstance(vocabulary, seqio.SentencePieceVocabulary):
-        return (lambda texts: _sentencepiece(vocabulary, texts)) if has_the_ids_of_python(vocabulary) else None
-    if isinstance(vocabulary, seqio.ByteVocabulary) and type(vocabulary)._encode_tf is seqio.ByteVocabulary._encode_tf:
+    if is_seqio(vocabulary, "ByteVocabulary") and _is_of_seqio(type(vocabulary)._encode_tf):
         return lambda texts: [np.frombuffer(text, np.uint8).astype(np.int32) + _BYTES for text in texts]
     return None
 
 
-def _sentencepiece(vocabulary: seqio.SentencePieceVocabulary, texts: Sequence[bytes]) -> list[np.ndarray]:
-    encoded = vocabulary.tokenizer.encode(list(texts), out_type=int, num_threads=1)
-    return [np.array(ids, np.int32) for ids in encoded]
+def _is_of_seqio(method: Callable) -> bool:
+    """Whether no class of a user's has another one."""
+    return method.__module__.startswith("seqio.")
 
 
 def _encode_long(encode: Encode, text: bytes) -> np.ndarray:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-
-import seqio
+from typing import TYPE_CHECKING
 
 from ul2_tasks.files.systems import is_folder, names_in
+from ul2_tasks.imported import is_seqio
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary, default_vocabulary
+from ul2_tasks.vocabulary.sentencepiece import (
+    DEFAULT_MODEL,
+    ControlledVocabulary,
+    SentencePieceVocabulary,
+    default_vocabulary,
+    is_sentencepiece,
+)
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_sentinels
 from ul2_tasks.vocabulary.tokenizer_json import TOKENIZER
+
+if TYPE_CHECKING:
+    import seqio
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _TEKKEN = re.compile(r"(^|/)tekken[^/]*\.json$")
@@ -98,7 +108,7 @@ def open_for_modes(
     An open vocabulary is returned as it is, and `sentinels` is then no number. For `sentinels` and `modes` see `register`. The
     sentinels that are returned are for `special_ids.special_tokens`.
     """
-    if not isinstance(spec, seqio.Vocabulary | str | os.PathLike):
+    if not (isinstance(spec, Vocabulary | str | os.PathLike) or is_seqio(spec, "Vocabulary")):
         of_transformers = getattr(spec, "save_pretrained", None) is not None
         remedy = "; save it, tokenizer.save_pretrained(FOLDER), and give the folder" if of_transformers else ""
         raise ValueError(
@@ -145,14 +155,14 @@ def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
     modes: tuple[str, ...] = PRESET_MODES
     if isinstance(vocabulary, HuggingFaceVocabulary):
         return f"ul2_tasks.{vocabulary.with_sentinels(sentinels)!r}"
-    if isinstance(vocabulary, seqio.ByteVocabulary):
+    if isinstance(vocabulary, NamedByteVocabulary) or is_seqio(vocabulary, "ByteVocabulary"):
         spec, modes = "bytes", getattr(vocabulary, "modes", modes)
-    elif isinstance(vocabulary, seqio.SentencePieceVocabulary) and not vocabulary.extra_ids:
+    elif is_sentencepiece(vocabulary) and not vocabulary.extra_ids:
         file = vocabulary.sentencepiece_model_file
         spec = "default" if file == str(DEFAULT_MODEL) else file
         if isinstance(vocabulary, ControlledVocabulary):
             modes = tuple(name for name in vocabulary.appended if not name.startswith("<extra_id_"))
-    elif isinstance(vocabulary, seqio.SentencePieceVocabulary):  # T5's own, whose sentinels are its extra ids
+    elif is_sentencepiece(vocabulary):  # T5's own, whose sentinels are its extra ids
         return f"seqio.SentencePieceVocabulary({vocabulary.sentencepiece_model_file!r}, extra_ids={vocabulary.extra_ids + missing})"
     else:
         return f"{type(vocabulary).__name__} with extra_ids={vocabulary.extra_ids + missing}"
@@ -160,5 +170,5 @@ def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
     return f"ul2_tasks.open_vocabulary({spec!r}, sentinels={sentinels}{named})"
 
 
-def _sentencepiece(file: str, names: Sequence[str]) -> seqio.SentencePieceVocabulary:
-    return ControlledVocabulary(seqio.SentencePieceVocabulary(file), appended=names)
+def _sentencepiece(file: str, names: Sequence[str]) -> ControlledVocabulary:
+    return ControlledVocabulary(SentencePieceVocabulary(file), appended=names)

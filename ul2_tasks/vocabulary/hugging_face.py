@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.own_ids import TokenizerIds
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
-from ul2_tasks.vocabulary.python_vocabulary import PythonVocabulary
 from ul2_tasks.vocabulary.tokenizer_json import Loaded, load
 
 
-class HuggingFaceVocabulary(PythonVocabulary):
+class HuggingFaceVocabulary(Vocabulary):
     """The tokens of a `tokenizer.json`, with sentinels and modes. Opens no file yet.
 
     Text is encoded as `transformers` encodes it without special tokens (`add_special_tokens=False`), and ids are decoded as it
@@ -33,7 +33,7 @@ class HuggingFaceVocabulary(PythonVocabulary):
         ids of this vocabulary      0        1       2    3        99    100 <extra_id_0> ..  355 <extra_id_255>  356 [R] ..
         where 0 is more             1        2       3    4       100    101 <extra_id_0> ..
 
-    Graphs call Python to encode and to decode, see `PythonVocabulary`.
+    Graphs call Python to encode and to decode, see `in_graphs.encode`.
 
     Two vocabularies are equal if their files have the same bytes and all else is the same, wherever the files are.
 
@@ -125,7 +125,7 @@ class HuggingFaceVocabulary(PythonVocabulary):
         return HuggingFaceVocabulary(self._path, sentinels, self._modes, self._eos)
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
-        """See `PythonVocabulary`."""
+        """See `base.Vocabulary`."""
         texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
         encoded = self._loaded.encoder.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(each.ids, np.int32) + np.int32(self._loaded.shift) for each in encoded]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES
-from ul2_tasks.vocabulary.python_vocabulary import PythonVocabulary
 
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 FILE = "o200k_base.tiktoken"
@@ -26,7 +26,7 @@ _FIRST_RESERVED = 200_019  # from here on all ids are <|reserved_..|>
 _NAME_IN_CACHE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # of the file, in a folder that tiktoken takes for its cache
 
 
-class O200kVocabulary(PythonVocabulary):
+class O200kVocabulary(Vocabulary):
     """`o200k_harmony`, with sentinels and modes at reserved ids. Opens no file yet.
 
     No text is encoded to a special token, even if it spells one. The tokenizer's own id 0 is `!`, so all ids are one higher here.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import seqio
+
+if TYPE_CHECKING:
+    import seqio
 
 DEFAULT_SENTINELS = 256
 PRESET_MODES = ("[R]", "[S]", "[X]")

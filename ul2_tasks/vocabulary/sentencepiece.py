@@ -16,18 +16,24 @@ import dataclasses
 import functools
 import hashlib
 import importlib.resources
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-import seqio
-import tensorflow as tf
-import tensorflow_text as tf_text
+import numpy as np
 from google.protobuf.message import DecodeError
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
+from ul2_tasks.files.systems import read
+from ul2_tasks.imported import failures, is_seqio, subclass_of_seqio
+from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.own_ids import SentencePieceIds
 from ul2_tasks.vocabulary.pieces import free_name
+
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
 
 DEFAULT_MODEL = importlib.resources.files("ul2_tasks") / "data" / "default.model"
 
@@ -36,31 +42,128 @@ _Piece = _Model.SentencePiece
 _ORDINARY = (_Piece.NORMAL, _Piece.BYTE)
 
 
-class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
+@subclass_of_seqio("SentencePieceVocabulary", "seqio.vocabularies")
+class SentencePieceVocabulary(Vocabulary):
     """SeqIO's vocabulary, except that decoding shows control pieces such as `<extra_id_0>` and `[R]`, as T5's shows its sentinels.
 
-    Padding, BOS and EOS decode to nothing, as in SeqIO's. So does id 0 where the model has another piece there.
+    Padding, BOS and EOS decode to nothing, as in SeqIO's. So does id 0 where the model has another piece there. It equals SeqIO's
+    of the same file, and needs no SeqIO.
     """
 
-    def _decode(self, ids: Iterable[int]) -> str:
-        return self._shown().tokenizer.decode([int(id) for id in ids])
+    def __init__(self, sentencepiece_model_file: str, extra_ids: int = 0, use_fast_tokenizer: bool = False):
+        super().__init__(extra_ids)
+        self._sentencepiece_model_file = sentencepiece_model_file
+        # As SeqIO's has them, with which it is compared.
+        self._normalizer_spec_overrides = None
+        self._reverse_extra_ids = True
+        self._use_fast_tokenizer = use_fast_tokenizer
 
-    def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
-        return tf_text.SentencepieceTokenizer(model=self._shown().model).detokenize(ids)
+    @property
+    def sentencepiece_model_file(self) -> str:
+        return self._sentencepiece_model_file
+
+    @property
+    def bos_id(self) -> int:
+        return self.tokenizer.bos_id()
+
+    @property
+    def eos_id(self) -> int:
+        return self.tokenizer.eos_id()
+
+    @property
+    def unk_id(self) -> int:
+        return self.tokenizer.unk_id()
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.GetPieceSize()
+
+    @property
+    def sp_model(self) -> bytes:
+        """The serialized model."""
+        return self._opened().model
+
+    @property
+    def tokenizer(self) -> SentencePieceProcessor:
+        """SentencePiece's own."""
+        return self._opened().tokenizer
+
+    @property
+    def tf_tokenizer(self) -> Any:
+        """TensorFlow's."""
+        import tensorflow_text
+
+        return tensorflow_text.SentencepieceTokenizer(model=self.sp_model)
+
+    def load_model(self) -> None:
+        """Opens the file, if it is not open yet."""
+        self._opened()
+
+    def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
+        """See `base.Vocabulary`."""
+        return encode_by_library(self.tokenizer, list(texts))
 
     def own_encoder(self) -> SentencePieceIds:
         """A function that gives the ids of a text in the model's file, and needs no SeqIO."""
         return SentencePieceIds(self.tokenizer, getattr(self, "id_shift", 0))
+
+    def _encode(self, s: str) -> list[int]:
+        return self.tokenizer.EncodeAsIds(s)
+
+    def _decode(self, ids: Iterable[int]) -> str:
+        return self._shown().tokenizer.decode([int(id) for id in ids])
+
+    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+        from ul2_tasks.vocabulary.in_graphs import encode_by_sentencepiece
+
+        return encode_by_sentencepiece(self.sp_model, s)
+
+    def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
+        from ul2_tasks.vocabulary.in_graphs import decode_by_sentencepiece
+
+        return decode_by_sentencepiece(self._shown().model, ids)
+
+    def _opened(self) -> _Loaded:
+        with _load_lock:
+            return _loaded(self._sentencepiece_model_file)
 
     def _shown(self) -> _Loaded:
         model = self.sp_model
         with _load_lock:
             return _shown(model)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __eq__(self, other: object) -> bool:
+        return is_sentencepiece(other) and self.__getstate__() == other.__getstate__()
+
+    def __str__(self) -> str:
+        md5 = hashlib.md5(self.sp_model).hexdigest()
+        return f"SentencePieceVocabulary(file={self.sentencepiece_model_file}, extra_ids={self._extra_ids}, spm_md5={md5})"
+
+
+def is_sentencepiece(value: object) -> TypeGuard[seqio.SentencePieceVocabulary]:
+    """Whether a value is a SentencePiece vocabulary, of this package or SeqIO's own."""
+    return isinstance(value, SentencePieceVocabulary) or is_seqio(value, "SentencePieceVocabulary")
+
 
 def has_the_ids_of_python(vocabulary: seqio.SentencePieceVocabulary) -> bool:
     """Whether text is encoded in a graph to the ids of the model's Python library. SeqIO's fast tokenizer has others."""
-    return type(vocabulary)._encode_tf is seqio.SentencePieceVocabulary._encode_tf and not _is_fast(vocabulary)
+    encode_tf = type(vocabulary)._encode_tf
+    own = SentencePieceVocabulary._encode_tf
+    return not _is_fast(vocabulary) and (encode_tf is own or encode_tf is _encode_tf_of_seqio())
+
+
+def _encode_tf_of_seqio() -> object:
+    found = sys.modules.get("seqio")
+    return None if found is None else found.SentencePieceVocabulary._encode_tf
+
+
+def encode_by_library(tokenizer: SentencePieceProcessor, texts: Sequence[str | bytes]) -> list[np.ndarray]:
+    """The ids of each text, [tokens] int32."""
+    encoded = tokenizer.encode(list(texts), out_type=int, num_threads=1)
+    return [np.array(ids, np.int32) for ids in encoded]
 
 
 def _is_fast(vocabulary: seqio.SentencePieceVocabulary) -> bool:
@@ -90,14 +193,6 @@ class ControlledVocabulary(SentencePieceVocabulary):
         self._never_encoded = frozenset(never_encoded)
 
     @property
-    def sp_model(self) -> bytes:
-        return self._controlled().model
-
-    @property
-    def tokenizer(self) -> SentencePieceProcessor:
-        return self._controlled().tokenizer
-
-    @property
     def id_shift(self) -> int:
         """How much higher the ids are than those of the model's file, 0 or 1."""
         return getattr(self._vocabulary, "id_shift", 0) + self._controlled().shift
@@ -113,15 +208,17 @@ class ControlledVocabulary(SentencePieceVocabulary):
         """The pieces of the appended names that are spelled differently from their names."""
         return self._controlled().spellings
 
-    def load_model(self) -> None:
-        self._controlled()
+    def _opened(self) -> _Loaded:
+        return self._controlled()
 
     def _controlled(self) -> _Controlled:
         try:
             model = self._vocabulary.sp_model
             with _load_lock:
                 return _controlled(model, self.appended, self._never_encoded)
-        except tf.errors.NotFoundError as error:
+        except failures() as error:
+            if type(error).__name__ not in ("FileNotFoundError", "NotFoundError"):  # Python's; TensorFlow's
+                raise
             raise ValueError(f"there is no {self.sentencepiece_model_file}, expected a SentencePiece model") from error
         except (DecodeError, RuntimeError, UnicodeDecodeError, LookupError) as error:
             raise ValueError(
@@ -207,6 +304,13 @@ class _Controlled(_Loaded):
 
 
 _load_lock = threading.Lock()  # sentencepiece loads one model at a time
+
+
+@functools.lru_cache(maxsize=8)
+def _loaded(file: str) -> _Loaded:
+    """The model of a file. It is serialized again, as SeqIO does, since caches know vocabularies by the hash of that."""
+    model = _Model.FromString(read(file)).SerializeToString()
+    return _Loaded(model, SentencePieceProcessor(model_proto=model))
 
 
 @functools.lru_cache(maxsize=8)

@@ -11,16 +11,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
-from ul2_tasks.datasets import Facts, known, nearest_facts
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.pieces import Pieces
 from ul2_tasks.vocabulary.purposes import purpose_of
-from ul2_tasks.vocabulary.sentencepiece import SentencePieces, text_becomes_0
+from ul2_tasks.vocabulary.sentencepiece import SentencePieces, is_sentencepiece, text_becomes_0
+
+if TYPE_CHECKING:
+    import seqio
 
 Token = int | str  # an id, the tokenizer's own; or a special token's name
 Mode = Token | Sequence[Token]
@@ -91,6 +92,7 @@ class SpecialTokensRequest:
 def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
     """How many rows an embedding of all ids of a vocabulary needs, rounded up to a multiple of 128, which suits accelerators.
 
+    >>> import seqio
     >>> embedding_rows(seqio.ByteVocabulary(extra_ids=100))  # 359 ids
     384
     """
@@ -120,6 +122,7 @@ def special_tokens(
         ValueError: id 0 can be a real token; a sentinel or mode is no token of the vocabulary, given twice, an ordinary token,
             padding, EOS, unknown, or there for something else; the vocabulary does not have the mode.
 
+    >>> import seqio
     >>> special = special_tokens(seqio.ByteVocabulary(extra_ids=4), "[R]", modes={"[R]": 259})
     >>> special.sentinels, special.mode, special.eos, sorted(special.reserved)
     ((262, 261, 260), (259,), 1, [0, 259, 260, 261, 262])
@@ -151,7 +154,7 @@ def check_padding(vocabulary: seqio.Vocabulary) -> None:
     """Raises a ValueError if text can be encoded to id 0, which all of SeqIO takes for padding."""
     if vocabulary.pad_id != 0:
         raise ValueError(f"{vocabulary} pads with {vocabulary.pad_id}, expected 0: SeqIO pads and packs with 0; shift the ids")
-    if not isinstance(vocabulary, seqio.SentencePieceVocabulary):
+    if not is_sentencepiece(vocabulary):
         return
     if vocabulary.eos_id == 0 or text_becomes_0(vocabulary.sp_model):
         file = vocabulary.sentencepiece_model_file
@@ -259,24 +262,15 @@ def id_shift(vocabulary: seqio.Vocabulary) -> int:
 def own_size(vocabulary: seqio.Vocabulary) -> int:
     """Where the ids begin that a tokenizer's file has not, and that were added after its last when it was opened.
 
+    >>> import seqio
     >>> own_size(seqio.ByteVocabulary(extra_ids=100))
     259
     """
     return getattr(vocabulary, "own_size", vocabulary.vocab_size - vocabulary.extra_ids)
 
 
-def with_id_shift(dataset: tf.data.Dataset, vocabulary: seqio.Vocabulary) -> tf.data.Dataset:
-    """The same examples, of which the shift of their vocabulary is known, also after more steps of tf.data; and nothing else."""
-    return known(dataset, Facts(id_shift(vocabulary)))
-
-
-def stated_id_shift(dataset: tf.data.Dataset) -> int:
-    """The shift that is known of a dataset, or of those that it was made of; 0 where none is."""
-    return max((facts.id_shift for facts in nearest_facts(dataset)), default=0)
-
-
 def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
-    if isinstance(vocabulary, seqio.SentencePieceVocabulary):
+    if is_sentencepiece(vocabulary):
         return SentencePieces(vocabulary)
     return vocabulary if hasattr(vocabulary, "piece_id") else None
 

@@ -1,0 +1,105 @@
+"""What a denoiser comes to with a vocabulary and within two budgets: its special ids and the length of a chunk."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
+from ul2_tasks.vocabulary.by_name import more_sentinels
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest
+
+if TYPE_CHECKING:
+    import seqio
+
+
+@dataclasses.dataclass(frozen=True)
+class DenoisingConfiguration:
+    """How a task makes examples of documents.
+
+    `chunk_tokens` is the longest chunk that is wanted; None where the budgets alone decide. With `merge_examples` chunks go on
+    across the borders of documents, and with `separate_documents` an EOS then ends each document. With `mark_documents` examples
+    say where documents begin, which only those that are looked at do.
+    """
+
+    denoiser: Denoiser
+    special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
+    chunk_tokens: int | None = None
+    merge_examples: bool = True
+    separate_documents: bool = False
+    mark_documents: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """What a configuration comes to with one vocabulary and within two budgets.
+
+    `add_eos` says whether inputs, and whether targets, end with an EOS. Every chunk is `full`, except at the end of the corpus or
+    of a document.
+    """
+
+    configuration: DenoisingConfiguration
+    vocabulary: seqio.Vocabulary
+    add_eos: tuple[bool, bool]
+    special: SpecialTokens
+    full: Chunk
+
+
+def solve(
+    sequence_length: Mapping[str, int] | None,
+    vocabulary: seqio.Vocabulary,
+    configuration: DenoisingConfiguration,
+    add_eos: tuple[bool, bool] = (True, True),
+) -> Solution:
+    """Finds the ids that a denoiser adds, and the longest chunk whose inputs and targets fit their budgets.
+
+    Budgets are in tokens. This opens the vocabulary. `add_eos` says whether inputs, and whether targets, end with an EOS. Raises a
+    ValueError where they want one and there is none, or could be empty; and see `lengths.chunk_length` and
+    `special_ids.special_tokens`.
+    """
+    denoiser, request = configuration.denoiser, configuration.special_tokens
+    special = request.tokens(vocabulary, denoiser.mode)
+    if any(add_eos) and special.eos is None:
+        raise ValueError(f"{vocabulary} has no EOS, but the features ask for one; set seqio.Feature(add_eos=False)")
+    if example_lengths(denoiser, 1, len(special.mode), add_eos)[0] == 0:
+        raise ValueError(
+            f"denoiser {denoiser.name!r} would make empty inputs of a one-token document, and SeqIO's packing mis-pairs those with"
+            " targets; give it a mode or a sentinel, or set seqio.Feature(add_eos=True) for the inputs"
+        )
+    full = chunk_length(
+        denoiser,
+        sequence_length,
+        mode_tokens=len(special.mode),
+        num_sentinels=len(special.sentinels),
+        chunk_tokens=configuration.chunk_tokens,
+        add_eos=add_eos,
+        more_sentinels=functools.partial(more_sentinels, vocabulary, special, request.sentinels),
+    )
+    return Solution(configuration, vocabulary, add_eos, special, full)
+
+
+def fewest_tokens(solution: Solution) -> int:
+    """The tokens without which a document makes no example, however often it is read.
+
+    One is enough, except where documents are kept apart and only full windows of them are kept.
+    """
+    denoiser = solution.configuration.denoiser
+    if solution.configuration.merge_examples or denoiser.keep_partial:
+        return 1
+    starts, ends = document_borders(denoiser, solution.special, solution.vocabulary)
+    return max(1, solution.full.length - len(starts) - len(ends))
+
+
+def document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
+    """The ids that the denoiser puts before and after each document."""
+    if denoiser.documents_end_in_eos and special.eos is None:
+        raise ValueError(f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none")
+    starts = [vocabulary.bos_id] if denoiser.bos else []
+    if any(bos is None or bos < 0 or bos in special.reserved for bos in starts):
+        raise ValueError(
+            f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {starts[0]}; set bos=False"
+        )
+    return starts, special.ending if denoiser.documents_end_in_eos else []
