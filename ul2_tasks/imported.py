@@ -12,10 +12,15 @@ import wrapt
 _Class = TypeVar("_Class", bound=type)
 
 
+def is_instance(value: object, library: str, *names: str) -> bool:
+    """Whether a value is an instance of one of a library's classes, by their names. Nothing is before it is imported."""
+    found = sys.modules.get(library)
+    return found is not None and isinstance(value, tuple(each for name in names if (each := getattr(found, name, None))))
+
+
 def is_seqio(value: object, *names: str) -> bool:
-    """Whether a value is an instance of one of SeqIO's classes, by their names. Nothing is where SeqIO is not imported."""
-    seqio = sys.modules.get("seqio")
-    return seqio is not None and isinstance(value, tuple(found for name in names if (found := getattr(seqio, name, None))))
+    """`is_instance` of SeqIO's classes."""
+    return is_instance(value, "seqio", *names)
 
 
 def subclass_of_seqio(name: str, module: str) -> Callable[[_Class], _Class]:

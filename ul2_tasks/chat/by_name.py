@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Protocol
-
-import seqio
+from typing import TYPE_CHECKING, Protocol
 
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.chat.messages import Message
@@ -15,6 +13,9 @@ from ul2_tasks.chat.templates import TemplateRenderer
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
 from ul2_tasks.vocabulary.pieces import PRESET_MODES
+
+if TYPE_CHECKING:
+    import seqio
 
 
 class Renderer(Protocol):

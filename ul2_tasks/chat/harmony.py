@@ -17,15 +17,18 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import seqio
 
 from ul2_tasks.chat.messages import Message, check_fields, check_nothing_lost, parts_of, text_of, weight_of
 from ul2_tasks.chat.segments import CHANNELS, Segment
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary, found_as
 from ul2_tasks.vocabulary.special_ids import id_shift, piece_id, text_vocabulary, vocabulary_identity
+
+if TYPE_CHECKING:
+    import seqio
 
 START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN = MARKERS = tuple(
     f"<|{name}|>" for name in ("start", "channel", "message", "constrain", "end", "call", "return")

@@ -7,10 +7,12 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-
-import seqio
+from typing import TYPE_CHECKING
 
 from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, text_vocabulary, vocabulary_identity
+
+if TYPE_CHECKING:
+    import seqio
 
 
 @dataclasses.dataclass(frozen=True)

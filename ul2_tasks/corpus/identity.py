@@ -14,21 +14,27 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-import seqio
-import tensorflow as tf
 from absl import logging
 
 from ul2_tasks.corpus.own_code import code_in_words
 from ul2_tasks.files.listing import contents as contents_of_files
+from ul2_tasks.imported import is_instance, is_seqio
+from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.pictures import PictureSource
+from ul2_tasks.vocabulary.sentencepiece import is_sentencepiece
 
+if TYPE_CHECKING:
+    import seqio
+
+_OF_SEQIO = "seqio.dataset_providers"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 # The ids of these mean what their class and size say, and `special_ids.vocabulary_identity` states both.
-_PLAIN_VOCABULARIES = (seqio.ByteVocabulary, seqio.PassThroughVocabulary, seqio.FullCodepointVocabulary)
+_PLAIN_VOCABULARIES = ("ByteVocabulary", "PassThroughVocabulary", "FullCodepointVocabulary")  # of SeqIO
 
 
 def source_identity(source: seqio.DataSource) -> str | None:
@@ -45,8 +51,10 @@ def source_identity(source: seqio.DataSource) -> str | None:
     """
     if (identity := getattr(source, "identity", None)) is not None:
         return identity
-    inner = [value for value in vars(source).values() if isinstance(value, seqio.DataSource) or callable(value)]
-    if type(source) is seqio.TfdsDataSource:  # its repr does not say what its splits are
+    inner = [value for value in vars(source).values() if is_source(value) or callable(value)]
+    if (
+        type(source).__module__ == _OF_SEQIO and type(source).__name__ == "TfdsDataSource"
+    ):  # its repr does not say what its splits are
         inner.append(repr(source.tfds_dataset))
     try:
         _name(type(source))
@@ -113,8 +121,9 @@ def cannot_tell(source: seqio.DataSource) -> str:
 
 def vocabulary_tells(vocabulary: seqio.Vocabulary) -> bool:
     """Whether `special_ids.vocabulary_identity` states all that a vocabulary's ids mean."""
-    tells = hasattr(vocabulary, "identity") or isinstance(vocabulary, seqio.SentencePieceVocabulary)
-    return tells or type(vocabulary) in _PLAIN_VOCABULARIES
+    tells = hasattr(vocabulary, "identity") or is_sentencepiece(vocabulary)
+    kind = type(vocabulary)
+    return tells or (kind.__module__ == "seqio.vocabularies" and kind.__name__ in _PLAIN_VOCABULARIES)
 
 
 @functools.lru_cache
@@ -128,7 +137,7 @@ def _with_inner(source: seqio.DataSource) -> Iterator[seqio.DataSource]:
     if getattr(source, "identity", None) is None:
         yield source
         for value in vars(source).values():
-            if isinstance(value, seqio.DataSource):
+            if is_source(value):
                 yield from _with_inner(value)
 
 
@@ -141,7 +150,7 @@ def _contents(source: seqio.DataSource, split: str) -> str:
     """What the files of a split hold; empty where there are none, or none are known."""
     if isinstance(source, FileSource | HuggingFaceSource | MegatronSource | PictureSource):
         return source.contents(split)
-    return _of_listing(*source.list_shards(split)) if isinstance(source, seqio.FileDataSource) else ""
+    return _of_listing(*source.list_shards(split)) if is_seqio(source, "FileDataSource") else ""
 
 
 @functools.lru_cache
@@ -168,12 +177,16 @@ class _CannotTellError(Exception):
 
 def _described(value: object) -> str:
     """A value in words that are the same in each process. Raises a _CannotTellError where there are none."""
-    if isinstance(value, seqio.DataSource):
+    if is_source(value):
         identity = source_identity(value)
         if identity is None:
             raise _CannotTellError
         return identity
-    if value is None or isinstance(value, bool | int | float | str | bytes | os.PathLike | tf.DType):
+    if (
+        value is None
+        or isinstance(value, bool | int | float | str | bytes | os.PathLike)
+        or is_instance(value, "tensorflow", "DType")
+    ):
         return _plain(repr(value))
     if isinstance(value, tuple | list):
         return f"{type(value).__name__}({', '.join(map(_described, value))})"
@@ -181,7 +194,7 @@ def _described(value: object) -> str:
         return f"{{{', '.join(f'{_described(key)}: {_described(item)}' for key, item in value.items())}}}"
     if isinstance(value, functools.partial):
         return f"partial({_described(value.func)}, {_described(value.args)}, {_described(value.keywords)})"
-    if isinstance(value, types.FunctionType | types.MethodType) and value.__module__ == seqio.dataset_providers.__name__:
+    if isinstance(value, types.FunctionType | types.MethodType) and value.__module__ == _OF_SEQIO:
         # SeqIO's sources of files read with a function within another one. What it closes over says how it reads.
         return f"{value.__qualname__}({', '.join(_described(cell.cell_contents) for cell in value.__closure__ or ())})"
     if callable(value):

@@ -7,14 +7,16 @@ of each shard, in the order of shards, so that one that was changed costs its sh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-import seqio
+from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.identity import source_contents, source_identity
 from ul2_tasks.imported import failures
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.shard_records import file_stamps, reads, split_groups
 from ul2_tasks.sources.splits import HashSplit
+
+if TYPE_CHECKING:
+    import seqio
 
 _TOLD = 3  # changes that are told one by one
 Reads = Mapping[str, Sequence[str]]  # what each shard of each split is made of, see `shard_records.reads`

@@ -22,7 +22,8 @@ from ul2_tasks.images.elements import Element, Picture, Text
 from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, interleaved, shifted
 from ul2_tasks.images.pictures import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
-from ul2_tasks.sources.pictures import TEXTS, WHERE, PictureSource, parsed, serialized
+from ul2_tasks.sources.picture_examples import TEXTS, WHERE, parsed, serialized
+from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.store.documents import read_in_order
 from ul2_tasks.store.read import Store

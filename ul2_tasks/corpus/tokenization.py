@@ -15,8 +15,8 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_t
 from ul2_tasks.corpus.identity import describe_source, source_identity
 from ul2_tasks.corpus.tfrecords import document_names
 from ul2_tasks.graphs import count, no_autograph, python_op, ragged
+from ul2_tasks.sources.dataset_records import record_batches
 from ul2_tasks.sources.records import PROBLEM
-from ul2_tasks.sources.shard_records import record_batches
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 from ul2_tasks.vocabulary.batches import encode_batch, has_batches
 

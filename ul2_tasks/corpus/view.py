@@ -16,10 +16,11 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, reads, source_identity, vocabulary_tells
 from ul2_tasks.corpus.tokenization import check_texts, tokenize, tokenize_batches, unbatch
+from ul2_tasks.sources.dataset_records import record_batches
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import record_batches, shard_records
+from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH, read_store
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.batches import encode_batch

@@ -11,19 +11,20 @@ import itertools
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import seqio
-
+from ul2_tasks.imported import is_seqio
+from ul2_tasks.sources.base import RecordSource, is_source
 from ul2_tasks.sources.file_source import Files, FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import PREFIX, MegatronSource
 from ul2_tasks.sources.memory import embedded_corpus
-from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.sources.records import PROBLEM, SEGMENTS_AT_A_TIME
 from ul2_tasks.sources.shard_records import shard_records, split_groups
 from ul2_tasks.sources.splits import HashSplit
-from ul2_tasks.sources.streams import SEGMENTS_AT_A_TIME, RecordSource
-from ul2_tasks.sources.tfds import TfdsSource
+
+if TYPE_CHECKING:
+    import seqio
 
 
 def open_source(
@@ -67,7 +68,7 @@ def open_source(
         ValueError: an argument has another value, is missing, or means nothing for this source; `validation` is given, but the
             source already has a split of that name.
     """
-    is_read_here = as_json and not isinstance(spec, seqio.DataSource) and not str(spec).startswith("tfds:")
+    is_read_here = as_json and not is_source(spec) and not str(spec).startswith("tfds:")
     if id_key is not None and validation is None and not is_read_here:
         raise ValueError(f"id_key is {id_key!r}, and goes with validation alone, which is not given; give it, or leave out id_key")
     if (prefixes := _megatron_prefixes(spec)) is not None:
@@ -86,7 +87,9 @@ def open_source(
     if validation is None:
         return source
     split = HashSplit(source, validation, text_key=text_key, id_key=id_key)
-    if not isinstance(source, HuggingFaceSource | seqio.TfdsDataSource):  # these know their splits only once they are opened
+    if not (
+        isinstance(source, HuggingFaceSource) or is_seqio(source, "TfdsDataSource")
+    ):  # these know their splits only once they are opened
         split.check_splits()
     return split
 
@@ -157,17 +160,19 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
 
 def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None, as_json: bool) -> seqio.DataSource:
     kind, _, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    if isinstance(spec, seqio.DataSource) or spec == "embedded" or kind in ("tfds", "hf"):
+    if is_source(spec) or spec == "embedded" or kind in ("tfds", "hf"):
         for option, value in {"format": format, "documents": documents}.items():
             if value is not None:
                 raise ValueError(f"{option} is {value!r}, and goes with files; the source is {spec!r}; leave it out")
-    if isinstance(spec, seqio.DataSource):
+    if is_source(spec):
         return spec
     if spec == "embedded":
         if text_key != "text":
             raise ValueError(f"text_key is {text_key!r}, but the source is 'embedded', whose text is 'text'; leave it out")
         return embedded_corpus()
     if kind == "tfds":
+        from ul2_tasks.sources.tfds import TfdsSource
+
         return TfdsSource(name, text_key)
     if kind == "hf":
         path, _, config = name.partition(":")

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-
-import tensorflow as tf
-from google.protobuf.message import DecodeError
+from typing import TYPE_CHECKING
 
 from ul2_tasks.files import listing
-from ul2_tasks.files.opening import COMPRESSIONS
 from ul2_tasks.sources import files, records, survey
+from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.files import Layout, Segment
-from ul2_tasks.sources.records import PROBLEM, Record
-from ul2_tasks.sources.streams import RecordSource
+from ul2_tasks.sources.records import Record
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 Files = str | os.PathLike | Sequence[str | os.PathLike]
 
-_RECORDS_PER_BATCH = 128
 _SEGMENTS_LOOKED_AT = 16  # to know the fields, as the first files may have no record
 
 
@@ -101,7 +99,7 @@ class FileSource(RecordSource):
             paths, layout = self._list(split)
             found = files.segments(paths, layout)
             for segment in found[:_SEGMENTS_LOOKED_AT] if layout.format != "text" else ():
-                if fields := _tfrecord_fields(segment) if layout.format == "tfrecord" else records.fields(segment, layout):
+                if fields := _fields(segment, layout):
                     records.check_fields(segment.path, fields, layout)
                     break
             self._segments[split] = found
@@ -141,18 +139,13 @@ class FileSource(RecordSource):
                 " give open_source(.., documents=..), or --documents to a command"
             )
 
-    def _stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
-        layout, segments = self.layout(split), self.segments(split)
+    def stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
+        layout = self.layout(split)
         if layout.format != "tfrecord":
-            return super()._stream(split, segment)
-        path = tf.gather([segment.path for segment in segments], segment)
-        examples = tf.data.TFRecordDataset(path, compression_type=_tfrecord_compression(segments))
-        batches = examples.enumerate(1).batch(_RECORDS_PER_BATCH)
-        kinds = _tfrecord_kinds(segments[0])
-        types = {layout.text_key: tf.string}
-        if layout.id_key:
-            types[layout.id_key] = tf.int64 if kinds.get(layout.id_key) == "int64_list" else tf.string
-        return batches.map(functools.partial(_parse_examples, path, types)).unbatch()
+            return super().stream(split, segment)
+        from ul2_tasks.sources.tfrecords import stream_of_examples
+
+        return stream_of_examples(self.segments(split), segment, layout)
 
 
 def _plain_patterns(patterns: Files) -> str | list[str]:
@@ -192,40 +185,9 @@ def _choices(patterns: str | list[str]) -> str:
         return f"they cannot be read here, to show what each would give: {error}"
 
 
-def _tfrecord_compression(segments: Sequence[Segment]) -> str:
-    suffixes = {os.path.splitext(segment.path)[1] for segment in segments} & set(COMPRESSIONS)
-    if suffixes - {".gz"}:
-        raise ValueError(f"TensorFlow reads TFRecords as they are or compressed as .gz, got {sorted(suffixes)}; recompress them")
-    return "GZIP" if suffixes else ""
+def _fields(segment: Segment, layout: Layout) -> list[str] | None:
+    if layout.format != "tfrecord":
+        return records.fields(segment, layout)
+    from ul2_tasks.sources.tfrecords import kinds_of_features
 
-
-def _tfrecord_fields(segment: Segment) -> list[str]:
-    return sorted(_tfrecord_kinds(segment))
-
-
-def _tfrecord_kinds(segment: Segment) -> dict[str, str]:
-    """The features of the first record with their kinds, such as {"text": "bytes_list"}; empty where there is none to be read."""
-    with tf.init_scope():  # it reads the file at once, also where the caller builds a graph
-        dataset = tf.data.TFRecordDataset(segment.path, compression_type=_tfrecord_compression([segment]))
-        with contextlib.suppress(tf.errors.DataLossError, DecodeError):  # which the reading of the records tells
-            for record in dataset.take(1).as_numpy_iterator():
-                features = tf.train.Example.FromString(record).features.feature
-                return {name: value.WhichOneof("kind") for name, value in features.items()}
-    return {}
-
-
-def _parse_examples(
-    path: tf.Tensor, types: Mapping[str, tf.DType], numbers: tf.Tensor, serialized: tf.Tensor
-) -> dict[str, tf.Tensor]:
-    """Parses a batch of tf.Examples. One that has not exactly one value in each feature becomes a problem.
-
-    `numbers`, [records] int64, count the records of the file from 1. Each feature, and `PROBLEM`, becomes [records] strings;
-    integers are in digits.
-    """
-    parsed = tf.io.parse_example(serialized, {key: tf.io.RaggedFeature(type) for key, type in types.items()})
-    whole = [parsed[key].row_lengths() == 1 for key in types]
-    reason = f": has not exactly one value in each of its features {list(types)}"
-    message = tf.strings.join([path, ", record ", tf.strings.as_string(numbers), reason])
-    problem = tf.where(tf.reduce_all(whole, axis=0), "", message)
-    texts = {key: parsed[key] if type == tf.string else tf.strings.as_string(parsed[key]) for key, type in types.items()}
-    return {PROBLEM: problem, **{key: tf.where(problem == "", tf.strings.reduce_join(texts[key], axis=1), "") for key in types}}
+    return sorted(kinds_of_features(segment))

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from ul2_tasks.files.listing import contents
 from ul2_tasks.sources import records
+from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.streams import RecordSource
 
 _NO_DATA = (".", "_", "cache-", "tmp")  # what begins so beside data; `datasets` writes the last two
 

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import seqio
 
 from ul2_tasks.files.listing import list_files
 from ul2_tasks.scalars import as_python, is_integer
+from ul2_tasks.sources.base import DataSource
 from ul2_tasks.store.read import Store
 
 PREFIX = "megatron:"
@@ -18,7 +18,7 @@ KEEP = "keep"
 _LOOKED_AT = 256  # documents, to see how they end
 
 
-class MegatronSource(seqio.DataSource):
+class MegatronSource(DataSource):
     """Documents of tokens, which are read in place, as a token store is.
 
     The tokens are the tokenizer's own ids; a corpus of them is registered with the vocabulary that they were made with. Where

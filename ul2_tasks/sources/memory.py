@@ -7,18 +7,20 @@ import hashlib
 import importlib.resources
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import seqio
-import tensorflow as tf
-
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.sources.base import DataSource, name_of
 from ul2_tasks.sources.splits import check_fraction, hash_fraction, split_rule
+
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
 
 EMBEDDED_VALIDATION = 0.05
 _DOCUMENT_CHARACTERS = 500  # embedded documents are at least this long, except at the end of a topic
 
 
-class MemoryDataSource(seqio.DataSource):
+class MemoryDataSource(DataSource):
     """Documents in memory, split by a hash of their text.
 
     A document's split depends on its text alone, and so is the same on every machine and in every order. Each epoch is shuffled
@@ -43,7 +45,7 @@ class MemoryDataSource(seqio.DataSource):
         self._documents: dict[str, list[str]] | None = None
 
     def __repr__(self) -> str:
-        return f"MemoryDataSource({seqio.utils.function_name(self._load)}, validation={self._validation})"
+        return f"MemoryDataSource({name_of(self._load)}, validation={self._validation})"
 
     @functools.cached_property
     def identity(self) -> str:
@@ -93,37 +95,26 @@ class MemoryDataSource(seqio.DataSource):
             found["validation" if hash_fraction(text.encode()) < self._validation else "train"].append(text)
         return found
 
-    @no_autograph
     def get_dataset(
         self,
         split: str = "train",
         shuffle: bool = True,
         seed: int | None = None,
         shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs,
+        **unused_kwargs: Any,
     ) -> tf.data.Dataset:
         """A dataset of {"text": string scalar}; see `seqio.DataSource.get_dataset`."""
-        documents = tf.constant(self.documents(split), tf.string)
-        order = self._order(split, shuffle, seed, shard_info)
-        return order.map(lambda document: {"text": documents[document]}, num_parallel_calls=tf.data.AUTOTUNE)
+        from ul2_tasks.sources.memory_streams import one_by_one
 
-    @no_autograph
+        return one_by_one(self.documents(split), split, shuffle, seed, shard_info)
+
     def get_batches(
         self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None, size: int
     ) -> tf.data.Dataset:
         """The documents of `get_dataset`, in its order, as {"text": [size] strings}: a tenth of the cost of one after the other."""
-        documents = tf.constant(self.documents(split), tf.string)
-        order = self._order(split, shuffle, seed, shard_info)
-        return order.batch(size).map(lambda numbers: {"text": tf.gather(documents, numbers)})
+        from ul2_tasks.sources.memory_streams import in_batches
 
-    def _order(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """The numbers of the documents."""
-        count = self.num_input_examples(split)
-        index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
-        if num_shards > max(1, count):
-            raise ValueError(f"split {split!r} has {count} documents, too few for {num_shards} shards; use fewer hosts")
-        order = tf.data.Dataset.range(count).shard(num_shards, index)
-        return order.shuffle(max(1, count), seed=seed) if shuffle else order
+        return in_batches(self.documents(split), split, shuffle, seed, shard_info, size)
 
 
 @functools.cache

@@ -6,16 +6,12 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
-from ul2_tasks.example_features import IMAGES
 from ul2_tasks.files.listing import contents
 from ul2_tasks.files.systems import read
-from ul2_tasks.graphs import no_autograph
 from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Element, Text, checked, planned
 from ul2_tasks.images.example_set import example_records
@@ -25,10 +21,13 @@ from ul2_tasks.images.pictures import file_of, kind_of
 from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
-from ul2_tasks.sources.records import PROBLEM, Record
-from ul2_tasks.sources.streams import RecordSource
+from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.records import Record
 
-TEXTS, WHERE = "texts", "where"
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
+
 _Plan: TypeAlias = Callable[[Mapping[str, Any], Draws], Iterable[Element]]
 
 
@@ -97,7 +96,7 @@ class PictureSource(RecordSource):
         return f"{held}, {self._read_as(folder)}"
 
     def _read_as(self, folder: str | None) -> str:
-        kind = seqio.utils.function_name(self._kind) if callable(self._kind) else self._kind
+        kind = name_of(self._kind) if callable(self._kind) else self._kind
         return f"kind={kind!r}, folder={folder!r}"
 
     def shard_files(self, split: str) -> list[str]:
@@ -121,23 +120,18 @@ class PictureSource(RecordSource):
                 read = [Record(_as_example([], name, folder), problem=sentence_of(error))]
             yield from read
 
-    @no_autograph
     def get_dataset(
         self,
         split: str = "train",
         shuffle: bool = True,
         seed: int | None = None,
         shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs,
+        **unused_kwargs: Any,
     ) -> tf.data.Dataset:
-        """See the class, and `RecordSource.get_dataset`."""
-        places = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
-        features = {TEXTS: places, IMAGES: places, WHERE: tf.io.FixedLenFeature([], tf.string)}
+        """See `PictureSource`; the order is that of `RecordSource.get_dataset`."""
+        from ul2_tasks.sources.picture_examples import places_of
 
-        def places_of(record: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return {**tf.io.parse_single_example(record[_RECORD], features), PROBLEM: record[PROBLEM]}
-
-        return super().get_dataset(split, shuffle, seed, shard_info).map(places_of, num_parallel_calls=tf.data.AUTOTUNE)
+        return places_of(super().get_dataset(split, shuffle, seed, shard_info), _RECORD)
 
     def _records(self, split: str) -> Records:
         if split not in self._held:
@@ -209,21 +203,9 @@ def _as_example(plan: Sequence[Element], where: str, folder: str) -> bytes:
     images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in plan]
     if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
         raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
+    from ul2_tasks.sources.picture_examples import serialized
+
     return serialized(texts, images, where.encode())
-
-
-def serialized(texts: Sequence[bytes], images: Sequence[bytes], where: bytes) -> bytes:
-    """A record as a `tf.train.Example`, see `PictureSource`."""
-    features = {TEXTS: texts, IMAGES: images, WHERE: [where]}
-    lists = {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=values)) for key, values in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
-
-
-def parsed(record: bytes) -> tuple[list[bytes], list[bytes], bytes]:
-    """What `serialized` was given."""
-    features = tf.train.Example.FromString(record).features.feature
-    texts, images, where = (list(features[key].bytes_list.value) for key in (TEXTS, IMAGES, WHERE))
-    return texts, images, b"".join(where)
 
 
 def _bytes_of(image: object, folder: str) -> bytes:

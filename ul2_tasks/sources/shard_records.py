@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-
-import seqio
-import tensorflow as tf
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ul2_tasks.files.listing import real_path, stamp
 from ul2_tasks.files.systems import parallel_map
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.imported import is_seqio
+from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.pictures import PictureSource
-from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.splits import HashSplit
-from ul2_tasks.sources.streams import RecordSource
 
-_RECORDS_PER_BATCH = 128
+if TYPE_CHECKING:
+    import seqio
 
 
 def split_groups(source: seqio.DataSource) -> list[tuple[str, ...]]:
@@ -73,43 +71,9 @@ def file_stamps(source: seqio.DataSource, split: str) -> dict[str, str]:
 
 def _shard_files(source: seqio.DataSource, split: str) -> list[str]:
     """The file of each shard; none of a source that reads no files of its own."""
-    if isinstance(source, seqio.FileDataSource):
+    if is_seqio(source, "FileDataSource"):
         return list(source.list_shards(split))
     return source.shard_files(split) if isinstance(source, FileSource | PictureSource) else []
-
-
-@no_autograph
-def record_batches(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> tf.data.Dataset:
-    """The records of a source, 128 at a time. Features that are not asked for are left behind.
-
-    The dataset is of string scalars, as `seqio.TextLineDataSource` gives them; or of dictionaries with the text, and perhaps
-    `problem`, see `records`, and the id, a string or an integer. Batches are {"text": [records] strings, "problem": [records]
-    strings}, and "id" where it is wanted.
-    """
-    spec = dataset.element_spec
-    if not isinstance(spec, Mapping):
-        return dataset.batch(_RECORDS_PER_BATCH).map(lambda texts: {"text": texts, PROBLEM: tf.zeros_like(texts)})
-    for name, key in {"text_key": text_key, "id_key": id_key}.items():
-        if key is not None and key not in spec:
-            raise ValueError(f"the source has no feature {key!r}, it has {sorted(spec)}; give {name}")
-    kept = {text_key, id_key, PROBLEM} & spec.keys()
-    if spec.keys() - kept:  # a map over single records costs more than all else, so none is made unless it has to be
-        dataset = dataset.map(lambda record: {key: record[key] for key in kept})
-
-    def named(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        texts = batch[text_key]
-        return {"text": texts, PROBLEM: batch.get(PROBLEM, tf.zeros_like(texts))} | ({"id": batch[id_key]} if id_key else {})
-
-    return dataset.batch(_RECORDS_PER_BATCH).map(named)
-
-
-def dataset_records(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> Iterator[Record]:
-    """Yields the records of a source; see `record_batches`."""
-    for batch in record_batches(dataset, text_key, id_key).as_numpy_iterator():
-        texts, problems = batch["text"].tolist(), batch[PROBLEM].tolist()
-        ids = batch["id"].tolist() if id_key else [b""] * len(texts)
-        for text, id, problem in zip(texts, ids, problems):
-            yield Record(text, id if isinstance(id, bytes) else str(id).encode(), problem.decode(errors="replace"))
 
 
 def _records(
@@ -119,17 +83,7 @@ def _records(
         return (Record(text.encode()) for text in source.documents(split)[shard::num_shards])
     if isinstance(source, RecordSource) and not (isinstance(source, FileSource) and source.layout(split).format == "tfrecord"):
         return source.records(split, shard)
-    dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
-    found = dataset_records(dataset, text_key, id_key)
-    return _until_corrupt(found, source.list_shards(split)[shard]) if isinstance(source, FileSource) else found
+    from ul2_tasks.sources.dataset_records import shard_of_dataset, until_corrupt
 
-
-def _until_corrupt(records: Iterator[Record], path: str) -> Iterator[Record]:
-    """The records of a file of TFRecords. TensorFlow's own error does not say which file is corrupt."""
-    try:
-        yield from records
-    except tf.errors.DataLossError as error:
-        reason = re.sub(r"\{\{.*?\}\} ?| ?\[Op:.*", "", error.message, flags=re.DOTALL)
-        yield Record(problem=f"{path}: is corrupt, all from here on is lost: {reason}")
-    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # which has the record's bytes, whatever they are
-        yield Record(problem=f"{path}: is corrupt, all from here on is lost: a record is no tf.Example")
+    found = shard_of_dataset(source, split, shard, num_shards, text_key, id_key)
+    return until_corrupt(found, source.list_shards(split)[shard]) if isinstance(source, FileSource) else found

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
-from ul2_tasks.graphs import python_op
-from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.base import DataSource
+from ul2_tasks.sources.records import Record
 
-_DOCUMENTS_PER_BATCH = 128
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
 
 
 def hash_fraction(id: bytes) -> float:
@@ -41,7 +42,7 @@ def check_fraction(validation: float) -> None:
         raise ValueError(f"validation is {validation!r}, expected a fraction in [0, 1)")
 
 
-class HashSplit(seqio.DataSource):
+class HashSplit(DataSource):
     """The split `train` of a source, split in two, `train` and `validation`, by a hash of each document's id or text.
 
     Nothing else decides where a document goes: not the machine, the order, the files, nor the other documents. Either split
@@ -76,7 +77,7 @@ class HashSplit(seqio.DataSource):
         """The split of a record, and the record, which is a problem where it lacks the id that is wanted."""
         key = record.id if self.id_key else record.as_text
         if self.id_key and not record.id and not record.problem:
-            record = record._replace(problem=_no_id(self.id_key))
+            record = record._replace(problem=no_id(self.id_key))
         return "validation" if hash_fraction(key) < self._validation else "train", record
 
     @property
@@ -103,29 +104,14 @@ class HashSplit(seqio.DataSource):
             raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
         self.check_splits()
         dataset = self.source.get_dataset("train", shuffle=shuffle, seed=seed, shard_info=shard_info)
-        if not isinstance(dataset.element_spec, Mapping):
-            dataset = dataset.map(lambda text: {self.text_key: text})
-        key = self.id_key or self.text_key
-        kept = {self.text_key, key, PROBLEM} & set(dataset.element_spec)
-        if key not in kept:
-            raise ValueError(
-                f"{self.source!r} has no feature {key!r}, it has {sorted(dataset.element_spec)}; give text_key or id_key"
-            )
+        from ul2_tasks.sources.split_streams import documents_that
 
-        def mask(ids: np.ndarray) -> np.ndarray:
+        def is_own(ids: np.ndarray) -> np.ndarray:
             return np.array([(hash_fraction(id) < self._validation) == (split == "validation") for id in ids], bool)
 
-        def own(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            ids = batch[key] if batch[key].dtype == tf.string else tf.strings.as_string(batch[key])
-            if self.id_key:
-                problem = batch.get(PROBLEM, tf.zeros_like(ids))
-                batch = batch | {PROBLEM: tf.where((ids == "") & (problem == ""), _no_id(key), problem)}
-            is_own = tf.ensure_shape(python_op(mask, [ids], tf.bool), [None])
-            return {name: tf.boolean_mask(value, is_own) for name, value in batch.items()}
-
-        batches = dataset.map(lambda document: {name: document[name] for name in kept}).batch(_DOCUMENTS_PER_BATCH)
-        return batches.map(own, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        missing = no_id(self.id_key) if self.id_key else None
+        return documents_that(is_own, dataset, self.text_key, self.id_key or self.text_key, missing, repr(self.source))
 
 
-def _no_id(key: str) -> str:
+def no_id(key: str) -> str:
     return f"a document has no {key!r}, its id"

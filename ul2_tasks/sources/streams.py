@@ -24,97 +24,71 @@ does its tensor, and with it the array, the memory and the stream, whose files P
 
 from __future__ import annotations
 
-import abc
 import atexit
 import ctypes
 import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.sources.records import PROBLEM, Record, in_lists
+from ul2_tasks.sources.records import PROBLEM, SEGMENTS_AT_A_TIME, Record, in_lists
 
-SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
 _RECORDS_PER_BLOCK = 128
 _BYTES_PER_BLOCK = 1 << 20
 _MAX_OPEN = 512  # most systems allow a process 1,024 open files
 
 
-class RecordSource(seqio.DataSource):
-    """A corpus that Python reads, in segments that hosts and workers share out."""
-
-    def __init__(self, splits: Iterable[str], text_key: str, id_key: str | None):
-        super().__init__(splits=splits)
-        self.text_key, self.id_key = text_key, id_key
-
-    @abc.abstractmethod
-    def list_shards(self, split: str) -> Sequence[str]:
-        """The names of the segments."""
-
-    @abc.abstractmethod
-    def records(self, split: str, segment: int) -> Iterator[Record]:
-        """Yields the records of a segment, from its beginning, and the same ones each time."""
-
-    @property
-    def supports_arbitrary_sharding(self) -> bool:
-        return False
-
-    @no_autograph
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs,
-    ) -> tf.data.Dataset:
-        """A dataset of string scalars: the text and the id under their keys, and the problem; see `seqio.DataSource.get_dataset`.
-
-        Documents come in the order of the corpus; or, shuffled, from 16 segments at a time, in a random order of the segments.
-        Fewer segments than shards are refused.
-        """
-        segments = self._own_segments(split, shard_info)
-        if shuffle:
-            segments = segments.shuffle(len(self.list_shards(split)), seed=seed)
-        return segments.interleave(
-            functools.partial(self._stream, split),
-            cycle_length=SEGMENTS_AT_A_TIME if shuffle else 1,
-            block_length=16,
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-
-    def _own_segments(self, split: str, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        if split not in self.splits:
-            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
-        count = len(self.list_shards(split))
-        index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
-        if num_shards > count:
-            raise ValueError(f"split {split!r} of {self!r} has {count} pieces, too few for {num_shards} shards; use fewer hosts")
-        return tf.data.Dataset.range(count).shard(num_shards, index)
-
-    def _stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
-        """The records of a segment. The state of the scan is the stream's number; 0 is no stream."""
-        read_block = functools.partial(_read_block, self, split)
-
-        def block(stream: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-            stream, *arrays = python_op(read_block, [stream, segment, number], [tf.int64, *[tf.string] * 3])
-            texts, ids, problems = (tf.ensure_shape(array, [None]) for array in arrays)
-            problems = tf.concat([problems, tf.fill([tf.size(texts) - tf.size(problems)], "")], axis=0)
-            record = {self.text_key: texts, PROBLEM: problems} | ({self.id_key: ids} if self.id_key else {})
-            return tf.ensure_shape(stream, []), record
-
-        blocks = tf.data.Dataset.range(np.iinfo(np.int64).max).scan(np.int64(0), block)
-        return blocks.take_while(lambda block: tf.size(block[PROBLEM]) > 0).unbatch()
+@no_autograph
+def interleaved(
+    source: Any,
+    split: str,
+    shuffle: bool,
+    seed: int | None,
+    shard_info: seqio.ShardInfo | None,
+    stream: Callable[[tf.Tensor], tf.data.Dataset],
+) -> tf.data.Dataset:
+    """The records of a `base.RecordSource`, see its `get_dataset`. `stream` gives those of a segment, by its number."""
+    if split not in source.splits:
+        raise ValueError(f"there is no split {split!r} in {source!r}, only {sorted(source.splits)}")
+    count = len(source.list_shards(split))
+    index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
+    if num_shards > count:
+        raise ValueError(f"split {split!r} of {source!r} has {count} pieces, too few for {num_shards} shards; use fewer hosts")
+    segments = tf.data.Dataset.range(count).shard(num_shards, index)
+    if shuffle:
+        segments = segments.shuffle(count, seed=seed)
+    return segments.interleave(
+        stream,
+        cycle_length=SEGMENTS_AT_A_TIME if shuffle else 1,
+        block_length=16,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
 
 
-_Place = tuple[RecordSource, str, int, int]  # a source, its split, a segment of it, and the number of a block
+def stream_of(source: Any, split: str, segment: tf.Tensor) -> tf.data.Dataset:
+    """The records of a segment of a `base.RecordSource`. The state of the scan is the stream's number; 0 is no stream."""
+    read_block = functools.partial(_read_block, source, split)
+
+    def block(stream: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        stream, *arrays = python_op(read_block, [stream, segment, number], [tf.int64, *[tf.string] * 3])
+        texts, ids, problems = (tf.ensure_shape(array, [None]) for array in arrays)
+        problems = tf.concat([problems, tf.fill([tf.size(texts) - tf.size(problems)], "")], axis=0)
+        record = {source.text_key: texts, PROBLEM: problems} | ({source.id_key: ids} if source.id_key else {})
+        return tf.ensure_shape(stream, []), record
+
+    blocks = tf.data.Dataset.range(np.iinfo(np.int64).max).scan(np.int64(0), block)
+    return blocks.take_while(lambda block: tf.size(block[PROBLEM]) > 0).unbatch()
+
+
+_Place = tuple[Any, str, int, int]  # a source, its split, a segment of it, and the number of a block
 
 
 class _Stream:
@@ -129,7 +103,7 @@ _numbers = itertools.count(1)
 _lock = threading.Lock()
 
 
-def _read_block(source: RecordSource, split: str, stream: int, segment: int, number: int) -> tuple[np.ndarray, ...]:
+def _read_block(source: Any, split: str, stream: int, segment: int, number: int) -> tuple[np.ndarray, ...]:
     """Reads one block.
 
     `stream` is the number that came with the block before, 0 at the first block. Gives the new one, an int64 scalar, and the texts,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.sources.shard_records import dataset_records
+from ul2_tasks.sources.dataset_records import dataset_records
 
 DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18

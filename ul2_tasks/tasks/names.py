@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import seqio
 
 from ul2_tasks.corpus.identity import cannot_tell, source_identity
+from ul2_tasks.sources.base import is_source
 
 
 def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, configuration: object) -> bool:
@@ -30,14 +31,14 @@ def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, conf
 
 
 def _same(a: object, b: object) -> bool:
-    if a is b or not (isinstance(a, seqio.DataSource) and isinstance(b, seqio.DataSource)):
+    if a is b or not (is_source(a) and is_source(b)):
         return a is b or a == b
     identity = source_identity(a)
     return identity is not None and identity == source_identity(b)
 
 
 def _shown(value: object) -> str:
-    if not isinstance(value, seqio.DataSource):
+    if not is_source(value):
         return repr(value)
     identity = source_identity(value)
     return repr(value) if identity in (None, repr(value)) else f"{value!r}, that is {identity}"

@@ -163,7 +163,7 @@ class DenoisingTask(seqio.Task):
             examples = corrupt(blocks, solution)
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
-    def solve_features(self, sequence_length: Mapping[str, int] | None) -> Solution:
+    def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """Finds the special ids and the full chunk within these budgets; see `preprocessors.solve`."""
         return solve_features(sequence_length, self.output_features, self.configuration)
 

@@ -1,0 +1,109 @@
+"""What each source of this package is: one of SeqIO's by its methods, and in `isinstance`, which needs no SeqIO to be used.
+
+Only `get_dataset` imports TensorFlow. What it makes is in `streams`.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from ul2_tasks.imported import is_seqio, subclass_of_seqio
+from ul2_tasks.sources.records import Record
+
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
+    from seqio import DataSource as _Base
+else:
+    _Base = abc.ABC
+
+
+@subclass_of_seqio("DataSource", "seqio.dataset_providers")
+class DataSource(_Base):
+    """A base with what SeqIO asks of each source. Of a source whose records nobody has counted, `num_input_examples` is None."""
+
+    def __init__(self, splits: Iterable[str], performs_internal_shuffling: bool = False):
+        self._splits = tuple(splits)
+        self._performs_internal_shuffling = performs_internal_shuffling
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return self._splits
+
+    @property
+    def caching_permitted(self) -> bool:
+        return True
+
+    @property
+    def performs_internal_shuffling(self) -> bool:
+        return self._performs_internal_shuffling
+
+    @property
+    @abc.abstractmethod
+    def supports_arbitrary_sharding(self) -> bool:
+        """Whether there may be more shards than `list_shards` has."""
+
+    def num_input_examples(self, split: str) -> int | None:
+        return None
+
+    @abc.abstractmethod
+    def list_shards(self, split: str) -> Sequence[str]:
+        """The names of the shards."""
+
+
+class RecordSource(DataSource):
+    """A corpus that Python reads, in segments that hosts and workers share out."""
+
+    def __init__(self, splits: Iterable[str], text_key: str, id_key: str | None):
+        super().__init__(splits)
+        self.text_key, self.id_key = text_key, id_key
+
+    @abc.abstractmethod
+    def list_shards(self, split: str) -> Sequence[str]:
+        """The names of the segments."""
+
+    @abc.abstractmethod
+    def records(self, split: str, segment: int) -> Iterator[Record]:
+        """Yields the records of a segment, from its beginning, and the same ones each time."""
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return False
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused_kwargs: Any,
+    ) -> tf.data.Dataset:
+        """A dataset of string scalars: the text and the id under their keys, and the problem; see `seqio.DataSource.get_dataset`.
+
+        Documents come in the order of the corpus; or, shuffled, from 16 segments at a time, in a random order of the segments.
+        Fewer segments than shards are refused.
+        """
+        from ul2_tasks.sources.streams import interleaved
+
+        return interleaved(self, split, shuffle, seed, shard_info, functools.partial(self.stream, split))
+
+    def stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
+        """The records of a segment as a dataset."""
+        from ul2_tasks.sources.streams import stream_of
+
+        return stream_of(self, split, segment)
+
+
+def name_of(function: Any) -> str:
+    """The name of a function, which may have some of its arguments; as SeqIO has it, since caches know sources by it."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return type(function).__name__ if isinstance(function, type) else getattr(function, "__name__", "")
+
+
+def is_source(value: object) -> TypeGuard[seqio.DataSource]:
+    """Whether a value is a source, of this package or of SeqIO's kind."""
+    return isinstance(value, DataSource) or is_seqio(value, "DataSource")

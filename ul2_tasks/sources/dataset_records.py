@@ -1,0 +1,65 @@
+"""The records of sources that only tf.data reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.sources.records import DOCUMENTS_PER_BATCH, PROBLEM, Record
+
+
+@no_autograph
+def record_batches(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> tf.data.Dataset:
+    """The records of a source, 128 at a time. Features that are not asked for are left behind.
+
+    The dataset is of string scalars, as `seqio.TextLineDataSource` gives them; or of dictionaries with the text, and perhaps
+    `problem`, see `records`, and the id, a string or an integer. Batches are {"text": [records] strings, "problem": [records]
+    strings}, and "id" where it is wanted.
+    """
+    spec = dataset.element_spec
+    if not isinstance(spec, Mapping):
+        return dataset.batch(DOCUMENTS_PER_BATCH).map(lambda texts: {"text": texts, PROBLEM: tf.zeros_like(texts)})
+    for name, key in {"text_key": text_key, "id_key": id_key}.items():
+        if key is not None and key not in spec:
+            raise ValueError(f"the source has no feature {key!r}, it has {sorted(spec)}; give {name}")
+    kept = {text_key, id_key, PROBLEM} & spec.keys()
+    if spec.keys() - kept:  # a map over single records costs more than all else, so none is made unless it has to be
+        dataset = dataset.map(lambda record: {key: record[key] for key in kept})
+
+    def named(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        texts = batch[text_key]
+        return {"text": texts, PROBLEM: batch.get(PROBLEM, tf.zeros_like(texts))} | ({"id": batch[id_key]} if id_key else {})
+
+    return dataset.batch(DOCUMENTS_PER_BATCH).map(named)
+
+
+def dataset_records(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> Iterator[Record]:
+    """Yields the records of a source; see `record_batches`."""
+    for batch in record_batches(dataset, text_key, id_key).as_numpy_iterator():
+        texts, problems = batch["text"].tolist(), batch[PROBLEM].tolist()
+        ids = batch["id"].tolist() if id_key else [b""] * len(texts)
+        for text, id, problem in zip(texts, ids, problems):
+            yield Record(text, id if isinstance(id, bytes) else str(id).encode(), problem.decode(errors="replace"))
+
+
+def shard_of_dataset(
+    source: seqio.DataSource, split: str, shard: int, num_shards: int, text_key: str, id_key: str | None
+) -> Iterator[Record]:
+    """The records of a shard, in the order of the source."""
+    dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
+    return dataset_records(dataset, text_key, id_key)
+
+
+def until_corrupt(records: Iterator[Record], path: str) -> Iterator[Record]:
+    """The records of a file of TFRecords. TensorFlow's own error does not say which file is corrupt."""
+    try:
+        yield from records
+    except tf.errors.DataLossError as error:
+        reason = re.sub(r"\{\{.*?\}\} ?| ?\[Op:.*", "", error.message, flags=re.DOTALL)
+        yield Record(problem=f"{path}: is corrupt, all from here on is lost: {reason}")
+    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # which has the record's bytes, whatever they are
+        yield Record(problem=f"{path}: is corrupt, all from here on is lost: a record is no tf.Example")

@@ -1,0 +1,36 @@
+"""Some of a dataset's documents, by their ids or texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.graphs import python_op
+from ul2_tasks.sources.records import DOCUMENTS_PER_BATCH, PROBLEM
+
+
+def documents_that(
+    is_own: Callable[[np.ndarray], np.ndarray], dataset: tf.data.Dataset, text_key: str, key: str, missing: str | None, source: str
+) -> tf.data.Dataset:
+    """The documents of which a function says so of many keys at once: the text and, where they are there, the key and the problem.
+
+    Where `missing` is given, it is the problem of a document whose key is empty. `source` is for an error.
+    """
+    if not isinstance(dataset.element_spec, Mapping):
+        dataset = dataset.map(lambda text: {text_key: text})
+    kept = {text_key, key, PROBLEM} & set(dataset.element_spec)
+    if key not in kept:
+        raise ValueError(f"{source} has no feature {key!r}, it has {sorted(dataset.element_spec)}; give text_key or id_key")
+
+    def own(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        ids = batch[key] if batch[key].dtype == tf.string else tf.strings.as_string(batch[key])
+        if missing:
+            problem = batch.get(PROBLEM, tf.zeros_like(ids))
+            batch = batch | {PROBLEM: tf.where((ids == "") & (problem == ""), missing, problem)}
+        mask = tf.ensure_shape(python_op(is_own, [ids], tf.bool), [None])
+        return {name: tf.boolean_mask(value, mask) for name, value in batch.items()}
+
+    batches = dataset.map(lambda document: {name: document[name] for name in kept}).batch(DOCUMENTS_PER_BATCH)
+    return batches.map(own, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
