@@ -79,7 +79,7 @@ def parse_arguments() -> argparse.Namespace:
 def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int) -> None:
     """A cache of the corpus `scale`, each pair with so many documents and tokens."""
     from ul2_tasks.corpus import cache
-    from ul2_tasks.corpus.view import corpus_settings
+    from ul2_tasks.corpus.corpus import corpus_settings
     from ul2_tasks.store.write import PairWriter
 
     corpus = registered()

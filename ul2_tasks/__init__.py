@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
     from ul2_tasks.images.interleaved import CodeRun, PictureRun
+    from ul2_tasks.mixtures.mixture import Mixture
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
@@ -59,6 +60,7 @@ __all__ = [
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
     "MemoryDataSource",
+    "Mixture",
     "PictureRun",
     "Registration",
     "ReplyFeatureConverter",
@@ -103,6 +105,7 @@ _MODULES = {
     "HuggingFaceFeatureConverter": "converters.hugging_face",
     "HuggingFaceVocabulary": "vocabulary.hugging_face",
     "MemoryDataSource": "sources.memory",
+    "Mixture": "mixtures.mixture",
     "PictureRowsDataset": "pytorch.picture_rows",
     "PictureRun": "images.interleaved",
     "Registration": "tasks.registration",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import collections
 import functools
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -65,14 +63,6 @@ def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(flat, [None]), tf.ensure_shape(lengths, [None]), validate=False)
 
 
-def count(counts: collections.Counter[str], key: str) -> tuple[int, bool]:
-    """Adds one to `counts[key]`, from any of TensorFlow's threads. Returns it, and whether it is one to log: 1, 10, 100 .."""
-    with _counting:
-        counts[key] += 1
-        number = counts[key]
-    return number, re.fullmatch("10*", str(number)) is not None
-
-
 class _Calls:
     """The calls from TensorFlow's threads into Python. None may be under way, or begin, when Python ends.
 
@@ -106,6 +96,5 @@ class _Calls:
 
 
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
-_counting = threading.Lock()
 _calls = _Calls()
 atexit.register(_calls.end)

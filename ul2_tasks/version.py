@@ -1,3 +1,13 @@
-"""The version of this package, for manifests and statistics. It imports nothing, so that every module can import it."""
+"""The version of this package, for manifests and statistics, and those of others. It imports nothing of the package."""
+
+import importlib.metadata
 
 __version__ = "1.1.1"
+
+
+def version_of(package: str) -> str | None:
+    """The version of another package; None where it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -94,7 +94,7 @@ def test_a_text_that_spells_a_special_token_is_text(tmp_path, vocabulary, text, 
 
 def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path):
     """What is kept out of a text is part of what decides its tokens; control pieces, which no text becomes, are not."""
-    from ul2_tasks.corpus.view import corpus_settings
+    from ul2_tasks.corpus.corpus import corpus_settings
 
     path = write_json(tmp_path / "a.jsonl")
     own = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)

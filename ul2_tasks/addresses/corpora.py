@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import seqio
 from absl import logging
 
 from ul2_tasks.compiled import compiled
 from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, corpus_tokens
-from ul2_tasks.corpus.view import CorpusTask, corpus_settings
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order
@@ -22,6 +21,9 @@ from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.store.ends import WithEnds
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
+
+if TYPE_CHECKING:
+    import seqio
 
 _TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
@@ -31,7 +33,7 @@ class Member:
     """A denoising task of a mixture. `corpus` is its name alone, a `CorpusName`, where the task was pickled for another process."""
 
     task: str
-    corpus: CorpusTask
+    corpus: Corpus
     rate: float
     solution: Solution
 
@@ -152,7 +154,7 @@ def why_a_stream(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabu
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def stored_tokens(corpus: CorpusTask, split: str, use_cached: bool, separate_documents: bool) -> TokenStore | None:
+def stored_tokens(corpus: Corpus, split: str, use_cached: bool, separate_documents: bool) -> TokenStore | None:
     """The tokens of a corpus where they lie: in its cache, if that is to be used, or in the files that it is; else None.
 
     With `separate_documents` an EOS follows each document. A cache that is another corpus's, or not whole, raises a ValueError.
@@ -170,18 +172,18 @@ def stored_tokens(corpus: CorpusTask, split: str, use_cached: bool, separate_doc
     return None
 
 
-def with_ends(store: MemoryStore | Store, corpus: CorpusTask, separate_documents: bool) -> TokenStore:
+def with_ends(store: MemoryStore | Store, corpus: Corpus, separate_documents: bool) -> TokenStore:
     """The documents of a corpus, each followed by an EOS if they are to be separated."""
     return WithEnds(store, _eos(corpus)) if separate_documents else store
 
 
-def _eos(corpus: CorpusTask) -> int:
+def _eos(corpus: Corpus) -> int:
     """The tokenizer's own id of EOS; `why_a_stream` has refused vocabularies that have none where it is asked for."""
-    vocabulary = corpus.output_features["targets"].vocabulary
+    vocabulary = corpus.vocabulary
     return vocabulary.eos_id - id_shift(vocabulary)
 
 
-def tokens_in_memory(corpus: CorpusTask, split: str, separate_documents: bool) -> TokenStore:
+def tokens_in_memory(corpus: Corpus, split: str, separate_documents: bool) -> TokenStore:
     """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with ends."""
     tokens, lengths, count = [np.zeros([0], np.int32)], [np.zeros([0], np.int64)], 0
     for of_batch, of_each in corpus_tokens(corpus, split, use_cached=bool(corpus.cache_dir) and not corpus.is_tokens):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ul2_tasks.addresses.corpora import Member, OrderedCorpus, cycle_of, order_corpus
-from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.rows import PackedOrder
@@ -106,7 +106,7 @@ class Numbering:
 
 
 def number_examples(
-    members: Sequence[Member], tokens: Callable[[CorpusTask, bool], TokenStore | None], seed: int, shuffle: bool
+    members: Sequence[Member], tokens: Callable[[Corpus, bool], TokenStore | None], seed: int, shuffle: bool
 ) -> Numbering | None:
     """Numbers the examples of denoising tasks, which are mixed by their rates.
 

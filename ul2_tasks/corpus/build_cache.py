@@ -23,17 +23,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import seqio
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.cached_files import COUNTED, folder_of, info_path, stats_path
+from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, reads_of
-from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
-from ul2_tasks.corpus.view import CorpusTask, corpus_settings
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import absolute, exists, is_folder, names_in, place, remove, remove_tree
 from ul2_tasks.jobs.claim import taken
@@ -55,6 +54,7 @@ from ul2_tasks.jobs.shards import (
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import split_groups, stamps
 from ul2_tasks.store.write import PairWriter
+from ul2_tasks.version import version_of
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 _REMOVE = "delete the folder, and begin again"
@@ -70,7 +70,7 @@ class SourceShard(JobShard):
     of files beside that of the tokens.
     """
 
-    corpus: str
+    corpus: str | Corpus
     splits: tuple[str, ...]
     number: int
     num_shards: int
@@ -91,7 +91,7 @@ class SourceShard(JobShard):
 
 
 def build(
-    corpus: str,
+    corpus: str | Corpus,
     output_dir: str,
     *,
     max_documents: int | None = None,
@@ -99,7 +99,7 @@ def build(
     pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
 ) -> dict:
-    """Caches a corpus, or goes on where an interrupted job stopped.
+    """Caches a corpus, by its name or as it is described, or goes on where an interrupted job stopped.
 
     `output_dir` is one of SeqIO's global cache directories, on any file system that TensorFlow reads. All workers must see it, and
     the cache becomes a folder in it. `max_documents` is of each split, for a smoke build. Each worker calls `prepare` first, so
@@ -110,12 +110,12 @@ def build(
     console = console or Console(stderr=True)
     if pipeline_options is not None:
         import_beam()
-    task = _corpus_task(corpus)
-    cache_dir = os.path.join(absolute(output_dir), seqio.get_task_dir_from_name(corpus))
+    task = _to_cache(corpus)
+    cache_dir = folder_of(absolute(output_dir), task.name)
     settings = corpus_settings(task)
     records = place(cache_dir, _RECORDS)
     of_now = reads_of(task.source)
-    shards = list(_source_shards(task, cache_dir, max_documents, of_now))
+    shards = list(_source_shards(corpus, cache_dir, max_documents, of_now))
     if cache.is_cache(cache_dir) and not is_folder(records):
         return _existing(cache_dir, task, settings, max_documents, of_now, console)
 
@@ -135,7 +135,7 @@ def build(
             return manifest
         waiting = _begin(cache_dir, task, begun, shards, console)
         write = functools.partial(_write_shard, prepare=prepare)
-        run(corpus, shards, waiting, write, pipeline_options, console, check, of="documents")
+        run(task.name, shards, waiting, write, pipeline_options, console, check, of="documents")
         manifest = _finish(cache_dir, task, begun, shards)
     _summarize(manifest, task, cache_dir, output_dir, time.monotonic() - started, console)
     return manifest
@@ -147,8 +147,9 @@ def _write_shard(
     """Writes a shard, see `shards.write_shard`. Runs on a worker."""
 
     def where() -> str:
-        name = seqio.TaskRegistry.get(shard.corpus).source.list_shards(shard.splits[0])[shard.number]
-        return f"{shard.corpus}, split {' and '.join(shard.splits)}, shard {shard.number + 1} of {shard.num_shards} ({name})"
+        task = _found(shard.corpus)
+        name = task.source.list_shards(shard.splits[0])[shard.number]
+        return f"{task.name}, split {' and '.join(shard.splits)}, shard {shard.number + 1} of {shard.num_shards} ({name})"
 
     def write() -> dict:
         try:
@@ -161,7 +162,7 @@ def _write_shard(
 
 def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     """Writes the pairs of a shard; returns what the manifest says of them."""
-    corpus = seqio.TaskRegistry.get(shard.corpus)
+    corpus = _found(shard.corpus)
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
     hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.counts_ids}
     with temporary_files(shard) as paths:
@@ -192,7 +193,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
         return {"splits": counts, "files": files}
 
 
-def _read(task: CorpusTask, shard: SourceShard) -> Iterator[tuple[str, Record]]:
+def _read(task: Corpus, shard: SourceShard) -> Iterator[tuple[str, Record]]:
     present = len(task.source.list_shards(shard.splits[0]))
     if present != shard.num_shards:
         raise OSError(
@@ -213,18 +214,29 @@ def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: i
             yield found
 
 
-def _corpus_task(corpus: str) -> CorpusTask:
+def _to_cache(corpus: str | Corpus) -> Corpus:
+    """The corpus, by its name or as it is described, if it has texts to cache."""
+    found = _found(corpus)
+    if found.is_tokens:
+        raise ValueError(f"{found.name!r} is tokens already, which are read where they lie: there is nothing to cache")
+    return found
+
+
+def _found(corpus: str | Corpus) -> Corpus:
+    if isinstance(corpus, Corpus):
+        return corpus
+    import seqio
+
     tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
-    corpora = {name: task for name, task in tasks.items() if isinstance(task, CorpusTask)}
+    corpora = {name: task for name, task in tasks.items() if isinstance(task, Corpus)}
     if corpus not in corpora:
         raise ValueError(f"there is no corpus {corpus!r}, only {[*corpora]}; name one, or the module that registers it")
-    if corpora[corpus].is_tokens:
-        raise ValueError(f"{corpus!r} is tokens already, which are read where they lie: there is nothing to cache")
     return corpora[corpus]
 
 
-def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None, of_now: Reads) -> Iterator[SourceShard]:
+def _source_shards(corpus: str | Corpus, cache_dir: str, max_documents: int | None, of_now: Reads) -> Iterator[SourceShard]:
     """The shards of all splits, see `shard_records.split_groups`."""
+    task = _found(corpus)
     for splits in split_groups(task.source):
         num_shards = len(of_now[splits[0]])
         if not num_shards:
@@ -243,7 +255,7 @@ def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None, 
                 folder=cache_dir,
                 records=place(cache_dir, _RECORDS),
                 reads=of_now[splits[0]][number],
-                corpus=task.name,
+                corpus=corpus,
                 splits=splits,
                 number=number,
                 num_shards=num_shards,
@@ -253,7 +265,7 @@ def _source_shards(task: CorpusTask, cache_dir: str, max_documents: int | None, 
 
 
 def _existing(
-    cache_dir: str, corpus: CorpusTask, settings: dict[str, str], max_documents: int | None, of_now: Reads, console: Console
+    cache_dir: str, corpus: Corpus, settings: dict[str, str], max_documents: int | None, of_now: Reads, console: Console
 ) -> dict:
     """The manifest of a complete cache. Raises a ValueError unless it is what the job would write."""
     manifest = cache.check(cache_dir, corpus, settings)
@@ -273,7 +285,7 @@ def _existing(
 
 
 def _begin(
-    cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], shards: Sequence[SourceShard], console: Console
+    cache_dir: str, corpus: Corpus, begun: dict[str, Any], shards: Sequence[SourceShard], console: Console
 ) -> list[SourceShard]:
     """Makes the folder, and returns the shards that are not written yet.
 
@@ -300,7 +312,7 @@ def _begin(
     return waiting
 
 
-def _check_begun(cache_dir: str, corpus: CorpusTask, before: Mapping, begun: Mapping[str, Any]) -> None:
+def _check_begun(cache_dir: str, corpus: Corpus, before: Mapping, begun: Mapping[str, Any]) -> None:
     """Raises a ValueError where an unfinished cache was begun with other settings, or of other files, or parts of files."""
     wanted: dict[str, Any] = {key: value for key, value in begun.items() if key not in ("reads", "read_as")}
     if "reads" in before:
@@ -316,7 +328,7 @@ def _check_begun(cache_dir: str, corpus: CorpusTask, before: Mapping, begun: Map
         raise ValueError(f"{cache_dir} was begun with other settings: {differing}; delete it, or name another folder")
 
 
-def _listed(cache_dir: str, corpus: CorpusTask, begun: Mapping[str, Any], shards: Sequence[SourceShard]) -> dict[str, dict]:
+def _listed(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any], shards: Sequence[SourceShard]) -> dict[str, dict]:
     """The records of shards as the manifest of a cache has them, whose `COMPLETED` was deleted; none where it says too little."""
     manifest = cache.read_manifest(cache_dir)
     if manifest is None or corpus.counts_ids or not cache.is_store(manifest):
@@ -352,7 +364,7 @@ def _remove_files(cache_dir: str, but: set[str]) -> None:
             remove(place(cache_dir, name))
 
 
-def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_shards: Sequence[SourceShard]) -> dict:
+def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards: Sequence[SourceShard]) -> dict:
     """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
     if changed := changes(begun["reads"], reads_of(corpus.source))[0]:
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}; run this line again")
@@ -382,14 +394,14 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
         )
     for split, shards in splits.items():
         # SeqIO's own reader knows TFRecords alone, and there are none.
-        info = {"num_shards": 0, "features": {"targets": {"shape": [None], "dtype": "int32"}}, "seqio_version": seqio.__version__}
+        info = {"num_shards": 0, "features": {"targets": {"shape": [None], "dtype": "int32"}}, "seqio_version": version_of("seqio")}
         stats = {
             "examples": sum(shard["documents"] for shard in shards),
             "targets_tokens": sum(shard["tokens"] for shard in shards),
         }
-        write_atomically(seqio.get_cached_info_path(cache_dir, split), json.dumps(info, indent=2))
-        write_atomically(seqio.get_cached_stats_path(cache_dir, split), json.dumps(stats, indent=2))
-    vocabulary = corpus.output_features["targets"].vocabulary
+        write_atomically(info_path(cache_dir, split), json.dumps(info, indent=2))
+        write_atomically(stats_path(cache_dir, split), json.dumps(stats, indent=2))
+    vocabulary = corpus.vocabulary
     format = {"format": cache.STORE, "dtype": stored_dtype(corpus).name, "id_shift": id_shift(vocabulary)}
     manifest = cache.manifest_of(corpus, begun["settings"], format, splits, begun["max_documents"])
     if any(map(any, begun["reads"].values())):
@@ -405,7 +417,7 @@ def _finish(cache_dir: str, corpus: CorpusTask, begun: dict[str, Any], source_sh
     return manifest
 
 
-def _summarize(manifest: dict, corpus: CorpusTask, cache_dir: str, output_dir: str, seconds: float, console: Console) -> None:
+def _summarize(manifest: dict, corpus: Corpus, cache_dir: str, output_dir: str, seconds: float, console: Console) -> None:
     of_a_token = manifest["totals"]["bytes"] / manifest["totals"]["tokens"]
     title = Text(f"{cache_dir}, {seconds:.1f} s, {of_a_token:.2f} bytes a token")
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=0)  # 10^8 tokens fit a terminal of 80 columns

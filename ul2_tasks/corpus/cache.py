@@ -1,4 +1,4 @@
-"""The cached corpus: what made it, whether it is the one that is asked for, whether it is whole, and how it is read.
+"""The cached corpus: what made it, whether it is the one that is asked for, and whether it is whole. `read_cache` reads it.
 
 A cache is a folder. `ul2 cache` writes a token store, see `store`: `train-00000-of-00016.bin` and `.idx` .., and beside them
 `info.SPLIT.json` and `stats.SPLIT.json`, which SeqIO knows, `manifest.json`, and last of all `COMPLETED`. The stock
@@ -17,16 +17,14 @@ import re
 import subprocess
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import seqio
-import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.corpus import tfrecords
+from ul2_tasks.corpus.cached_files import COMPLETED, COUNTED, expected_files, is_cache, stats_path
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.made_of import has_settings
-from ul2_tasks.corpus.tfrecords import COUNTED
 from ul2_tasks.files import systems
 from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place, size
 from ul2_tasks.imported import failures
@@ -34,47 +32,21 @@ from ul2_tasks.jobs.forms import EACH, NAME
 from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, parse_manifest, sizes, total
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
-from ul2_tasks.store.documents import read_store
 from ul2_tasks.store.read import Store, open_pair
-from ul2_tasks.version import __version__
+from ul2_tasks.version import __version__, version_of
 from ul2_tasks.vocabulary.special_ids import Mode
+
+if TYPE_CHECKING:
+    from ul2_tasks.corpus.corpus import Corpus
 
 SCHEMA_VERSION = 3
 _READABLE = (1, 2, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too; 3 has stores, too
 MANIFEST = "manifest.json"
-COMPLETED = "COMPLETED"
 STORE, TFRECORD = "store", "tfrecord"  # the formats of a cache
 
 
-def read(
-    cache_dir: str,
-    corpus: seqio.Task,
-    expected: Mapping[str, str],
-    split: str,
-    shuffle: bool,
-    seed: int | None,
-    shard_info: seqio.ShardInfo | None,
-) -> tf.data.Dataset:
-    """Reads the documents of a cached corpus, 128 at a time; see `documents.read_store` and `tfrecords.read_files`.
-
-    `expected` are the settings of the corpus that is asked for, and a `shard_info` of None is a single host. Gives {"targets":
-    RaggedTensor [documents, tokens] int32}. Raises a ValueError where other settings made the cache, where it is not whole, and
-    where the split has no document, or fewer documents than hosts.
-    """
-    manifest = read_manifest(cache_dir)
-    if manifest is None and shard_info is not None and shard_info.index > 0:
-        _check_records(cache_dir, expected)  # only the first host reads all of it, to make the manifest
-    else:
-        manifest = _check(cache_dir, corpus, expected, manifest)
-    check_documents(cache_dir, split, manifest, shard_info)
-    if manifest is not None and is_store(manifest):
-        return read_store(open_store(cache_dir, manifest, split), manifest["id_shift"], shuffle, seed, shard_info)
-    return tfrecords.read_files(_files(cache_dir, split, manifest), shuffle, seed, shard_info)
-
-
-def check_documents(cache_dir: str, split: str, manifest: Mapping | None, shard_info: seqio.ShardInfo | None) -> None:
+def check_documents(cache_dir: str, split: str, manifest: Mapping | None, num_shards: int) -> None:
     """Raises a ValueError where a split has no document, or fewer documents than there are hosts."""
-    num_shards = shard_info.num_shards if shard_info else 1
     documents = _documents(cache_dir, split, manifest)
     if documents < num_shards:
         raise ValueError(f"the cache {cache_dir} has {documents} documents in split {split!r}, too few for {num_shards} hosts")
@@ -113,17 +85,17 @@ def _store(hashes: str, prefixes: tuple[str, ...], documents: tuple[int, ...], t
     return Store(prefixes, documents, tokens)
 
 
-def check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str]) -> dict:
+def check(cache_dir: str, corpus: Corpus, expected: Mapping[str, str]) -> dict:
     """Raises a ValueError unless these settings made the cache and all of its files are there. Returns its manifest.
 
     Where there is no manifest it is made, of all that the cache holds.
     """
-    return _check(cache_dir, corpus, expected, read_manifest(cache_dir))
+    return check_manifest(cache_dir, corpus, expected, read_manifest(cache_dir))
 
 
-def _check(cache_dir: str, corpus: seqio.Task, expected: Mapping[str, str], manifest: dict | None) -> dict:
+def check_manifest(cache_dir: str, corpus: Corpus, expected: Mapping[str, str], manifest: dict | None) -> dict:
     if manifest is None:
-        _check_records(cache_dir, expected)
+        check_records(cache_dir, expected)
         logging.info("%s has no %s; reading it all once to make one", cache_dir, MANIFEST)
         manifest = make_manifest(cache_dir, corpus)
         try:
@@ -147,7 +119,7 @@ def identity(cache_dir: str, split: str) -> str:
         shards = manifest["splits"].get(split, {"shards": []})["shards"]
         return f"store of {len(shards)} shards, sha256 {_hash(shards)[:16]}"
     _check_split(cache_dir, split)
-    names = tfrecords.expected_files(cache_dir, split)
+    names = expected_files(cache_dir, split)
     found = sizes(cache_dir, names)
     return f"{len(names)} files, {sum(found)} bytes, crc32 {zlib.crc32(repr(found).encode())}"
 
@@ -173,11 +145,6 @@ def verify(cache_dir: str) -> Iterator[str]:
     yield from wrong
     if is_store(manifest) and not wrong:
         yield from _miscounted(cache_dir, manifest)
-
-
-def is_cache(folder: str) -> bool:
-    """Whether a folder is that of a complete cache."""
-    return exists(place(folder, COMPLETED))
 
 
 def splits(cache_dir: str) -> list[str]:
@@ -226,19 +193,21 @@ def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
     write_manifest_of_job(place(cache_dir, MANIFEST), manifest)
 
 
-def make_manifest(cache_dir: str, corpus: seqio.Task) -> dict:
+def make_manifest(cache_dir: str, corpus: Corpus) -> dict:
     """Makes the manifest of a cache of TFRecords that has none; reads all of the cache."""
+    from ul2_tasks.corpus.tfrecords import read_shard
+
     shards, settings = {}, None
     for split in splits(cache_dir):
-        names = tfrecords.expected_files(cache_dir, split)
-        found = parallel_map(tfrecords.read_shard, [place(cache_dir, name) for name in names])
+        names = expected_files(cache_dir, split)
+        found = parallel_map(read_shard, [place(cache_dir, name) for name in names])
         shards[split] = [shard for shard, _ in found]
         settings = next((named for _, named in found if named), settings)
     return manifest_of(corpus, settings, {"format": TFRECORD}, shards, max_documents=None)
 
 
 def manifest_of(
-    corpus: seqio.Task,
+    corpus: Corpus,
     settings: Mapping[str, str] | None,
     format: Mapping[str, object],
     shards: Mapping[str, Sequence[Mapping]],
@@ -254,7 +223,7 @@ def manifest_of(
     return {
         "schema_version": SCHEMA_VERSION,
         "corpus": corpus.name,
-        "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
+        "versions": {"ul2_tasks": __version__, "seqio": version_of("seqio")},
         "git_revision": git_revision(),
         **format,
         "settings": None if settings is None else dict(settings),
@@ -279,7 +248,7 @@ def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
     """How many documents a split has. Raises a ValueError where there is none."""
     _check_split(cache_dir, split)
     if manifest is None:
-        path = seqio.get_cached_stats_path(cache_dir, split)
+        path = stats_path(cache_dir, split)
         documents = load_object(path, {"examples": int}, "write the cache again")["examples"]
     else:
         documents = sum(shard["documents"] for shard in manifest["splits"][split]["shards"])
@@ -288,11 +257,11 @@ def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
     return documents
 
 
-def _files(cache_dir: str, split: str, manifest: Mapping | None) -> list[str]:
+def record_files(cache_dir: str, split: str, manifest: Mapping | None) -> list[str]:
     """The files of TFRecords of a split that are not empty."""
     if manifest is not None:
         return [place(cache_dir, shard["file"]) for shard in manifest["splits"][split]["shards"] if shard["documents"]]
-    paths = [place(cache_dir, name) for name in tfrecords.expected_files(cache_dir, split)]
+    paths = [place(cache_dir, name) for name in expected_files(cache_dir, split)]
     return [path for path, size in zip(paths, parallel_map(size, paths)) if size]
 
 
@@ -324,10 +293,12 @@ def is_data(name: str) -> bool:
     return ".tfrecord-" in name or name.endswith((".bin", ".idx"))
 
 
-def _check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
+def check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
     """Raises a ValueError if a cache without a manifest was made with other settings; names them."""
+    from ul2_tasks.corpus.tfrecords import other_settings
+
     for split in splits(cache_dir):
-        if (found := tfrecords.other_settings(cache_dir, split, expected)) is not None:
+        if (found := other_settings(cache_dir, split, expected)) is not None:
             raise _other_settings(cache_dir, found, expected)
 
 

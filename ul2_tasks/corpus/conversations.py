@@ -19,11 +19,12 @@ from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversa
 from ul2_tasks.chat.segments import COLUMNS, Conversations, Segment, as_arrays
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.corpus import Encoded, corpus_settings
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, tokenize_records
-from ul2_tasks.corpus.tokenization import check_texts
-from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
+from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -80,7 +81,7 @@ class ChatCorpusTask(CorpusTask):
             check_kinds(found, self.supervision)
         except ConversationError as error:
             raise ValueError(f"{_where(records[error.number])}: {error.what}") from error
-        shift = np.int32(id_shift(self.output_features["targets"].vocabulary))
+        shift = np.int32(id_shift(self.vocabulary))
         columns = {MESSAGES: (found.messages.reshape(-1), found.counts * len(COLUMNS))}
         texts = [record.text if is_whole else b"" for record, is_whole in zip(records, are_whole)]
         return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns)

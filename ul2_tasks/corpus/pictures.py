@@ -12,10 +12,11 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
+from ul2_tasks.corpus.corpus import Encoded, corpus_settings
 from ul2_tasks.corpus.identity import describe_source, reads, source_identity
-from ul2_tasks.corpus.tokenization import check_texts
-from ul2_tasks.corpus.view import CorpusTask, Encoded, corpus_settings
+from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.elements import Element, Picture, Text
@@ -76,12 +77,12 @@ class PictureCorpusTask(CorpusTask):
     @functools.cached_property
     def run(self) -> PictureRun | CodeRun:
         """What stands for a picture, with SeqIO's ids. Opens the vocabulary."""
-        return shifted(self.picture, id_shift(self.output_features["targets"].vocabulary))
+        return shifted(self.picture, id_shift(self.vocabulary))
 
     @functools.cached_property
     def tokenizer(self) -> seqio.Vocabulary:
         """The vocabulary, by which no text becomes a sentinel, a mode, or an id of a picture."""
-        return _tokenizer(self.output_features["targets"].vocabulary, self.configuration, self.run)
+        return _tokenizer(self.vocabulary, self.configuration, self.run)
 
     def encode(self, records: Sequence[Record]) -> Encoded:
         """See `CorpusTask.encode`. A record with a picture that cannot be decoded has a problem."""
@@ -121,12 +122,12 @@ class PictureCorpusTask(CorpusTask):
             yield splits[0], Record(text, problem=record.get(PROBLEM, b"").decode(errors="replace"))
 
     def settings(self, source: str) -> dict[str, str]:
-        return _settings(self.output_features["targets"].vocabulary, source, self.configuration, self.run)
+        return _settings(self.vocabulary, source, self.configuration, self.run)
 
     @property
     def made_of(self) -> str:
         """What decides the examples, in 16 hexadecimal digits."""
-        return _made_of(self.output_features["targets"].vocabulary, self.configuration, self.run, self.source)
+        return _made_of(self.vocabulary, self.configuration, self.run, self.source)
 
     def reads(self, split: str, use_cached: bool) -> str:
         """What a split is read from, in few words: others for another cache, or for a source that reads something else."""
@@ -179,7 +180,7 @@ class PictureCorpusTask(CorpusTask):
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         manifest = cache.check(self.cache_dir, self, corpus_settings(self))
-        cache.check_documents(self.cache_dir, split, manifest, shard_info)
+        cache.check_documents(self.cache_dir, split, manifest, shard_info.num_shards if shard_info else 1)
         stores = [cache.open_store(self.cache_dir, manifest, split, column) for column in (None, *self.columns)]
         made_of, shift = tf.constant(self.made_of), manifest["id_shift"]
 

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.corpus.cached_files import COUNTED, expected_files
 from ul2_tasks.corpus.configuration import as_json, digest
-from ul2_tasks.files.systems import names_in, parallel_map, place, sha256, size
+from ul2_tasks.files.systems import parallel_map, place, sha256, size
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.jobs.forms import check_form
-from ul2_tasks.jobs.manifest import load_object
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 
 SKIPPED = "skipped"  # the id of a record that is no document
-COUNTED = ("documents", "tokens", "empty", "skipped")
 _FILES_AT_A_TIME = 16  # as SeqIO's cached source
 _SHUFFLE_BUFFER = seqio.SHUFFLE_BUFFER_SIZE
 
@@ -65,23 +63,6 @@ def read_files(files: list[str], shuffle: bool, seed: int | None, shard_info: se
     if shuffle:
         records = records.shuffle(_SHUFFLE_BUFFER, seed=seed)
     return records.batch(DOCUMENTS_PER_BATCH).map(_parse_tokens, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def expected_files(cache_dir: str, split: str) -> list[str]:
-    """The names of the files of a split. Raises a ValueError if a file is missing, or if there are others."""
-    present = {name for name in names_in(cache_dir) if name.startswith(f"{split}.tfrecord-")}
-    path = seqio.get_cached_info_path(cache_dir, split)
-    count = load_object(path, {}, "write the cache again").get("num_shards", len(present))
-    check_form(count, int, f"num_shards of {path}", "write the cache again")
-    names = [f"{split}.tfrecord-{shard:05d}-of-{count:05d}" for shard in range(count)]
-    wrong = [f"{name} is missing" for name in names if name not in present] + [
-        f"{name} is none of it" for name in present - set(names)
-    ]
-    if wrong:
-        raise ValueError(
-            f"the cache {cache_dir} should have {count} files of split {split!r}: {'; '.join(sorted(wrong))}; write it again"
-        )
-    return names
 
 
 def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> object | None:

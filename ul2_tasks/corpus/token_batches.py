@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.corpus.view import CorpusTask, CorpusView
-from ul2_tasks.sources.records import Record, in_lists
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.corpus import Corpus, corpus_settings
+from ul2_tasks.sources.records import DOCUMENTS_PER_BATCH, Record, in_lists
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.index import dtype_of
+from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
@@ -60,9 +62,9 @@ class TokenBatch(NamedTuple):
         return (self.splits == split) & (self.lengths > 0)
 
 
-def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
+def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
     """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte. The ids are the tokenizer's own."""
-    shift = id_shift(corpus.output_features["targets"].vocabulary)
+    shift = id_shift(corpus.vocabulary)
     for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: len(item[1].text)):
         splits, of_each = zip(*batch)
         encoded = corpus.encode(of_each)
@@ -70,7 +72,7 @@ def tokenize_records(corpus: CorpusTask, records: Iterable[tuple[str, Record]]) 
         yield TokenBatch(np.array(splits), tokens, encoded.lengths, encoded.are_whole, encoded.columns, of_each)
 
 
-def corpus_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def corpus_tokens(corpus: Corpus, split: str, use_cached: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the documents of a split in the order of the corpus, or of its cache.
 
     They come in pairs of [tokens] int32, one document's after the other's, and [documents] int64, how many tokens each has. For
@@ -79,11 +81,7 @@ def corpus_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> Iterator[
     if split not in corpus.splits:
         raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
     if use_cached or corpus.is_tokens:
-        shift = id_shift(corpus.output_features["targets"].vocabulary)
-        view = CorpusView(corpus, salt="", use_cached=use_cached)
-        for batch in view.get_dataset(split, shuffle=False):
-            documents = batch["targets"]
-            yield documents.flat_values.numpy() - np.int32(shift), documents.row_lengths().numpy()
+        yield from _stored_tokens(corpus, split)
         return
     splits = next(group for group in split_groups(corpus.source) if split in group)
     num_shards = len(corpus.source.list_shards(split))
@@ -93,7 +91,30 @@ def corpus_tokens(corpus: CorpusTask, split: str, use_cached: bool) -> Iterator[
             yield batch.of(split)
 
 
-def stored_dtype(corpus: CorpusTask) -> np.dtype:
+def _stored_tokens(corpus: Corpus, split: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Those of a cache, or of the files that a corpus is."""
+    if corpus.is_tokens:
+        yield from _documents_of(corpus.stored(split))
+        return
+    folder, expected = corpus.cache_folder, corpus_settings(corpus)
+    manifest = cache.check(folder, corpus, expected)
+    cache.check_documents(folder, split, manifest, num_shards=1)
+    if cache.is_store(manifest):
+        yield from _documents_of(cache.open_store(folder, manifest, split))
+        return
+    from ul2_tasks.corpus.read_cache import read_cache
+
+    shift = np.int32(id_shift(corpus.vocabulary))
+    for batch in read_cache(folder, corpus, expected, split, shuffle=False, seed=None, shard_info=None):
+        yield batch["targets"].flat_values.numpy() - shift, batch["targets"].row_lengths().numpy()
+
+
+def _documents_of(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for first in range(0, store.documents, DOCUMENTS_PER_BATCH):
+        yield store.read_documents(np.arange(first, min(first + DOCUMENTS_PER_BATCH, store.documents)))
+
+
+def stored_dtype(corpus: Corpus) -> np.dtype:
     """The dtype in which the tokens of a corpus are stored; see `index.dtype_of`."""
-    vocabulary = corpus.output_features["targets"].vocabulary
+    vocabulary = corpus.vocabulary
     return dtype_of(vocabulary.vocab_size - id_shift(vocabulary))

@@ -1,27 +1,23 @@
-"""The tf.data steps of a corpus: records -> texts -> tokens, in batches; and what becomes of records that are no documents."""
+"""The tf.data steps of a corpus: records -> texts -> tokens, in batches."""
 
 from __future__ import annotations
 
-import collections
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import seqio
 import tensorflow as tf
-from absl import logging
 
+from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
 from ul2_tasks.corpus.identity import describe_source, source_identity
 from ul2_tasks.corpus.tfrecords import document_names
-from ul2_tasks.graphs import count, no_autograph, python_op, ragged
+from ul2_tasks.graphs import no_autograph, python_op, ragged
 from ul2_tasks.sources.dataset_records import record_batches
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 from ul2_tasks.vocabulary.batches import encode_batch, has_batches
-
-_BEGINNING = 60  # characters of a text that is not UTF-8, for the message
-_skipped: collections.Counter[str] = collections.Counter()  # records that this process skipped, by source
 
 
 @no_autograph
@@ -96,20 +92,6 @@ def unbatch(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.flat_map(documents)
 
 
-def check_texts(source: str, on_error: str, texts: Sequence[bytes], problems: Sequence[bytes]) -> np.ndarray:
-    """Decides what becomes of records that are no documents: those with a problem, and those whose text is not UTF-8.
-
-    A tokenizer would change a text that is not UTF-8 without a word. With "raise" such a record raises a ValueError; the other
-    `on_error` is "skip". A problem is empty, or says what is wrong. Gives [records] bool, which are documents.
-    """
-    are_whole = np.ones(len(texts), bool)
-    for number, (text, problem) in enumerate(zip(texts, problems)):
-        problem = problem or _not_utf8(text)
-        if problem:
-            are_whole[number] = _report(source, on_error, problem)
-    return are_whole
-
-
 def _encode(
     vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: str, batch: Mapping[str, tf.Tensor]
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -136,24 +118,3 @@ def _encode(
             fn_output_signature=tf.RaggedTensorSpec([None], tf.int32, 0, tf.int64),
         )
     return tokens, tf.ensure_shape(are_whole, [None])
-
-
-def _not_utf8(text: bytes) -> bytes:
-    try:
-        text.decode()
-        return b""
-    except UnicodeDecodeError:
-        return b"a document is not UTF-8; it begins with: " + text.decode(errors="replace")[:_BEGINNING].encode()
-
-
-def _report(source: str, on_error: str, problem: bytes) -> bool:
-    """Raises what is wrong with a record; or counts it, and logs the 1st, 10th, 100th .. of a source. Returns False."""
-    message = problem.decode(errors="replace")
-    if on_error == "raise":
-        raise ValueError(
-            f"{message}. Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them"
-        )
-    number, is_logged = count(_skipped, source)
-    if is_logged:
-        logging.warning("%s: skipped %d records until now, the last because %s", source, number, message)
-    return False

@@ -25,8 +25,8 @@ from rich.text import Text
 
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
+from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.made_of import Reads, changes, files_of
-from ul2_tasks.corpus.view import corpus_settings
 from ul2_tasks.export.conversations_folder import (
     COLUMNS,
     KIND,

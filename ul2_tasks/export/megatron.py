@@ -6,8 +6,8 @@ import uuid
 
 import numpy as np
 
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import corpus_tokens, stored_dtype
-from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.files.atomic import removed_on_failure
 from ul2_tasks.files.systems import absolute, exists, make_folders, move, place
 from ul2_tasks.store.write import PairWriter
@@ -15,7 +15,7 @@ from ul2_tasks.vocabulary.special_ids import id_shift
 
 
 def write_megatron(
-    corpus: CorpusTask, output: str, split: str = "train", *, use_cached: bool = False, append_eod: bool = True
+    corpus: Corpus, output: str, split: str = "train", *, use_cached: bool = False, append_eod: bool = True
 ) -> dict[str, object]:
     """Writes CORPUS-SPLIT.bin and CORPUS-SPLIT.idx, which Megatron-LM opens as `--data-path OUTPUT/CORPUS-SPLIT`.
 
@@ -24,7 +24,7 @@ def write_megatron(
     `preprocess_data.py --append-eod` has it. Megatron-LM finds the borders of documents by it. Returns "prefix", "documents" and
     "tokens". Raises a ValueError where the files are there already, the split has no document, or the vocabulary has no EOS.
     """
-    vocabulary = corpus.output_features["targets"].vocabulary
+    vocabulary = corpus.vocabulary
     if append_eod and vocabulary.eos_id is None:
         raise ValueError(f"{vocabulary} has no EOS to end documents with; write them without (append_eod=False)")
     folder = absolute(output)

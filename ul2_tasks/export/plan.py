@@ -11,9 +11,10 @@ from typing import Any, TypedDict
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.corpus.made_of import files_of
-from ul2_tasks.corpus.view import CorpusView, corpus_settings
+from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.export.formats import NAMES, open_format
 from ul2_tasks.files.systems import absolute, place
 from ul2_tasks.jobs.shards import JobShard

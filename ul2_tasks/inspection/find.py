@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.addresses.sequence import Address, Examples
-from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.inspection.run import Run, addresses_of, stores
 from ul2_tasks.inspection.show import print_head, ranges_in_words
 from ul2_tasks.store.read import TokenStore
@@ -110,7 +110,7 @@ def place_of(found: Examples, document: str) -> Place:
     return Place(corpus, int(number), *store.tokens_of(int(number)))
 
 
-def pattern_of(corpus: CorpusTask, text: str) -> Pattern:
+def pattern_of(corpus: Corpus, text: str) -> Pattern:
     """How a text is found in a corpus.
 
     A text that was taken out of a document can begin or end within a word, and a tokenizer may cut its ends otherwise where they
@@ -156,9 +156,9 @@ def occurrences(store: TokenStore, tokens: np.ndarray, advance: Callable[[int], 
         yield from (first + starts).tolist()
 
 
-def places_of(corpus: CorpusTask, store: TokenStore, pattern: Pattern, advance: Callable[[int], None]) -> Iterator[Place]:
+def places_of(corpus: Corpus, store: TokenStore, pattern: Pattern, advance: Callable[[int], None]) -> Iterator[Place]:
     """Yields where a document of a corpus has a text; see `occurrences`."""
-    shift = np.int32(id_shift(corpus.output_features["targets"].vocabulary))
+    shift = np.int32(id_shift(corpus.vocabulary))
     for start in occurrences(store, pattern.tokens - shift, advance):
         stop = start + len(pattern.tokens)
         first, after = store.documents_at(start, stop)
@@ -220,7 +220,7 @@ def _table(run: Run, found: Examples, place: Place, epochs: int) -> Table:
     return table
 
 
-def _encoded(corpus: CorpusTask, text: str) -> list[int]:
+def _encoded(corpus: Corpus, text: str) -> list[int]:
     return encode_batch(corpus.tokenizer, [text.encode()])[0].tolist()
 
 

@@ -13,9 +13,9 @@ from rich.table import Table
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.tasks.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
 from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
-from ul2_tasks.tasks.registry import RegisterConfiguration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +97,7 @@ def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
         if lone := lone_span(task.denoiser, solution.full, sequence_length):
             notes.append(Remark(task.name, *lone))
     configuration = getattr(seqio.get_mixture_or_task(mixture), "configuration", None)
-    denoisers = configuration.denoisers if isinstance(configuration, RegisterConfiguration) else ()  # else of several corpora
+    denoisers = configuration.denoisers if isinstance(configuration, Mixture) else ()  # else of several corpora
     return Lengths(
         mixture=mixture,
         sequence_length=dict(sequence_length),

@@ -12,7 +12,7 @@ import seqio
 from ul2_tasks.addresses.dataset import RUN_RECORD, fingerprint_of
 from ul2_tasks.addresses.resuming import ADDED
 from ul2_tasks.addresses.sequence import Address, Examples
-from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.forms import check_form
 from ul2_tasks.jobs.manifest import differences, load_object
@@ -132,7 +132,7 @@ def addresses_of(found: Examples, number: int) -> list[Address]:
     return [where] if isinstance(where, Address) else where
 
 
-def stores(found: Examples) -> dict[str, tuple[CorpusTask, TokenStore]]:
+def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
     """The corpora of a mixture's examples, by the names of their tasks, and where their tokens lie."""
     return {corpus.name: (corpus.members[0].corpus, corpus.store) for corpus in found.numbering.corpora}
 

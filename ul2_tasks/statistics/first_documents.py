@@ -43,7 +43,7 @@ class FirstDocuments:
 
 def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
     """Reads a thousand documents, or more if they are short. Raises a ValueError where no document has a token."""
-    vocabulary = corpus.output_features["targets"].vocabulary
+    vocabulary = corpus.vocabulary
     tokens: list[np.ndarray] = []
     total = characters = decoded_tokens = decoded = come_back = 0
     is_all = True
@@ -77,7 +77,7 @@ def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.
     if corpus.source.num_input_examples(split) == 0:
         raise ValueError(f"{corpus.name!r} has no document in split {split!r}; name another, or change how it is split")
     if corpus.is_tokens:
-        vocabulary = corpus.output_features["targets"].vocabulary
+        vocabulary = corpus.vocabulary
         for batch in corpus.batches(split, shuffle=False, seed=None, shard_info=None):
             yield from ((vocabulary.decode(ids), np.array(ids, np.int32)) for ids in batch["targets"].to_list())
         return

@@ -21,11 +21,12 @@ from ul2_tasks.chat.supervision import ConversationError, Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpusTask
 from ul2_tasks.corpus.view import CorpusView, salted
+from ul2_tasks.counting import count
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.example_features import CHAT as CHAT_FEATURES
 from ul2_tasks.example_features import REPLY as REPLY_FEATURES
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES, token_features
-from ul2_tasks.graphs import count, no_autograph, python_op
+from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.by_name import open_source

@@ -16,8 +16,9 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
+from ul2_tasks.counting import count
 from ul2_tasks.denoising.preprocessors import prepend_mode
-from ul2_tasks.graphs import count, python_op
+from ul2_tasks.graphs import python_op
 from ul2_tasks.sources.memory import MemoryDataSource, is_prose
 from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary

@@ -1,53 +1,73 @@
-"""`examples`: a registered mixture as a sequence."""
+"""`examples`: a mixture as a sequence, as it is described or as it is registered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-import seqio
-
-from ul2_tasks.addresses.corpora import stored_tokens, tokens_in_memory
-from ul2_tasks.addresses.numbering import number_examples
+from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.sequence import Examples
-from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, tokens_of
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, members, order_seed, other_tasks
 
 
 def examples(
-    name: str,
+    mixture: Mixture | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = "train",
     seed: int = 0,
     shuffle: bool = True,
     pack: bool = False,
+    cache_dirs: Sequence[str] = (),
 ) -> Examples:
     """The examples of a mixture as a sequence, or its packed rows: those that `get_dataset` gives of a cache, by their numbers.
 
     Args:
-        name: of a mixture that `register` or `mix` returned, or of one of its tasks.
+        mixture: a `Mixture`; or the name of one that `register` or `mix` returned, or of one of its tasks.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
         split: of the corpora.
         seed: an integer; another one gives another order and other noise.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
         pack: whether the elements are rows of several examples, as `EncDecFeatureConverter(pack=True)` makes them.
+        cache_dirs: of a `Mixture`, the folders that `ul2 cache` or `Mixture.cache` wrote into. What is registered has its cache in
+            SeqIO's own cache directories (`seqio.add_global_cache_dirs`).
 
     Raises:
         ValueError: the seed is no integer; there is no such mixture, or it is one of SeqIO's own; it has a task that is no
             denoising task, or one whose chunks have no fixed places: documents are kept apart, or chunks overlap; a corpus has no
             cache and is too large to be tokenized into memory; rows are asked for, and lengths of examples are drawn; and see
-            `preprocessors.solve`.
+            `solution.solve`.
 
     >>> import ul2_tasks
-    >>> found = ul2_tasks.examples("ul2_mix", {"inputs": 512, "targets": 512})
+    >>> found = ul2_tasks.examples(ul2_tasks.Mixture(), {"inputs": 512, "targets": 512})
     >>> found[3]["inputs"].tolist() == ul2_tasks.examples("ul2_mix", {"inputs": 512, "targets": 512})[3]["inputs"].tolist()
     True
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
+    if isinstance(mixture, Mixture):
+        found, name = mixture.numbering(sequence_length, split, int(seed), shuffle, cache_dirs), mixture.name
+    elif cache_dirs:
+        raise ValueError(
+            f"cache_dirs is {cache_dirs!r}, and goes with a ul2_tasks.Mixture alone; name the folder of what is registered with"
+            " seqio.add_global_cache_dirs"
+        )
+    else:
+        found, name = _registered(mixture, sequence_length, split, int(seed), shuffle), mixture
+    budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
+    numbering = found.in_rows(budgets) if found and pack else found
+    if numbering is None:
+        raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
+    return Examples(numbering, budgets)
+
+
+def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int, shuffle: bool) -> Numbering | None:
+    """The examples of what is registered with SeqIO."""
+    import seqio
+
+    from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, members, order_seed, other_tasks
+
     if others := [task.name for task in other_tasks(name)]:
         raise ValueError(f"{name!r} has tasks that are no denoising tasks, {others}; read it as a stream, with get_dataset")
     provider = seqio.get_mixture_or_task(name)
@@ -59,18 +79,6 @@ def examples(
     tasks = denoising_tasks(name)
     for task in tasks:
         if reason := task.why_a_stream():
-            raise ValueError(
-                f"the chunks of {task.name!r} have no fixed places, as {reason}; read it as a stream, with get_dataset"
-            )
-
-    def tokens(corpus: CorpusTask, separate_documents: bool) -> TokenStore:
-        stored = stored_tokens(corpus, split, True, separate_documents)
-        return tokens_in_memory(corpus, split, separate_documents) if stored is None else stored
-
+            raise no_fixed_places(task.name, reason)
     rates = {task.name: provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks}
-    found = number_examples(members(tasks, rates, sequence_length), tokens, order_seed(provider, int(seed)), shuffle)
-    budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
-    numbering = found.in_rows(budgets) if found and pack else found
-    if numbering is None:
-        raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
-    return Examples(numbering, budgets)
+    return number_examples(members(tasks, rates, sequence_length), tokens_of(split), order_seed(provider, seed), shuffle)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import seqio
 
 from ul2_tasks.corpus.identity import cannot_tell, source_identity
+from ul2_tasks.mixtures.mixture import is_same
 from ul2_tasks.sources.base import is_source
 
 
@@ -21,20 +22,13 @@ def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, conf
     if registered is None:
         raise ValueError(f"{name!r} is already registered, and not by ul2_tasks.register; give another name")
     present, wanted = vars(registered), vars(configuration)
-    different = [key for key in {**present, **wanted} if not _same(present.get(key), wanted.get(key))]
+    different = [key for key in {**present, **wanted} if not is_same(present.get(key), wanted.get(key))]
     if different:
         changes = "; ".join(f"{key} is {_shown(present.get(key))}, got {_shown(wanted.get(key))}" for key in different)
         sources = [source for source in (present.get("source"), wanted.get("source")) if "source" in different]
         silent = next((f". {cannot_tell(source)}" for source in sources if source and source_identity(source) is None), "")
         raise ValueError(f"{name!r} is already registered with other arguments: {changes}; give another name{silent}")
     return True
-
-
-def _same(a: object, b: object) -> bool:
-    if a is b or not (is_source(a) and is_source(b)):
-        return a is b or a == b
-    identity = source_identity(a)
-    return identity is not None and identity == source_identity(b)
 
 
 def _shown(value: object) -> str:

@@ -13,11 +13,12 @@ import tensorflow as tf
 from absl import logging
 
 from ul2_tasks.corpus.pictures import PIECES
+from ul2_tasks.counting import count
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.joined_pieces import chunk_records
 from ul2_tasks.denoising.pieces import longest
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.graphs import count, no_autograph, python_op
+from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 _BEGINNING = 24  # tokens of a record's text, by which it is found

@@ -9,11 +9,12 @@ from typing import Any
 
 import seqio
 
+from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import texts_in_memory
 from ul2_tasks.tasks.chat import CHAT, FORMS, ChatTask, open_conversations, register_chat
 from ul2_tasks.tasks.providers import DenoisingTask
-from ul2_tasks.tasks.registry import RegisterConfiguration, register
+from ul2_tasks.tasks.registry import add, register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +60,17 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
     one of several corpora, or was not registered by `register`.
     """
     configuration = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
-    if not isinstance(configuration, RegisterConfiguration):
+    if not isinstance(configuration, Mixture):
         raise ValueError(f"{mixture!r} is a mixture of several corpora; name one of those that it mixes to use its denoisers")
-    own = {"source": texts_in_memory(texts), "text_key": "text", "merge_examples": False, "separate_documents": False}
-    return register(f"{mixture.removesuffix('_mix')}_text", **{**vars(configuration), **own})
+    of_texts = dataclasses.replace(
+        configuration,
+        name=f"{mixture.removesuffix('_mix')}_text",
+        source=texts_in_memory(texts),
+        text_key="text",
+        merge_examples=False,
+        separate_documents=False,
+    )
+    return add(of_texts)
 
 
 def _register_chat(name: str, source: dict[str, Any], arguments: dict[str, Any]) -> str:

@@ -9,75 +9,21 @@ from typing import TypeGuard
 
 import seqio
 
-from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
-from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.solution import DenoisingConfiguration
+from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
-from ul2_tasks.scalars import as_python, is_finite
-from ul2_tasks.sources.by_name import open_source
+from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.scalars import is_finite
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import CHAT, ChatMixture, ChatTask
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
-from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import (
     Mode,
     Sentinels,
-    SpecialTokensRequest,
-    Token,
-    plain_modes,
     vocabulary_identity,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class RegisterConfiguration:
-    """The arguments of `register` except the name, in the one form that equal arguments have."""
-
-    source: seqio.DataSource
-    vocabulary: seqio.Vocabulary
-    denoisers: tuple[Denoiser, ...]
-    text_key: str
-    on_error: str
-    sentinels: tuple[Token, ...] | str | None
-    modes: Mapping[str, Mode] | None
-    chunk_tokens: int | Mapping[str, int] | None
-    merge_examples: bool
-    separate_documents: bool
-
-    def __post_init__(self):
-        for name in ("merge_examples", "separate_documents"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected True or False")
-        if self.on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
-        names = [denoiser.name for denoiser in self.denoisers]
-        if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
-            raise ValueError(f"chunk_tokens has {unknown}, but the denoisers are {names}")
-
-    @property
-    def special_tokens(self) -> SpecialTokensRequest:
-        return SpecialTokensRequest(
-            self.sentinels, self.modes, mode_names=tuple(dict.fromkeys(denoiser.mode for denoiser in self.denoisers))
-        )
-
-    @property
-    def corpus(self) -> CorpusConfiguration:
-        """The configuration of the task `NAME_corpus`."""
-        return CorpusConfiguration(self.text_key, self.on_error, self.special_tokens)
-
-    def denoising(self, denoiser: Denoiser) -> DenoisingConfiguration:
-        """The configuration of a denoiser's task."""
-        bounds = self.chunk_tokens
-        return DenoisingConfiguration(
-            denoiser,
-            self.special_tokens,
-            chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
-            merge_examples=self.merge_examples,
-            separate_documents=self.separate_documents,
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,38 +83,39 @@ def register(
         ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are named. What is wrong
             with sentinels and modes is told when a dataset is asked for.
     """
-    source = open_source(source, text_key=text_key or "text")
-    denoisers = check_denoisers(denoisers)
-    vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in denoisers], sentinels, modes)
-    if isinstance(chunk_tokens, Mapping):
-        chunk_tokens = {name: as_python(tokens) for name, tokens in chunk_tokens.items()}
-    chunk_tokens = as_python(chunk_tokens)
-    own_text_key: str = getattr(source, "text_key", "text")
-    configuration = RegisterConfiguration(
-        source=source,
-        vocabulary=vocabulary,
-        denoisers=denoisers,
-        text_key=text_key or own_text_key,
-        on_error=on_error,
-        sentinels=sentinels,
-        modes=plain_modes(modes),
-        chunk_tokens=chunk_tokens,
-        merge_examples=merge_examples,
-        separate_documents=separate_documents,
+    return add(
+        Mixture(
+            name,
+            source,
+            vocabulary,
+            denoisers,
+            text_key=text_key,
+            on_error=on_error,
+            sentinels=sentinels,
+            modes=modes,
+            chunk_tokens=chunk_tokens,
+            merge_examples=merge_examples,
+            separate_documents=separate_documents,
+        )
     )
-    mixture = f"{name}_mix"
-    if is_registered(seqio.MixtureRegistry, mixture, configuration):
-        return mixture
-    check_names_are_free(name, ["corpus", "mix", *(denoiser.name for denoiser in denoisers)])
 
-    feature = seqio.Feature(vocabulary, add_eos=True)
-    corpus = CorpusTask(f"{name}_corpus", source, {"targets": feature}, configuration=configuration.corpus)
+
+def add(mixture: Mixture) -> str:
+    """Hands a mixture to SeqIO's registries; see `register`."""
+    name, denoisers = f"{mixture.name}_mix", mixture.denoisers
+    if is_registered(seqio.MixtureRegistry, name, mixture):
+        return name
+    check_names_are_free(mixture.name, ["corpus", "mix", *(denoiser.name for denoiser in denoisers)])
+
+    feature = seqio.Feature(mixture.vocabulary, add_eos=True)
+    described = mixture.corpus()
+    corpus = CorpusTask(described.name, described.source, {"targets": feature}, configuration=described.configuration)
     tasks = [
         DenoisingTask(
-            f"{name}_{denoiser.name}",
+            f"{mixture.name}_{denoiser.name}",
             CorpusView(corpus, salt=denoiser.name),
             {"inputs": feature, "targets": feature},
-            configuration=configuration.denoising(denoiser),
+            configuration=mixture.denoising(denoiser),
         )
         for denoiser in denoisers
     ]
@@ -176,8 +123,8 @@ def register(
     for task in providers:
         seqio.TaskRegistry.add_provider(task.name, task)
     rates = [(task.name, task.denoiser.weight) for task in tasks]
-    seqio.MixtureRegistry.add(mixture, rates, mixture_cls=DenoisingMixture, configuration=configuration)
-    return mixture
+    seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=mixture)
+    return name
 
 
 def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:

@@ -1,0 +1,168 @@
+"""`Corpus`: what makes tokens of records, and whether a cache or an export of it is its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ul2_tasks.corpus.cached_files import folder_of, is_cache
+from ul2_tasks.corpus.check_texts import check_texts
+from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
+from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
+from ul2_tasks.sources.megatron import MegatronSource
+from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.shard_records import shard_records
+from ul2_tasks.store.read import Store
+from ul2_tasks.vocabulary.batches import encode_batch
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+if TYPE_CHECKING:
+    import seqio
+
+
+class Encoded(NamedTuple):
+    """Some records as tokens.
+
+    Attributes:
+        texts: of each; empty where a record is skipped.
+        tokens: [tokens] int32, ids of the corpus's vocabulary, one document's after the other's.
+        lengths: [documents] int64, how many tokens each has.
+        are_whole: [documents] bool, which are documents.
+        columns: what a corpus has of its documents beside tokens, by name: [values] integers, one document's after the other's,
+            and [documents] int64, how many each has.
+    """
+
+    texts: list[bytes]
+    tokens: np.ndarray
+    lengths: np.ndarray
+    are_whole: np.ndarray
+    columns: Mapping[str, tuple[np.ndarray, np.ndarray]] = types.MappingProxyType({})
+
+
+class Corpus:
+    """Records to texts to tokens, which a cache keeps: as it is described, or as the SeqIO task `NAME_corpus`.
+
+    `columns` are the dtypes of what its cache has beside the tokens, by name, see `Encoded`. `counts_ids` says whether a cache
+    counts the documents whose id another one has.
+    """
+
+    columns: Mapping[str, np.dtype] = types.MappingProxyType({})
+    counts_ids = False
+
+    configuration: CorpusConfiguration
+
+    if TYPE_CHECKING:  # what either has in its own way
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def source(self) -> seqio.DataSource: ...
+        @property
+        def vocabulary(self) -> seqio.Vocabulary: ...
+        @property
+        def splits(self) -> Sequence[str]: ...
+        @property
+        def cache_dir(self) -> Any: ...
+        @property
+        def _cache_dirs(self) -> list[str]: ...
+
+    @functools.cached_property
+    def tokenizer(self) -> seqio.Vocabulary:
+        """See `configuration.text_tokenizer`. Finding the special ids takes milliseconds, and a job asks for each of its shards."""
+        return text_tokenizer(self.vocabulary, self.configuration)
+
+    def encode(self, records: Sequence[Record]) -> Encoded:
+        """Tokenizes some records. One that is no document raises a ValueError, if the corpus is to raise it."""
+        texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
+        are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
+        texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
+        return Encoded(texts, *encode_batch(self.tokenizer, texts), are_whole)
+
+    def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
+        """The records of a shard of the source, see `shard_records`, as `encode` takes them."""
+        return shard_records(self.source, splits, shard, num_shards, self.configuration.text_key)
+
+    def settings(self, source: str) -> dict[str, str]:
+        """Describes all that decides the tokens of a document; see `configuration.settings`."""
+        return settings(self.vocabulary, source, self.configuration)
+
+    @property
+    def read_as(self) -> tuple[str, dict[str, int]]:
+        """The mixture or task that reads the corpus, and lengths for an example of use."""
+        return f"{self.name.removesuffix('_corpus')}_mix", {"inputs": 512, "targets": 512}
+
+    @property
+    def is_for_t5x(self) -> bool:
+        """Whether t5x's models take what its examples have."""
+        return True
+
+    @property
+    def is_tokens(self) -> bool:
+        """Whether the source has tokens, so that nothing is tokenized, and nothing is cached."""
+        return isinstance(self.source, MegatronSource)
+
+    @property
+    def cache_folder(self) -> str:
+        """The folder of its cache. Raises a ValueError if it is in none of SeqIO's cache directories."""
+        if not self.cache_dir:
+            raise ValueError(
+                f"use_cached: {self.name!r} is in none of the cache directories {self._cache_dirs}; write it"
+                " with `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
+                " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
+            )
+        return self.cache_dir
+
+    def stored(self, split: str) -> Store:
+        """The documents of a corpus that is tokens; see `MegatronSource.documents`."""
+        vocabulary = self.vocabulary
+        shift = id_shift(vocabulary)
+        eos = None if vocabulary.eos_id is None else vocabulary.eos_id - shift
+        return self.source.documents(split, vocabulary.vocab_size - shift, eos)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextCorpus(Corpus):
+    """A corpus of texts as it is described. `cache_dirs` are where its cache may be, beside SeqIO's own cache directories."""
+
+    name: str
+    source: seqio.DataSource
+    vocabulary: seqio.Vocabulary
+    configuration: CorpusConfiguration
+    cache_dirs: tuple[str, ...] = ()
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return self.source.splits
+
+    @property
+    def cache_dir(self) -> Any:
+        """The folder of its cache; None where there is none."""
+        return next(filter(is_cache, (folder_of(folder, self.name) for folder in self._cache_dirs)), None)
+
+    @property
+    def _cache_dirs(self) -> list[str]:
+        seqio = sys.modules.get("seqio")
+        return [*self.cache_dirs, *(seqio.get_global_cache_dirs() if seqio else ())]
+
+
+def corpus_settings(corpus: Corpus) -> dict[str, str]:
+    """Describes all that decides the tokens of a corpus; see `configuration.settings`.
+
+    A source or a vocabulary that cannot tell what it is raises a ValueError: a cache or an export of it could be another's.
+    """
+    vocabulary = corpus.vocabulary
+    identity = source_identity(corpus.source)
+    if identity is None:
+        raise ValueError(f"{corpus.name!r} can have no cache and no export, which could be another's: {cannot_tell(corpus.source)}")
+    if not vocabulary_tells(vocabulary):
+        raise ValueError(
+            f"{corpus.name!r} can have no cache and no export, which could be another's: {vocabulary!r} cannot tell what its ids"
+            " mean; give a vocabulary of open_vocabulary, or give its class an attribute `identity`, a text that tells it"
+        )
+    return corpus.settings(identity)

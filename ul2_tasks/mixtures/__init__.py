@@ -1,0 +1,1 @@
+"""What is trained on, as it is described: nothing of it is registered anywhere."""

@@ -1,0 +1,190 @@
+"""`Mixture`: a corpus of texts and the denoisers that read it, as they are described."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ul2_tasks.addresses.corpora import Member, stored_tokens, tokens_in_memory, why_a_stream
+from ul2_tasks.addresses.numbering import Numbering, number_examples
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.configuration import CorpusConfiguration, digest
+from ul2_tasks.corpus.corpus import Corpus, TextCorpus, corpus_settings
+from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.denoising.solution import DenoisingConfiguration, solve
+from ul2_tasks.scalars import as_python
+from ul2_tasks.sources.base import is_source
+from ul2_tasks.sources.by_name import open_source
+from ul2_tasks.sources.file_source import Files
+from ul2_tasks.store.read import TokenStore
+from ul2_tasks.vocabulary.by_name import open_for_modes
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokensRequest, Token, plain_modes
+
+if TYPE_CHECKING:
+    import seqio
+
+
+@dataclasses.dataclass(frozen=True, init=False, eq=False)
+class Mixture:
+    """A corpus of texts and the denoisers that read it, which need not be registered anywhere. Opens no file yet.
+
+        mixture = ul2_tasks.Mixture(source="corpus/*.jsonl.gz", vocabulary="my.model")
+        mixture.cache("CACHE")
+        examples = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512}, cache_dirs=["CACHE"])
+
+    The arguments are those of `register`, which takes them to SeqIO's registries; a mixture of the same arguments and the same name
+    has the same examples there. Two mixtures are equal if their arguments are, with sources that read the same
+    (`identity.source_identity`). Neither SeqIO nor TensorFlow is imported, unless the source or the vocabulary is one of theirs.
+
+    Args:
+        name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>, in caches and in examples.
+        source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents: see
+            `register`.
+
+    Raises:
+        ValueError: an argument is none of its kind, or `chunk_tokens` names a denoiser that is not there.
+    """
+
+    name: str
+    source: seqio.DataSource
+    vocabulary: seqio.Vocabulary
+    denoisers: tuple[Denoiser, ...]
+    text_key: str
+    on_error: str
+    sentinels: tuple[Token, ...] | str | None
+    modes: Mapping[str, Mode] | None
+    chunk_tokens: int | Mapping[str, int] | None
+    merge_examples: bool
+    separate_documents: bool
+
+    def __init__(
+        self,
+        name: str = "ul2",
+        source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+        vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+        denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
+        *,
+        text_key: str | None = None,
+        on_error: str = "raise",
+        sentinels: int | Sentinels | None = None,
+        modes: Mapping[str, Mode] | None = None,
+        chunk_tokens: int | Mapping[str, int] | None = None,
+        merge_examples: bool = True,
+        separate_documents: bool = False,
+    ):
+        opened = open_source(source, text_key=text_key or "text")
+        checked = check_denoisers(denoisers)
+        vocabulary, tokens = open_for_modes(vocabulary, [denoiser.mode for denoiser in checked], sentinels, modes)
+        if isinstance(chunk_tokens, Mapping):
+            chunk_tokens = {key: as_python(bound) for key, bound in chunk_tokens.items()}
+        fields = {
+            "name": name,
+            "source": opened,
+            "vocabulary": vocabulary,
+            "denoisers": checked,
+            "text_key": text_key or getattr(opened, "text_key", "text"),
+            "on_error": on_error,
+            "sentinels": tokens,
+            "modes": plain_modes(modes),
+            "chunk_tokens": as_python(chunk_tokens),
+            "merge_examples": merge_examples,
+            "separate_documents": separate_documents,
+        }
+        for key, value in fields.items():
+            object.__setattr__(self, key, value)
+        self._check()
+
+    def _check(self) -> None:
+        for name in ("merge_examples", "separate_documents"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected True or False")
+        if self.on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
+        names = [denoiser.name for denoiser in self.denoisers]
+        if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
+            raise ValueError(f"chunk_tokens has {unknown}, but the denoisers are {names}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mixture) and all(is_same(value, vars(other)[key]) for key, value in vars(self).items())
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.denoisers))
+
+    @property
+    def special_tokens(self) -> SpecialTokensRequest:
+        """The sentinels and modes of all denoisers."""
+        return SpecialTokensRequest(
+            self.sentinels, self.modes, mode_names=tuple(dict.fromkeys(denoiser.mode for denoiser in self.denoisers))
+        )
+
+    @property
+    def corpus_configuration(self) -> CorpusConfiguration:
+        """How records become tokens."""
+        return CorpusConfiguration(self.text_key, self.on_error, self.special_tokens)
+
+    def corpus(self, cache_dirs: Sequence[str] = ()) -> Corpus:
+        """The corpus, whose cache may be in one of these folders."""
+        return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, self.corpus_configuration, tuple(cache_dirs))
+
+    def denoising(self, denoiser: Denoiser) -> DenoisingConfiguration:
+        """How a denoiser makes examples of the corpus."""
+        bounds = self.chunk_tokens
+        return DenoisingConfiguration(
+            denoiser,
+            self.special_tokens,
+            chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
+            merge_examples=self.merge_examples,
+            separate_documents=self.separate_documents,
+        )
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits, others for a mixture of other examples. Opens the vocabulary.
+
+        Raises a ValueError where the source or the vocabulary cannot tell what it is.
+        """
+        said = {key: repr(value) for key, value in vars(self).items() if key not in ("name", "source", "vocabulary")}
+        return digest(corpus_settings(self.corpus()) | said)
+
+    def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
+        """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
+        return build(self.corpus(), os.fspath(output_dir), max_documents=max_documents)
+
+    def numbering(
+        self, sequence_length: Mapping[str, int], split: str, seed: int, shuffle: bool, cache_dirs: Sequence[str]
+    ) -> Numbering | None:
+        """The examples of an epoch by their numbers. Raises a ValueError where their chunks have no fixed places."""
+        corpus = self.corpus(cache_dirs)
+        members = []
+        for denoiser in self.denoisers:
+            configuration = self.denoising(denoiser)
+            task = f"{self.name}_{denoiser.name}"
+            if reason := why_a_stream(configuration, corpus.vocabulary):
+                raise no_fixed_places(task, reason)
+            members.append(Member(task, corpus, denoiser.weight, solve(sequence_length, corpus.vocabulary, configuration)))
+        return number_examples(members, tokens_of(split), seed, shuffle)
+
+
+def tokens_of(split: str) -> Callable[[Corpus, bool], TokenStore]:
+    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory."""
+
+    def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
+        stored = stored_tokens(corpus, split, True, separate_documents)
+        return tokens_in_memory(corpus, split, separate_documents) if stored is None else stored
+
+    return tokens
+
+
+def no_fixed_places(task: str, reason: str) -> ValueError:
+    """What is said of a task that has no examples by number."""
+    return ValueError(f"the chunks of {task!r} have no fixed places, as {reason}; read it as a stream, with get_dataset")
+
+
+def is_same(a: object, b: object) -> bool:
+    """Whether two arguments are the same: sources, if they tell what they read, and it is the same."""
+    if a is b or not (is_source(a) and is_source(b)):
+        return a is b or a == b
+    identity = source_identity(a)
+    return identity is not None and identity == source_identity(b)
