@@ -22,7 +22,7 @@ from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, register
 from ul2_tasks.addresses.dataset import RUN_RECORD
-from ul2_tasks.inspection.doctor import examine_vocabulary
+from ul2_tasks.inspection.findings import examine_vocabulary
 from ul2_tasks.inspection.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.providers import denoising_tasks

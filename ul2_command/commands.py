@@ -197,7 +197,8 @@ def stats(registration, sequence_length, output: str | None, to_json: bool, **op
     """
     from rich.console import Console
 
-    from ul2_tasks.inspection.statistics_table import as_json, print_statistics, write_statistics
+    from ul2_tasks.inspection.printing import as_json
+    from ul2_tasks.inspection.statistics_table import print_statistics, write_statistics
     from ul2_tasks.statistics.measure import measure
 
     mixture = registration.apply()
@@ -237,7 +238,8 @@ def report(registration, sequence_length, count: int, output: str, **options) ->
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
     """
-    from ul2_tasks.inspection.report import advise, check_path, packages, write_report
+    from ul2_tasks.inspection.page import check_path, packages
+    from ul2_tasks.inspection.report import advise, write_report
     from ul2_tasks.statistics.measure import measure
 
     packages()  # a package that is missing is named before the measuring, which takes long
@@ -303,7 +305,8 @@ def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
     """
     from rich.console import Console
 
-    from ul2_tasks.inspection.doctor import examine, report
+    from ul2_tasks.inspection.doctor import examine
+    from ul2_tasks.inspection.findings import print_findings
 
     mixture = registration.apply()
     if _is_chat(mixture, sequence_length):
@@ -322,7 +325,7 @@ def doctor(registration, sequence_length, split: str, as_json: bool) -> None:
         examined = {"mixture": mixture, "split": split, "sequence_length": sequence_length}
         click.echo(json.dumps({**examined, "findings": list(map(dataclasses.asdict, findings))}, indent=1, ensure_ascii=False))
     else:
-        report(findings, Console())
+        print_findings(findings, Console())
     if any(finding.kind == "problem" for finding in findings):
         sys.exit(PROBLEMS_FOUND)
 
@@ -593,7 +596,8 @@ def _chat_lengths() -> dict[str, int] | None:
 def _stats_of_chat(name: str, output: str | None, to_json: bool, **options) -> None:
     from rich.console import Console
 
-    from ul2_tasks.inspection.chat_table import as_json, print_chat
+    from ul2_tasks.inspection.chat_table import print_chat
+    from ul2_tasks.inspection.printing import as_json
     from ul2_tasks.statistics.chat_measure import measure_chat
 
     if output:
@@ -636,7 +640,8 @@ def _refuse_others(name: str, of_pictures: str, of_chat: str) -> None:
 def _stats_of_pictures(name: str, output: str | None, to_json: bool, examples: int, **options) -> None:
     from rich.console import Console
 
-    from ul2_tasks.inspection.picture_table import as_json, print_picture_tasks
+    from ul2_tasks.inspection.picture_task_table import print_picture_tasks
+    from ul2_tasks.inspection.printing import as_json
     from ul2_tasks.statistics.picture_tasks import RECORDS, measure_picture_tasks
 
     if output:

@@ -75,7 +75,8 @@ def stats(recipe, tables, examples: int, to_json: bool) -> None:
     """`ul2 stats`."""
     from rich.console import Console
 
-    from ul2_tasks.inspection.picture_table import as_json, print_pictures
+    from ul2_tasks.inspection.picture_table import print_pictures
+    from ul2_tasks.inspection.printing import as_json
     from ul2_tasks.statistics.picture_measure import measure_pictures
 
     _check_tables(recipe, tables)
@@ -92,7 +93,7 @@ def doctor(recipe, tables, as_json: bool) -> None:
     """`ul2 doctor`."""
     from rich.console import Console
 
-    from ul2_tasks.inspection.doctor import report as print_findings
+    from ul2_tasks.inspection.findings import print_findings
     from ul2_tasks.inspection.picture_doctor import examine_pictures
 
     findings = examine_pictures(recipe, _form(recipe, tables))
@@ -107,8 +108,8 @@ def doctor(recipe, tables, as_json: bool) -> None:
 
 def report(recipe, tables, examples: int, count: int, output: str) -> None:
     """`ul2 report`."""
+    from ul2_tasks.inspection.page import check_path, packages
     from ul2_tasks.inspection.picture_report import write_picture_report
-    from ul2_tasks.inspection.report import check_path, packages
 
     packages()
     check_path(output)

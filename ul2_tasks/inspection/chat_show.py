@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
@@ -16,8 +14,8 @@ from rich.text import Text
 
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, ROLES, kind_name
 from ul2_tasks.inspection.chat_table import span_name
+from ul2_tasks.inspection.printing import print_json_lines, visible
 from ul2_tasks.inspection.readable import stretches
-from ul2_tasks.inspection.show import visible
 from ul2_tasks.statistics.chat_drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.statistics.chat_records import first_conversations
 from ul2_tasks.tasks.chat import ChatTask
@@ -116,14 +114,14 @@ def show_chat_json(
     Raises:
         ValueError: see `show_chat`.
 
-    >>> import io
+    >>> import io, json
     >>> from ul2_tasks import register_chat
     >>> show_chat_json(register_chat("docs"), count=1, file=(lines := io.StringIO()))
     >>> sorted(json.loads(lines.getvalue()))
     ['conversation', 'ids', 'loss_mask', 'messages', 'span_id', 'task']
     """
-    for task, example in draw_chat(name, sequence_length, count=count, split=split, seed=seed, use_cached=use_cached):
-        print(json.dumps(as_plain(task, example), ensure_ascii=False), file=file or sys.stdout)
+    drawn = draw_chat(name, sequence_length, count=count, split=split, seed=seed, use_cached=use_cached)
+    print_json_lines(itertools.starmap(as_plain, drawn), file)
 
 
 def as_plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:

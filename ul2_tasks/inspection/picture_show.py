@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -15,8 +13,7 @@ from ul2_tasks.images.elements import LETTERS, Picture
 from ul2_tasks.images.pictures import size_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.samples import Sample
-from ul2_tasks.inspection.picture_table import shown_problems
-from ul2_tasks.inspection.show import visible
+from ul2_tasks.inspection.printing import print_json_lines, shown_problems, visible
 from ul2_tasks.statistics.picture_measure import Looked, look_at, plan_name
 
 COLOURS = {"text": "#af5f00", "vit": "#0087af", "clean": "#008700", "noised": "#d700af"}
@@ -70,7 +67,7 @@ def show_pictures_json(recipe: Recipe, count: int = 2, file: TextIO | None = Non
     Raises:
         ValueError, OSError: see `show_pictures`.
 
-    >>> import io
+    >>> import io, json
     >>> from ul2_tasks.images.example_set import example_sources
     >>> from ul2_tasks.statistics.picture_measure import recipe_to_look_at
     >>> show_pictures_json(recipe_to_look_at(example_sources()), count=1, file=(lines := io.StringIO()))
@@ -79,9 +76,9 @@ def show_pictures_json(recipe: Recipe, count: int = 2, file: TextIO | None = Non
     """
     for found in look_at(recipe, count + SPARE):
         _check(found)
-        for name, sample in found.samples[:count]:
-            line = {"source": plan_name(found.source), "record": name, **as_plain(found.source, sample)}
-            print(json.dumps(line, ensure_ascii=False), file=file or sys.stdout)
+        source = plan_name(found.source)
+        shown = ({"source": source, "record": name, **as_plain(found.source, one)} for name, one in found.samples[:count])
+        print_json_lines(shown, file)
 
 
 def as_plain(source: Source, sample: Sample) -> dict[str, Any]:

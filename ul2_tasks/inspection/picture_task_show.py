@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
@@ -16,9 +14,9 @@ from rich.text import Text
 
 from ul2_tasks.images.interleaved import CodeRun, PictureRun
 from ul2_tasks.images.pictures import size_of
+from ul2_tasks.inspection.printing import print_json_lines, visible
 from ul2_tasks.inspection.readable import Stretch, stretches
-from ul2_tasks.inspection.samples import Sample, dissected
-from ul2_tasks.inspection.show import as_shown, print_head, visible
+from ul2_tasks.inspection.samples import Sample, dissected, print_head, shown_sample
 from ul2_tasks.statistics.picture_tasks import PictureExample, look_at_corpus, make_examples
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
 from ul2_tasks.tasks.providers import with_denoisers
@@ -76,7 +74,7 @@ def show_picture_tasks(
         fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(task.denoiser).items())
         console.print(Text(f"{fields}; {_what_an_example_is(task)}"), "")
         for shown in group:
-            console.print(as_shown(shown.sample, f"example {shown.sample.number + 1}", _from(shown.records), console.width), "")
+            console.print(shown_sample(shown.sample, f"example {shown.sample.number + 1}", _from(shown.records), console.width), "")
 
 
 def show_picture_tasks_json(
@@ -98,9 +96,8 @@ def show_picture_tasks_json(
     Raises:
         ValueError: see `show_picture_tasks`.
     """
-    for shown in draw_picture_tasks(name, sequence_length, count, seed, split, denoisers):
-        line = {**dataclasses.asdict(shown.sample), "records": list(shown.records)}
-        print(json.dumps(line, ensure_ascii=False), file=file or sys.stdout)
+    drawn = draw_picture_tasks(name, sequence_length, count, seed, split, denoisers)
+    print_json_lines(({**dataclasses.asdict(shown.sample), "records": list(shown.records)} for shown in drawn), file)
 
 
 def draw_picture_tasks(
