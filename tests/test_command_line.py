@@ -589,8 +589,8 @@ def test_lengths_that_do_not_fit_are_the_exit_status():
 def test_options_are_the_same_with_dashes_and_in_any_case(given, wanted):
     @click.command(context_settings=main.context_settings)
     @of_a_mixture
-    def asked(registration):
-        click.echo(repr(registration.arguments))
+    def asked(data):
+        click.echo(repr(data.arguments))
 
     assert ast.literal_eval(CliRunner().invoke(asked, given).stdout) == wanted
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,3 +111,17 @@ def print_json_lines(lines: Iterable[Mapping[str, Any]], file: TextIO | None = N
     """Prints JSON Lines to a file, by default to standard output."""
     for line in lines:
         print(json.dumps(line, ensure_ascii=False, allow_nan=False), file=file or sys.stdout)
+
+
+def write_statistics(statistics: Any, samples: Iterable[Any], folder: str) -> list[str]:
+    """Writes statistics.json and samples.jsonl, with a line for each sample, to a folder, and returns their paths."""
+    import tensorflow as tf
+
+    from ul2_tasks.atomic_files import write_atomically
+
+    tf.io.gfile.makedirs(folder)
+    paths = [os.path.join(folder, name) for name in ("statistics.json", "samples.jsonl")]
+    print_json_lines(map(dataclasses.asdict, samples), lines := io.StringIO())
+    write_atomically(paths[0], as_json(statistics))
+    write_atomically(paths[1], lines.getvalue())
+    return paths

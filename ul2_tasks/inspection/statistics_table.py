@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-import tensorflow as tf
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.atomic_files import write_atomically
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.inspection.printing import NOTHING, as_json, checks_sentence, checks_table, print_json_lines
+from ul2_tasks.inspection.printing import NOTHING, checks_sentence, checks_table
 from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 
 MAX_PAIRS = 10  # so many pairs of tasks are shown, those that share the most text
@@ -29,25 +24,6 @@ def print_statistics(statistics: Statistics, console: Console) -> None:
             console.print(Text(statistics.share_sentence, style="bold"))
         console.print()
     console.print(checks_sentence(statistics.laws), style="bold")
-
-
-def write_statistics(statistics: Statistics, samples: Iterable, folder: str) -> list[str]:
-    """Writes statistics.json and samples.jsonl, which has a line for each sample.
-
-    Args:
-        statistics: the measurements.
-        samples: frozen dataclasses, such as those of `samples.draw`.
-        folder: on any file system that TensorFlow knows; it is made if there is none.
-
-    Returns:
-        The paths of the two files.
-    """
-    tf.io.gfile.makedirs(folder)
-    paths = [os.path.join(folder, name) for name in ("statistics.json", "samples.jsonl")]
-    print_json_lines(map(dataclasses.asdict, samples), lines := io.StringIO())
-    write_atomically(paths[0], as_json(statistics))
-    write_atomically(paths[1], lines.getvalue())
-    return paths
 
 
 def _heading(statistics: Statistics) -> Group:
