@@ -19,7 +19,7 @@ from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
-from ul2_tasks.statistics.measurements import Law, Summary
+from ul2_tasks.statistics.measurements import Checked, Law, Summary
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
 from ul2_tasks.vocabulary.special_ids import text_vocabulary
@@ -76,7 +76,7 @@ class PictureSourceStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureStatistics:
+class PictureStatistics(Checked):
     """The measurements.
 
     Attributes:
@@ -102,11 +102,6 @@ class PictureStatistics:
     lacking: Mapping[str, int]
     rows_of_epoch: int
     laws: Sequence[Law]
-
-    @property
-    def holds(self) -> bool:
-        """Whether all laws do."""
-        return all(law.holds for law in self.laws)
 
 
 class _Facts(NamedTuple):
