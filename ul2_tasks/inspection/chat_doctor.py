@@ -56,17 +56,6 @@ def examine_chat(name: str, sequence_length: Mapping[str, int | None] | None = N
     """Looks at the chat tasks of a task or mixture: at the installation, the tokenizer, 1,000 conversations of each corpus, and
     the lengths.
 
-    Args:
-        name: of the task or mixture.
-        sequence_length: see `chat_measure.measure_chat`.
-        split: whose records are looked at.
-
-    Returns:
-        What was found, see `findings.Finding`.
-
-    Raises:
-        ValueError: the name has no chat task; a length is none.
-
     >>> from ul2_tasks import register_chat
     >>> {finding.kind for finding in examine_conversations(register_chat("docs"))} <= {"ok", "note"}
     True

@@ -23,18 +23,6 @@ def write_chat_report(
 ) -> pathlib.Path:
     """Writes the page and returns its path. All texts are escaped; the page has no script, and loads nothing.
 
-    Args:
-        statistics: of `measure_chat`.
-        examples: of `chat_show.draw_chat`.
-        path: of the HTML file, which is overwritten.
-
-    Returns:
-        The path.
-
-    Raises:
-        ImportError: see `page.packages`.
-        ValueError: see `page.check_path`.
-
     >>> import tempfile
     >>> from ul2_tasks import register_chat
     >>> from ul2_tasks.statistics.chat_measure import measure_chat

@@ -27,12 +27,7 @@ def span_name(span: int) -> str:
 
 
 def print_chat(statistics: ChatStatistics, console: Console) -> None:
-    """Prints the statistics as tables.
-
-    Args:
-        statistics: of `measure_chat`.
-        console: where to.
-    """
+    """Prints the statistics as tables."""
     lengths = ", ".join(f"{key} {length:,}" for key, length in statistics.sequence_length.items() if length is not None)
     read = "the cache" if statistics.use_cached else "the source"
     head = f": split {statistics.split}, from {read}, tokens at most: {lengths or 'any number'}; ul2_tasks {statistics.version}"

@@ -21,17 +21,7 @@ from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_task
 
 
 def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "train", documents: int = 1000) -> list[Finding]:
-    """Looks at a registered mixture. A finding that several tasks or corpora share is given once, with all of their names.
-
-    Args:
-        mixture: its name, such as "ul2_mix".
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        split: the split whose documents are looked at.
-        documents: how many documents of each corpus are looked at.
-
-    Raises:
-        ValueError: it has no task that `register` made.
-    """
+    """Looks at a registered mixture. A finding that several tasks or corpora share is given once, with all of their names."""
     tasks = denoising_tasks(mixture)
     corpora = {task.source.corpus.name: task.source.corpus for task in tasks}
     findings = [*examine_installation()]

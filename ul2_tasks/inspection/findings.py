@@ -130,12 +130,7 @@ def examine_installation() -> Iterator[Finding]:
 
 
 def examine_vocabulary(tasks: Iterable[DenoisingTask | PicturesTask], corpus: CorpusTask) -> Iterator[Finding]:
-    """Looks at the special ids, and at the way of a text to ids and back.
-
-    Args:
-        tasks: of one corpus.
-        corpus: theirs.
-    """
+    """Looks at the special ids, and at the way of a text to ids and back."""
     modes: dict[str, tuple[int, ...]] = {}
     special: SpecialTokens | None = None
     problems = 0

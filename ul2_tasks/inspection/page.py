@@ -18,15 +18,7 @@ TEMPLATES = pathlib.Path(__file__).parents[1] / "data"
 def write_page(path: str | os.PathLike, template: str, statistics: Any, **shown: Any) -> pathlib.Path:
     """Renders a template of a page, and writes it. All texts are escaped but those that the filter `drawn` takes.
 
-    Args:
-        path: of the HTML file, which is overwritten.
-        template: its name; it extends page.html.
-        statistics: a dataclass or its `asdict`, with "laws".
-        shown: what else the template names.
-
-    Raises:
-        ImportError: see `packages`.
-        ValueError: see `check_path`.
+    `template` extends page.html, and names what is `shown`; `statistics` is a dataclass, or its `asdict`, with "laws".
     """
     check_path(path)
     jinja2, markupsafe = packages()
@@ -54,11 +46,7 @@ def check_path(path: str | os.PathLike) -> None:
 
 
 def packages() -> tuple[ModuleType, ModuleType]:
-    """jinja2 and markupsafe. A command calls this before it measures for minutes.
-
-    Raises:
-        ImportError: jinja2 or matplotlib is missing; the message says what to install.
-    """
+    """jinja2 and markupsafe. A command calls this before it measures for minutes."""
     try:
         import jinja2
         import markupsafe

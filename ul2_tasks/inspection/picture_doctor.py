@@ -33,17 +33,6 @@ About = Callable[..., Finding]
 def examine_pictures(recipe: Recipe, form: Form | None = None, records: int = LOOKED_AT) -> list[Finding]:
     """Looks at the installation, the model's tables, records of each source, some of their pictures, and the rows.
 
-    Args:
-        recipe: what is read.
-        form: of the model, whose tables are looked at; by default the recipe's.
-        records: how many of each source.
-
-    Returns:
-        What was found, see `findings.Finding`.
-
-    Raises:
-        OSError: a file cannot be reached.
-
     >>> from ul2_tasks.images.example_set import example_sources
     >>> from ul2_tasks.statistics.picture_measure import recipe_to_look_at
     >>> [finding.what for finding in examine_pictures(recipe_to_look_at(example_sources())) if finding.kind == "problem"]

@@ -37,19 +37,7 @@ def write_picture_report(
 ) -> tuple[PictureStatistics, pathlib.Path]:
     """Measures records, and writes the page. All texts are escaped; the page has no script, and loads nothing.
 
-    Args:
-        recipe: what is read.
-        path: of the HTML file, which is overwritten.
-        records: how many of each source are measured.
-        count: how many of each source are shown.
-
-    Returns:
-        the measurements, and the path.
-
-    Raises:
-        ImportError: see `page.packages`.
-        ValueError: see `page.check_path`.
-        OSError: a file cannot be reached.
+    Of each source so many `records` are measured, and `count` are shown.
 
     >>> import tempfile
     >>> from ul2_tasks.images.example_set import example_sources

@@ -28,15 +28,6 @@ def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None
     A letter stands for each element: T text, V picture as a ViT sees it, C as clean latents, N noised. What is dropped is dim and
     struck through, and said.
 
-    Args:
-        recipe: what is read.
-        count: how many records of each source.
-        console: where to; by default standard output.
-
-    Raises:
-        ValueError: no record of a source is right.
-        OSError: a file cannot be reached.
-
     >>> from ul2_tasks.images.example_set import example_sources
     >>> from ul2_tasks.statistics.picture_measure import recipe_to_look_at
     >>> show_pictures(recipe_to_look_at(example_sources()), count=1, console=Console(quiet=True))
@@ -59,13 +50,6 @@ def show_pictures_json(recipe: Recipe, count: int = 2, file: TextIO | None = Non
     Each line has "source" (the name of the plan), "record", "plan" (letters), "counts" ("tokens", "vit", "vae") and "elements",
     each with "kind", "droppable" and "dropped"; a text with "text", "ids" (how many) and "learned", a picture with "width" and
     "height" of the image, "resized" (width and height), "patches" (rows and columns), and "timestep" where it is noised.
-
-    Args:
-        recipe, count: see `show_pictures`.
-        file: where to; by default standard output.
-
-    Raises:
-        ValueError, OSError: see `show_pictures`.
 
     >>> import io, json
     >>> from ul2_tasks.images.example_set import example_sources

@@ -17,12 +17,7 @@ _PLANS_SHOWN = 8
 
 
 def print_pictures(statistics: PictureStatistics, console: Console) -> None:
-    """Prints the statistics as tables.
-
-    Args:
-        statistics: of `measure_pictures`.
-        console: where to.
-    """
+    """Prints the statistics as tables."""
     budgets = ", ".join(f"{budget:,} {PARTS[name]}" for name, budget in statistics.budgets.items())
     console.print(Text(f"rows of at most {budgets}; seed {statistics.seed}; ul2_tasks {statistics.version}"))
     for source in statistics.sources:

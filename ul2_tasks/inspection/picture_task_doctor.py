@@ -33,14 +33,6 @@ About = Callable[..., Finding]
 def examine_picture_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
     """Looks at the installation, the vocabulary, the first records with all of their pictures, and the lengths.
 
-    Args:
-        name: of the mixture, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        split: whose records are looked at.
-
-    Returns:
-        What was found, see `findings.Finding`.
-
     >>> from ul2_tasks import CodeRun, register_pictures
     >>> import seqio
     >>> vocabulary, run = seqio.ByteVocabulary(extra_ids=300), CodeRun(start=259, end=260, first=261, codes=8)

@@ -48,18 +48,6 @@ def show_picture_tasks(
 
     A picture is `[picture 1024x768]`, of so many pixels as it has in its record, or `[codes 256]`.
 
-    Args:
-        name: of the mixture, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        count: how many examples of each task.
-        seed: of the noise.
-        split: of the corpus.
-        denoisers: the names of the denoisers whose examples are shown; by default all.
-        console: where to; by default standard output. See `show.show`.
-
-    Raises:
-        ValueError: there is no such denoiser or split; no record that is looked at makes an example.
-
     >>> from ul2_tasks import T5GEMMA2, PictureRun, register_pictures
     >>> special = dict(modes={"[R]": 259, "[S]": 260, "[X]": 261}, sentinels=range(368, 264, -1))
     >>> run, vocabulary = PictureRun(start=262, placeholder=263, end=264, tokens=4), seqio.ByteVocabulary(extra_ids=110)
@@ -87,15 +75,7 @@ def show_picture_tasks_json(
     denoisers: Collection[str] | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample` with the places of its `records`.
-
-    Args:
-        name, sequence_length, count, seed, split, denoisers: see `show_picture_tasks`.
-        file: where to; by default standard output.
-
-    Raises:
-        ValueError: see `show_picture_tasks`.
-    """
+    """Writes the same examples as JSON Lines, each a `samples.Sample` with the places of its `records`."""
     drawn = draw_picture_tasks(name, sequence_length, count, seed, split, denoisers)
     print_json_lines(({**dataclasses.asdict(shown.sample), "records": list(shown.records)} for shown in drawn), file)
 

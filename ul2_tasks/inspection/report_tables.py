@@ -62,11 +62,7 @@ class Table:
 
 
 def tables(statistics: Mapping[str, Any]) -> dict[str, Table]:
-    """All tables by name.
-
-    Args:
-        statistics: the JSON of `measurements.Statistics`.
-    """
+    """All tables by name."""
     tasks = [(task["task"], task, f"tasks.{number}") for number, task in enumerate(statistics["tasks"])]
     others = [(task["task"], task, f"others.{number}") for number, task in enumerate(statistics["others"])]
     corpora = [(corpus["corpus"], corpus, f"corpora.{number}") for number, corpus in enumerate(statistics["corpora"])]

@@ -32,12 +32,7 @@ def show(
 
     Each noise span has one colour in inputs and targets. Without colours its sentinel says which it is.
 
-    Args:
-        mixture, sequence_length, count, seed, split, denoisers: see `samples.draw`.
-        console: where the examples go; by default standard output. From 100 columns on inputs and targets are side by side.
-
-    Raises:
-        ValueError: see `samples.draw`.
+    From 100 columns on inputs and targets are side by side.
     """
     console = console or Console()
     samples = draw(mixture, sequence_length, count, seed, split, denoisers)
@@ -59,18 +54,7 @@ def show_step(
     denoisers: Collection[str] | None = None,
     console: Console | None = None,
 ) -> None:
-    """Prints examples of each denoiser of the batch that a run is fed at a step, each with its address.
-
-    Args:
-        run: what it is fed.
-        step: of the model, see `Run.numbers`.
-        host: which host, and of how many; by default all.
-        count, denoisers: see `steps.fed_at`.
-        console: see `show`.
-
-    Raises:
-        ValueError: see `Run.numbers`, `Run.examples` and `steps.fed_at`.
-    """
+    """Prints examples of each denoiser of the batch that a run is fed at a step, each with its address."""
     console = console or Console()
     numbers = run.numbers(step, host or (0, 1))
     found = run.examples()
@@ -93,15 +77,7 @@ def show_step_json(
     denoisers: Collection[str] | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `addresses.Address`.
-
-    Args:
-        run, step, host, count, denoisers: see `show_step`.
-        file: where to; by default standard output.
-
-    Raises:
-        ValueError: see `show_step`.
-    """
+    """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `addresses.Address`."""
     fed = fed_at(run, run.examples(), run.numbers(step, host or (0, 1)), count, denoisers)
     as_dict = dataclasses.asdict
     lines = ({**as_dict(each.sample), "step": step, "segment": each.segment, "address": as_dict(each.address)} for each in fed)
@@ -161,15 +137,7 @@ def show_json(
     denoisers: Collection[str] | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample`.
-
-    Args:
-        mixture, sequence_length, count, seed, split, denoisers: see `samples.draw`.
-        file: where to; by default standard output.
-
-    Raises:
-        ValueError: see `samples.draw`.
-    """
+    """Writes the same examples as JSON Lines, each a `samples.Sample`."""
     print_json_lines(map(dataclasses.asdict, draw(mixture, sequence_length, count, seed, split, denoisers)), file)
 
 

@@ -53,11 +53,7 @@ class ChatExample(NamedTuple):
 
 
 def chat_tasks_of(name: str) -> list[ChatTask]:
-    """The chat tasks of a task or mixture.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """The chat tasks of a task or mixture."""
     tasks = chat_tasks(name)
     if not tasks:
         raise ValueError(
@@ -96,11 +92,7 @@ def that_drops(task: ChatTask) -> ChatTask:
 def read_examples(
     task: ChatTask, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]
 ) -> tuple[list[ChatExample], collections.Counter[str]]:
-    """The examples of some conversations, and how many were left out, by cause; see `ChatTask.examples`.
-
-    Raises:
-        ValueError: see `ChatTask.examples`.
-    """
+    """The examples of some conversations, and how many were left out, by cause; see `ChatTask.examples`."""
     found = task.examples(reader, numbers, lengths)
     shift = id_shift(task.corpus.renderer.vocabulary)
     conversations = _one_by_one(reader.read(numbers))

@@ -117,11 +117,7 @@ def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iter
 
 
 def render(corpus: ChatCorpusTask, record: Record) -> Rendered:
-    """The record as it is rendered.
-
-    Raises:
-        ImportError: a package that renders is missing.
-    """
+    """The record as it is rendered."""
     where, problem = str(record.where), record.problem
     if not problem:
         try:

@@ -42,15 +42,7 @@ class FirstDocuments:
 
 
 def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
-    """Reads a thousand documents, or more if they are short.
-
-    Args:
-        corpus: the task `NAME_corpus` of `register`.
-        split: of the corpus.
-
-    Raises:
-        ValueError: there is no document, or no document has a token.
-    """
+    """Reads a thousand documents, or more if they are short."""
     vocabulary = corpus.output_features["targets"].vocabulary
     tokens: list[np.ndarray] = []
     total = characters = decoded_tokens = decoded = come_back = 0

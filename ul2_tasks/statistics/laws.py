@@ -18,14 +18,7 @@ def check_laws(
     shared_text: Sequence[SharedText],
     examples: int,
 ) -> list[Law]:
-    """Checks all laws.
-
-    Args:
-        counts, tasks: of each denoising task.
-        others: the tasks of other kinds.
-        shared_text: of pairs of tasks, as in `measurements.Statistics`.
-        examples: how many were drawn of the denoising tasks.
-    """
+    """Checks all laws."""
 
     def no_example(law: str, kind: str) -> Law:
         """A law that each example keeps unless it has a fault of this kind."""

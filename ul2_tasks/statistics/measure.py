@@ -159,13 +159,7 @@ def _count(
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Adds the examples to the counts of their tasks.
 
-    Args:
-        examples: see `measure_examples`.
-        counts: of the denoising tasks, by name.
-        tasks: the names of all tasks.
-
-    Returns:
-        `COLUMNS` of all examples, [examples] int32 each; and the same of the examples of each task, by its name.
+    Returns `COLUMNS` of all examples, [examples] int32 each; and the same of the examples of each task, by its name.
     """
     numbers = {name: number for number, name in enumerate(tasks)}
     table = array.array("i")
@@ -230,11 +224,7 @@ def _task_statistics(
 ) -> TaskStatistics:
     """The statistics of one task.
 
-    Args:
-        counts: of the task.
-        own, all_: `COLUMNS` of the task's examples and of all examples, [examples] int32 each.
-        rate: the wanted share of the examples.
-        tokens_a_document: the mean of the corpus.
+    `own` and `all_` are `COLUMNS` of the task's examples and of all, [examples] int32 each.
     """
     full, examples = counts.full, len(own["inputs"])
     full_examples = int(own["is_full"].sum())

@@ -136,17 +136,7 @@ def _said(problem: RecordError) -> str:
 def recipe_to_look_at(
     sources: Sequence[Source], vocabulary: seqio.Vocabulary | None = None, budgets: Counts = BUDGETS, seed: int = 0
 ) -> Recipe:
-    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as pictures need them.
-
-    Args:
-        sources: at least one.
-        vocabulary: by default the one that comes with this package.
-        budgets: of a row.
-        seed: of the draws.
-
-    Raises:
-        ValueError: there is no source, or a budget is no positive number.
-    """
+    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as pictures need them."""
     vocabulary = vocabulary or default_vocabulary()
     first = vocabulary.vocab_size
     form = Form(
@@ -161,16 +151,7 @@ def recipe_to_look_at(
 
 
 def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
-    """Reads the first records of each source, in the order of its first epoch. No picture is decoded.
-
-    Args:
-        recipe: see there; its budgets do not count.
-        records: so many of each source.
-        images: whether the samples have their images, which take memory.
-
-    Raises:
-        OSError: a file cannot be reached.
-    """
+    """Reads the first records of each source, in the order of its first epoch. No picture is decoded."""
     for source in recipe.sources:
         pool = min(records, recipe.pool)
         alone = dataclasses.replace(
@@ -187,12 +168,7 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
 def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
     """Measures records, and the rows that they make as training reads them. No picture is decoded.
 
-    Args:
-        recipe: see there. Records that are wrong or too long are counted, whatever it says.
-        records: so many of each source.
-
-    Raises:
-        OSError: a file cannot be reached.
+    Records that are wrong or too long are counted, whatever the recipe says.
     """
     sources = [_source(found, recipe.budgets) for found in look_at(recipe, records, images=False)]
     named = [[(name, _without_images(sample)) for name, sample in row] for row in first_rows(recipe, records)]
@@ -219,9 +195,7 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
 def first_rows(recipe: Recipe, records: int) -> Iterator[list[tuple[str, Sample]]]:
     """The first rows of training, of at least so many records of all sources, as names and samples.
 
-    Args:
-        recipe: see there. What is wrong or too long is left out.
-        records: of each source, on average.
+    What is wrong or too long is left out.
     """
     maker = RowMaker(dataclasses.replace(recipe, on_error="skip"))
     maker.problems = _Noted()

@@ -185,11 +185,7 @@ def look_at_corpus(corpus: PictureCorpusTask, split: str, records: int = RECORDS
 
 
 def make_examples(task: PicturesTask, looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
-    """Makes examples of the records that were read, in their order.
-
-    Raises:
-        ValueError: see `PicturesTask.fit`.
-    """
+    """Makes examples of the records that were read, in their order."""
     fit = task.fit(sequence_length)
     unfit, first = collections.Counter[str](), dict[str, str]()
 
@@ -220,15 +216,7 @@ def measure_picture_tasks(
 ) -> PictureTasksStatistics:
     """Measures the tasks of a mixture of `register_pictures`.
 
-    Args:
-        name: of the mixture, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        split: of the corpus.
-        seed: of the noise.
-        records: how many of each corpus are read, the first ones.
-
-    Raises:
-        ValueError: see `look_at_corpus` and `PicturesTask.fit`.
+    Of each corpus the first `records` are read.
 
     >>> from ul2_tasks import CodeRun, register_pictures, SequentialDenoiser
     >>> vocabulary, run = seqio.ByteVocabulary(extra_ids=40), CodeRun(start=259, end=260, first=261, codes=8)
