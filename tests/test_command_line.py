@@ -22,7 +22,7 @@ from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, register
 from ul2_tasks.addresses.dataset import RUN_RECORD
-from ul2_tasks.inspection.doctor import examine_vocabulary
+from ul2_tasks.inspection.findings import examine_vocabulary
 from ul2_tasks.inspection.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.providers import denoising_tasks
@@ -589,8 +589,8 @@ def test_lengths_that_do_not_fit_are_the_exit_status():
 def test_options_are_the_same_with_dashes_and_in_any_case(given, wanted):
     @click.command(context_settings=main.context_settings)
     @of_a_mixture
-    def asked(registration):
-        click.echo(repr(registration.arguments))
+    def asked(data):
+        click.echo(repr(data.arguments))
 
     assert ast.literal_eval(CliRunner().invoke(asked, given).stdout) == wanted
 

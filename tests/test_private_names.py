@@ -16,7 +16,7 @@ import pytest
 import seqio
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
-FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/*.py")]
+FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/**/*.py")]
 
 # What is read, with the file that does, and why there is no public name for it.
 READ = {

@@ -56,18 +56,38 @@ ROOMS = {
         "vocabulary",
     },
 }
+# What people look at: what all kinds of data share, and what each has for itself.
+SHARED = {"printing", "findings", "page", "readable", "samples", "verification"}
+LOOKS = {
+    "texts": {
+        "doctor",
+        "find",
+        "length_table",
+        "report",
+        "report_plots",
+        "report_tables",
+        "run",
+        "show",
+        "statistics_table",
+        "steps",
+    },
+    "conversations": {"chat_doctor", "chat_report", "chat_show", "chat_table"},
+    "pictures": {"picture_task_doctor", "picture_task_show", "picture_task_table"},
+    "rows": {"picture_doctor", "picture_drawing", "picture_report", "picture_show", "picture_table"},
+}
+COMMAND = PACKAGE.parent / "ul2_command"
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
 
 
-def imported(path: pathlib.Path) -> set[str]:
-    """What a file imports of this package, such as "sources.files"; "" is the package itself."""
+def imported(path: pathlib.Path, package: str = "ul2_tasks") -> set[str]:
+    """What a file imports of a package, by default this one, such as "sources.files"; "" is the package itself."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{name.name}" if is_file(f"{node.module}.{name.name}") else node.module for name in node.names}
-    return {name.removeprefix("ul2_tasks").removeprefix(".") for name in names if name.split(".")[0] == "ul2_tasks"}
+    return {name.removeprefix(package).removeprefix(".") for name in names if name.split(".")[0] == package}
 
 
 def is_file(module: str) -> bool:
@@ -117,3 +137,27 @@ def test_rooms_below_tasks_know_no_registry():
             used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
             is_job = path.name == "build_cache.py"  # its workers look tasks up by their names
             assert is_job or not used & REGISTRIES, path
+
+
+def test_what_kinds_of_data_share_is_below_what_each_has():
+    files = {path.stem: path for path in (PACKAGE / "inspection").glob("[a-z]*.py")}
+    assert files.keys() == SHARED.union(*LOOKS.values())
+    for allowed in (SHARED, *(SHARED | own for own in LOOKS.values())):
+        for name in allowed if allowed is SHARED else allowed - SHARED:
+            found = {other.split(".")[1] for other in imported(files[name]) if other.startswith("inspection.")}
+            assert found <= allowed, name
+
+
+def test_kinds_are_strangers_and_the_command_knows_none():
+    kinds = {path.stem: path for path in (COMMAND / "kinds").glob("[a-z]*.py")}
+    assert kinds.keys() == {"seam", *LOOKS}
+    assert imported(kinds["seam"], "ul2_command") == {"options"}
+    for kind, own in LOOKS.items():
+        assert imported(kinds[kind], "ul2_command") <= {"kinds.seam", "options"}, kind
+        looks = {name.split(".")[1] for name in imported(kinds[kind]) if name.startswith("inspection.")}
+        assert looks <= own | SHARED, kind
+    assert not imported(COMMAND / "kinds" / "__init__.py")
+    looks = {name.split(".")[1] for name in imported(COMMAND / "commands.py") if name.startswith("inspection.")}
+    assert looks <= SHARED
+    assert imported(COMMAND / "commands.py", "ul2_command") == {"errors", "kinds", "options"}
+    assert "isinstance" not in (COMMAND / "commands.py").read_text()

@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -151,8 +151,20 @@ _RUN = [
         help="The folder of a run: its ul2_run.json has NAME, lengths, split, seed, batch size and whether rows are packed.",
     ),
 ]
+_RECORDS = [
+    click.option(
+        "--plan",
+        metavar="KIND|MODULE:FUNCTION",
+        help="NAME is texts and pictures: t2i_pretrain, unified_edit, vlm_sft, or a plan of one's own.",
+    ),
+    click.option("--folder", shell_complete=files, help="Where the paths of pictures in records begin.  [default: their file's]"),
+    click.option(
+        "--tables", type=tables, metavar="VIT,VAE", help="The sides of the model's tables of patch positions, such as 70,64."
+    ),
+]
+_OF_RECORDS = ("plan", "folder", "tables")
+_OF_TEXTS = ("vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
 _OF_CHAT = ("renderer", "messages_key", "spans", "supervise", "turns", "too_long", "mode")
-_OPTIONS = {"spec": "corpus", "format": "corpus_format"}  # where the option is named differently from the argument
 _JOB = [
     click.option("--workers", type=click.IntRange(1), help="How many processes Beam's local runner uses."),
     click.option("--runner", help="Beam's runner, such as FnApiRunner. (DirectRunner first downloads a binary.)"),
@@ -173,35 +185,87 @@ def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_SOURCE, wrapped)
 
 
-def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the argument NAME and the options that say what it is. The command gets them as `registration`."""
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The data that the options of a command name.
 
-    @functools.wraps(command)
-    def wrapped(name: str | None, module, source, **options) -> None:
+    Attributes:
+        command: what is asked of them.
+        name: NAME; None by default.
+        lengths: --lengths, or its default.
+        modules, source, arguments: see `Registration`.
+        given: the parameters of the command that were given, not left to their defaults.
+    """
+
+    command: click.Command
+    name: str | None
+    lengths: dict[str, int] | None
+    modules: Sequence[str]
+    source: dict[str, Any]
+    arguments: dict[str, Any]
+    given: dict[str, Any]
+
+    @functools.cached_property
+    def registration(self):
+        """What registers them, a `Registration`. Raises a UsageError or ValueError where two options contradict each other."""
         from ul2_tasks.tasks.registration import Registration
 
-        sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
-        arguments = _given(options, "vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
-        arguments |= _conversations(_given(options, *_OF_CHAT), arguments)
-        name = name or ("own" if source or arguments else "ul2")
-        if module and (source or arguments):
-            beside = ", ".join(f"--{_OPTIONS.get(key, key)}" for key in (source | arguments))
+        if alone := self.given_of("folder", "tables"):
+            raise click.UsageError(f"{self.option(alone[0])} goes with texts and pictures; give --plan, too")
+        of_chat = [key for key in self.arguments if key in _OF_CHAT]
+        if of_chat and "renderer" not in of_chat:
+            raise click.UsageError(f"--{of_chat[0]} goes with conversations; give --renderer, too")
+        if of_chat and (wrong := [key for key in self.arguments if key not in (*_OF_CHAT, "on_error")]):
+            raise click.UsageError(f"--{wrong[0]} does not go with --renderer, which makes NAME conversations; leave one out")
+        own = self.source | self.arguments
+        if self.modules and own:
+            beside = ", ".join(map(self.option, own))
             raise ValueError(
                 f"--module says all that NAME is, so {beside} cannot go with it; say that in the module, in its register(..)"
             )
-        command(registration=Registration(name, module, source, arguments), **options)
+        sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
+        return Registration(self.name or ("own" if own else "ul2"), self.modules, self.source, self.arguments)
+
+    @functools.cached_property
+    def mixture(self) -> str:
+        """The name of the mixture or task, which is registered."""
+        return self.registration.apply()
+
+    @property
+    def tasks(self) -> Sequence:
+        """The tasks of the mixture."""
+        import seqio
+
+        return seqio.get_subtasks(seqio.get_mixture_or_task(self.mixture))
+
+    def given_of(self, *names: str) -> list[str]:
+        """Those of the parameters that were given."""
+        return [name for name in names if name in self.given]
+
+    def option(self, name: str) -> str:
+        """The option of a parameter, such as --lengths of sequence_length."""
+        return next(one.opts[0] for one in self.command.params if one.name == name)
+
+
+def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the argument NAME and the options that say what it is. The command gets them as `data`."""
+
+    @functools.wraps(command)
+    def wrapped(name: str | None, module, source, sequence_length=None, **options) -> None:
+        arguments = _given(options, *_OF_TEXTS, *_OF_CHAT)
+        _given(options, *_OF_RECORDS)  # which are in `given`
+        context = click.get_current_context()
+        of_line = [each for each in context.params if context.get_parameter_source(each) == ParameterSource.COMMANDLINE]
+        given = {each: context.params[each] for each in of_line}
+        command(data=Data(context.command, name, sequence_length, module, source, arguments, given), **options)
 
     module = click.option("--module", multiple=True, help="Module that registers NAME, instead of all these options.")
     return _with([click.argument("name", required=False), module, *_REGISTER, *_CHAT], of_a_corpus(wrapped))
 
 
-def _conversations(of_chat: dict[str, object], others: dict[str, object]) -> dict[str, object]:
-    """The options of conversations. Raises a UsageError where they are without --renderer, or beside an option of denoisers."""
-    if of_chat and "renderer" not in of_chat:
-        raise click.UsageError(f"--{next(iter(of_chat))} goes with conversations; give --renderer, too")
-    if of_chat and (wrong := [key for key in others if key != "on_error"]):
-        raise click.UsageError(f"--{wrong[0]} does not go with --renderer, which makes NAME conversations; leave one out")
-    return of_chat
+def or_of_records(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that name records of texts and pictures, instead of a mixture."""
+    return _with(_RECORDS, command)
 
 
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
@@ -222,7 +286,7 @@ def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_RUN, command)
 
 
-def open_run(registration, run_dir: str | None, cache_dir: str | None, packed: bool, **options):
+def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, **options):
     """What a run is fed, an `inspection.run.Run`: as the options say, or as its folder does, beside which none may differ."""
     import seqio
 
@@ -231,29 +295,24 @@ def open_run(registration, run_dir: str | None, cache_dir: str | None, packed: b
     if cache_dir:
         seqio.add_global_cache_dirs([cache_dir])
     if not run_dir:
-        return Run(registration.apply(), pack=packed, **options)
+        return Run(data.mixture, pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
     recorded = {"name": run.mixture, "packed": run.pack} | {name: getattr(run, name) for name in options}
-    for name, got in given_of(*recorded).items():
+    for name in data.given_of(*recorded):
+        got = data.given[name]
         if got != recorded[name] and not (name == "name" and f"{got}_mix" == recorded[name]):
-            option = "NAME" if name == "name" else f"--{name.replace('sequence_length', 'lengths')}"
+            option = "NAME" if name == "name" else data.option(name)
             raise click.UsageError(
                 f"{option}: got {got!r}, expected {recorded[name]!r}, as the run in {run_dir} has it; leave it out"
             )
-    dataclasses.replace(registration, name=run.mixture).apply()
+    dataclasses.replace(data.registration, name=run.mixture).apply()
     run.check(record, run_dir)
     return run
 
 
-def given_of(*names: str) -> dict[str, Any]:
-    """The values of those parameters of the command that were given, not left to their defaults."""
-    context = click.get_current_context()
-    return {name: context.params[name] for name in names if context.get_parameter_source(name) == ParameterSource.COMMANDLINE}
-
-
 def with_lengths(default: str | None, shown: str | bool = True) -> Callable:
-    """Adds the option --lengths, whose help has `shown`. The command gets `sequence_length`, a dictionary, or the default None."""
+    """Adds the option --lengths, whose help has `shown`. The command has them in its `data`."""
     return click.option(
         "--lengths",
         "sequence_length",

@@ -22,7 +22,8 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.inspection.chat_doctor import LONG_RUN, examine_conversations
 from ul2_tasks.inspection.chat_report import write_chat_report
 from ul2_tasks.inspection.chat_show import draw_chat, show_chat, show_chat_json
-from ul2_tasks.inspection.chat_table import as_json, print_chat
+from ul2_tasks.inspection.chat_table import print_chat
+from ul2_tasks.inspection.printing import as_json
 from ul2_tasks.statistics.chat_laws import LAWS
 from ul2_tasks.statistics.chat_measure import measure_chat
 from ul2_tasks.statistics.chat_records import cause

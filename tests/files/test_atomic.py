@@ -18,7 +18,7 @@ from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.export.plan import plan_export
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.inspection.chat_report import write_chat_report
-from ul2_tasks.inspection.statistics_table import write_statistics
+from ul2_tasks.inspection.printing import write_statistics
 from ul2_tasks.statistics.chat_measure import measure_chat
 from ul2_tasks.vocabulary.training import train_to_file
 

@@ -16,9 +16,11 @@ import sys
 import pytest
 
 from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, register
-from ul2_tasks.inspection import report_plots, report_tables
-from ul2_tasks.inspection.report import FillAdvice, advise, verdict, write_report
-from ul2_tasks.inspection.report_tables import as_shown, look_up, tables
+from ul2_tasks.inspection import printing, report_plots, report_tables
+from ul2_tasks.inspection.page import verdict
+from ul2_tasks.inspection.printing import as_shown
+from ul2_tasks.inspection.report import FillAdvice, advise, write_report
+from ul2_tasks.inspection.report_tables import look_up, tables
 from ul2_tasks.inspection.samples import draw
 from ul2_tasks.statistics.measure import measure
 
@@ -389,8 +391,9 @@ def test_numbers_are_shown_with_the_digits_that_people_read(value, kind, shown):
     assert as_shown(value, kind) == shown
 
 
-def test_the_examples_of_docstrings_hold():
-    results = doctest.testmod(report_tables)
+@pytest.mark.parametrize("module", [printing, report_tables])
+def test_the_examples_of_docstrings_hold(module):
+    results = doctest.testmod(module)
     assert results.attempted > 0
     assert results.failed == 0
 

@@ -13,9 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ul2_tasks import T5GEMMA2, chunk_length, register
+from ul2_tasks.inspection.printing import visible
 from ul2_tasks.inspection.readable import Stretch, stretches
-from ul2_tasks.inspection.samples import draw
-from ul2_tasks.inspection.show import Flow, show, show_json, visible
+from ul2_tasks.inspection.samples import Flow, draw
+from ul2_tasks.inspection.show import show, show_json
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 from ul2_tasks.vocabulary.special_ids import special_tokens

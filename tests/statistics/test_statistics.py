@@ -21,9 +21,10 @@ from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.example_features import TASK
+from ul2_tasks.inspection.printing import as_json, write_statistics
 from ul2_tasks.inspection.samples import draw
 from ul2_tasks.inspection.show import show
-from ul2_tasks.inspection.statistics_table import as_json, print_statistics, write_statistics
+from ul2_tasks.inspection.statistics_table import print_statistics
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.statistics import measure as measure_module
 from ul2_tasks.statistics.first_documents import first_documents

@@ -17,7 +17,7 @@ from ul2_tasks.chat.messages import Message
 from ul2_tasks.chat.segments import kind_name, kind_of
 from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL
 from ul2_tasks.corpus.conversations import ChatCorpusTask
-from ul2_tasks.inspection.doctor import Finding, examine_installation
+from ul2_tasks.inspection.findings import Finding, examine_installation, left_out
 from ul2_tasks.statistics.chat_drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.statistics.chat_records import Rendered, cause, in_memory, records, render
 from ul2_tasks.tasks.chat import CHAT, ChatTask
@@ -55,17 +55,6 @@ class _Seen(NamedTuple):
 def examine_chat(name: str, sequence_length: Mapping[str, int | None] | None = None, split: str = "train") -> list[Finding]:
     """Looks at the chat tasks of a task or mixture: at the installation, the tokenizer, 1,000 conversations of each corpus, and
     the lengths.
-
-    Args:
-        name: of the task or mixture.
-        sequence_length: see `chat_measure.measure_chat`.
-        split: whose records are looked at.
-
-    Returns:
-        What was found, see `doctor.Finding`.
-
-    Raises:
-        ValueError: the name has no chat task; a length is none.
 
     >>> from ul2_tasks import register_chat
     >>> {finding.kind for finding in examine_conversations(register_chat("docs"))} <= {"ok", "note"}
@@ -144,8 +133,7 @@ def _examine_refused(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Itera
     for problem, number in seen.missing.items():
         yield about("problem", "installation", f"{number:,} of {seen.records:,} conversations cannot be rendered: {problem}")
     skips = corpus.configuration.on_error == "skip"
-    kind = "note" if skips else "problem"
-    remedy = "they are left out and counted" if skips else "mend them, or --on_error skip (on_error='skip') leaves them out"
+    kind, remedy = left_out(skips, "mend them, or --on_error skip (on_error='skip') leaves them out")
     for why, number in seen.refused.most_common():
         yield about(kind, "corpus", f"{number:,} of {seen.records:,} records are refused, the first: {seen.first[why]}", remedy)
     if seen.conversations:

@@ -9,35 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.inspection.chat_show import label_of, parts_of, runs_of, text_of
 from ul2_tasks.inspection.chat_table import COLUMNS, span_name
-from ul2_tasks.inspection.report import check_path, packages, verdict
-from ul2_tasks.inspection.report_tables import as_shown
-from ul2_tasks.inspection.show import visible
+from ul2_tasks.inspection.page import write_page
+from ul2_tasks.inspection.printing import visible
 from ul2_tasks.statistics.chat_drawing import ChatExample
 from ul2_tasks.statistics.chat_measure import PERCENTS, ChatStatistics
 from ul2_tasks.tasks.chat import ChatTask
-
-TEMPLATE = pathlib.Path(__file__).parents[1] / "data" / "chat_report.html"
 
 
 def write_chat_report(
     statistics: ChatStatistics, examples: Iterable[tuple[ChatTask, ChatExample]], path: str | os.PathLike
 ) -> pathlib.Path:
     """Writes the page and returns its path. All texts are escaped; the page has no script, and loads nothing.
-
-    Args:
-        statistics: of `measure_chat`.
-        examples: of `chat_show.draw_chat`.
-        path: of the HTML file, which is overwritten.
-
-    Returns:
-        The path.
-
-    Raises:
-        ImportError: see `report.packages`.
-        ValueError: see `report.check_path`.
 
     >>> import tempfile
     >>> from ul2_tasks import register_chat
@@ -47,20 +31,10 @@ def write_chat_report(
     >>> "All 8 laws hold." in page
     True
     """
-    check_path(path)
-    jinja2, _, _ = packages()
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.globals.update(as_shown=as_shown, span_name=span_name)
-    path = pathlib.Path(path)
-    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        statistics=statistics,
-        columns=COLUMNS,
-        percents=PERCENTS,
-        verdict=verdict([{"law": law.law, "holds": law.holds} for law in statistics.laws]),
-        examples=[_plain(task, example) for task, example in examples],
+    shown = (_plain(task, example) for task, example in examples)
+    return write_page(
+        path, "chat_report.html", statistics, span_name=span_name, columns=COLUMNS, percents=PERCENTS, examples=list(shown)
     )
-    write_atomically(path, page)
-    return path
 
 
 def _plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:

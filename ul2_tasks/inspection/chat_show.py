@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
@@ -16,8 +14,8 @@ from rich.text import Text
 
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, ROLES, kind_name
 from ul2_tasks.inspection.chat_table import span_name
+from ul2_tasks.inspection.printing import print_json_lines, visible
 from ul2_tasks.inspection.readable import stretches
-from ul2_tasks.inspection.show import visible
 from ul2_tasks.statistics.chat_drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.statistics.chat_records import first_conversations
 from ul2_tasks.tasks.chat import ChatTask
@@ -64,17 +62,7 @@ def show_chat(
     What is not learned is dim; each span has its colour; the token that ends a message is reversed. Without colours a line below
     each message's kind says how many of its tokens are learned, and in which span.
 
-    Args:
-        name: of the task or mixture.
-        sequence_length: see `chat_measure.measure_chat`.
-        count: how many examples of each task.
-        split: of the corpus.
-        seed: the same seed shows the same examples.
-        use_cached: whether they are drawn from the whole cache; otherwise from the first conversations of the source.
-        console: where to; by default standard output.
-
-    Raises:
-        ValueError: the name has no chat task, or no example; see `chat_measure.measure_chat`.
+    They are drawn from the whole cache (`use_cached`), or from the first conversations of the source; of each task `count`.
 
     >>> from ul2_tasks import register_chat
     >>> show_chat(register_chat("docs"), count=1, console=Console(quiet=True))
@@ -109,21 +97,14 @@ def show_chat_json(
     NAME_reply has "inputs" and "targets" instead of "ids"; masks and spans are of the targets, and "feature" says where a message
     is, which is in both where the prompt of its answer is in the inputs. Ids are the tokenizer's own.
 
-    Args:
-        name, sequence_length, count, split, seed, use_cached: see `show_chat`.
-        file: where to; by default standard output.
-
-    Raises:
-        ValueError: see `show_chat`.
-
-    >>> import io
+    >>> import io, json
     >>> from ul2_tasks import register_chat
     >>> show_chat_json(register_chat("docs"), count=1, file=(lines := io.StringIO()))
     >>> sorted(json.loads(lines.getvalue()))
     ['conversation', 'ids', 'loss_mask', 'messages', 'span_id', 'task']
     """
-    for task, example in draw_chat(name, sequence_length, count=count, split=split, seed=seed, use_cached=use_cached):
-        print(json.dumps(as_plain(task, example), ensure_ascii=False), file=file or sys.stdout)
+    drawn = draw_chat(name, sequence_length, count=count, split=split, seed=seed, use_cached=use_cached)
+    print_json_lines(itertools.starmap(as_plain, drawn), file)
 
 
 def as_plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:
@@ -186,11 +167,7 @@ def draw_chat(
     seed: int = 0,
     use_cached: bool = False,
 ) -> Iterator[tuple[ChatTask, ChatExample]]:
-    """Yields examples of each chat task of a task or mixture, task by task; see `show_chat` for the arguments.
-
-    Raises:
-        ValueError: see `show_chat`.
-    """
+    """Yields examples of each chat task of a task or mixture, task by task; see `show_chat` for the arguments."""
     readers: dict[str, Any] = {}
     for task in chat_tasks_of(name):
         if task.corpus.name not in readers:

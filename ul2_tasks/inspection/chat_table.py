@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterator
 
 from rich import box
@@ -11,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.inspection.show import visible
+from ul2_tasks.inspection.printing import checks_sentence, checks_table, visible
 from ul2_tasks.statistics.chat_measure import PERCENTS, ChatCorpusStatistics, ChatStatistics, ChatTaskStatistics
 
 SPANS = {0: "not learned", 1: "reasoning", 2: "answer", 3: "tool calls"}
@@ -29,12 +27,7 @@ def span_name(span: int) -> str:
 
 
 def print_chat(statistics: ChatStatistics, console: Console) -> None:
-    """Prints the statistics as tables.
-
-    Args:
-        statistics: of `measure_chat`.
-        console: where to.
-    """
+    """Prints the statistics as tables."""
     lengths = ", ".join(f"{key} {length:,}" for key, length in statistics.sequence_length.items() if length is not None)
     read = "the cache" if statistics.use_cached else "the source"
     head = f": split {statistics.split}, from {read}, tokens at most: {lengths or 'any number'}; ul2_tasks {statistics.version}"
@@ -50,14 +43,8 @@ def print_chat(statistics: ChatStatistics, console: Console) -> None:
     console.print()
     console.print(_lengths(statistics))
     console.print()
-    console.print(_laws(statistics))
-    broken = sum(not law.holds for law in statistics.laws)
-    console.print(f"{broken} of {len(statistics.laws)} laws broken" if broken else "all laws hold", style="bold")
-
-
-def as_json(statistics: ChatStatistics) -> str:
-    """The statistics as a text of JSON."""
-    return json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    console.print(checks_table(statistics.laws))
+    console.print(checks_sentence(statistics.laws), style="bold")
 
 
 def _corpus(corpus: ChatCorpusStatistics) -> Iterator[Text]:
@@ -107,15 +94,6 @@ def _lengths(statistics: ChatStatistics) -> Table:
             if summary:
                 numbers = (summary.mean, summary.min, *summary.quantiles.values(), summary.max)
                 table.add_row(f"{task.task} {feature}", *(f"{number:,.0f}" for number in numbers))
-    return table
-
-
-def _laws(statistics: ChatStatistics) -> Table:
-    table = Table(title="Laws", title_justify="left")
-    for column in ("", "law", "found"):
-        table.add_column(column, overflow="fold")
-    for law in statistics.laws:
-        table.add_row("[green]ok[/]" if law.holds else "[bold red]BROKEN[/]", Text(law.law), Text(law.found))
     return table
 
 

@@ -90,15 +90,7 @@ def find(
 
 
 def place_of(found: Examples, document: str) -> Place:
-    """All of a document.
-
-    Args:
-        found: the examples of a mixture.
-        document: see `find`.
-
-    Raises:
-        ValueError: there is no such corpus or document, or it is not said of which corpus.
-    """
+    """All of a document."""
     corpora = stores(found)
     corpus, _, number = document.rpartition(":")
     if corpus not in (corpora if len(corpora) > 1 else ("", *corpora)) or not number.isdecimal():
@@ -117,8 +109,6 @@ def pattern_of(corpus: Corpus, text: str) -> Pattern:
     stand between other words. So the tokens of its first and its last word are left off, and those that differ with what stands
     around the text. Where none would remain, all are kept: a short text is found where it is tokenized as it is alone.
 
-    Raises:
-        ValueError: the text has no token.
     """
     before, after = [around + text for around in _AROUND], [text + around for around in _AROUND]
     if len(text.split()) > 2:

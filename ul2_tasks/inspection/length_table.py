@@ -75,15 +75,7 @@ class Lengths:
 
 
 def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
-    """Finds out what the tasks of a registered mixture make of the budgets. Takes some twenty seconds, most for the advice.
-
-    Args:
-        mixture: its name, such as "ul2_mix".
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-
-    Raises:
-        ValueError: it has no task that `register` made.
-    """
+    """Finds out what the tasks of a registered mixture make of the budgets. Takes some twenty seconds, most for the advice."""
     tasks, problems, notes = [], [], []
     of_ours = denoising_tasks(mixture)
     for task in of_ours:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from typing import Any
 
 from ul2_tasks.images.elements import Picture
@@ -12,8 +11,9 @@ from ul2_tasks.images.layout import Form
 from ul2_tasks.images.pictures import pixels, size_of
 from ul2_tasks.images.recipe import Recipe
 from ul2_tasks.images.samples import Counts
-from ul2_tasks.inspection.doctor import Finding, each_once, examine_installation
-from ul2_tasks.inspection.picture_table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_problems, shown_too_long
+from ul2_tasks.inspection.findings import Finding, each_once, examine_image_packages, examine_installation
+from ul2_tasks.inspection.picture_table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_too_long
+from ul2_tasks.inspection.printing import shown_problems
 from ul2_tasks.statistics.picture_measure import (
     Looked,
     PictureSourceStatistics,
@@ -33,23 +33,12 @@ About = Callable[..., Finding]
 def examine_pictures(recipe: Recipe, form: Form | None = None, records: int = LOOKED_AT) -> list[Finding]:
     """Looks at the installation, the model's tables, records of each source, some of their pictures, and the rows.
 
-    Args:
-        recipe: what is read.
-        form: of the model, whose tables are looked at; by default the recipe's.
-        records: how many of each source.
-
-    Returns:
-        What was found, see `doctor.Finding`.
-
-    Raises:
-        OSError: a file cannot be reached.
-
     >>> from ul2_tasks.images.example_set import example_sources
     >>> from ul2_tasks.statistics.picture_measure import recipe_to_look_at
     >>> [finding.what for finding in examine_pictures(recipe_to_look_at(example_sources())) if finding.kind == "problem"]
     []
     """
-    return each_once([*examine_installation(), *examine_packages(), *examine_recipe(recipe, form, records)])
+    return each_once([*examine_installation(), *examine_image_packages(), *examine_recipe(recipe, form, records)])
 
 
 def examine_recipe(recipe: Recipe, form: Form | None = None, records: int = LOOKED_AT) -> Iterator[Finding]:
@@ -62,17 +51,6 @@ def examine_recipe(recipe: Recipe, form: Form | None = None, records: int = LOOK
         yield from _examine_lengths(source, about)
         yield from _examine_images(found, about)
     yield from _examine_rows(statistics)
-
-
-def examine_packages() -> Iterator[Finding]:
-    """Looks at the packages that read pictures."""
-    versions = {}
-    for name in ("pillow", "av"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            yield Finding("note", "installation", f"not installed: {name}", "pip install 'ul2_tasks[images]'")
-    yield Finding("ok", "installation", ", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
 def _examine_tables(recipe: Recipe, form: Form) -> Iterator[Finding]:

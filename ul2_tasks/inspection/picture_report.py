@@ -9,18 +9,16 @@ import os
 import pathlib
 from typing import Any
 
-from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.images.elements import LETTERS, Picture
 from ul2_tasks.images.layout import Form, Row, lay_out
 from ul2_tasks.images.pictures import pillow, pixels, resized
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.inspection.page import check_path, write_page
 from ul2_tasks.inspection.picture_drawing import MODE_COLOURS, mask, strip
 from ul2_tasks.inspection.picture_show import COLOURS, SEEN, SPARE, as_plain
-from ul2_tasks.inspection.picture_table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_problems, shown_too_long
-from ul2_tasks.inspection.report import check_path, packages, verdict
-from ul2_tasks.inspection.report_tables import as_shown
-from ul2_tasks.inspection.show import visible
+from ul2_tasks.inspection.picture_table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_too_long
+from ul2_tasks.inspection.printing import shown_problems, visible
 from ul2_tasks.statistics.picture_measure import (
     PERCENTS,
     PictureStatistics,
@@ -30,7 +28,6 @@ from ul2_tasks.statistics.picture_measure import (
     plan_name,
 )
 
-TEMPLATE = pathlib.Path(__file__).parents[1] / "data" / "picture_report.html"
 ROWS = 8  # that are drawn
 _THUMBNAIL = 128  # pixels of the longer side
 
@@ -40,19 +37,7 @@ def write_picture_report(
 ) -> tuple[PictureStatistics, pathlib.Path]:
     """Measures records, and writes the page. All texts are escaped; the page has no script, and loads nothing.
 
-    Args:
-        recipe: what is read.
-        path: of the HTML file, which is overwritten.
-        records: how many of each source are measured.
-        count: how many of each source are shown.
-
-    Returns:
-        the measurements, and the path.
-
-    Raises:
-        ImportError: see `report.packages`.
-        ValueError: see `report.check_path`.
-        OSError: a file cannot be reached.
+    Of each source so many `records` are measured, and `count` are shown.
 
     >>> import tempfile
     >>> from ul2_tasks.images.example_set import example_sources
@@ -64,17 +49,6 @@ def write_picture_report(
     True
     """
     check_path(path)
-    jinja2, markupsafe, _ = packages()
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.globals.update(
-        as_shown=as_shown,
-        shown_plans=shown_plans,
-        shown_elements=shown_elements,
-        shown_problems=shown_problems,
-        shown_too_long=shown_too_long,
-        parts=PARTS,
-    )
-    environment.filters["drawn"] = markupsafe.Markup
     statistics = measure_pictures(recipe, records)
     samples = [
         _plain_sample(found.source, name, sample, recipe.form)
@@ -82,10 +56,16 @@ def write_picture_report(
         for name, sample in found.samples[:count]
     ]
     rows = [_plain_row(recipe, [sample for _, sample in row]) for row in itertools.islice(first_rows(recipe, records), ROWS)]
-    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        statistics=statistics,
+    written = write_page(
+        path,
+        "picture_report.html",
+        statistics,
+        shown_plans=shown_plans,
+        shown_elements=shown_elements,
+        shown_problems=shown_problems,
+        shown_too_long=shown_too_long,
+        parts=PARTS,
         percents=PERCENTS,
-        verdict=verdict([{"law": law.law, "holds": law.holds} for law in statistics.laws]),
         on_rows=list(sentences_on_rows(statistics)),
         samples=samples,
         rows=rows,
@@ -93,9 +73,7 @@ def write_picture_report(
         colours=COLOURS,
         mode_colours=MODE_COLOURS,
     )
-    path = pathlib.Path(path)
-    write_atomically(path, page)
-    return statistics, path
+    return statistics, written
 
 
 def _plain_sample(source: Source, name: str, sample: Sample, form: Form) -> dict[str, Any]:

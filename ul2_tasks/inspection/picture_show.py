@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -15,8 +13,7 @@ from ul2_tasks.images.elements import LETTERS, Picture
 from ul2_tasks.images.pictures import size_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.samples import Sample
-from ul2_tasks.inspection.picture_table import shown_problems
-from ul2_tasks.inspection.show import visible
+from ul2_tasks.inspection.printing import print_json_lines, shown_problems, visible
 from ul2_tasks.statistics.picture_measure import Looked, look_at, plan_name
 
 COLOURS = {"text": "#af5f00", "vit": "#0087af", "clean": "#008700", "noised": "#d700af"}
@@ -30,15 +27,6 @@ def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None
 
     A letter stands for each element: T text, V picture as a ViT sees it, C as clean latents, N noised. What is dropped is dim and
     struck through, and said.
-
-    Args:
-        recipe: what is read.
-        count: how many records of each source.
-        console: where to; by default standard output.
-
-    Raises:
-        ValueError: no record of a source is right.
-        OSError: a file cannot be reached.
 
     >>> from ul2_tasks.images.example_set import example_sources
     >>> from ul2_tasks.statistics.picture_measure import recipe_to_look_at
@@ -63,14 +51,7 @@ def show_pictures_json(recipe: Recipe, count: int = 2, file: TextIO | None = Non
     each with "kind", "droppable" and "dropped"; a text with "text", "ids" (how many) and "learned", a picture with "width" and
     "height" of the image, "resized" (width and height), "patches" (rows and columns), and "timestep" where it is noised.
 
-    Args:
-        recipe, count: see `show_pictures`.
-        file: where to; by default standard output.
-
-    Raises:
-        ValueError, OSError: see `show_pictures`.
-
-    >>> import io
+    >>> import io, json
     >>> from ul2_tasks.images.example_set import example_sources
     >>> from ul2_tasks.statistics.picture_measure import recipe_to_look_at
     >>> show_pictures_json(recipe_to_look_at(example_sources()), count=1, file=(lines := io.StringIO()))
@@ -79,9 +60,9 @@ def show_pictures_json(recipe: Recipe, count: int = 2, file: TextIO | None = Non
     """
     for found in look_at(recipe, count + SPARE):
         _check(found)
-        for name, sample in found.samples[:count]:
-            line = {"source": plan_name(found.source), "record": name, **as_plain(found.source, sample)}
-            print(json.dumps(line, ensure_ascii=False), file=file or sys.stdout)
+        source = plan_name(found.source)
+        shown = ({"source": source, "record": name, **as_plain(found.source, one)} for name, one in found.samples[:count])
+        print_json_lines(shown, file)
 
 
 def as_plain(source: Source, sample: Sample) -> dict[str, Any]:

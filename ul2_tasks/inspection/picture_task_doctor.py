@@ -8,9 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from ul2_tasks.corpus.pictures import PictureCorpusTask
-from ul2_tasks.inspection.doctor import Finding, each_once, examine_installation, examine_vocabulary
-from ul2_tasks.inspection.picture_doctor import examine_packages
-from ul2_tasks.inspection.picture_table import shown_problems, shown_records, shown_unfit
+from ul2_tasks.inspection.findings import (
+    Finding,
+    each_once,
+    examine_image_packages,
+    examine_installation,
+    examine_vocabulary,
+    left_out,
+)
+from ul2_tasks.inspection.picture_task_table import shown_records, shown_unfit
+from ul2_tasks.inspection.printing import shown_problems
 from ul2_tasks.statistics.picture_tasks import (
     PictureCorpusStatistics,
     PictureTasksStatistics,
@@ -26,14 +33,6 @@ About = Callable[..., Finding]
 def examine_picture_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
     """Looks at the installation, the vocabulary, the first records with all of their pictures, and the lengths.
 
-    Args:
-        name: of the mixture, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        split: whose records are looked at.
-
-    Returns:
-        What was found, see `doctor.Finding`.
-
     >>> from ul2_tasks import CodeRun, register_pictures
     >>> import seqio
     >>> vocabulary, run = seqio.ByteVocabulary(extra_ids=300), CodeRun(start=259, end=260, first=261, codes=8)
@@ -43,7 +42,7 @@ def examine_picture_tasks(name: str, sequence_length: Mapping[str, int], split: 
     True
     """
     tasks = pictures_tasks(name)
-    findings = [*examine_installation(), *examine_packages()]
+    findings = [*examine_installation(), *examine_image_packages()]
     for corpus in {task.corpus.name: task.corpus for task in tasks}.values():
         findings += examine_vocabulary([task for task in tasks if task.corpus is corpus], corpus)
     if any(finding.kind == "problem" and finding.about == "vocabulary" for finding in findings):
@@ -68,9 +67,9 @@ def _examine(statistics: PictureTasksStatistics, tasks: Sequence[PicturesTask]) 
 
 def _examine_records(found: PictureCorpusStatistics, corpus: PictureCorpusTask, about: About) -> Iterator[Finding]:
     skip = corpus.configuration.on_error == "skip"
-    remedy = "they are left out and counted" if skip else "mend them, or on_error='skip', which leaves them out and counts them"
+    kind, remedy = left_out(skip, "mend them, or on_error='skip', which leaves them out and counts them")
     for line in shown_problems(found.problems, found.first):
-        yield about("note" if skip else "problem", "records", f"wrong, of {shown_records(found)}: {line}", remedy)
+        yield about(kind, "records", f"wrong, of {shown_records(found)}: {line}", remedy)
     if found.right:
         yield about("ok", "records", f"{shown_records(found)}, of which {found.right:,} are right, with all of their pictures")
     else:
@@ -80,9 +79,9 @@ def _examine_records(found: PictureCorpusStatistics, corpus: PictureCorpusTask, 
 
 def _examine_lengths(measured: PictureTaskStatistics, task: PicturesTask, about: About) -> Iterator[Finding]:
     skip = task.configuration.unfit == "skip"
-    mend = "larger lengths, or unfit='skip', which leaves them out and counts them"
+    kind, remedy = left_out(skip, "larger lengths, or unfit='skip', which leaves them out and counts them")
     for line in shown_unfit(measured):
-        yield about("note" if skip else "problem", what=line, remedy="they are left out and counted" if skip else mend)
+        yield about(kind, what=line, remedy=remedy)
     inputs = measured.lengths["inputs"]
     if inputs is None:
         return

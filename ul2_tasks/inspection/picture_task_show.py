@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
@@ -16,9 +14,9 @@ from rich.text import Text
 
 from ul2_tasks.images.interleaved import CodeRun, PictureRun
 from ul2_tasks.images.pictures import size_of
+from ul2_tasks.inspection.printing import print_json_lines, visible
 from ul2_tasks.inspection.readable import Stretch, stretches
-from ul2_tasks.inspection.samples import Sample, dissected
-from ul2_tasks.inspection.show import as_shown, print_head, visible
+from ul2_tasks.inspection.samples import Sample, dissected, print_head, shown_sample
 from ul2_tasks.statistics.picture_tasks import PictureExample, look_at_corpus, make_examples
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
 from ul2_tasks.tasks.providers import with_denoisers
@@ -50,18 +48,6 @@ def show_picture_tasks(
 
     A picture is `[picture 1024x768]`, of so many pixels as it has in its record, or `[codes 256]`.
 
-    Args:
-        name: of the mixture, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        count: how many examples of each task.
-        seed: of the noise.
-        split: of the corpus.
-        denoisers: the names of the denoisers whose examples are shown; by default all.
-        console: where to; by default standard output. See `show.show`.
-
-    Raises:
-        ValueError: there is no such denoiser or split; no record that is looked at makes an example.
-
     >>> from ul2_tasks import T5GEMMA2, PictureRun, register_pictures
     >>> special = dict(modes={"[R]": 259, "[S]": 260, "[X]": 261}, sentinels=range(368, 264, -1))
     >>> run, vocabulary = PictureRun(start=262, placeholder=263, end=264, tokens=4), seqio.ByteVocabulary(extra_ids=110)
@@ -76,7 +62,7 @@ def show_picture_tasks(
         fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(task.denoiser).items())
         console.print(Text(f"{fields}; {_what_an_example_is(task)}"), "")
         for shown in group:
-            console.print(as_shown(shown.sample, f"example {shown.sample.number + 1}", _from(shown.records), console.width), "")
+            console.print(shown_sample(shown.sample, f"example {shown.sample.number + 1}", _from(shown.records), console.width), "")
 
 
 def show_picture_tasks_json(
@@ -89,18 +75,9 @@ def show_picture_tasks_json(
     denoisers: Collection[str] | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample` with the places of its `records`.
-
-    Args:
-        name, sequence_length, count, seed, split, denoisers: see `show_picture_tasks`.
-        file: where to; by default standard output.
-
-    Raises:
-        ValueError: see `show_picture_tasks`.
-    """
-    for shown in draw_picture_tasks(name, sequence_length, count, seed, split, denoisers):
-        line = {**dataclasses.asdict(shown.sample), "records": list(shown.records)}
-        print(json.dumps(line, ensure_ascii=False), file=file or sys.stdout)
+    """Writes the same examples as JSON Lines, each a `samples.Sample` with the places of its `records`."""
+    drawn = draw_picture_tasks(name, sequence_length, count, seed, split, denoisers)
+    print_json_lines(({**dataclasses.asdict(shown.sample), "records": list(shown.records)} for shown in drawn), file)
 
 
 def draw_picture_tasks(

@@ -9,16 +9,13 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.inspection.page import check_path, packages, write_page
 from ul2_tasks.inspection.report_tables import Cell, Column, look_up, number, tables
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-TEMPLATE = pathlib.Path(__file__).parents[1] / "data" / "report.html"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +50,7 @@ class FillAdvice:
 
 
 def advise(mixture: str, sequence_length: Mapping[str, int]) -> list[FillAdvice]:
-    """The advice on chunk lengths for each corpus of a registered mixture. It takes some ten seconds.
-
-    Raises:
-        ValueError: see `providers.denoising_tasks` and `advice.best_chunk_tokens`.
-    """
+    """The advice on chunk lengths for each corpus of a registered mixture. It takes some ten seconds."""
     from ul2_tasks.tasks.advice import best_chunk_tokens, packed_fill
     from ul2_tasks.tasks.providers import denoising_tasks
 
@@ -90,60 +83,22 @@ def write_report(
         advice: of `advise`; the page says it beside the fill of rows.
 
     Raises:
-        ImportError: see `packages`.
-        ValueError: see `check_path`; or a number is NaN or infinite, which JSON does not have.
+        ImportError: see `page.packages`.
+        ValueError: see `page.check_path`; or a number is NaN or infinite, which JSON does not have.
     """
     check_path(path)
-    statistics, samples = _plain(statistics), [_plain(sample) for sample in samples]
-    write_atomically(path, _render(statistics, samples, advice))
-    return pathlib.Path(path)
-
-
-def check_path(path: str | os.PathLike) -> None:
-    """Raises a ValueError if a page cannot be written to this path. A command calls this before it measures for minutes."""
-    path = pathlib.Path(path)
-    if path.is_dir():
-        raise ValueError(f"the page's file is {str(path)!r}, which is a folder; name a file in it, such as {path / 'report.html'}")
-    if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {str(path.parent)!r} for the page {path.name!r}; make it, or name another")
-
-
-def packages() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """jinja2, markupsafe and `report_plots`. A command calls this before it measures for minutes.
-
-    Raises:
-        ImportError: jinja2 or matplotlib is missing; the message says what to install.
-    """
-    try:
-        import jinja2
-        import markupsafe
-
-        from ul2_tasks.inspection import report_plots
-    except ImportError as error:
-        raise ImportError(
-            f"a report needs the packages jinja2 and matplotlib ({error}); pip install 'ul2_tasks[report]'"
-        ) from error
-    return jinja2, markupsafe, report_plots
-
-
-def verdict(laws: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence: all laws hold, or which are broken.
-
-    >>> verdict([{"law": "nothing is truncated", "holds": True}, {"law": "ids are known", "holds": False}])
-    '1 of 2 laws is broken: ids are known.'
-    """
-    broken = [law["law"] for law in laws if not law["holds"]]
-    if broken:
-        return f"{len(broken)} of {len(laws)} laws {'is' if len(broken) == 1 else 'are'} broken: {'; '.join(broken)}."
-    return f"All {len(laws)} laws hold." if laws else "No law was tested."
+    return _write(_plain(statistics), [_plain(sample) for sample in samples], path, advice)
 
 
 def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], advice: Sequence[FillAdvice]) -> str:
-    jinja2, markupsafe, report_plots = packages()
+def _write(
+    statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], path: str | os.PathLike, advice: Sequence[FillAdvice]
+) -> pathlib.Path:
+    _, markupsafe = packages()
+    from ul2_tasks.inspection import report_plots
 
     def element(cell: Cell, tag: str = "td") -> Markup:
         """The cell as an HTML element. A number has its path in the JSON as an attribute."""
@@ -168,15 +123,18 @@ def _render(statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return markupsafe.Markup(text.replace("<", "\\u003c"))
 
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.globals.update(element=element, at=at, as_json=as_json, grouped=grouped)
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        statistics=statistics,
+    return write_page(
+        path,
+        "report.html",
+        statistics,
         samples=samples,
         advice=advice,
+        element=element,
+        at=at,
+        as_json=as_json,
+        grouped=grouped,
         tables=tables(statistics),
         plots=report_plots.draw(statistics),
         colours=report_plots.COLOURS,
-        verdict=verdict(statistics["laws"]),
         broken=[law for law in statistics["laws"] if not law["holds"]],
     )

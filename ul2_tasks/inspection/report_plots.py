@@ -55,11 +55,7 @@ class Plot:
 
 
 def draw(statistics: Mapping[str, Any]) -> dict[str, list[Plot]]:
-    """All plots of the page, by section: "corpora", "shares", "spans", "masked", "lengths" and "fill".
-
-    Args:
-        statistics: the JSON of `measurements.Statistics`.
-    """
+    """All plots of the page, by section: "corpora", "shares", "spans", "masked", "lengths" and "fill"."""
     tasks, everything = statistics["tasks"], [*statistics["tasks"], *statistics["others"]]
     filled = statistics["fill"]["packed"]["inputs"]
     return {

@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-NOTHING = "–"
-NO_BREAK = "\N{NO-BREAK SPACE}"
+from ul2_tasks.inspection.printing import as_shown
+
 QUANTILES = ("5", "25", "50", "75", "95")
 
 
@@ -62,11 +62,7 @@ class Table:
 
 
 def tables(statistics: Mapping[str, Any]) -> dict[str, Table]:
-    """All tables by name.
-
-    Args:
-        statistics: the JSON of `measurements.Statistics`.
-    """
+    """All tables by name."""
     tasks = [(task["task"], task, f"tasks.{number}") for number, task in enumerate(statistics["tasks"])]
     others = [(task["task"], task, f"others.{number}") for number, task in enumerate(statistics["others"])]
     corpora = [(corpus["corpus"], corpus, f"corpora.{number}") for number, corpus in enumerate(statistics["corpora"])]
@@ -87,27 +83,6 @@ def tables(statistics: Mapping[str, Any]) -> dict[str, Table]:
 
 def number(value: float | None, path: str, kind: str) -> Cell:
     return Cell(as_shown(value, kind), path, kind)
-
-
-def as_shown(value: float | None, kind: str) -> str:
-    """A number as the page shows it.
-
-    Args:
-        value: the number; None if there was nothing to measure.
-        kind: "count", "decimal", "percent", "rate" (more digits than that), "p" (a probability, maybe a tiny one) or "plain".
-
-    >>> as_shown(4000, "count"), as_shown(3.2, "decimal"), as_shown(0.5, "plain"), as_shown(None, "count")
-    ('4,000', '3.20', '0.5', '–')
-    >>> as_shown(0.1258, "percent").split(), as_shown(0.1258, "rate").split(), as_shown(0.00004, "p")
-    (['12.6', '%'], ['12.58', '%'], '4e-05')
-    """
-    if value is None:
-        return NOTHING
-    if kind in ("percent", "rate"):
-        return f"{100 * value:.{1 if kind == 'percent' else 2}f}{NO_BREAK}%"
-    if kind == "p":
-        return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
-    return format(value, {"count": ",d" if isinstance(value, int) else ",.10g", "decimal": ",.2f", "plain": ",.10g"}[kind])
 
 
 def look_up(statistics: Mapping[str, Any], path: str) -> Any:

@@ -138,11 +138,7 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 
 
 def identities(run: Run) -> dict[str, object]:
-    """What a run's record says of what it reads, as it is registered now.
-
-    Raises:
-        ValueError: a corpus has no cache; or the mixture has no numbers.
-    """
+    """What a run's record says of what it reads, as it is registered now."""
     provider = seqio.get_mixture_or_task(run.mixture)
     dataset = provider.get_dataset(run.sequence_length, split=run.split, use_cached=True, shuffle=run.shuffle, seed=run.seed)
     told = fingerprint_of(dataset)

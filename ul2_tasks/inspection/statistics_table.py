@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.files.systems import make_folders
+from ul2_tasks.inspection.printing import NOTHING, checks_sentence, checks_table
 from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
 
-NOTHING = "–"
 MAX_PAIRS = 10  # so many pairs of tasks are shown, those that share the most text
 
 
 def print_statistics(statistics: Statistics, console: Console) -> None:
     """Prints the statistics as tables, which fit terminals of 80 and of 100 columns."""
     tables = _rates(statistics), _objective(statistics), _lengths(statistics), _fill(statistics), _shared_text(statistics)
-    for table in (_heading(statistics), *(table for table in tables if table.row_count), _laws(statistics)):
+    for table in (_heading(statistics), *(table for table in tables if table.row_count), checks_table(statistics.laws)):
         console.print(table)
         if table is tables[0]:
             console.print(Text(statistics.share_sentence, style="bold"))
         console.print()
-    broken = sum(not law.holds for law in statistics.laws)
-    console.print(f"{broken} of {len(statistics.laws)} laws broken" if broken else "all laws hold", style="bold")
-
-
-def as_json(statistics: Statistics) -> str:
-    """The text of statistics.json."""
-    return json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def write_statistics(statistics: Statistics, samples: Iterable, folder: str) -> list[str]:
-    """Writes statistics.json and samples.jsonl, which has a line for each sample.
-
-    Args:
-        statistics: the measurements.
-        samples: frozen dataclasses, such as those of `samples.draw`.
-        folder: on any file system that TensorFlow knows; it is made if there is none.
-
-    Returns:
-        The paths of the two files.
-    """
-    make_folders(folder)
-    paths = [os.path.join(folder, name) for name in ("statistics.json", "samples.jsonl")]
-    lines = (json.dumps(dataclasses.asdict(sample), ensure_ascii=False, allow_nan=False) + "\n" for sample in samples)
-    write_atomically(paths[0], as_json(statistics))
-    write_atomically(paths[1], "".join(lines))
-    return paths
+    console.print(checks_sentence(statistics.laws), style="bold")
 
 
 def _heading(statistics: Statistics) -> Group:
@@ -152,15 +122,6 @@ def _shared_text(statistics: Statistics) -> Table:
     table.caption = "at once: their n-th examples; by chance: examples of different numbers" + (
         f"\nand {more} pairs more, with less at once" if more > 0 else ""
     )
-    return table
-
-
-def _laws(statistics: Statistics) -> Table:
-    table = Table(title="Laws", title_justify="left")
-    for column in ("", "law", "found"):
-        table.add_column(column, overflow="fold")
-    for law in statistics.laws:
-        table.add_row("[green]ok[/]" if law.holds else "[bold red]BROKEN[/]", Text(law.law), Text(law.found))
     return table
 
 

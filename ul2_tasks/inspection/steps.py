@@ -40,15 +40,7 @@ class Fed:
 def fed_at(run: Run, found: Examples, numbers: Iterable[int], count: int, denoisers: Collection[str] | None = None) -> list[Fed]:
     """The first examples of each denoiser among some examples or rows of a run, denoiser by denoiser.
 
-    Args:
-        run: what it is fed.
-        found: `run.examples()`.
-        numbers: of examples or rows over all epochs, such as those of a step.
-        count: how many of each denoiser at most.
-        denoisers: the names of the denoisers whose examples are wanted; by default all.
-
-    Raises:
-        ValueError: there is no such denoiser.
+    `numbers` count over all epochs, such as those of a step; of each denoiser there are `count` at most.
     """
     tasks = {task.name: task for task in denoising_tasks(run.mixture, denoisers)}
     chosen: dict[str, list[tuple[int, int, Address]]] = {name: [] for name in tasks}

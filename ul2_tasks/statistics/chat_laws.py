@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -115,16 +116,10 @@ def text_faults(
 
 
 def laws_of(broken: Mapping[str, int], first: Mapping[str, str], examples: int, said: Mapping[str, str]) -> list[Law]:
-    """All laws.
-
-    `broken` is how many of the `examples` break each, and `first` what was found of the first that does. `said` is what else is to
-    be said of a law.
-    """
-
-    def found(key: str) -> str:
-        if not broken.get(key):
-            return said.get(key, f"in all {examples:,} examples")
-        of = examples + (broken[key] if key == "long" else 0)  # those that are too long are no examples
-        return f"not in {broken[key]:,} of {of:,} examples; {first[key]}"
-
-    return [Law(law, not broken.get(key), found(key)) for key, law in LAWS.items()]
+    """All laws: how many examples break each, what was found of the first, and what else is said of those that hold."""
+    laws = []
+    for key, law in LAWS.items():
+        of = examples + broken.get("long", 0) * (key == "long")  # those that are too long are no examples
+        counted = Law.counted(law, broken.get(key, 0), of, first.get(key, ""))
+        laws.append(dataclasses.replace(counted, found=said[key]) if counted.holds and key in said else counted)
+    return laws

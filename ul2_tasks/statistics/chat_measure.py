@@ -20,7 +20,7 @@ from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.statistics.chat_drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.statistics.chat_laws import faults, laws_of, rules_of, text_faults
 from ul2_tasks.statistics.chat_records import FirstConversations, first_conversations
-from ul2_tasks.statistics.measurements import Law, Summary
+from ul2_tasks.statistics.measurements import Checked, Law, Summary
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.version import __version__
 
@@ -91,7 +91,7 @@ class ChatTaskStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class ChatStatistics:
+class ChatStatistics(Checked):
     """The measurements of the chat tasks of a task or mixture; `dataclasses.asdict` makes JSON of it."""
 
     name: str
@@ -102,11 +102,6 @@ class ChatStatistics:
     corpora: Sequence[ChatCorpusStatistics]
     tasks: Sequence[ChatTaskStatistics]
     laws: Sequence[Law]
-
-    @property
-    def holds(self) -> bool:
-        """Whether all laws hold."""
-        return all(law.holds for law in self.laws)
 
 
 def measure_chat(

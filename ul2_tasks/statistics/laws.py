@@ -28,8 +28,7 @@ def check_laws(
         """A law that each example keeps unless it has a fault of this kind."""
         broken = sum(task.faults[kind] for task in counts)
         first = next((task.first_faults[kind] for task in counts if task.faults[kind]), "")
-        found = f"not in {broken:,} of {examples:,} examples; {first}" if broken else f"in all {examples:,} examples"
-        return Law(law, not broken, found)
+        return Law.counted(law, broken, examples, first)
 
     return [
         no_example("nothing is truncated", "truncated"),

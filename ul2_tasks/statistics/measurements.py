@@ -47,6 +47,27 @@ class Law:
     holds: bool
     found: str
 
+    @classmethod
+    def counted(cls, law: str, broken: int, examples: int, first: str = "") -> Law:
+        """A law that some of the examples break; `first` says what was found of the first of them.
+
+        >>> Law.counted("inputs are never empty", 0, 4000).found
+        'in all 4,000 examples'
+        """
+        found = f"not in {broken:,} of {examples:,} examples; {first}" if broken else f"in all {examples:,} examples"
+        return cls(law, not broken, found)
+
+
+class Checked:
+    """Statistics that have laws."""
+
+    laws: Sequence[Law]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all laws hold."""
+        return all(law.holds for law in self.laws)
+
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
@@ -155,7 +176,7 @@ class TaskStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class Statistics:
+class Statistics(Checked):
     """The measurements of a mixture; `dataclasses.asdict` makes JSON of it, without NaN.
 
     Attributes:
@@ -196,8 +217,3 @@ class Statistics:
     truncated: int
     shared_text: Sequence[SharedText]
     laws: Sequence[Law]
-
-    @property
-    def holds(self) -> bool:
-        """Whether all laws hold."""
-        return all(law.holds for law in self.laws)

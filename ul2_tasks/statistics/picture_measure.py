@@ -19,7 +19,7 @@ from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
-from ul2_tasks.statistics.measurements import Law, Summary
+from ul2_tasks.statistics.measurements import Checked, Law, Summary
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
 from ul2_tasks.vocabulary.special_ids import text_vocabulary
@@ -74,7 +74,7 @@ class PictureSourceStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureStatistics:
+class PictureStatistics(Checked):
     """The measurements.
 
     Attributes:
@@ -96,11 +96,6 @@ class PictureStatistics:
     lacking: Mapping[str, int]
     rows_of_epoch: int
     laws: Sequence[Law]
-
-    @property
-    def holds(self) -> bool:
-        """Whether all laws do."""
-        return all(law.holds for law in self.laws)
 
 
 class _Facts(NamedTuple):
@@ -173,12 +168,7 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
 def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
     """Measures records, and the rows that they make as training reads them. No picture is decoded.
 
-    Args:
-        recipe: see there. Records that are wrong or too long are counted, whatever it says.
-        records: so many of each source.
-
-    Raises:
-        OSError: a file cannot be reached.
+    Records that are wrong or too long are counted, whatever the recipe says.
     """
     sources = [_source(found, recipe.budgets) for found in look_at(recipe, records, images=False)]
     named = [[(name, _without_images(sample)) for name, sample in row] for row in first_rows(recipe, records)]

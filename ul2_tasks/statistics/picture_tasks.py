@@ -23,7 +23,7 @@ from ul2_tasks.denoising.joined_pieces import cut, joined
 from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
-from ul2_tasks.statistics.measurements import Law, Summary
+from ul2_tasks.statistics.measurements import Checked, Law, Summary
 from ul2_tasks.statistics.picture_measure import PERCENTS, without_particulars
 from ul2_tasks.tasks.picture_fit import Fit, Problem, problem_of_chunk
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
@@ -140,7 +140,7 @@ class PictureCorpusStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureTasksStatistics:
+class PictureTasksStatistics(Checked):
     """The measurements of a mixture; `dataclasses.asdict` makes JSON of it."""
 
     mixture: str
@@ -151,11 +151,6 @@ class PictureTasksStatistics:
     corpora: Sequence[PictureCorpusStatistics]
     tasks: Sequence[PictureTaskStatistics]
     laws: Sequence[Law]
-
-    @property
-    def holds(self) -> bool:
-        """Whether all laws do."""
-        return all(law.holds for law in self.laws)
 
 
 def look_at_corpus(corpus: PictureCorpusTask, split: str, records: int = RECORDS) -> Looked:
@@ -341,5 +336,5 @@ def _wanted(task: PicturesTask, pieces: Sequence[int]) -> Iterator[tuple[int, in
 
 def _law(kind: str, tasks: Iterable[PicturesTask], faults: Sequence[str], examples: int) -> Law:
     at_a_picture = kind == "miscounted" and any(splits_once(task.denoiser, task.configuration.split) for task in tasks)
-    found = f"not in {len(faults):,} of {examples:,} examples; {faults[0]}" if faults else f"in all {examples:,} examples"
-    return Law(_LAWS[kind] + (_LAW_AT_A_PICTURE if at_a_picture else ""), not faults, found)
+    law = _LAWS[kind] + (_LAW_AT_A_PICTURE if at_a_picture else "")
+    return Law.counted(law, len(faults), examples, faults[0] if faults else "")

@@ -1,0 +1,222 @@
+"""The seam of kinds: what a command asks is answered by the kind of the data, or refused in its sentence; also by a fifth kind."""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+import seqio
+from test_command_line import ul2
+
+import ul2_tasks
+from ul2_command import kinds, main
+from ul2_command.kinds.seam import Kind
+from ul2_tasks.inspection.findings import Finding, examine_installation
+from ul2_tasks.inspection.printing import checks_sentence, checks_table, plain_table, print_json_lines
+from ul2_tasks.sources.memory import texts_in_memory
+from ul2_tasks.statistics.measurements import Law
+
+pytestmark = pytest.mark.usefixtures("quick_advice")
+
+# A fifth kind: proteins, each residue of which has a state in a second track.
+
+SEQUENCES = {"MKTAYIAKQR": "CHHHHHHHCC", "GSHMLEDPVD": "CCCCEEEECC", "WQERNNIRK": "HHHHHHHCC", "GGG": "CC"}
+
+
+class ProteinTask(seqio.Task):
+    """Proteins of a corpus, each with its track."""
+
+    def __init__(self, name: str, texts: seqio.Task, tracks: Mapping[str, str]):
+        super().__init__(name, texts.source, texts.output_features, preprocessors=[])
+        self.corpus, self.tracks = texts.source.corpus, tracks
+
+
+@dataclasses.dataclass(frozen=True)
+class ProteinStatistics:
+    mixture: str
+    proteins: int
+    states: Mapping[str, int]
+    laws: Sequence[Law]
+
+    @property
+    def holds(self) -> bool:
+        return all(law.holds for law in self.laws)
+
+
+class Proteins(Kind):
+    name = "proteins"
+    cannot = {  # noqa: RUF012
+        "find": "{it}, which have no numbers; {elsewhere}",
+        "show --step": "{it}, which have no numbers; {elsewhere}",
+        "show --denoiser": "{it}, which have no denoiser; leave it out",
+        "lengths": "{it}, which are never cut; {elsewhere}",
+        "report": "{it}, of which there is no page; {elsewhere}",
+    }
+
+    def owns(self, task):
+        return isinstance(task, ProteinTask)
+
+    def lengths_of(self, data):
+        return data.given.get("sequence_length", {"tokens": 1024})
+
+    def samples(self, data, count, *, split="train", seed=0):
+        most = self.lengths_of(data)["tokens"]
+        for task in data.tasks:
+            fitting = [(residues, track) for residues, track in task.tracks.items() if len(residues) <= most]
+            yield from (Sample(task.name, *pair) for pair in fitting[:count])
+
+    def show(self, data, as_json, *, count, **others):
+        samples = list(self.samples(data, count))
+        if as_json:
+            print_json_lines(map(dataclasses.asdict, samples))
+        else:
+            print("\n".join(f"{sample.residues}\n{sample.track}\n" for sample in samples))
+
+    def measure(self, data, *, examples, split, seed):
+        samples = list(self.samples(data, examples))
+        wrong = [sample.residues for sample in samples if len(sample.residues) != len(sample.track)]
+        law = Law("each residue has a state", not wrong, f"not in {len(wrong)}; {wrong[0]}" if wrong else f"in all {len(samples)}")
+        states = collections.Counter("".join(sample.track for sample in samples))
+        return ProteinStatistics(data.mixture, len(samples), dict(states), [law])
+
+    def print_statistics(self, statistics, console):
+        table = plain_table("state", ["residues"])
+        for state, residues in statistics.states.items():
+            table.add_row(state, f"{residues:,}")
+        console.print(table, checks_table(statistics.laws), checks_sentence(statistics.laws))
+
+    def examine(self, data, split):
+        law = self.measure(data, examples=100, split=split, seed=0).laws[0]
+        return [*examine_installation(), Finding("ok" if law.holds else "problem", "corpus", f"{law.law}: {law.found}")]
+
+    def export(self, data, output, *, written_as, use_cached, **options):
+        if written_as != "jsonl":
+            raise ValueError(f"--format: got {written_as!r}, and proteins are written as jsonl")
+        with open(output, "w") as file:
+            print_json_lines(map(dataclasses.asdict, self.samples(data, 10**6)), file)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    task: str
+    residues: str
+    track: str
+
+
+# The law.
+
+COMMANDS = {
+    "show": "--count 1",
+    "find": "--document 0",
+    "stats": "--examples 8",
+    "report": "--examples 8 --count 1 --output OUT.html",
+    "lengths": "",
+    "doctor": "",
+    "cache": "--output OUT --max_documents 4",
+    "export": "--format FORMAT --output OUT",
+}
+ASKED = {  # of which options a kind has sentences, and what goes with them
+    "--step": "1",
+    "--output": "OUT",
+    "--denoiser": "r1",
+    "--text": "words",
+    "--file": __file__,
+    "--max_documents": "2",
+    "--input_manifest": "",
+}
+NAMES = {
+    "texts": "kinds_texts",
+    "conversations": "chat",
+    "texts with pictures": "kinds_codes",
+    "texts and pictures": "pictures",
+    "proteins": "kinds_proteins",
+}
+FORMATS = {"conversations": "megatron"}
+KINDS = {kind.name: kind for kind in (*kinds.KINDS, Proteins())}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kinds, "KINDS", tuple(KINDS.values()))
+        ul2_tasks.register("kinds_texts", denoisers=ul2_tasks.T5GEMMA2[0])
+        vocabulary, run = seqio.ByteVocabulary(extra_ids=300), ul2_tasks.CodeRun(start=259, end=260, first=261, codes=8)
+        settings = {"picture": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
+        ul2_tasks.register_pictures("kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, **settings)
+        ul2_tasks.register("kinds_residues", texts_in_memory(list(SEQUENCES)), "bytes", ul2_tasks.T5GEMMA2[-1])
+        task = ProteinTask("kinds_proteins", seqio.TaskRegistry.get("kinds_residues_s"), SEQUENCES)
+        seqio.TaskRegistry.add_provider(task.name, task)
+        seqio.MixtureRegistry.add("kinds_proteins_mix", [(task.name, 1)])
+        seqio.MixtureRegistry.add("kinds_residues_and_proteins", [("kinds_residues_s", 1), (task.name, 1)])
+        yield
+
+
+def run(kind: str, command: str, more: str, folder):
+    words = [command, NAMES[kind], *more.replace("FORMAT", FORMATS.get(kind, "jsonl")).split()]
+    return ul2(*(word.replace("OUT", str(folder / "out")) for word in words))
+
+
+def test_these_are_all_commands_and_all_kinds():
+    of_data = {name for name, command in main.commands.items() if any(one.name == "name" for one in command.params)}
+    assert COMMANDS.keys() == of_data
+    assert NAMES.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_kind_answers_or_refuses_in_its_own_sentence(kind, command, tmp_path):
+    done = run(kind, command, COMMANDS[command], tmp_path)
+    if command in KINDS[kind].cannot:
+        assert (done.exit_code, f" is {kind}, " in done.stderr) == (2, True), done.output
+        assert "`ul2 show`, `ul2 stats` and `ul2 doctor` look at it" in done.stderr
+        assert not list(tmp_path.iterdir())
+    else:
+        assert done.exit_code < 2, done.output
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"), [(kind.name, asked) for kind in KINDS.values() for asked in kind.cannot if " --" in asked], ids=str
+)
+def test_an_option_is_refused_in_the_sentence_of_the_kind(kind, asked, tmp_path):
+    command, option = asked.split()
+    more = f"{COMMANDS[command]} {option} {ASKED[option]}"
+    done = run(kind, command, more, tmp_path)
+    sentence = KINDS[kind].cannot[asked].replace("{it}", "").replace("{elsewhere}", "")
+    assert (done.exit_code, sentence in done.stderr) == (2, True), done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kind_whose_options_are_few_refuses_all_others(tmp_path):
+    assert (
+        "--split does not go with texts and pictures; leave it out"
+        in run("texts and pictures", "stats", "--split a", tmp_path).stderr
+    )
+
+
+# The fifth kind.
+
+
+def test_proteins_are_shown_and_measured(tmp_path):
+    lines = run("proteins", "show", "--count 2 --json --lengths 9", tmp_path).stdout.splitlines()
+    assert [json.loads(line)["residues"] for line in lines] == ["WQERNNIRK", "GGG"]
+    done = run("proteins", "stats", "--json --output OUT", tmp_path)
+    assert done.exit_code == 1, "a track is too short"
+    assert json.loads(done.stdout)["states"] == {"C": 13, "H": 14, "E": 4}
+    assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == 4
+    assert "1 of 1 laws broken" in run("proteins", "stats", "", tmp_path).stdout
+
+
+def test_proteins_are_examined_cached_and_exported(tmp_path):
+    examined = json.loads(run("proteins", "doctor", "--json", tmp_path).stdout)
+    assert examined["sequence_length"] == {"tokens": 1024}
+    assert [finding["what"] for finding in examined["findings"] if finding["kind"] == "problem"][-1].endswith("not in 1; GGG")
+    assert run("proteins", "cache", "--output OUT", tmp_path).exit_code == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kinds_residues_corpus"]
+    assert "proteins are written as jsonl" in run("proteins", "export", "--format parquet --output OUT2", tmp_path).stderr
+
+
+def test_beside_texts_proteins_are_left_out_and_their_corpus_is_cached(tmp_path):
+    assert "not shown, as they are no denoising tasks: kinds_proteins" in ul2("show", "kinds_residues_and_proteins").stdout
+    done = ul2("cache", "kinds_residues_and_proteins", "--output", tmp_path)
+    assert (done.exit_code, "left out" in done.stderr) == (0, False), done.output

@@ -1,0 +1,42 @@
+"""The kinds of data. Each answers for itself what a command asks; a new kind is one more in this tuple."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ul2_command.kinds.conversations import Conversations
+from ul2_command.kinds.pictures import Pictures
+from ul2_command.kinds.rows import Rows
+from ul2_command.kinds.seam import Kind
+from ul2_command.kinds.texts import Texts
+from ul2_command.options import Data
+
+KINDS: tuple[Kind, ...] = (Texts(), Conversations(), Pictures(), Rows())
+
+
+def kind_of(data: Data) -> Kind:
+    """The kind that options name, or that all tasks of a mixture are of; the first kind takes what is left, and skips others.
+
+    Raises:
+        UsageError: the kind cannot do what is asked.
+    """
+    named = (kind for kind in KINDS if kind.is_named(data))
+    of_all_tasks = (kind for kind in KINDS if all(map(kind.owns, data.tasks)))
+    kind = next(named, None) or next(of_all_tasks, KINDS[0])
+    if refusal := kind.refusal(data):
+        raise click.UsageError(refusal)
+    return kind
+
+
+def corpora_of(data: Data) -> list[Any]:
+    """The corpora of all tasks of a mixture, each once, whatever their kinds."""
+    kind = kind_of(data)
+    others = (other for other in KINDS if other is not kind and any(map(other.owns, data.tasks)))
+    return list(dict.fromkeys(corpus for each in (kind, *others) for corpus in each.corpora(data)))
+
+
+def unknown_tasks(data: Data) -> list[str]:
+    """The names of the tasks of a mixture that are of no kind."""
+    return [task.name for task in data.tasks if not any(kind.owns(task) for kind in KINDS)]

@@ -1,0 +1,81 @@
+"""Conversations, whose messages are learned, or not."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import click
+
+from ul2_command.kinds.seam import Kind
+
+_NO_NUMBERS = "{it}, whose examples have no numbers; {elsewhere}"
+_NO_DENOISER = "{it}, which have no denoiser and no --text; leave them out"
+
+
+class Conversations(Kind):
+    name = "conversations"
+    cannot: ClassVar = {
+        "find": _NO_NUMBERS,
+        "show --step": _NO_NUMBERS,
+        **dict.fromkeys(("show --denoiser", "show --text", "show --file"), _NO_DENOISER),
+        "stats --output": "--output goes with denoisers; --json prints the statistics of conversations",
+        "lengths": "{it}, which are not cut into chunks; {elsewhere}",
+    }
+
+    def owns(self, task):
+        from ul2_tasks.tasks.chat import ChatTask
+
+        return isinstance(task, ChatTask)
+
+    def lengths_of(self, data):
+        return data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
+
+    def show(self, data, as_json, *, count, split, seed, **others):
+        from ul2_tasks.inspection.chat_show import show_chat, show_chat_json
+
+        shown = show_chat_json if as_json else show_chat
+        shown(data.mixture, self.lengths_of(data), count=count, split=split, seed=seed)
+
+    def measure(self, data, *, examples, split, seed):
+        from ul2_tasks.statistics.chat_measure import measure_chat
+
+        return measure_chat(data.mixture, self.lengths_of(data), split=split, examples=examples)
+
+    def print_statistics(self, statistics, console):
+        from ul2_tasks.inspection.chat_table import print_chat
+
+        print_chat(statistics, console)
+
+    def report(self, data, output, *, count, **options):
+        from ul2_tasks.inspection.chat_report import write_chat_report
+        from ul2_tasks.inspection.chat_show import draw_chat
+
+        statistics = self.measure(data, **options)
+        drawn = draw_chat(data.mixture, self.lengths_of(data), count=count, split=options["split"], seed=options["seed"])
+        return statistics, write_chat_report(statistics, drawn, output)
+
+    def examine(self, data, split):
+        from ul2_tasks.inspection.chat_doctor import examine_chat
+
+        return examine_chat(data.mixture, self.lengths_of(data), split)
+
+    def export(self, data, output, *, written_as, use_cached, max_documents, input_manifest, pipeline_options, **others):
+        from ul2_tasks.export.conversations import write_conversations
+
+        if [task.name for task in data.tasks] != [data.mixture]:
+            each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.tasks)
+            raise click.UsageError(f"{data.mixture} is not one corpus of conversations for a decoder; export {each}")
+        if written_as != "megatron":
+            raise click.UsageError(f"--format: got {written_as!r}, and conversations are written as megatron")
+        if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split"):
+            option = data.option(given[0])
+            raise click.UsageError(f"{option} goes with corrupted examples, and {data.mixture} is conversations; leave it out")
+        write_conversations(
+            data.mixture,
+            output,
+            use_cached=use_cached,
+            max_conversations=max_documents,
+            require_input_manifest=input_manifest,
+            prepare=data.registration.apply,
+            pipeline_options=pipeline_options,
+        )

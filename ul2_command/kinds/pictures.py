@@ -1,0 +1,53 @@
+"""Texts with pictures in places, of which denoisers make examples: what `register_pictures` registers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ul2_command.kinds.seam import Kind, of_denoisers
+
+_NO_NUMBERS = "{it}, whose examples have no numbers; {elsewhere}"
+
+
+class Pictures(Kind):
+    name = "texts with pictures"
+    cannot: ClassVar = {
+        "find": _NO_NUMBERS,
+        "show --step": _NO_NUMBERS,
+        **dict.fromkeys(("show --text", "show --file"), "{it}, and --text has none; leave it out"),
+        "stats --output": "--output goes with texts alone; --json prints the statistics of texts with pictures",
+        "report": "{it}, of which there is no page; {elsewhere}",
+        "lengths": "{it}, whose chunks have no one length; {elsewhere}",
+        "export": "{it}, which is not exported: `ul2 cache` writes it, and training reads that (use_cached=True); {elsewhere}",
+    }
+
+    def owns(self, task):
+        from ul2_tasks.tasks.pictures import PicturesTask
+
+        return isinstance(task, PicturesTask)
+
+    def lengths_of(self, data):
+        of_denoisers(data.lengths)
+        return data.given.get("sequence_length") or data.tasks[0].corpus.read_as[1]  # that of texts has no room for pictures
+
+    def show(self, data, as_json, *, count, denoisers, split, seed, **others):
+        from ul2_tasks.inspection.picture_task_show import show_picture_tasks, show_picture_tasks_json
+
+        shown = show_picture_tasks_json if as_json else show_picture_tasks
+        shown(data.mixture, self.lengths_of(data), count=count, seed=seed, split=split, denoisers=denoisers or None)
+
+    def measure(self, data, *, examples, split, seed):
+        from ul2_tasks.statistics.picture_tasks import RECORDS, measure_picture_tasks
+
+        records = data.given.get("examples", RECORDS)
+        return measure_picture_tasks(data.mixture, self.lengths_of(data), split=split, seed=seed, records=records)
+
+    def print_statistics(self, statistics, console):
+        from ul2_tasks.inspection.picture_task_table import print_picture_tasks
+
+        print_picture_tasks(statistics, console)
+
+    def examine(self, data, split):
+        from ul2_tasks.inspection.picture_task_doctor import examine_picture_tasks
+
+        return examine_picture_tasks(data.mixture, self.lengths_of(data), split)

@@ -1,0 +1,139 @@
+"""Records of texts and pictures that are packed into rows, by a plan: no mixture, and nothing of SeqIO."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import click
+
+from ul2_command.kinds.seam import Kind
+from ul2_command.options import Data
+
+NAME = "pictures"  # the embedded set
+_RECORDS = 1000
+_OPTIONS = {  # that each command takes, beside those of all
+    "": {"name", "spec", "plan", "folder", "tables", "vocabulary", "sequence_length", "seed"},
+    "show": {"count", "as_json"},
+    "stats": {"examples", "to_json"},
+    "doctor": {"as_json"},
+    "report": {"examples", "count", "output"},
+}
+
+
+class Rows(Kind):
+    name = "texts and pictures"
+    cannot: ClassVar = {
+        "find": "{it}, of which no document is looked for; {elsewhere}",
+        "lengths": "{it}, which have no denoiser; {elsewhere}",
+        "cache": "{it}, which are read from their files without a cache; {elsewhere}",
+        "export": "{it}, which are read from their files and not exported; {elsewhere}",
+    }
+
+    def is_named(self, data):
+        return "plan" in data.given or (data.name == NAME and not data.given_of("module", "spec", "preset"))
+
+    def name_of(self, data):
+        return NAME
+
+    def refusal(self, data):
+        command = data.command.name
+        wrong = [name for name in data.given if name not in _OPTIONS[""] | _OPTIONS.get(command, set())]
+        refused = f"{data.option(wrong[0])} does not go with {self.name}; leave it out" if wrong else ""
+        return refused if command not in self.cannot else super().refusal(data)
+
+    def lengths_of(self, data):
+        from ul2_tasks.statistics.picture_measure import BUDGETS
+
+        lengths = data.given.get("sequence_length", BUDGETS._asdict())
+        if set(lengths) != set(BUDGETS._fields):
+            raise click.UsageError("--lengths: expected tokens, ViT patches and patches of latents, such as 36864,16384,28672")
+        return lengths
+
+    def show(self, data, as_json, *, count, **others):
+        from ul2_tasks.inspection.picture_show import show_pictures, show_pictures_json
+
+        (show_pictures_json if as_json else show_pictures)(self._fitting(data), count)
+
+    def measure(self, data, **others):
+        from ul2_tasks.statistics.picture_measure import measure_pictures
+
+        return measure_pictures(self._fitting(data), data.given.get("examples", _RECORDS))
+
+    def print_statistics(self, statistics, console):
+        from ul2_tasks.inspection.picture_table import print_pictures
+
+        print_pictures(statistics, console)
+
+    def report(self, data, output, *, count, **others):
+        from ul2_tasks.inspection.picture_report import write_picture_report
+
+        return write_picture_report(self._fitting(data), output, records=data.given.get("examples", _RECORDS), count=count)
+
+    def examined(self, data, split):
+        return {"budgets": self.lengths_of(data)}
+
+    def examine(self, data, split):
+        from ul2_tasks.inspection.picture_doctor import examine_pictures
+
+        recipe = self._recipe(data)
+        return examine_pictures(recipe, _form(recipe, data))
+
+    def _fitting(self, data: Data):
+        """The recipe, where its pictures fit the tables of the model."""
+        recipe = self._recipe(data)
+        for source in recipe.sources:
+            _form(recipe, data).check(source.sizes)
+        return recipe
+
+    def _recipe(self, data: Data):
+        from ul2_tasks.images.samples import Counts
+        from ul2_tasks.statistics.picture_measure import recipe_to_look_at
+        from ul2_tasks.vocabulary.by_name import open_vocabulary
+
+        budgets = Counts(**self.lengths_of(data))
+        vocabulary = open_vocabulary(data.given["vocabulary"]) if "vocabulary" in data.given else None
+        return recipe_to_look_at(_sources(data), vocabulary, budgets, data.given.get("seed", 0))
+
+
+def _form(recipe, data: Data):
+    if "tables" not in data.given:
+        return recipe.form
+    vit, vae = data.given["tables"]
+    return dataclasses.replace(recipe.form, vit_side=vit, vae_side=vae)
+
+
+def _sources(data: Data) -> list[Any]:
+    from ul2_tasks.images.example_set import example_records, example_sources
+    from ul2_tasks.images.plans import PLANS
+    from ul2_tasks.images.recipe import Source
+    from ul2_tasks.images.records import listed_records, open_records
+
+    plan, spec = data.given.get("plan"), list(data.given.get("spec", ()))
+    if plan is None:
+        return example_sources()
+    if not spec and plan not in PLANS:
+        raise click.UsageError(f"--plan: got {plan!r}, expected one of {', '.join(PLANS)}, or a --corpus beside it")
+    folder = data.given.get("folder")
+    records = open_records(spec, folder) if spec else listed_records(example_records(plan), f"embedded set, {plan}")
+    return [Source(records, plan if plan in PLANS else _own_plan(plan))]
+
+
+def _own_plan(name: str) -> Callable:
+    """The function that "module:function" names."""
+    from ul2_tasks.images.plans import PLANS
+
+    module, _, function = name.partition(":")
+    if not (module and function):
+        raise click.UsageError(
+            f"--plan: got {name!r}, expected one of {', '.join(PLANS)}, or MODULE:FUNCTION of a plan of one's own"
+        )
+    sys.path.insert(0, os.getcwd())  # as with --module
+    found = getattr(importlib.import_module(module), function, None)
+    if not callable(found):
+        raise click.UsageError(f"--plan: the module {module!r} has no function {function!r}")
+    return found

@@ -1,0 +1,114 @@
+"""What a command asks of a kind of data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import click
+
+from ul2_command.options import Data
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ul2_tasks.inspection.findings import Finding
+
+_ELSEWHERE = "`ul2 show`, `ul2 stats` and `ul2 doctor` look at it"
+
+
+class Kind(Protocol):
+    """A kind of data. It has a method for each command but those that it refuses.
+
+    Attributes:
+        name: "conversations", for example.
+        cannot: the sentences that refuse commands, such as "find", and options of commands, such as "stats --output". In them
+            {it} is "NAME is conversations", and {elsewhere} names the commands that look at it.
+    """
+
+    name: ClassVar[str]
+    cannot: ClassVar[Mapping[str, str]]
+
+    def is_named(self, data: Data) -> bool:
+        """Whether options alone name it, and no mixture is registered."""
+        return False
+
+    def owns(self, task: Any) -> bool:
+        """Whether a task of SeqIO is of this kind."""
+        return False
+
+    def name_of(self, data: Data) -> str:
+        """What sentences call the data."""
+        return data.mixture
+
+    def refusal(self, data: Data) -> str:
+        """Why it cannot do what is asked, in a sentence; empty where it can."""
+        command = str(data.command.name)
+        asked = [command, *(f"{command} {data.option(name)}" for name in data.given)]
+        sentence = next((self.cannot[each] for each in asked if each in self.cannot), "")
+        return sentence.format(it=f"{self.name_of(data)} is {self.name}", elsewhere=_ELSEWHERE) if sentence else ""
+
+    def lengths_of(self, data: Data) -> Mapping[str, int] | None:
+        """The lengths that were given, or those of this kind. Raises a UsageError where they are of another kind."""
+        raise _undone(self)
+
+    def corpora(self, data: Data) -> list[Any]:
+        """`ul2 cache`: the corpora of its tasks."""
+        return [task.corpus for task in data.tasks if self.owns(task)]
+
+    def show(self, data: Data, as_json: bool, *, count: int, **options) -> None:
+        """`ul2 show`: prints examples."""
+        raise _undone(self)
+
+    def find(self, data: Data, **options) -> None:
+        """`ul2 find`: prints when a document is read."""
+        raise _undone(self)
+
+    def measure(self, data: Data, *, examples: int, split: str, seed: int) -> Any:
+        """`ul2 stats`: the statistics, a dataclass that has `laws` and says whether they hold."""
+        raise _undone(self)
+
+    def print_statistics(self, statistics: Any, console: Console) -> None:
+        """Prints them as tables."""
+        raise _undone(self)
+
+    def samples(self, data: Data, count: int, *, split: str, seed: int) -> Iterable[Any]:
+        """`ul2 stats --output`: dataclasses of examples."""
+        raise _undone(self)
+
+    def report(self, data: Data, output: str, *, count: int, examples: int, split: str, seed: int) -> tuple[Any, os.PathLike]:
+        """`ul2 report`: writes a page, and returns the statistics and its path."""
+        raise _undone(self)
+
+    def look_at_lengths(self, data: Data) -> Any:
+        """`ul2 lengths`: a dataclass that has `problems`."""
+        raise _undone(self)
+
+    def print_lengths(self, lengths: Any, console: Console) -> None:
+        """Prints it as tables."""
+        raise _undone(self)
+
+    def examined(self, data: Data, split: str) -> dict[str, Any]:
+        """`ul2 doctor --json`: what is examined."""
+        return {"mixture": data.mixture, "split": split, "sequence_length": self.lengths_of(data)}
+
+    def examine(self, data: Data, split: str) -> Sequence[Finding]:
+        """`ul2 doctor`: the findings."""
+        raise _undone(self)
+
+    def export(self, data: Data, output: str, *, written_as: str, use_cached: bool, **options) -> None:
+        """`ul2 export`: writes files."""
+        raise _undone(self)
+
+
+def _undone(kind: Kind) -> NotImplementedError:
+    return NotImplementedError(f"{kind.name}: a command that is neither done nor refused")
+
+
+def of_denoisers(lengths: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    """Lengths of inputs and targets. Raises a UsageError where they are those of conversations."""
+    if lengths and "tokens" in lengths:
+        got = str(lengths["tokens"])
+        raise click.UsageError(f"--lengths: got {got!r}, expected the tokens of inputs and of targets, such as 512,512")
+    return lengths
