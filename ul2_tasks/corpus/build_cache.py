@@ -30,7 +30,7 @@ from rich.text import Text
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.cached_files import COUNTED, folder_of, info_path, stats_path
-from ul2_tasks.corpus.corpus import Corpus, corpus_settings
+from ul2_tasks.corpus.corpus import Corpus, TextCorpus, corpus_settings
 from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, reads_of
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.files.atomic import write_atomically
@@ -440,6 +440,9 @@ def _summarize(manifest: dict, corpus: Corpus, cache_dir: str, output_dir: str, 
         f"    import seqio, ul2_tasks; seqio.add_global_cache_dirs([{output_dir!r}])",
         f"    dataset = seqio.get_mixture_or_task({provider!r}).get_dataset({lengths}, use_cached=True)",
     ]
+    if isinstance(corpus, TextCorpus):
+        described = f"    examples = ul2_tasks.examples(mixture, {lengths}, cache_dirs=[{output_dir!r}])"
+        lines = ["To use it, in Python, with the same ul2_tasks.Mixture:", described, *lines]
     if corpus.is_for_t5x:
         folder = shlex.quote(f"--seqio_additional_cache_dirs={output_dir}")
         lines += ["With t5x:", f"    {folder} --gin.USE_CACHED_TASKS=True"]

@@ -1,17 +1,17 @@
-"""`ChatCorpusTask`: the task `NAME_corpus` of conversations, whose cache has their tokens and, in second files, their messages."""
+"""`ChatCorpus`: conversations, whose cache has their tokens and, in second files, their messages."""
 
 from __future__ import annotations
 
 import collections
+import dataclasses
+import functools
 import hashlib
 import json
 import types
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
 from ul2_tasks.chat.by_name import Renderer, render_all
 from ul2_tasks.chat.messages import Message, messages_in, parse
@@ -21,13 +21,15 @@ from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kin
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.corpus import Encoded, corpus_settings
+from ul2_tasks.corpus.corpus import Corpus, Encoded, corpus_settings, found_in, seqio_cache_dirs
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, tokenize_records
-from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.vocabulary.special_ids import id_shift
+
+if TYPE_CHECKING:
+    import seqio
 
 MESSAGES = "messages"  # the column
 
@@ -44,29 +46,21 @@ class Part(NamedTuple):
     id_hashes: np.ndarray | None
 
 
-class ChatCorpusTask(CorpusTask):
-    """Conversations as a renderer writes them.
+class ChatCorpus(Corpus):
+    """Conversations as a renderer writes them: as they are described, or as the SeqIO task `NAME_corpus`.
 
     `supervision` is what its tasks learn. A message of a kind that it does not know is refused when it is rendered, where its file
     and row are known. A cache does not depend on it.
     """
 
+    renderer: Renderer
+    supervision: Supervision
     columns = types.MappingProxyType({MESSAGES: np.dtype(np.int32)})
     counts_ids = True
 
-    def __init__(
-        self,
-        name: str,
-        source: seqio.DataSource,
-        *,
-        configuration: CorpusConfiguration,
-        renderer: Renderer,
-        supervision: Supervision,
-    ):
-        feature = seqio.Feature(renderer.vocabulary, add_eos=False)
-        super().__init__(name, source, {"targets": feature}, configuration=configuration)
-        self.renderer, self.supervision = renderer, supervision
-        self._in_memory: dict[str, ConversationsInMemory] = {}
+    @functools.cached_property
+    def _in_memory(self) -> dict[str, ConversationsInMemory]:
+        return {}
 
     def encode(self, records: Sequence[Record]) -> Encoded:
         """Renders conversations. A record that cannot be rendered is a problem, with the place of the record."""
@@ -180,20 +174,38 @@ class ChatCorpusTask(CorpusTask):
                 found = ConversationsInMemory([(_conversations(batch, split), batch.places(split))])
                 yield Part(found, np.arange(found.count), batch.id_hashes(split))
 
-    def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
-        """Raises a ValueError: conversations become examples in other tasks."""
-        name = self.name.removesuffix("_corpus")
-        raise ValueError(f"{self.name!r} has conversations; read the task of their examples, {name}_chat or {name}_reply")
-
-    def preprocess_precache(self, dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
-        """Raises a ValueError: the stock cache job would not keep the messages."""
-        raise ValueError(
-            f"{self.name!r} has conversations, which `ul2 cache --corpus {self.name}` caches, and seqio_cache_tasks not"
-        )
-
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:
         return f"{self.name.removesuffix('_corpus')}_chat", {"tokens": 4096}
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribedConversations(ChatCorpus):
+    """Conversations as they are described. `cache_dirs` are where their cache may be, beside SeqIO's own cache directories."""
+
+    name: str
+    source: seqio.DataSource
+    configuration: CorpusConfiguration
+    renderer: Renderer
+    supervision: Supervision
+    cache_dirs: tuple[str, ...] = ()
+
+    @property
+    def vocabulary(self) -> seqio.Vocabulary:
+        return self.renderer.vocabulary
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return self.source.splits
+
+    @property
+    def cache_dir(self) -> Any:
+        """The folder of their cache; None where there is none."""
+        return found_in(self.name, self._cache_dirs)
+
+    @property
+    def _cache_dirs(self) -> list[str]:
+        return [*self.cache_dirs, *seqio_cache_dirs()]
 
 
 def messages_of(record: Record) -> list[Message]:

@@ -143,12 +143,22 @@ class TextCorpus(Corpus):
     @property
     def cache_dir(self) -> Any:
         """The folder of its cache; None where there is none."""
-        return next(filter(is_cache, (folder_of(folder, self.name) for folder in self._cache_dirs)), None)
+        return found_in(self.name, self._cache_dirs)
 
     @property
     def _cache_dirs(self) -> list[str]:
-        seqio = sys.modules.get("seqio")
-        return [*self.cache_dirs, *(seqio.get_global_cache_dirs() if seqio else ())]
+        return [*self.cache_dirs, *seqio_cache_dirs()]
+
+
+def found_in(name: str, cache_dirs: Sequence[str]) -> str | None:
+    """The folder of a corpus's cache in the first of these folders that has one."""
+    return next(filter(is_cache, (folder_of(folder, name) for folder in cache_dirs)), None)
+
+
+def seqio_cache_dirs() -> Sequence[str]:
+    """SeqIO's own cache directories; none where it is not imported."""
+    seqio = sys.modules.get("seqio")
+    return seqio.get_global_cache_dirs() if seqio else ()
 
 
 def corpus_settings(corpus: Corpus) -> dict[str, str]:

@@ -158,12 +158,13 @@ class Mixture:
         """The examples of an epoch by their numbers. Raises a ValueError where their chunks have no fixed places."""
         corpus = self.corpus(cache_dirs)
         members = []
-        for denoiser in self.denoisers:
+        for denoiser in sorted(self.denoisers, key=lambda denoiser: denoiser.name):  # as SeqIO has its tasks
             configuration = self.denoising(denoiser)
             task = f"{self.name}_{denoiser.name}"
             if reason := why_a_stream(configuration, corpus.vocabulary):
                 raise no_fixed_places(task, reason)
-            members.append(Member(task, corpus, denoiser.weight, solve(sequence_length, corpus.vocabulary, configuration)))
+            solution = solve(sequence_length, corpus.vocabulary, configuration)
+            members.append(Member(task, corpus, float(denoiser.weight), solution))
         return number_examples(members, tokens_of(split), seed, shuffle)
 
 

@@ -15,7 +15,7 @@ from ul2_tasks.chat.harmony import HarmonyRenderer
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import HEADER, KIND, KINDS, LENGTH, kind_name
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.conversations import ChatCorpusTask
+from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.statistics.chat_drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.statistics.chat_laws import faults, laws_of, rules_of, text_faults

@@ -12,7 +12,8 @@ from ul2_tasks.chat.messages import Message
 from ul2_tasks.chat.reading import ConversationsInMemory
 from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.corpus.check_texts import check_texts
-from ul2_tasks.corpus.conversations import ChatCorpusTask, messages_of
+from ul2_tasks.corpus.conversations import messages_of
+from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import shard_records, split_groups

@@ -19,7 +19,7 @@ from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import Conversations
 from ul2_tasks.chat.supervision import ConversationError, Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.conversations import ChatCorpusTask
+from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.view import CorpusView, salted
 from ul2_tasks.counting import count
 from ul2_tasks.datasets import with_id_shift

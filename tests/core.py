@@ -1,0 +1,152 @@
+"""A program for `test_core.py`: the core where SeqIO and TensorFlow cannot be imported, and an example of each kind of data.
+
+    python core.py FOLDER
+
+It imports each file of the core, writes into the folder, and prints what it made as JSON.
+"""
+
+import hashlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import pathlib
+import pickle
+import sys
+
+import numpy as np
+
+PACKAGE = pathlib.Path(__file__).parent.parent / "ul2_tasks"
+BLOCKED = ("seqio", "t5", "tensorflow", "tensorflow_datasets", "tensorflow_text")
+# The rooms of the core, each with the files in it that are doors: what makes datasets and graphs of what the room has.
+CORE = {
+    "files": {"tensorflow_system"},
+    "order": set(),
+    "images": set(),
+    "store": {"documents"},
+    "vocabulary": {"in_graphs"},
+    "sources": {"dataset_records", "memory_streams", "picture_examples", "split_streams", "streams", "tfds", "tfrecords"},
+    "jobs": set(),
+    "chat": set(),
+    "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
+    "corpus": {"conversations_task", "passes", "pictures", "read_cache", "tfrecords", "tokenization", "view"},
+    "addresses": {"dataset", "resuming"},
+    "mixtures": set(),
+}
+BESIDE = ("converters.row_format", "tasks.examples", "pytorch.collator")
+LENGTHS = {"inputs": 96, "targets": 80}
+
+
+class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """An import that fails. Whether a module is there can be asked, as some packages do."""
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name.partition(".")[0] in BLOCKED else None
+
+    def create_module(self, spec):
+        raise ImportError(f"{spec.name} was imported, and the core needs neither SeqIO nor TensorFlow")
+
+    def exec_module(self, module):
+        raise AssertionError
+
+
+def files_of_the_core() -> list[str]:
+    found = {f"{room}.{path.stem}" for room in CORE for path in (PACKAGE / room).glob("[a-z]*.py")}
+    doors = {f"{room}.{door}" for room, doors in CORE.items() for door in doors}
+    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE} - doors)
+
+
+def digest(examples) -> str:
+    """Of ids and names of examples, or of the arrays of rows."""
+    found = hashlib.sha256()
+    for example in examples:
+        for key in sorted(example):
+            value = example[key]
+            found.update(f"{key} {value.tolist() if isinstance(value, np.ndarray) else value}".encode())
+    return found.hexdigest()
+
+
+def texts(folder: pathlib.Path) -> dict:
+    """Of files: from memory, from a cache, as packed rows, and in another process."""
+    import ul2_tasks
+
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ul2_tasks.embedded_documents()[:60]))
+    mixture = ul2_tasks.Mixture("core", str(folder / "texts.jsonl"))
+    uncached = ul2_tasks.examples(mixture, LENGTHS, seed=3)
+    mixture.cache(folder / "CACHE")
+    cached = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")])
+    rows = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")], pack=True)
+    assert pickle.loads(pickle.dumps(cached))[0]["inputs"].tolist() == cached[0]["inputs"].tolist()
+    return {
+        "from memory": digest(uncached[:20]),
+        "from a cache": digest(cached[:20]),
+        "packed": digest(rows[:5]),
+        "fingerprint": mixture.fingerprint(),
+        "where": repr(cached.where(7)),
+    }
+
+
+def tokens(folder: pathlib.Path) -> str:
+    """Of a pair of Megatron's files."""
+    import ul2_tasks
+    from ul2_tasks.store.write import PairWriter
+
+    with PairWriter(str(folder / "pair.bin"), str(folder / "pair.idx"), np.dtype(np.uint16)) as pair:
+        pair.add(np.arange(300, 1500, dtype=np.int32), np.array([500, 700]))
+    return digest(ul2_tasks.examples(ul2_tasks.Mixture("pair", f"megatron:{folder}/pair"), LENGTHS)[:5])
+
+
+def conversations(folder: pathlib.Path) -> list[list[int]]:
+    """The values of each feature, as a chat and as replies, read from a cache."""
+    from ul2_tasks.chat.by_name import open_renderer
+    from ul2_tasks.chat.examples import Stops, chats, replies
+    from ul2_tasks.chat.supervision import Supervision
+    from ul2_tasks.corpus.build_cache import build
+    from ul2_tasks.corpus.configuration import CorpusConfiguration
+    from ul2_tasks.corpus.conversations import DescribedConversations
+    from ul2_tasks.sources.memory import embedded_chat
+
+    renderer, supervision = open_renderer("harmony:default"), Supervision()
+    given = (embedded_chat(), CorpusConfiguration(), renderer, supervision)
+    build(DescribedConversations("talks_corpus", *given), str(folder / "CACHE"))
+    reader = DescribedConversations("talks_corpus", *given, (str(folder / "CACHE"),)).conversations("train", use_cached=True)
+    stops = Stops(renderer.final_stop, renderer.keeps_history)
+    read = reader.read(np.arange(3))
+    made = chats(read, supervision, stops, None), replies(read, supervision, stops, (None, None))
+    return [examples.values[key].tolist() for examples in made for key in sorted(examples.values)]
+
+
+def pictures() -> list[int]:
+    """A row of texts and pictures."""
+    from picture_sources import recipe
+
+    from ul2_tasks.images.rows import RowMaker
+
+    maker = RowMaker(recipe())
+    return maker.row(maker.packed(0)[0])["packed_text_ids"].tolist()
+
+
+def collated() -> list[list[int]]:
+    """A batch of the collator's."""
+    import ul2_tasks
+
+    collate = ul2_tasks.UL2DataCollator("default", LENGTHS, seed=3, return_tensors="np")
+    return collate([text[:200] for text in ul2_tasks.embedded_documents()[:3]])["input_ids"].tolist()
+
+
+def main(folder: pathlib.Path) -> dict:
+    for name in files_of_the_core():
+        importlib.import_module(name)
+    return {
+        "texts": texts(folder),
+        "tokens": tokens(folder),
+        "conversations": conversations(folder),
+        "pictures": pictures(),
+        "collated": collated(),
+    }
+
+
+if __name__ == "__main__":
+    sys.meta_path.insert(0, Raises())
+    print(json.dumps(main(pathlib.Path(sys.argv[1]))))
+    assert not {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)
