@@ -324,10 +324,10 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
         click.echo(f"left out, as they are tokens already, which are read where they lie: {tokens}", err=True)
     for corpus in texts or corpora:
         build(
-            corpus.name,
+            corpus if data.described else corpus.name,
             output,
             max_documents=max_documents,
-            prepare=data.registration.apply,
+            **({} if data.described else {"prepare": data.registration.apply}),
             pipeline_options=pipeline_options,
         )
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import importlib.abc
+import importlib.util
 import logging
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -94,12 +98,29 @@ def _quiet_libraries() -> None:
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs the traceback of an error, and then raises the error too
     logging.getLogger().addFilter(_is_no_missing_client)
     logging.getLogger("tensorflow").addFilter(_is_no_retracing)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # nothing is lost by it: an error that ends a command is also raised
+    if "tensorflow" not in sys.modules and not any(isinstance(finder, _QuietTensorFlow) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _QuietTensorFlow())
+
+
+class _QuietTensorFlow(importlib.abc.MetaPathFinder):
+    """Hides what TensorFlow prints when it is first imported, by a command that needs it."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        if spec is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = functools.partial(_execute_quietly, execute)
+        return spec
+
+
+def _execute_quietly(execute: Callable[[Any], None], tensorflow: Any) -> None:
     with _quiet_stderr():
-        import tensorflow as tf
-
-        import ul2_tasks  # noqa: F401
-
-        tf.config.list_physical_devices()  # makes it look for GPUs, and print about them, now
+        execute(tensorflow)
+        tensorflow.config.list_physical_devices()  # makes it look for GPUs, and print about them, now
 
 
 def _is_no_missing_client(record: logging.LogRecord) -> bool:
@@ -124,7 +145,6 @@ def _is_of_tensorflow(error: BaseException) -> bool:
 @contextlib.contextmanager
 def _quiet_stderr() -> Iterator[None]:
     """Hides what TensorFlow's libraries write to the terminal when they are loaded: no setting stops all of it."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # nothing is lost by it: an error that ends a command is also raised
     sys.stderr.flush()
     saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

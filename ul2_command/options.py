@@ -231,9 +231,16 @@ class Data:
         """The name of the mixture or task, which is registered."""
         return self.registration.apply()
 
+    @functools.cached_property
+    def described(self):
+        """The mixture as a description, a `Mixture`, for which SeqIO need not be imported; None of what is registered elsewhere."""
+        return self.registration.described
+
     @property
     def tasks(self) -> Sequence:
-        """The tasks of the mixture."""
+        """The tasks of the mixture; none of one that is described: it is texts."""
+        if self.described is not None:
+            return ()
         import seqio
 
         return seqio.get_subtasks(seqio.get_mixture_or_task(self.mixture))

@@ -28,6 +28,8 @@ class Texts(Kind):
         return of_denoisers(data.lengths) or (TRAINED if "step" in data.given else SHOWN)
 
     def corpora(self, data):
+        if data.described is not None:
+            return [data.described.corpus()]
         from ul2_tasks.tasks.providers import denoising_tasks
 
         return [task.source.corpus for task in denoising_tasks(data.mixture)]

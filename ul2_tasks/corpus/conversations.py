@@ -179,7 +179,7 @@ class ChatCorpus(Corpus):
         return f"{self.name.removesuffix('_corpus')}_chat", {"tokens": 4096}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class DescribedConversations(ChatCorpus):
     """Conversations as they are described. `cache_dirs` are where their cache may be, beside SeqIO's own cache directories."""
 

@@ -126,7 +126,7 @@ class Corpus:
         return self.source.documents(split, vocabulary.vocab_size - shift, eos)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class TextCorpus(Corpus):
     """A corpus of texts as it is described. `cache_dirs` are where its cache may be, beside SeqIO's own cache directories."""
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import seqio
 
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.vocabulary.byte_level import is_bytes
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, piece_names
 
 _BYT5_BYTES = range(3, 259)
@@ -118,7 +119,7 @@ def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Stretch]:
 
 def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:
     """The bytes that each id adds to a text; none if it adds none, or if they cannot be known."""
-    if isinstance(vocabulary, seqio.ByteVocabulary):  # its `decode` drops bytes that make no whole character
+    if is_bytes(vocabulary):  # its `decode` drops bytes that make no whole character
         return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else b"" for id in ids}
     if hasattr(vocabulary, "token_bytes"):
         return {id: vocabulary.token_bytes(id) for id in ids}

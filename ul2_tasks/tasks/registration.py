@@ -7,14 +7,9 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import seqio
-
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import texts_in_memory
-from ul2_tasks.tasks.chat import CHAT, FORMS, ChatTask, open_conversations, register_chat
-from ul2_tasks.tasks.providers import DenoisingTask
-from ul2_tasks.tasks.registry import add, register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,14 +38,32 @@ class Registration:
         """
         for module in self.modules:
             importlib.import_module(module)
-        arguments = dict(self.arguments)
-        if "renderer" in arguments:
-            return _register_chat(self.name, dict(self.source), arguments)
-        if not self.source and not arguments:
+        if "renderer" in self.arguments:
+            return _register_chat(self.name, dict(self.source), dict(self.arguments))
+        if not self.source and not self.arguments:
             return _registered(self.name)
+        from ul2_tasks.tasks.registry import add
+
+        return add(self._described())
+
+    @property
+    def described(self) -> Mixture | None:
+        """The mixture as a description, which needs no SeqIO; None where a module registers it, or where it is conversations.
+
+        Raises:
+            ValueError: see `open_source` and `Mixture`.
+        """
+        if self.modules or "renderer" in self.arguments:
+            return None
+        if not self.source and not self.arguments:
+            return Mixture() if self.name in ("ul2", "ul2_mix") else None
+        return None if self.name in ("ul2", "ul2_mix") else self._described()  # which comes with this package, of other arguments
+
+    def _described(self) -> Mixture:
+        arguments = dict(self.arguments)
         if "preset" in arguments:
             arguments["denoisers"] = arguments.pop("preset")
-        return register(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **self.source}), **arguments)
+        return Mixture(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **self.source}), **arguments)
 
 
 def with_texts(mixture: str, texts: Sequence[str]) -> str:
@@ -59,6 +72,10 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
     `mixture` is what `register` returned, "NAME_mix", and the result is "NAME_text_mix". Raises a ValueError where the mixture is
     one of several corpora, or was not registered by `register`.
     """
+    import seqio
+
+    from ul2_tasks.tasks.registry import add
+
     configuration = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
     if not isinstance(configuration, Mixture):
         raise ValueError(f"{mixture!r} is a mixture of several corpora; name one of those that it mixes to use its denoisers")
@@ -74,6 +91,8 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
 
 
 def _register_chat(name: str, source: dict[str, Any], arguments: dict[str, Any]) -> str:
+    from ul2_tasks.tasks.chat import FORMS, open_conversations, register_chat
+
     for form in FORMS:
         if name.endswith(f"_{form}"):
             name, arguments["form"] = name.removesuffix(f"_{form}"), form
@@ -84,6 +103,11 @@ def _register_chat(name: str, source: dict[str, Any], arguments: dict[str, Any])
 
 
 def _registered(name: str) -> str:
+    import seqio
+
+    from ul2_tasks.tasks.chat import CHAT, ChatTask, register_chat
+    from ul2_tasks.tasks.providers import DenoisingTask
+
     names = sorted(seqio.MixtureRegistry.names())
     for mixture in (f"{name}_mix", name):
         if mixture in names:

@@ -11,7 +11,7 @@ from ul2_tasks.files.systems import is_folder, names_in
 from ul2_tasks.imported import is_seqio
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.base import Vocabulary
-from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary
+from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary, is_bytes
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
 from ul2_tasks.vocabulary.sentencepiece import (
@@ -155,7 +155,7 @@ def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
     modes: tuple[str, ...] = PRESET_MODES
     if isinstance(vocabulary, HuggingFaceVocabulary):
         return f"ul2_tasks.{vocabulary.with_sentinels(sentinels)!r}"
-    if isinstance(vocabulary, NamedByteVocabulary) or is_seqio(vocabulary, "ByteVocabulary"):
+    if is_bytes(vocabulary):
         spec, modes = "bytes", getattr(vocabulary, "modes", modes)
     elif is_sentencepiece(vocabulary) and not vocabulary.extra_ids:
         file = vocabulary.sentencepiece_model_file

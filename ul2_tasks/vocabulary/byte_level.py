@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ul2_tasks.imported import is_seqio
 from ul2_tasks.vocabulary.base import Vocabulary
 
 if TYPE_CHECKING:
@@ -96,3 +97,8 @@ class NamedByteVocabulary(Vocabulary):
 
     def __hash__(self) -> int:
         return hash((self.extra_ids, self.modes))
+
+
+def is_bytes(value: object) -> bool:
+    """Whether a value is ByT5's vocabulary, of this package or SeqIO's own."""
+    return isinstance(value, NamedByteVocabulary) or is_seqio(value, "ByteVocabulary")
