@@ -10,6 +10,8 @@ It needs this package with its extra `t5`. Seconds from the start of a Python in
 and the peak of resident memory until then. Sides: ours, `ul2_mix` (from 8192 on the same with more sentinels, as chunks so long
 need more than its vocabulary has), and t5, the recipe from `t5.data.preprocessors` as five stock tasks of the same documents in
 a stock mixture. t5's side imports `ul2_tasks` too, for the corpus and the solved lengths; see what that takes beside `seqio`.
+Three more sides read a cache of the embedded corpus by number, at 512: `described`, a `ul2_tasks.Mixture`; `named`, the same by its
+name, registered with SeqIO; and `worker`, its examples unpickled, as in a DataLoader's worker that is spawned.
 Each in a fresh process, one at a time, in turn, after one of each side that is not counted; medians.
 """
 
@@ -24,6 +26,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -32,6 +35,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+FOLDER = "UL2_STARTUP"  # in the environment of a child: the folder of the cache
+LENGTHS = {"inputs": 512, "targets": 512}
 EXAMPLES = {"first example": 1, "128 examples": 128, "2,000 examples": 2000}
 SETTINGS = {"split": "train", "shuffle": True, "seed": 0, "num_epochs": None}
 
@@ -41,8 +46,19 @@ def main() -> None:
     if arguments.child:
         child(*arguments.child)
         return
-    jobs = [("seqio", 0), *((side, length) for length in arguments.lengths for side in ("ours", "t5"))]
-    for side in ("seqio", "ours", "t5"):
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[FOLDER] = folder
+        write_cache(folder)
+        measure(arguments)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    jobs = [
+        ("seqio", 0),
+        *((side, 512) for side in INDEXED),
+        *((side, length) for length in arguments.lengths for side in ("ours", "t5")),
+    ]
+    for side in ("seqio", "ours", "t5", *INDEXED):
         measured(side, arguments.lengths[0])
     console = Console(width=max(120, Console().width))
     runs: dict[tuple[str, int], list[dict]] = {job: [] for job in jobs}
@@ -86,6 +102,10 @@ def child(side: str, length: str, started: str) -> None:
         import seqio  # noqa: F401
 
         reached("import")
+    elif side in INDEXED:
+        for count, _ in zip(range(1, 129), INDEXED[side](os.environ[FOLDER], reached)):
+            if count in (1, 128):
+                reached("first example" if count == 1 else "128 examples")
     else:
         examples = {"ours": ours, "t5": t5}[side](int(length), reached)
         by_count = {count: stage for stage, count in EXAMPLES.items()}
@@ -93,6 +113,45 @@ def child(side: str, length: str, started: str) -> None:
             if count in by_count:
                 reached(by_count[count])
     print(json.dumps(stages))
+
+
+def write_cache(folder: str) -> None:
+    program = f"""
+import pickle, ul2_tasks
+mixture = ul2_tasks.Mixture()
+mixture.cache({folder!r})
+examples = ul2_tasks.examples(mixture, {LENGTHS}, cache_dirs=[{folder!r}])
+open({folder!r} + "/examples.pickle", "wb").write(pickle.dumps(examples))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def described(folder: str, reached):
+    import ul2_tasks
+
+    reached("import")
+    return ul2_tasks.examples(ul2_tasks.Mixture(), LENGTHS, cache_dirs=[folder])
+
+
+def named(folder: str, reached):
+    import ul2_tasks
+
+    reached("import")
+    import seqio
+
+    seqio.add_global_cache_dirs([folder])
+    return ul2_tasks.examples("ul2_mix", LENGTHS)
+
+
+def worker(folder: str, reached):
+    import pickle
+
+    reached("import")
+    with open(f"{folder}/examples.pickle", "rb") as file:
+        return pickle.load(file)
+
+
+INDEXED = {"described": described, "named": named, "worker": worker}
 
 
 def ours(length: int, reached):

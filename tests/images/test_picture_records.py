@@ -200,9 +200,7 @@ def test_what_has_no_records_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"there is no file in the folder '.*/sub', nor below it"):
         open_records(tmp_path / "sub")
     (tmp_path / "sub" / "a.txt").write_text("a text")
-    with pytest.raises(
-        ValueError, match=r"the folder '.*/sub' has no file of records; expected files, a folder or a glob of"
-    ):
+    with pytest.raises(ValueError, match=r"the folder '.*/sub' has no file of records; expected files, a folder or a glob of"):
         open_records(tmp_path / "sub")
     with pytest.raises(ValueError, match="there is no record"):
         listed_records([])

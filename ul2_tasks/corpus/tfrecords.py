@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from ul2_tasks.corpus.cached_files import COUNTED, expected_files
 from ul2_tasks.corpus.configuration import as_json, digest
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.files.systems import parallel_map, place, sha256, size
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 
 SKIPPED = "skipped"  # the id of a record that is no document
 _FILES_AT_A_TIME = 16  # as SeqIO's cached source

@@ -9,7 +9,8 @@ import numpy as np
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
-from ul2_tasks.sources.records import DOCUMENTS_PER_BATCH, Record, in_lists
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
+from ul2_tasks.sources.records import Record, in_lists
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.index import dtype_of

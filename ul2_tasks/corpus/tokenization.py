@@ -13,10 +13,10 @@ from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
 from ul2_tasks.corpus.identity import describe_source, source_identity
 from ul2_tasks.corpus.tfrecords import document_names
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import no_autograph, python_op, ragged
 from ul2_tasks.sources.dataset_records import record_batches
 from ul2_tasks.sources.records import PROBLEM
-from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH
 from ul2_tasks.vocabulary.batches import encode_batch, has_batches
 
 

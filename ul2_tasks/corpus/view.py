@@ -15,9 +15,10 @@ from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.read_cache import read_cache
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.sources.dataset_records import record_batches
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.store.documents import DOCUMENTS_PER_BATCH, read_store
+from ul2_tasks.store.documents import read_store
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 

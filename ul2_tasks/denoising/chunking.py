@@ -21,10 +21,11 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
+
 Tokens: TypeAlias = tf.Tensor | tf.RaggedTensor
 Check = Callable[[tf.Tensor], tf.Tensor]
 MARK = 1 << 30  # a bit that no id has
-DOCUMENTS_PER_BATCH = 128  # as many as a cache gives at a time: so the blocks are the same with a cache and without
 
 
 def marked(documents: tf.data.Dataset, starts: Sequence[int], ends: Sequence[int]) -> tf.data.Dataset:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.sources.records import DOCUMENTS_PER_BATCH, PROBLEM, Record
+from ul2_tasks.sources.records import PROBLEM, Record
 
 
 @no_autograph

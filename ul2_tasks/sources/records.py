@@ -21,7 +21,6 @@ from ul2_tasks.files.opening import CORRUPT, is_unreachable, open_file
 from ul2_tasks.sources.files import METADATA, Layout, Segment
 
 PROBLEM = "problem"  # the name of this feature in a dataset
-DOCUMENTS_PER_BATCH = 128  # of a step of tf.data
 SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
 _ROWS_AT_A_TIME = 128
 _ROWS_LOOKED_AT = 1000  # lines of JSON, to know the fields

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import python_op
-from ul2_tasks.sources.records import DOCUMENTS_PER_BATCH, PROBLEM
+from ul2_tasks.sources.records import PROBLEM
 
 
 def documents_that(

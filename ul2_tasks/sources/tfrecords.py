@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.files.opening import COMPRESSIONS
 from ul2_tasks.sources.files import Layout, Segment
-from ul2_tasks.sources.records import DOCUMENTS_PER_BATCH, PROBLEM
+from ul2_tasks.sources.records import PROBLEM
 
 
 def stream_of_examples(segments: Sequence[Segment], segment: tf.Tensor, layout: Layout) -> tf.data.Dataset:

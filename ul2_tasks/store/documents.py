@@ -9,11 +9,10 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import no_autograph, python_op, ragged
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.store.read import Store
-
-DOCUMENTS_PER_BATCH = 128
 
 
 @no_autograph
