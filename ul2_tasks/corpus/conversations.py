@@ -9,7 +9,7 @@ import hashlib
 import json
 import types
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kin
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.corpus import Corpus, Encoded, corpus_settings, found_in, seqio_cache_dirs
+from ul2_tasks.corpus.corpus import Corpus, Described, Encoded, corpus_settings
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, tokenize_records
 from ul2_tasks.sources.records import Record
@@ -180,8 +180,8 @@ class ChatCorpus(Corpus):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DescribedConversations(ChatCorpus):
-    """Conversations as they are described. `cache_dirs` are where their cache may be, beside SeqIO's own cache directories."""
+class DescribedConversations(ChatCorpus, Described):
+    """Conversations as they are described."""
 
     name: str
     source: seqio.DataSource
@@ -193,19 +193,6 @@ class DescribedConversations(ChatCorpus):
     @property
     def vocabulary(self) -> seqio.Vocabulary:
         return self.renderer.vocabulary
-
-    @property
-    def splits(self) -> Sequence[str]:
-        return self.source.splits
-
-    @property
-    def cache_dir(self) -> Any:
-        """The folder of their cache; None where there is none."""
-        return found_in(self.name, self._cache_dirs)
-
-    @property
-    def _cache_dirs(self) -> list[str]:
-        return [*self.cache_dirs, *seqio_cache_dirs()]
 
 
 def messages_of(record: Record) -> list[Message]:

@@ -126,15 +126,10 @@ class Corpus:
         return self.source.documents(split, vocabulary.vocab_size - shift, eos)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TextCorpus(Corpus):
-    """A corpus of texts as it is described. `cache_dirs` are where its cache may be, beside SeqIO's own cache directories."""
+class Described(Corpus):
+    """A corpus that is registered nowhere. `cache_dirs` are where its cache may be, beside SeqIO's own cache directories."""
 
-    name: str
-    source: seqio.DataSource
-    vocabulary: seqio.Vocabulary
-    configuration: CorpusConfiguration
-    cache_dirs: tuple[str, ...] = ()
+    cache_dirs: tuple[str, ...]
 
     @property
     def splits(self) -> Sequence[str]:
@@ -142,23 +137,24 @@ class TextCorpus(Corpus):
 
     @property
     def cache_dir(self) -> Any:
-        """The folder of its cache; None where there is none."""
-        return found_in(self.name, self._cache_dirs)
+        """The folder of its cache, the first that is found; None where there is none."""
+        return next(filter(is_cache, (folder_of(folder, self.name) for folder in self._cache_dirs)), None)
 
     @property
     def _cache_dirs(self) -> list[str]:
-        return [*self.cache_dirs, *seqio_cache_dirs()]
+        seqio = sys.modules.get("seqio")
+        return [*self.cache_dirs, *(seqio.get_global_cache_dirs() if seqio else ())]
 
 
-def found_in(name: str, cache_dirs: Sequence[str]) -> str | None:
-    """The folder of a corpus's cache in the first of these folders that has one."""
-    return next(filter(is_cache, (folder_of(folder, name) for folder in cache_dirs)), None)
+@dataclasses.dataclass(frozen=True, eq=False)
+class TextCorpus(Described):
+    """A corpus of texts as it is described."""
 
-
-def seqio_cache_dirs() -> Sequence[str]:
-    """SeqIO's own cache directories; none where it is not imported."""
-    seqio = sys.modules.get("seqio")
-    return seqio.get_global_cache_dirs() if seqio else ()
+    name: str
+    source: seqio.DataSource
+    vocabulary: seqio.Vocabulary
+    configuration: CorpusConfiguration
+    cache_dirs: tuple[str, ...] = ()
 
 
 def corpus_settings(corpus: Corpus) -> dict[str, str]:
