@@ -293,11 +293,16 @@ def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_RUN, command)
 
 
-def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, **options):
-    """What a run is fed, an `inspection.run.Run`: as the options say, or as its folder does, beside which none may differ."""
-    import seqio
+def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, *, is_registered: bool, **options):
+    """What a run is fed, an `inspection.run.Run`: as the options say, or as its folder does, beside which none may differ.
 
+    Where it need not be registered with SeqIO, it is taken as it is described, if it is.
+    """
     from ul2_tasks.inspection.run import Run, read_record, run_of
+
+    if not is_registered and not run_dir and data.described is not None:
+        return Run(data.described, pack=packed, cache_dirs=(cache_dir,) if cache_dir else (), **options)
+    import seqio
 
     if cache_dir:
         seqio.add_global_cache_dirs([cache_dir])
@@ -305,7 +310,7 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
         return Run(data.mixture, pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
-    recorded = {"name": run.mixture, "packed": run.pack} | {name: getattr(run, name) for name in options}
+    recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
     for name in data.given_of(*recorded):
         got = data.given[name]
         if got != recorded[name] and not (name == "name" and f"{got}_mix" == recorded[name]):
@@ -313,7 +318,7 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
             raise click.UsageError(
                 f"{option}: got {got!r}, expected {recorded[name]!r}, as the run in {run_dir} has it; leave it out"
             )
-    dataclasses.replace(data.registration, name=run.mixture).apply()
+    dataclasses.replace(data.registration, name=run.name).apply()
     run.check(record, run_dir)
     return run
 

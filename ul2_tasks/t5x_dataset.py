@@ -21,7 +21,8 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.dataset import RUN_RECORD, continued, fingerprint_of
+from ul2_tasks.addresses.dataset import continued, fingerprint_of
+from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.addresses.resuming import ADDED
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
 from ul2_tasks.jobs.manifest import differences, load, write_manifest

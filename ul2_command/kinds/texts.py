@@ -45,13 +45,13 @@ class Texts(Kind):
             return
         if texts:
             raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
-        run = open_run(data, sequence_length=lengths, split=split, seed=seed, **of_run)
+        run = open_run(data, is_registered=True, sequence_length=lengths, split=split, seed=seed, **of_run)
         (shows.show_step_json if as_json else shows.show_step)(run, step, host, **chosen)
 
     def find(self, data, *, document, text, epochs, count, **of_run):
         from ul2_tasks.inspection.find import find
 
-        run = open_run(data, sequence_length=self.lengths_of(data), **of_run)
+        run = open_run(data, is_registered=False, sequence_length=self.lengths_of(data), **of_run)
         find(run, document, text, epochs=epochs, count=count)
 
     def measure(self, data, **options):

@@ -28,7 +28,6 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift
 
-RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _WITHOUT_END = 1 << 60
 # A pipeline adds its mark, a multiple of this, to the numbers and the tasks that it reads ahead. Where a checkpoint is not
 # symbolic, tf.data saves these buffers, and restores them into any pipeline. Those that 1.0.3 saved have no mark, and are accepted.

@@ -16,6 +16,7 @@ from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.store.read import TokenStore
 
+RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _FOR_CORPORA = 1 << 32  # what a key is for
 
 

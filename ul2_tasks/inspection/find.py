@@ -16,8 +16,8 @@ from rich.text import Text
 
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.inspection.printing import print_head, ranges_in_words
 from ul2_tasks.inspection.run import Run, addresses_of, stores
-from ul2_tasks.inspection.show import print_head, ranges_in_words
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -79,7 +79,7 @@ def find(
     """
     console = console or Console()
     found = run.examples()
-    print_head(console, run.mixture, run.sequence_length, run.split, run.seed)
+    print_head(console, run.name, run.sequence_length, run.split, run.seed)
     console.print(Text(f"{len(found):,} {run.unit}s an epoch; host h of H has those whose number mod H is h", "dim"))
     for place in [place_of(found, document)] if document is not None else _search(found, text or "", count, console):
         console.rule(Text(f"document {place.document} of {place.corpus}", "bold"), style="dim", align="left")

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from ul2_tasks.images.interleaved import CodeRun, PictureRun
 from ul2_tasks.images.pictures import size_of
-from ul2_tasks.inspection.printing import print_json_lines, visible
+from ul2_tasks.inspection.printing import print_head, print_json_lines, visible
 from ul2_tasks.inspection.readable import Stretch, stretches
-from ul2_tasks.inspection.samples import Sample, dissected, print_head, shown_sample
+from ul2_tasks.inspection.samples import Sample, dissected, shown_sample
 from ul2_tasks.statistics.picture_tasks import PictureExample, look_at_corpus, make_examples
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
 from ul2_tasks.tasks.providers import with_denoisers

@@ -123,3 +123,18 @@ def write_statistics(statistics: Any, samples: Iterable[Any], folder: str) -> li
     write_atomically(paths[0], as_json(statistics))
     write_atomically(paths[1], lines.getvalue())
     return paths
+
+
+def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int], split: str, seed: int) -> None:
+    """Prints what is shown: the mixture, its budgets, the split and the seed."""
+    budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
+    console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
+
+
+def ranges_in_words(ranges: Iterable[tuple[int, int]]) -> str:
+    """Ranges (start, stop) with their last numbers, for people.
+
+    >>> ranges_in_words([(90, 100), (0, 1)])
+    '90 to 99 and 0'
+    """
+    return " and ".join(f"{start} to {stop - 1}" if stop > start + 1 else f"{start}" for start, stop in ranges)

@@ -7,15 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import seqio
-
-from ul2_tasks.addresses.dataset import RUN_RECORD, fingerprint_of
-from ul2_tasks.addresses.resuming import ADDED
+from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.forms import check_form
 from ul2_tasks.jobs.manifest import differences, load_object
+from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
 
@@ -39,15 +37,16 @@ class Run:
     Step n is the batch that takes the model from step n to n + 1.
 
     Attributes:
-        mixture: the name of a registered mixture.
+        mixture: the name of a registered mixture; or a description of one.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
         split, seed, shuffle: see `tasks.examples.examples`.
         pack: whether several examples share a row. What is numbered is then the rows.
         batch_size: the examples, or rows, of a step on all hosts together; None where steps do not matter.
         first_step: the step that begins with example 0.
+        cache_dirs: of a description, where its cache may be.
     """
 
-    mixture: str
+    mixture: str | Mixture
     sequence_length: Mapping[str, int]
     split: str = "train"
     seed: int = 0
@@ -55,6 +54,12 @@ class Run:
     pack: bool = False
     batch_size: int | None = None
     first_step: int = 0
+    cache_dirs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the mixture."""
+        return f"{self.mixture.name}_mix" if isinstance(self.mixture, Mixture) else self.mixture
 
     @property
     def unit(self) -> str:
@@ -63,7 +68,15 @@ class Run:
 
     def examples(self) -> Examples:
         """The examples, or rows, of the first epoch; see `tasks.examples.examples`, also for what is refused."""
-        return examples(self.mixture, self.sequence_length, split=self.split, seed=self.seed, shuffle=self.shuffle, pack=self.pack)
+        return examples(
+            self.mixture,
+            self.sequence_length,
+            split=self.split,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            pack=self.pack,
+            cache_dirs=self.cache_dirs,
+        )
 
     def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:
         """The numbers, over all epochs, of the examples or rows of a step.
@@ -106,7 +119,7 @@ class Run:
 
 def run_of(record: Mapping[str, Any]) -> Run:
     """The run that a record is of."""
-    return Run(**{field.name: record[field.name] for field in dataclasses.fields(Run)})
+    return Run(**{key: record[key] for key in _FORM})
 
 
 def read_record(folder: str) -> dict:
@@ -119,7 +132,7 @@ def read_record(folder: str) -> dict:
     if not exists(path):
         raise ValueError(f"there is no {RUN_RECORD} in {folder}; a run writes it there whose data have addresses")
     record = load_object(path, {}, _REMEDY)
-    if missing := [field.name for field in dataclasses.fields(Run) if field.name not in record]:
+    if missing := [key for key in _FORM if key not in record]:
         raise ValueError(f"{path} lacks {missing}, expected what a run writes")
     check_form(record, _FORM, path, _REMEDY)
     return record
@@ -139,9 +152,14 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is registered now."""
-    provider = seqio.get_mixture_or_task(run.mixture)
+    import seqio
+
+    from ul2_tasks.addresses.dataset import fingerprint_of
+    from ul2_tasks.addresses.resuming import ADDED
+
+    provider = seqio.get_mixture_or_task(run.name)
     dataset = provider.get_dataset(run.sequence_length, split=run.split, use_cached=True, shuffle=run.shuffle, seed=run.seed)
     told = fingerprint_of(dataset)
     if told is None:
-        raise ValueError(f"{run.mixture!r} is read as a stream, so no example has a number; ul2_tasks.examples says why")
+        raise ValueError(f"{run.name!r} is read as a stream, so no example has a number; ul2_tasks.examples says why")
     return {key: told[key] for key in ("numbered_version", "vocabulary", "tasks", "rates", "corpora", *ADDED) if key in told}

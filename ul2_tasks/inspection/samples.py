@@ -160,12 +160,6 @@ def dissected(
     )
 
 
-def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int], split: str, seed: int) -> None:
-    """Prints what is shown: the mixture, its budgets, the split and the seed."""
-    budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
-    console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
-
-
 def shown_sample(sample: Sample, name: str, place: str, width: int) -> RenderableType:
     """A sample with its numbers, its name and where it is from, for a terminal of some columns."""
     counts = sample.counts

@@ -10,11 +10,10 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ul2_tasks.addresses.sequence import Address
-from ul2_tasks.inspection.printing import print_json_lines
+from ul2_tasks.inspection.printing import print_head, print_json_lines
 from ul2_tasks.inspection.run import Run
-from ul2_tasks.inspection.samples import BORDER, Sample, draw, print_head, shown_sample
-from ul2_tasks.inspection.steps import fed_at
+from ul2_tasks.inspection.samples import BORDER, Sample, draw, shown_sample
+from ul2_tasks.inspection.steps import fed_at, in_words
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 
 
@@ -59,13 +58,13 @@ def show_step(
     numbers = run.numbers(step, host or (0, 1))
     found = run.examples()
     fed = fed_at(run, found, numbers, count, denoisers)
-    print_head(console, run.mixture, run.sequence_length, run.split, run.seed)
+    print_head(console, run.name, run.sequence_length, run.split, run.seed)
     console.print(Text(_batch(run, step, host, len(found))))
     console.print(Text(f"{BORDER} stands where another document begins", "dim"))
-    if absent := {task.name for task in denoising_tasks(run.mixture, denoisers)} - {each.sample.task for each in fed}:
+    if absent := {task.name for task in denoising_tasks(run.name, denoisers)} - {each.sample.task for each in fed}:
         console.print(Text(f"no example in it: {', '.join(sorted(absent))}", "dim"))
     samples = ((each.sample, each.name, in_words(each.address)) for each in fed)
-    _print_samples(console, run.mixture, run.sequence_length, samples)
+    _print_samples(console, run.name, run.sequence_length, samples)
 
 
 def show_step_json(
@@ -82,25 +81,6 @@ def show_step_json(
     as_dict = dataclasses.asdict
     lines = ({**as_dict(each.sample), "step": step, "segment": each.segment, "address": as_dict(each.address)} for each in fed)
     print_json_lines(lines, file)
-
-
-def in_words(address: Address) -> str:
-    """Where an example is from, for people.
-
-    >>> in_words(Address("web_corpus", "web_r1", "r1", epoch=3, slot=0, tokens=((90, 100), (0, 5)), documents=((7, 9), (0, 1))))
-    'epoch 3 of web_corpus, documents 7 to 8 and 0, tokens 90 to 99 and 0 to 4'
-    """
-    documents, tokens = map(ranges_in_words, (address.documents, address.tokens))
-    return f"epoch {address.epoch} of {address.corpus}, documents {documents}, tokens {tokens}"
-
-
-def ranges_in_words(ranges: Iterable[tuple[int, int]]) -> str:
-    """Ranges (start, stop) with their last numbers, for people.
-
-    >>> ranges_in_words([(90, 100), (0, 1)])
-    '90 to 99 and 0'
-    """
-    return " and ".join(f"{start} to {stop - 1}" if stop > start + 1 else f"{start}" for start, stop in ranges)
 
 
 def _batch(run: Run, step: int, host: tuple[int, int] | None, length: int) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.example_features import EXAMPLE
+from ul2_tasks.inspection.printing import ranges_in_words
 from ul2_tasks.inspection.run import Run, addresses_of, stores
 from ul2_tasks.inspection.samples import Sample, sample_of
 from ul2_tasks.store.read import TokenStore
@@ -37,12 +38,22 @@ class Fed:
         return f"example {number}" if self.segment is None else f"row {number}, example {self.segment} of it"
 
 
+def in_words(address: Address) -> str:
+    """Where an example is from, for people.
+
+    >>> in_words(Address("web_corpus", "web_r1", "r1", epoch=3, slot=0, tokens=((90, 100), (0, 5)), documents=((7, 9), (0, 1))))
+    'epoch 3 of web_corpus, documents 7 to 8 and 0, tokens 90 to 99 and 0 to 4'
+    """
+    documents, tokens = map(ranges_in_words, (address.documents, address.tokens))
+    return f"epoch {address.epoch} of {address.corpus}, documents {documents}, tokens {tokens}"
+
+
 def fed_at(run: Run, found: Examples, numbers: Iterable[int], count: int, denoisers: Collection[str] | None = None) -> list[Fed]:
     """The first examples of each denoiser among some examples or rows of a run, denoiser by denoiser.
 
     `numbers` count over all epochs, such as those of a step; of each denoiser there are `count` at most.
     """
-    tasks = {task.name: task for task in denoising_tasks(run.mixture, denoisers)}
+    tasks = {task.name: task for task in denoising_tasks(run.name, denoisers)}
     chosen: dict[str, list[tuple[int, int, Address]]] = {name: [] for name in tasks}
     for number in numbers:
         for segment, address in enumerate(addresses_of(found, number), start=1):
