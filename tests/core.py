@@ -86,6 +86,21 @@ def texts(folder: pathlib.Path) -> dict:
     }
 
 
+def commands(folder: pathlib.Path) -> str:
+    """What `ul2 find` prints of the cache, after `ul2 cache` found it whole."""
+    from click.testing import CliRunner
+
+    import ul2_command
+
+    mixture, cache = ["core", "--corpus", str(folder / "texts.jsonl")], str(folder / "CACHE")
+    cached = CliRunner().invoke(ul2_command.main, ["cache", *mixture, "--output", cache])
+    assert cached.exit_code == 0, cached.output
+    assert "is complete already" in cached.output
+    found = CliRunner().invoke(ul2_command.main, ["find", *mixture, "--document", "3", "--lengths", "96,80", "--cache", cache])
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
 def tokens(folder: pathlib.Path) -> str:
     """Of a pair of Megatron's files."""
     import ul2_tasks
@@ -139,6 +154,7 @@ def main(folder: pathlib.Path) -> dict:
         importlib.import_module(name)
     return {
         "texts": texts(folder),
+        "commands": commands(folder),
         "tokens": tokens(folder),
         "conversations": conversations(folder),
         "pictures": pictures(),
