@@ -20,8 +20,8 @@ from support import check_packages_once, mistral_model
 
 from ul2_command import main
 from ul2_command.options import of_a_mixture
-from ul2_tasks import T5GEMMA2, chunk_length, register
-from ul2_tasks.addresses.dataset import RUN_RECORD
+from ul2_tasks import T5GEMMA2, chunk_length, open_source, register
+from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.inspection.findings import examine_vocabulary
 from ul2_tasks.inspection.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
@@ -280,7 +280,8 @@ def test_a_corpus_is_cached_from_the_command_line(corpus, tmp_path):
     assert manifest["totals"]["tokens"] == sum(len(text.encode()) for text in embedded_documents())
     assert manifest["split_rule"] == "validation: the first 64 bits of the SHA-256 of the text, as a fraction, are below 0.1"
     seqio.add_global_cache_dirs([str(tmp_path)])
-    mixture = seqio.get_mixture_or_task("cached_mix")
+    name = register("cached", open_source(corpus, text_key="content", validation=0.1), "bytes")  # the command registers nothing
+    mixture = seqio.get_mixture_or_task(name)
     example = next(mixture.get_dataset({"inputs": 64, "targets": 64}, "validation", use_cached=True).as_numpy_iterator())
     assert len(example["inputs"]) > 2
 

@@ -102,5 +102,7 @@ def test_examples_say_what_does_not_go_with_a_description():
         ul2_tasks.examples(kept_apart, core.LENGTHS)
     with pytest.raises(ValueError, match=r"cache_dirs is \['CACHE'\], and goes with a ul2_tasks.Mixture alone"):
         ul2_tasks.examples("ul2_mix", core.LENGTHS, cache_dirs=["CACHE"])
+    with pytest.raises(ValueError, match=r"cache_dirs is 'CACHE', expected a list of folders, such as \['CACHE'\]"):
+        ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs="CACHE")
     with pytest.raises(ValueError, match="there is no split 'test'"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, split="test")

@@ -18,7 +18,7 @@ from save_release import EXPORTS, NEXT, as_numpy, begin_run, rest_of, save_expor
 from support import iterate_tuned
 
 from ul2_tasks import read_examples
-from ul2_tasks.addresses.dataset import RUN_RECORD
+from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.inspection.run import read_record, run_of
 from ul2_tasks.inspection.verification import examine

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ul2_tasks import T5GEMMA2, MemoryDataSource, register
-from ul2_tasks.addresses.dataset import RUN_RECORD
+from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.inspection.run import Run, addresses_of, identities, read_record, run_of, stores
 

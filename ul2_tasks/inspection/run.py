@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.addresses.numbering import RUN_RECORD
@@ -54,7 +54,7 @@ class Run:
     pack: bool = False
     batch_size: int | None = None
     first_step: int = 0
-    cache_dirs: tuple[str, ...] = ()
+    cache_dirs: Sequence[str] = ()
 
     @property
     def name(self) -> str:

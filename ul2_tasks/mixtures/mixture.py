@@ -113,32 +113,11 @@ class Mixture:
     def __hash__(self) -> int:
         return hash((self.name, self.denoisers))
 
-    @property
-    def special_tokens(self) -> SpecialTokensRequest:
-        """The sentinels and modes of all denoisers."""
-        return SpecialTokensRequest(
-            self.sentinels, self.modes, mode_names=tuple(dict.fromkeys(denoiser.mode for denoiser in self.denoisers))
-        )
-
-    @property
-    def corpus_configuration(self) -> CorpusConfiguration:
-        """How records become tokens."""
-        return CorpusConfiguration(self.text_key, self.on_error, self.special_tokens)
-
-    def corpus(self, cache_dirs: Sequence[str] = ()) -> Corpus:
+    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The corpus, whose cache may be in one of these folders."""
-        return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, self.corpus_configuration, tuple(cache_dirs))
-
-    def denoising(self, denoiser: Denoiser) -> DenoisingConfiguration:
-        """How a denoiser makes examples of the corpus."""
-        bounds = self.chunk_tokens
-        return DenoisingConfiguration(
-            denoiser,
-            self.special_tokens,
-            chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
-            merge_examples=self.merge_examples,
-            separate_documents=self.separate_documents,
-        )
+        configuration = CorpusConfiguration(self.text_key, self.on_error, _special_tokens(self))
+        folders = tuple(os.fspath(folder) for folder in cache_dirs)
+        return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, folders)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits, others for a mixture of other examples. Opens the vocabulary.
@@ -152,20 +131,43 @@ class Mixture:
         """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
         return build(self.corpus(), os.fspath(output_dir), max_documents=max_documents)
 
-    def numbering(
-        self, sequence_length: Mapping[str, int], split: str, seed: int, shuffle: bool, cache_dirs: Sequence[str]
-    ) -> Numbering | None:
-        """The examples of an epoch by their numbers. Raises a ValueError where their chunks have no fixed places."""
-        corpus = self.corpus(cache_dirs)
-        members = []
-        for denoiser in sorted(self.denoisers, key=lambda denoiser: denoiser.name):  # as SeqIO has its tasks
-            configuration = self.denoising(denoiser)
-            task = f"{self.name}_{denoiser.name}"
-            if reason := why_a_stream(configuration, corpus.vocabulary):
-                raise no_fixed_places(task, reason)
-            solution = solve(sequence_length, corpus.vocabulary, configuration)
-            members.append(Member(task, corpus, float(denoiser.weight), solution))
-        return number_examples(members, tokens_of(split), seed, shuffle)
+
+def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration:
+    """How a denoiser makes examples of the corpus."""
+    bounds = mixture.chunk_tokens
+    return DenoisingConfiguration(
+        denoiser,
+        _special_tokens(mixture),
+        chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
+        merge_examples=mixture.merge_examples,
+        separate_documents=mixture.separate_documents,
+    )
+
+
+def number(
+    mixture: Mixture,
+    sequence_length: Mapping[str, int],
+    split: str,
+    seed: int,
+    shuffle: bool,
+    cache_dirs: Sequence[str | os.PathLike],
+) -> Numbering | None:
+    """The examples of an epoch by their numbers. Raises a ValueError where their chunks have no fixed places."""
+    corpus = mixture.corpus(cache_dirs)
+    members = []
+    for denoiser in sorted(mixture.denoisers, key=lambda denoiser: denoiser.name):  # as SeqIO has its tasks
+        configuration, task = denoising_of(mixture, denoiser), f"{mixture.name}_{denoiser.name}"
+        if reason := why_a_stream(configuration, corpus.vocabulary):
+            raise no_fixed_places(task, reason)
+        solution = solve(sequence_length, corpus.vocabulary, configuration)
+        members.append(Member(task, corpus, float(denoiser.weight), solution))
+    return number_examples(members, tokens_of(split), seed, shuffle)
+
+
+def _special_tokens(mixture: Mixture) -> SpecialTokensRequest:
+    """The sentinels and modes of all denoisers."""
+    modes = tuple(dict.fromkeys(denoiser.mode for denoiser in mixture.denoisers))
+    return SpecialTokensRequest(mixture.sentinels, mixture.modes, mode_names=modes)
 
 
 def tokens_of(split: str) -> Callable[[Corpus, bool], TokenStore]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, tokens_of
+from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, number, tokens_of
 from ul2_tasks.scalars import is_integer
 
 
@@ -19,7 +20,7 @@ def examples(
     seed: int = 0,
     shuffle: bool = True,
     pack: bool = False,
-    cache_dirs: Sequence[str] = (),
+    cache_dirs: Sequence[str | os.PathLike] = (),
 ) -> Examples:
     """The examples of a mixture as a sequence, or its packed rows: those that `get_dataset` gives of a cache, by their numbers.
 
@@ -46,8 +47,10 @@ def examples(
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
+    if isinstance(cache_dirs, str | os.PathLike):
+        raise ValueError(f"cache_dirs is {cache_dirs!r}, expected a list of folders, such as [{os.fspath(cache_dirs)!r}]")
     if isinstance(mixture, Mixture):
-        found, name = mixture.numbering(sequence_length, split, int(seed), shuffle, cache_dirs), mixture.name
+        found, name = number(mixture, sequence_length, split, int(seed), shuffle, cache_dirs), mixture.name
     elif cache_dirs:
         raise ValueError(
             f"cache_dirs is {cache_dirs!r}, and goes with a ul2_tasks.Mixture alone; name the folder of what is registered with"

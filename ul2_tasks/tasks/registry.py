@@ -12,7 +12,7 @@ import seqio
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
-from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.mixtures.mixture import Mixture, denoising_of
 from ul2_tasks.scalars import is_finite
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import CHAT, ChatMixture, ChatTask
@@ -115,7 +115,7 @@ def add(mixture: Mixture) -> str:
             f"{mixture.name}_{denoiser.name}",
             CorpusView(corpus, salt=denoiser.name),
             {"inputs": feature, "targets": feature},
-            configuration=mixture.denoising(denoiser),
+            configuration=denoising_of(mixture, denoiser),
         )
         for denoiser in denoisers
     ]
