@@ -1,5 +1,6 @@
 """The wall around the core: it needs neither SeqIO nor TensorFlow, and gives what it gives beside them."""
 
+import dataclasses
 import json
 import os
 import re
@@ -106,3 +107,40 @@ def test_examples_say_what_does_not_go_with_a_description():
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs="CACHE")
     with pytest.raises(ValueError, match="there is no split 'test'"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, split="test")
+
+
+@pytest.mark.parametrize("where", ["memory://described", "ram://described"])
+def test_a_cache_lies_on_any_file_system(where):
+    mixture = ul2_tasks.Mixture("anywhere", ul2_tasks.MemoryDataSource(few_documents, validation=0))
+    mixture.cache(where)
+    found = ul2_tasks.examples(mixture, core.LENGTHS, cache_dirs=[where])
+    assert core.digest(found[:5]) == core.digest(ul2_tasks.examples(mixture, core.LENGTHS)[:5])
+    again = mixture.cache(where)
+    assert again["totals"]["documents"] == 20
+
+
+def test_a_source_that_cannot_tell_what_it_reads_has_examples_and_no_cache_and_no_fingerprint(tmp_path):
+    class Reads(ul2_tasks.MemoryDataSource):
+        identity = None
+
+        def __repr__(self):
+            return object.__repr__(self)
+
+    mixture = ul2_tasks.Mixture("untold", Reads(lambda: few_documents(), validation=0))
+    assert len(ul2_tasks.examples(mixture, core.LENGTHS)) > 5
+    for call in (lambda: mixture.cache(tmp_path), mixture.fingerprint):
+        with pytest.raises(ValueError, match="'untold_corpus' can have no cache and no export, which could be another's"):
+            call()
+
+
+def test_another_mixtures_cache_is_refused(tmp_path):
+    one = ul2_tasks.Mixture("same_name", ul2_tasks.MemoryDataSource(few_documents, validation=0))
+    one.cache(tmp_path)
+    other = dataclasses.replace(one, vocabulary="bytes")
+    with pytest.raises(ValueError, match="was made with other settings: vocabulary is"):
+        ul2_tasks.examples(other, core.LENGTHS, cache_dirs=[tmp_path])
+    assert dataclasses.replace(one, denoisers="UL2R").denoisers == ul2_tasks.UL2R
+
+
+def few_documents() -> list[str]:
+    return ul2_tasks.embedded_documents()[:20]

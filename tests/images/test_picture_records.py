@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ul2_tasks.files.opening import COMPRESSIONS
 from ul2_tasks.images.paths import Outside
 from ul2_tasks.images.records import Reader, listed_records, open_records
 
@@ -204,3 +205,25 @@ def test_what_has_no_records_is_refused(tmp_path):
         open_records(tmp_path / "sub")
     with pytest.raises(ValueError, match="there is no record"):
         listed_records([])
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("kind", ["jsonl", "tar"])
+def test_a_compressed_file_has_the_records_of_the_file_in_one_piece(kind, suffix, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(f'{{"captions": "{number}"}}\n\n' for number in range(700)))
+    else:
+        with tarfile.open(path, "w") as tar:
+            for number in range(200):
+                info = tarfile.TarInfo(f"{number:03}.txt")
+                info.size = 3
+                tar.addfile(info, io.BytesIO(f"{number:03}".encode()))
+    with COMPRESSIONS[suffix](f"{path}{suffix}", "wb") as compressed:
+        compressed.write(path.read_bytes())
+    whole, alone = open_records(path), open_records(f"{path}{suffix}")
+    assert (len(whole.pieces) > 1, len(alone.pieces)) == (True, 1)
+    records = [record for piece in whole.pieces for _, record in whole.read(piece, 0)]
+    assert [record for _, record in alone.read(alone.pieces[0], 0)] == records
+    assert [record for _, record in alone.read(alone.pieces[0], 150)] == records[150:]
+    assert len(alone) == len(records)

@@ -1,0 +1,126 @@
+"""One layer for the files of every file system: local, one of fsspec's, and one that only TensorFlow has."""
+
+import hashlib
+import os
+
+import pytest
+
+from ul2_tasks.files.atomic import removed_on_failure, write_atomically
+from ul2_tasks.files.listing import contents, list_files, stamp
+from ul2_tasks.files.opening import open_file
+from ul2_tasks.files.systems import (
+    absolute,
+    copy,
+    exists,
+    file_system,
+    is_folder,
+    make_folders,
+    move,
+    names_in,
+    open_to_write,
+    place,
+    read,
+    remove,
+    remove_tree,
+    sha256,
+    size,
+)
+
+SYSTEMS = ("local", "file://", "memory://", "ram://")  # the last is TensorFlow's alone: it stands for gs:// without gcsfs
+
+
+@pytest.fixture(params=SYSTEMS)
+def folder(request, tmp_path):
+    """A folder that is there, and empty."""
+    name = request.node.name.translate(str.maketrans("[]:/", "____"))
+    path = {"local": str(tmp_path), "file://": f"file://{tmp_path}"}.get(request.param, f"{request.param}{name}")
+    make_folders(path)
+    return path
+
+
+def write(path: str, content: bytes) -> str:
+    with open_to_write(path) as file:
+        file.write(content)
+    return path
+
+
+def test_a_file_is_made_read_moved_over_another_and_removed(folder):
+    path, other = write(place(folder, "a.txt"), b"one"), write(f"{folder}/b.txt", b"two, longer")
+    assert (read(path), size(path), exists(path), is_folder(path)) == (b"one", 3, True, False)
+    assert sha256(path) == hashlib.sha256(b"one").hexdigest()
+    move(path, other)
+    assert (read(other), exists(path)) == (b"one", False)
+    copy(other, path)
+    assert names_in(folder) == {"a.txt", "b.txt"}
+    remove(other)
+    assert names_in(f"{folder}/") == {"a.txt"}
+    assert [name.rpartition("/")[2] for name in list_files(folder)] == ["a.txt"]
+
+
+def test_a_folder_is_made_with_those_above_it_and_removed_with_what_is_in_it(folder):
+    below = place(folder, "of/one")
+    make_folders(below)
+    make_folders(below)
+    write(place(below, "a.txt"), b"a")
+    assert names_in(folder) == {"of"}
+    assert is_folder(place(folder, "of"))
+    remove_tree(place(folder, "of"))
+    assert names_in(folder) == set()
+    assert names_in(place(folder, "of")) == set(), "there is no such folder"
+
+
+def interrupted_while_it_writes(path: str) -> None:
+    with removed_on_failure(path):
+        write(path, b"half")
+        raise KeyboardInterrupt
+
+
+def test_what_is_not_there_is_an_os_error(folder):
+    path = place(folder, "nothing.txt")
+    assert not exists(path)
+    for call in (read, size, remove, stamp, lambda path: open_file(path).read()):
+        with pytest.raises(FileNotFoundError):
+            call(path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(folder):
+    path = place(folder, "a.json")
+    write_atomically(path, "first")
+    write_atomically(path, b"second")
+    assert (read(path), names_in(folder)) == (b"second", {"a.json"})
+    temporary = place(folder, "a.tmp")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_while_it_writes(temporary)
+    assert names_in(folder) == {"a.json"}
+
+
+def test_readers_of_one_file_each_have_their_own_place(folder):
+    path = write(place(folder, "a.txt"), b"one\ntwo\n")
+    with open_file(path) as first, open_file(path) as second:
+        assert [first.readline(), second.readline(), first.readline()] == [b"one\n", b"one\n", b"two\n"]
+
+
+def test_a_changed_file_is_told(folder):
+    path = write(place(folder, "a.txt"), b"one")
+    before = stamp(path), contents([path])
+    assert (stamp(path), contents([path])) == before
+    write(path, b"another")
+    assert stamp(path) != before[0]
+    assert contents([path]) != before[1]
+
+
+def test_local_paths_are_taken_as_they_are_spelled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_folders("~")
+    write("~/a.txt", b"a")
+    assert os.listdir(tmp_path) == ["~"]
+    assert names_in("~") == {"a.txt"}
+    assert not exists("")
+    assert not is_folder("")
+    assert absolute("a") == f"{tmp_path}/a"
+    assert absolute("memory://a") == "memory://a"
+
+
+def test_a_protocol_that_nothing_opens_is_named():
+    with pytest.raises(ValueError, match="no file system for nothing:// is installed"):
+        file_system("nothing://a/b")
