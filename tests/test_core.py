@@ -88,6 +88,7 @@ def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):
     [
         ({"chunk_tokens": {"r9": 5}}, "chunk_tokens has ['r9'], but the denoisers are"),
         ({"merge_examples": "yes"}, "merge_examples is 'yes', expected True or False"),
+        ({"name": 5}, "name is 5, expected a text, such as 'mine'"),
         ({"on_error": "stop"}, "on_error is 'stop', expected 'raise' or 'skip'"),
         ({"vocabulary": 5}, "vocabulary is 5, expected a path"),
     ],
@@ -105,6 +106,8 @@ def test_examples_say_what_does_not_go_with_a_description():
         ul2_tasks.examples("ul2_mix", core.LENGTHS, cache_dirs=["CACHE"])
     with pytest.raises(ValueError, match=r"cache_dirs is 'CACHE', expected a list of folders, such as \['CACHE'\]"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs="CACHE")
+    with pytest.raises(ValueError, match=r"cache_dirs: 'ul2_corpus' is in none of \['/nowhere'\]; write it with Mixture.cache"):
+        ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs=["/nowhere"])
     with pytest.raises(ValueError, match="there is no split 'test'"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, split="test")
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ul2_tasks.addresses.corpora import Member, OrderedCorpus, cycle_of, order_corpus
-from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.store.read import TokenStore
+
+if TYPE_CHECKING:
+    from ul2_tasks.corpus.corpus import Corpus
 
 RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _FOR_CORPORA = 1 << 32  # what a key is for

@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ul2_tasks.addresses.corpora import Member, stored_tokens, tokens_in_memory, why_a_stream
+from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.numbering import Numbering, number_examples
+from ul2_tasks.addresses.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus, corpus_settings
@@ -98,6 +99,8 @@ class Mixture:
         self._check()
 
     def _check(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"name is {self.name!r}, expected a text, such as 'mine'")
         for name in ("merge_examples", "separate_documents"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected True or False")
@@ -154,6 +157,11 @@ def number(
 ) -> Numbering | None:
     """The examples of an epoch by their numbers. Raises a ValueError where their chunks have no fixed places."""
     corpus = mixture.corpus(cache_dirs)
+    if cache_dirs and not corpus.cache_dir and not corpus.is_tokens:
+        raise ValueError(
+            f"cache_dirs: {corpus.name!r} is in none of {list(map(str, cache_dirs))}; write it with Mixture.cache or `ul2 cache`,"
+            " or leave cache_dirs out, so that a small corpus is tokenized into memory"
+        )
     members = []
     for denoiser in sorted(mixture.denoisers, key=lambda denoiser: denoiser.name):  # as SeqIO has its tasks
         configuration, task = denoising_of(mixture, denoiser), f"{mixture.name}_{denoiser.name}"

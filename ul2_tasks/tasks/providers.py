@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.corpora import Member, stored_tokens, why_a_stream
+from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.dataset import Reading
 from ul2_tasks.addresses.numbering import number_examples
 from ul2_tasks.addresses.resuming import resume_only_in, seed_of
+from ul2_tasks.addresses.tokens import stored_tokens
 from ul2_tasks.chat.supervision import TEXT
 from ul2_tasks.corpus import cache, passes
 from ul2_tasks.corpus.identity import reads

@@ -1,0 +1,56 @@
+"""The tokens of a corpus, where they lie or in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.corpus import Corpus, corpus_settings
+from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, corpus_tokens
+from ul2_tasks.store.ends import WithEnds
+from ul2_tasks.store.read import MemoryStore, Store, TokenStore
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+
+def stored_tokens(corpus: Corpus, split: str, use_cached: bool, separate_documents: bool) -> TokenStore | None:
+    """The tokens of a corpus where they lie: in its cache, if that is to be used, or in the files that it is; else None.
+
+    With `separate_documents` an EOS follows each document. A cache that is another corpus's, or not whole, raises a ValueError.
+    """
+    if corpus.is_tokens:
+        store = corpus.stored(split)
+        if not store.has_ends:
+            return with_ends(store, corpus, separate_documents)
+        is_eos = separate_documents and store.end == _eos(corpus)
+        return store.with_last() if is_eos else None  # to leave out its ends it has to be read as a stream
+    if use_cached and corpus.cache_dir:
+        manifest = cache.check(corpus.cache_dir, corpus, corpus_settings(corpus))
+        if cache.is_store(manifest) and manifest["splits"].get(split, {}).get("documents"):  # the stream says what is wrong
+            return with_ends(cache.open_store(corpus.cache_dir, manifest, split), corpus, separate_documents)
+    return None
+
+
+def with_ends(store: MemoryStore | Store, corpus: Corpus, separate_documents: bool) -> TokenStore:
+    """The documents of a corpus, each followed by an EOS if they are to be separated."""
+    return WithEnds(store, _eos(corpus)) if separate_documents else store
+
+
+def _eos(corpus: Corpus) -> int:
+    """The tokenizer's own id of EOS; `why_a_stream` has refused vocabularies that have none where it is asked for."""
+    vocabulary = corpus.vocabulary
+    return vocabulary.eos_id - id_shift(vocabulary)
+
+
+def tokens_in_memory(corpus: Corpus, split: str, separate_documents: bool) -> TokenStore:
+    """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with ends."""
+    tokens, lengths, count = [np.zeros([0], np.int32)], [np.zeros([0], np.int64)], 0
+    for of_batch, of_each in corpus_tokens(corpus, split, use_cached=bool(corpus.cache_dir) and not corpus.is_tokens):
+        tokens.append(of_batch)
+        lengths.append(of_each[of_each > 0])
+        count += len(of_batch)
+        if count > MOST_TOKENS_IN_MEMORY:
+            raise ValueError(
+                f"{corpus.name!r} has more than {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r}, too many to tokenize into"
+                " memory; write its cache first, with `ul2 cache`, and name its folder (seqio.add_global_cache_dirs)"
+            )
+    return with_ends(MemoryStore(np.concatenate(tokens), np.concatenate(lengths)), corpus, separate_documents)
