@@ -88,7 +88,7 @@ def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):
     [
         ({"chunk_tokens": {"r9": 5}}, "chunk_tokens has ['r9'], but the denoisers are"),
         ({"merge_examples": "yes"}, "merge_examples is 'yes', expected True or False"),
-        ({"name": 5}, "name is 5, expected a text, such as 'mine'"),
+        ({"name": 5}, "name is 5, expected letters, digits and _ . : #, as SeqIO has them"),
         ({"on_error": "stop"}, "on_error is 'stop', expected 'raise' or 'skip'"),
         ({"vocabulary": 5}, "vocabulary is 5, expected a path"),
     ],

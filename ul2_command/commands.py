@@ -316,6 +316,9 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
     from ul2_tasks.corpus.build_cache import build
 
     corpora = corpora_of(data)
+    described = data.described and pipeline_options is None  # workers get names: a corpus may have many files
+    if not described:
+        data.registration.apply()
     if left_out := unknown_tasks(data):
         click.echo(f"left out, as they are no denoising tasks: {', '.join(left_out)}; `seqio_cache_tasks` caches them", err=True)
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
@@ -324,10 +327,10 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
         click.echo(f"left out, as they are tokens already, which are read where they lie: {tokens}", err=True)
     for corpus in texts or corpora:
         build(
-            corpus if data.described else corpus.name,
+            corpus if described else corpus.name,
             output,
             max_documents=max_documents,
-            **({} if data.described else {"prepare": data.registration.apply}),
+            **({} if described else {"prepare": data.registration.apply}),
             pipeline_options=pipeline_options,
         )
 

@@ -110,7 +110,10 @@ class _QuietTensorFlow(importlib.abc.MetaPathFinder):
         if name != "tensorflow":
             return None
         sys.meta_path.remove(self)
-        spec: Any = importlib.util.find_spec(name)
+        try:
+            spec: Any = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)  # some only ask whether it is there
         if spec is not None:
             execute = spec.loader.exec_module
             spec.loader.exec_module = functools.partial(_execute_quietly, execute)

@@ -39,6 +39,7 @@ from ul2_tasks.export.conversations_folder import (
 )
 from ul2_tasks.files.listing import real_path
 from ul2_tasks.files.systems import absolute, exists, is_folder, place, sha256
+from ul2_tasks.imported import failures
 from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.manifest import load_object, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
@@ -217,7 +218,7 @@ def render_again(folder: str) -> tuple[list[str], int]:
             if not is_same:
                 wrong.append(f"{shard.name} is not what {shard.source} gives now: {sequences} sequences were rendered again")
         return wrong, compared
-    except (OSError, ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError):
+    except failures(ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError):
         return [], 0  # the text, or the tokenizer, is not here
 
 

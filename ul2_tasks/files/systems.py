@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 
 import fsspec
 from fsspec import AbstractFileSystem
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
-from fsspec.implementations.memory import MemoryFile
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 
 class _LocalFiles(LocalFileSystem):
@@ -47,7 +48,7 @@ def file_system(path: str) -> tuple[AbstractFileSystem, str]:
     """
     if is_local(path):
         return _LOCAL, path
-    scheme = path.partition("://")[0]
+    scheme = path.partition("://")[0].rpartition("::")[2]  # of `simplecache::s3://..` s3
     return (_tensorflow_system(scheme), path) if _by_tensorflow(scheme) else fsspec.core.url_to_fs(path)
 
 
@@ -64,7 +65,11 @@ def place(folder: str, name: str) -> str:
 def exists(path: str) -> bool:
     """Whether there is a file or a folder."""
     system, name = _fresh(path)
-    return system.exists(name)
+    try:
+        system.info(name)  # fsspec's own `exists` takes every error, and Ctrl-C, for a file that is not there
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def is_folder(path: str) -> bool:
@@ -135,6 +140,9 @@ def move(source: str, target: str) -> None:
     _, new_name = file_system(target)
     if isinstance(system, LocalFileSystem):
         os.replace(name, new_name)
+    elif isinstance(system, MemoryFileSystem | AsyncFileSystem):  # whose `mv` takes a name with brackets for a glob
+        system.cp_file(name, new_name)
+        system.rm_file(name)
     else:
         system.mv(name, new_name)
 
@@ -148,7 +156,11 @@ def remove(path: str) -> None:
 def remove_tree(folder: str) -> None:
     """Removes a folder, with all that is in it."""
     system, name = file_system(folder)
-    system.rm(name, recursive=True)
+    if set(name) & set("*?["):  # which fsspec's `rm` would take for a glob
+        for path in system.find(name):
+            system.rm_file(path)
+    else:
+        system.rm(name, recursive=True)
 
 
 def parallel_map(function: Callable, values: Iterable) -> list:

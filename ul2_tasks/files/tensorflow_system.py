@@ -33,7 +33,8 @@ class TensorFlowFileSystem(AbstractFileSystem):
 
     def exists(self, path: str, **options: Any) -> bool:
         """Whether there is a file or a folder."""
-        return tf.io.gfile.exists(path)
+        with _os_errors(path):
+            return tf.io.gfile.exists(path)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list:
         """What is in a folder."""

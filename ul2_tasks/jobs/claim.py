@@ -43,7 +43,7 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
 
     def keep() -> None:
         while not stop.wait(_AGAIN):
-            with contextlib.suppress(OSError):  # what a job writes says what is wrong with the folder
+            with contextlib.suppress(Exception):  # of any file system; what a job writes says what is wrong with the folder
                 if _is_lost(records, own, token):
                     lost.set()
                     return
@@ -150,7 +150,7 @@ def _is_lost(records: str, own: str, token: str) -> bool:
 
 def _release(records: str, own: str, is_lost: bool) -> None:
     """Removes the claim, those of dead jobs below it, and then the folder, if nothing else is in it."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(Exception):
         numbers = [] if is_lost else sorted(_numbers(records))
         for name in map(_name, numbers):
             remove(place(records, name))

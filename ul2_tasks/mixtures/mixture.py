@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -99,8 +100,8 @@ class Mixture:
         self._check()
 
     def _check(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"name is {self.name!r}, expected a text, such as 'mine'")
+        if not isinstance(self.name, str) or not re.fullmatch(r"[\w.:#]+", self.name):
+            raise ValueError(f"name is {self.name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
         for name in ("merge_examples", "separate_documents"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected True or False")
@@ -119,11 +120,13 @@ class Mixture:
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The corpus, whose cache may be in one of these folders."""
         configuration = CorpusConfiguration(self.text_key, self.on_error, _special_tokens(self))
+        if isinstance(cache_dirs, str | os.PathLike):
+            raise ValueError(f"cache_dirs is {cache_dirs!r}, expected a list of folders, such as [{os.fspath(cache_dirs)!r}]")
         folders = tuple(os.fspath(folder) for folder in cache_dirs)
         return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, folders)
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits, others for a mixture of other examples. Opens the vocabulary.
+        """16 hexadecimal digits of the arguments, others for a mixture of other arguments. Opens the vocabulary.
 
         Raises a ValueError where the source or the vocabulary cannot tell what it is.
         """

@@ -47,8 +47,6 @@ def examples(
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
-    if isinstance(cache_dirs, str | os.PathLike):
-        raise ValueError(f"cache_dirs is {cache_dirs!r}, expected a list of folders, such as [{os.fspath(cache_dirs)!r}]")
     if isinstance(mixture, Mixture):
         found, name = number(mixture, sequence_length, split, int(seed), shuffle, cache_dirs), mixture.name
     elif cache_dirs:

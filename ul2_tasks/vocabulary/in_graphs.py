@@ -46,14 +46,9 @@ def decode_up_to_eos(vocabulary: Any, ids: tf.Tensor) -> tf.Tensor:
     return seqio.Vocabulary.decode_tf(vocabulary, ids)
 
 
-def encode_by_sentencepiece(model: bytes, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
-    """The ids that a serialized model gives."""
-    return tf_text.SentencepieceTokenizer(model=model).tokenize(s)
-
-
-def decode_by_sentencepiece(model: bytes, ids: tf.Tensor) -> tf.Tensor:
-    """The texts that a serialized model gives."""
-    return tf_text.SentencepieceTokenizer(model=model).detokenize(ids)
+def sentencepiece_tokenizer(model: bytes, is_fast: bool) -> Any:
+    """TensorFlow's tokenizer of a serialized model. The fast one has other ids, as SeqIO's has."""
+    return (tf_text.FastSentencepieceTokenizer if is_fast else tf_text.SentencepieceTokenizer)(model=model)
 
 
 def encode_bytes(extra_ids: int, s: tf.Tensor) -> tf.Tensor:

@@ -91,9 +91,9 @@ class SentencePieceVocabulary(Vocabulary):
     @property
     def tf_tokenizer(self) -> Any:
         """TensorFlow's."""
-        import tensorflow_text
+        from ul2_tasks.vocabulary.in_graphs import sentencepiece_tokenizer
 
-        return tensorflow_text.SentencepieceTokenizer(model=self.sp_model)
+        return sentencepiece_tokenizer(self.sp_model, self._use_fast_tokenizer)
 
     def load_model(self) -> None:
         """Opens the file, if it is not open yet."""
@@ -114,14 +114,12 @@ class SentencePieceVocabulary(Vocabulary):
         return self._shown().tokenizer.decode([int(id) for id in ids])
 
     def _encode_tf(self, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
-        from ul2_tasks.vocabulary.in_graphs import encode_by_sentencepiece
-
-        return encode_by_sentencepiece(self.sp_model, s)
+        return self.tf_tokenizer.tokenize(s)
 
     def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
-        from ul2_tasks.vocabulary.in_graphs import decode_by_sentencepiece
+        from ul2_tasks.vocabulary.in_graphs import sentencepiece_tokenizer
 
-        return decode_by_sentencepiece(self._shown().model, ids)
+        return sentencepiece_tokenizer(self._shown().model, is_fast=False).detokenize(ids)
 
     def _opened(self) -> _Loaded:
         with _load_lock:
