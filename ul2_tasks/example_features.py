@@ -19,9 +19,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+DOCUMENTS_PER_BATCH = 128  # of each step of tf.data; with a cache as many as without, so that blocks are the same
 # They pad the examples of a batch until they are in rows. No id is negative, but 0 can be a token of others' tasks; 0 in a mask
 # is a value like any other.
-DOCUMENTS_PER_BATCH = 128  # of each step of tf.data; with a cache as many as without, so that blocks are the same
 NO_TOKEN = -1
 NO_MARK = 255
 IGNORED = -100  # the label of a position without loss, for PyTorch's cross entropy and for Transformers

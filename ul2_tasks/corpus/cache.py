@@ -65,7 +65,7 @@ def reads(manifest: Mapping) -> dict[str, list[str]]:
 def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None = None) -> Store:
     """The store of a split: one for all who read it, as each of its files that is mapped is an open file.
 
-    `column` is what the corpus has beside the tokens, see `view.Encoded`; None for the tokens.
+    `column` is what the corpus has beside the tokens, see `corpus.Encoded`; None for the tokens.
     """
     shards = manifest["splits"][split]["shards"]
     held = [shard for shard in shards if shard["documents"]]

@@ -29,7 +29,7 @@ class TokenBatch(NamedTuple):
         tokens: [tokens] int32, one document's after the other's.
         lengths: [documents] int64, how many tokens each has; 0 of a record that is skipped.
         are_whole: [documents] bool, which are documents; the others are records that are skipped.
-        columns: see `view.Encoded`.
+        columns: see `corpus.Encoded`.
         records: what they are made of.
     """
 
@@ -77,7 +77,7 @@ def corpus_tokens(corpus: Corpus, split: str, use_cached: bool) -> Iterator[tupl
     """Yields the documents of a split in the order of the corpus, or of its cache.
 
     They come in pairs of [tokens] int32, one document's after the other's, and [documents] int64, how many tokens each has. For
-    errors see `cache.read`.
+    errors see `cache.check`.
     """
     if split not in corpus.splits:
         raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")

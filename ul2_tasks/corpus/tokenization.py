@@ -33,7 +33,7 @@ def tokenize(
     Text becomes the ids that `seqio.preprocessors.tokenize` gives, except that no text becomes a sentinel or a mode: one that
     spells them (`<extra_id_0>`) becomes ordinary tokens, whatever the vocabulary would make of it.
 
-    The records are those of `shard_records.record_batches`; a cache and the log name their source. Gives {"targets": [tokens]
+    The records are those of `dataset_records.record_batches`; a cache and the log name their source. Gives {"targets": [tokens]
     int32, "document": string scalar, see `tfrecords.document_names`}. A record that is skipped has no tokens.
     """
     vocabulary = output_features["targets"].vocabulary
@@ -58,7 +58,7 @@ def tokenize_batches(
 ) -> tf.data.Dataset:
     """Tokenizes batches of records; see `tokenize` for the tokens.
 
-    The batches are those of `shard_records.record_batches`; "problem" may be missing. Gives {"targets": RaggedTensor [documents,
+    The batches are those of `dataset_records.record_batches`; "problem" may be missing. Gives {"targets": RaggedTensor [documents,
     tokens] int32, "skipped": [] int64}, where records that are skipped are documents without tokens, and are counted. Iterating
     raises a tf.errors.OpError on a record with a problem, if they are to be raised.
     """

@@ -90,7 +90,7 @@ class CorpusTask(seqio.Task, Corpus):
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """The documents of the cache one by one, as a stock task reads its cache; see `cache.read`."""
+        """The documents of the cache one by one, as a stock task reads its cache; see `read_cache`."""
         return unbatch(read_cache(self.cache_dir, self, corpus_settings(self), split, shuffle, seed, shard_info))
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
@@ -160,7 +160,7 @@ class CorpusView(seqio.DataSource):
         """Reads the documents; see `seqio.DataSource.get_dataset`.
 
         Gives batches {"targets": RaggedTensor [documents, tokens] int32}, see `tokenization.tokenize_batches` and, also for errors,
-        `cache.read`. A split without a document is refused, and so is a cache that is in none of SeqIO's cache directories.
+        `read_cache`. A split without a document is refused, and so is a cache that is in none of SeqIO's cache directories.
         """
         seed = salted(seed, self._salt)
         if not self._use_cached or self._corpus.is_tokens:

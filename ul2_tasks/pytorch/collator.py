@@ -113,7 +113,7 @@ class UL2DataCollator:
 
         Raises:
             ValueError: an argument has another value than these; the vocabulary lacks sentinels or modes; the budgets do not
-                fit, see `preprocessors.solve`; or a sentinel or a mode has no row in the model's embedding.
+                fit, see `solution.solve`; or a sentinel or a mode has no row in the model's embedding.
         """
         self._row_format = RowFormat(
             padding=padding,

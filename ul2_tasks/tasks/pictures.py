@@ -302,11 +302,6 @@ def pictures_tasks(name: str) -> list[PicturesTask]:
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, PicturesTask)]
 
 
-def is_of_pictures(name: str) -> bool:
-    """Whether all that a mixture or task has is texts with pictures in places."""
-    return len(pictures_tasks(name)) == len(seqio.get_subtasks(seqio.get_mixture_or_task(name)))
-
-
 class _WithoutPictures(seqio.Task):
     """A task of texts alone, as one whose examples have no picture, beside others in which these ids mark pictures.
 

@@ -165,7 +165,7 @@ class DenoisingTask(seqio.Task):
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
-        """Finds the special ids and the full chunk within these budgets; see `preprocessors.solve`."""
+        """Finds the special ids and the full chunk within these budgets; see `solution.solve`."""
         return solve_features(sequence_length, self.output_features, self.configuration)
 
     def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
