@@ -16,6 +16,7 @@ from support import byte_vocabulary, restore, special_for
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, MemoryDataSource, SpanDenoiser, mix, register
 from ul2_tasks.addresses import corpora
+from ul2_tasks.addresses import tokens as tokens_in_memory
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
@@ -227,7 +228,7 @@ def test_what_is_wrong_is_said(mixture, found, monkeypatch):
             found.epoch(epoch)
     with pytest.raises(ValueError, match="there is no split 'test'"):
         ul2_tasks.examples(mixture, LENGTHS, split="test")
-    monkeypatch.setattr(corpora, "MOST_TOKENS_IN_MEMORY", 100)
+    monkeypatch.setattr(tokens_in_memory, "MOST_TOKENS_IN_MEMORY", 100)
     with pytest.raises(ValueError, match="has more than 100 tokens in split 'train', too many to tokenize into memory"):
         ul2_tasks.examples(mixture, LENGTHS)
 
