@@ -5,12 +5,16 @@ import os
 import socket
 import threading
 import time
+from typing import ClassVar
 
+import fsspec
 import pytest
 import tensorflow as tf
+from fsspec.implementations.memory import MemoryFileSystem
 from rich.console import Console
 from support import at_once, refused
 
+from ul2_tasks.files.systems import read
 from ul2_tasks.jobs import claim
 from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.shards import (
@@ -77,6 +81,68 @@ def test_a_job_that_did_not_run_for_long_ends_when_another_one_has_begun(tmp_pat
         with pytest.raises(ValueError, match="a job on another, process 1, writes into"):
             check()
     assert "running.1" in os.listdir(records), "the other's"
+
+
+class _Troubled(MemoryFileSystem):
+    """A system whose library raises its own errors while there is `trouble`, or that keeps no file."""
+
+    protocol = "troubled"
+    store: ClassVar[dict] = {}
+    pseudo_dirs: ClassVar[list] = [""]
+    trouble = threading.Event()
+    met = threading.Event()
+    keeps = True
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.removeprefix("troubled://"))
+
+    def _open(self, path, mode="rb", **options):
+        if self.trouble.is_set():
+            self.met.set()
+            raise RuntimeError("the connection was lost")
+        if not self.keeps:
+            raise FileNotFoundError(path)
+        return super()._open(path, mode, **options)
+
+
+fsspec.register_implementation("troubled", _Troubled, clobber=True)
+
+
+def test_a_claim_is_kept_after_any_error_of_a_file_system(monkeypatch):
+    monkeypatch.setattr(claim, "_AGAIN", 0.01)
+    monkeypatch.setattr(claim, "_SETTLED", 0)
+
+    def written():
+        return json.loads(read("troubled://kept/parts/running"))["time"]
+
+    with taken("troubled://kept/parts") as check:
+        _Troubled.trouble.set()
+        assert _Troubled.met.wait(10)
+        _Troubled.trouble.clear()
+        before, end = written(), time.monotonic() + 10
+        while written() == before:
+            assert time.monotonic() < end, "nobody rewrites the claim"
+            time.sleep(0.01)
+        check()
+
+
+def end_where_nothing_is_removed(monkeypatch):
+    with taken("troubled://ended/parts"):
+        monkeypatch.setattr(_Troubled, "rm_file", lambda self, path: 1 / 0)
+        raise KeyError("of the job")
+
+
+def test_a_job_ends_as_it_did_where_its_claim_cannot_be_removed(monkeypatch):
+    monkeypatch.setattr(claim, "_SETTLED", 0)
+    with pytest.raises(KeyError, match="of the job"):
+        end_where_nothing_is_removed(monkeypatch)
+
+
+def test_a_folder_that_keeps_no_claim_is_an_error_and_not_for_ever(monkeypatch):
+    monkeypatch.setattr(_Troubled, "keeps", False)
+    with pytest.raises(ValueError, match="troubled://lost/parts must be a folder that keeps"), taken("troubled://lost/parts"):
+        pass
 
 
 def shards_of(folder, count=6):
