@@ -17,14 +17,12 @@ from support import at_once, refused
 from ul2_tasks.files.systems import read
 from ul2_tasks.jobs import claim
 from ul2_tasks.jobs.claim import taken
+from ul2_tasks.jobs.job import Job, called_in, run_job
 from ul2_tasks.jobs.shards import (
     JobShard,
     all_shards,
     begin,
-    called_in,
     finished_shards,
-    remove_records,
-    run,
     temporary_files,
     write_shard,
 )
@@ -165,17 +163,25 @@ def write(shard, advance=lambda more: None, content="some text"):
 def job(folder):
     """As `build` and the exports have it."""
     shards = shards_of(folder)
-    with taken(shards[0].records) as check:
-        waiting = begin(shards, finished_shards(shards), {"arguments": {"shards": len(shards)}})
-        run("job", shards, waiting, write, None, QUIET, check)
-        written = all_shards(shards)
-        remove_records(shards[0].records)
-    return written
+    return run_job(
+        Job(
+            name="job",
+            folder=str(folder),
+            shards=shards,
+            existing=lambda: None,
+            begin=lambda: begin(shards, finished_shards(shards), {"arguments": {"shards": len(shards)}}),
+            write=write,
+            finish=lambda: {"shards": all_shards(shards)},
+            summarize=lambda manifest: None,
+        ),
+        None,
+        QUIET,
+    )
 
 
 def test_of_jobs_on_one_folder_one_writes_all_and_nothing_is_lost(tmp_path):
     found = at_once(lambda: job(tmp_path), count=4)
-    (written,) = (one for one in found if isinstance(one, list))
+    (written,) = (one["shards"] for one in found if isinstance(one, dict))
     assert len(refused(found)) == 3
     assert written == [{"file": f"shard_{number}.txt", "bytes": 9} for number in range(6)]
     assert sorted(os.listdir(tmp_path)) == [file["file"] for file in written]
