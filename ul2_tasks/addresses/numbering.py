@@ -75,8 +75,8 @@ class Numbering:
         for kind, corpus in enumerate(self.corpora):
             places = np.flatnonzero(kinds == kind)
             if self.packed:
-                of_each, epochs, slots = self.packed[kind].slots(positions[places])
-                places = places[of_each]
+                in_rows = self.packed[kind].slots(positions[places])
+                places, epochs, slots = places[in_rows.places], in_rows.epochs, in_rows.slots
             else:
                 epochs, slots = corpus.order.slots(positions[places])
             found.append(Slots(places, np.full_like(places, kind), epochs, slots))

@@ -347,7 +347,7 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
         files = [
             {"file": file, **entry}
             for writer, *names in zip(writers.values(), shard.files[::2], shard.files[1::2])
-            for file, entry in zip(names, writer.entries)
+            for file, entry in zip(names, writer.entries.values())
         ]
     tokens = writers["tokens"]
     return {

@@ -202,9 +202,9 @@ def _fetched(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, s
 def _announce(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
     """Has the kernel fetch all of these bytes at once. A copy alone would wait for one page after the other."""
     wanted = np.flatnonzero(stops > starts)
-    _, files, firsts, lasts = near_ranges(numbers[wanted], starts[wanted], stops[wanted], _NEAR)
-    firsts = firsts // mmap.PAGESIZE * mmap.PAGESIZE
-    for number, first, length in zip(files.tolist(), firsts.tolist(), (lasts - firsts).tolist()):
+    found = near_ranges(numbers[wanted], starts[wanted], stops[wanted], _NEAR)
+    firsts = found.starts // mmap.PAGESIZE * mmap.PAGESIZE
+    for number, first, length in zip(found.files.tolist(), firsts.tolist(), (found.stops - firsts).tolist()):
         arrays[number].map.madvise(mmap.MADV_WILLNEED, first, length)
 
 
