@@ -18,9 +18,9 @@ import seqio
 from rich.console import Console
 from rich.progress import track
 
-from ul2_tasks.converters.packing import count_rows
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
+from ul2_tasks.order.packing import count_rows
 from ul2_tasks.statistics.counts import COLUMNS, Counts
 from ul2_tasks.statistics.drawing import drawn_mixture, quick_tasks, reads_memory
 from ul2_tasks.statistics.first_documents import FirstDocuments
