@@ -29,8 +29,8 @@ from ul2_tasks.inspection.picture_drawing import MODE_COLOURS, mask, strip
 from ul2_tasks.inspection.picture_report import write_picture_report
 from ul2_tasks.inspection.picture_show import show_pictures
 from ul2_tasks.inspection.picture_table import print_pictures
-from ul2_tasks.statistics.measurements import Summary
 from ul2_tasks.statistics.picture_measure import PERCENTS, first_rows, look_at, measure_pictures, recipe_to_look_at
+from ul2_tasks.statistics.statistics import Summary
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -29,8 +29,9 @@ from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.statistics import measure as measure_module
 from ul2_tasks.statistics.first_documents import first_documents
 from ul2_tasks.statistics.measure import BINS, measure, measure_examples, track_on_terminal
-from ul2_tasks.statistics.measurements import OtherTask, Statistics, Summary
+from ul2_tasks.statistics.measurements import OtherTask, Statistics
 from ul2_tasks.statistics.overlap import WINDOW, Fingerprints, fingerprints
+from ul2_tasks.statistics.statistics import Summary
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 
 LENGTHS = {"inputs": 48, "targets": 48}

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.inspection.printing import as_shown, plain_table, print_checks, shown_problems, visible
-from ul2_tasks.statistics.measurements import Summary
 from ul2_tasks.statistics.picture_tasks import PictureCorpusStatistics, PictureTasksStatistics, PictureTaskStatistics
+from ul2_tasks.statistics.statistics import Summary
 
 
 def print_picture_tasks(statistics: PictureTasksStatistics, console: Console) -> None:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import make_folders
-from ul2_tasks.statistics.measurements import Law
+from ul2_tasks.statistics.statistics import Law
 
 NOTHING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"

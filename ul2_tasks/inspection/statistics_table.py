@@ -10,7 +10,8 @@ from rich.text import Text
 
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspection.printing import NOTHING, checks_sentence, checks_table
-from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, Summary, TaskStatistics
+from ul2_tasks.statistics.measurements import Corpus, OtherTask, Statistics, TaskStatistics
+from ul2_tasks.statistics.statistics import Summary
 
 MAX_PAIRS = 10  # so many pairs of tasks are shown, those that share the most text
 

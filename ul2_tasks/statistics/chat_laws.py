@@ -13,7 +13,7 @@ from ul2_tasks.chat.harmony import CALL, END, RETURN, HarmonyRenderer
 from ul2_tasks.chat.messages import Message, parts_of
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, ROLES, WEIGHT, kind_name
 from ul2_tasks.statistics.chat_drawing import ChatExample
-from ul2_tasks.statistics.measurements import Law
+from ul2_tasks.statistics.statistics import Law
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import piece_id

@@ -20,7 +20,7 @@ from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.statistics.chat_drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.statistics.chat_laws import faults, laws_of, rules_of, text_faults
 from ul2_tasks.statistics.chat_records import FirstConversations, first_conversations
-from ul2_tasks.statistics.measurements import Checked, Law, Summary
+from ul2_tasks.statistics.statistics import Checked, Law, Summary
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.version import __version__
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ul2_tasks.statistics.counts import Counts
-from ul2_tasks.statistics.measurements import Law, OtherTask, SharedText, TaskStatistics
+from ul2_tasks.statistics.measurements import OtherTask, SharedText, TaskStatistics
+from ul2_tasks.statistics.statistics import Law
 from ul2_tasks.statistics.theory import SIGNIFICANCE
 
 LEAST_PAIRS = 20  # of examples with the same number, for a verdict on the text that they share

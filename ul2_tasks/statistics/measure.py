@@ -25,8 +25,9 @@ from ul2_tasks.statistics.counts import COLUMNS, Counts
 from ul2_tasks.statistics.drawing import drawn_mixture, quick_tasks, reads_memory
 from ul2_tasks.statistics.first_documents import FirstDocuments
 from ul2_tasks.statistics.laws import check_laws
-from ul2_tasks.statistics.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, Summary, TaskStatistics
+from ul2_tasks.statistics.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, TaskStatistics
 from ul2_tasks.statistics.overlap import pairs_that_share
+from ul2_tasks.statistics.statistics import Summary
 from ul2_tasks.statistics.theory import binomial_interval, chi_square_p_value, span_probabilities
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.version import __version__

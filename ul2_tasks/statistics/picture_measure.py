@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
-from ul2_tasks.statistics.measurements import Checked, Law, Summary
+from ul2_tasks.statistics.statistics import Checked, Law, Summary, without_particulars
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
 from ul2_tasks.vocabulary.special_ids import text_vocabulary
@@ -218,15 +217,6 @@ def _epoch(recipe: Recipe) -> int:
     """How many records there are in the time in which the source that takes longest has an epoch."""
     weights = sum(source.weight for source in recipe.sources)
     return round(max(len(source.records) * weights / source.weight for source in recipe.sources))
-
-
-def without_particulars(sentence: str) -> str:
-    """Equal for records that are wrong for the same reason.
-
-    >>> without_particulars("image_list has 3 pictures, expected at least 'four'")
-    "image_list has N pictures, expected at least '..'"
-    """
-    return re.sub(r"\d+", "N", re.sub(r"'[^']*'|\"[^\"]*\"", "'..'", sentence))
 
 
 def _without_images(sample: Sample) -> Sample:

@@ -23,12 +23,12 @@ from ul2_tasks.denoising.joined_pieces import cut, joined
 from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
-from ul2_tasks.statistics.measurements import Checked, Law, Summary
-from ul2_tasks.statistics.picture_measure import PERCENTS, without_particulars
+from ul2_tasks.statistics.statistics import Checked, Law, Summary, without_particulars
 from ul2_tasks.tasks.picture_fit import Fit, Problem, problem_of_chunk
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
 from ul2_tasks.version import __version__
 
+PERCENTS = (50, 90, 99)
 RECORDS = 1000  # of a corpus, that are looked at
 _LAWS = {
     "lost": "inputs and targets, put together again, are the records",
