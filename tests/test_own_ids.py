@@ -35,7 +35,7 @@ from ul2_tasks.looking.conversations.show import show_chat_json
 from ul2_tasks.looking.images.show import show_picture_tasks_json
 from ul2_tasks.looking.readable import stretches
 from ul2_tasks.looking.run import Run
-from ul2_tasks.looking.samples import draw
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.show import show_json, show_step_json
 from ul2_tasks.tasks.pictures import pictures_tasks
 from ul2_tasks.tasks.providers import _describe

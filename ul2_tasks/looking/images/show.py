@@ -17,9 +17,9 @@ from ul2_tasks.images.pictures import size_of
 from ul2_tasks.looking.images.measure import PictureExample, look_at_corpus, make_examples
 from ul2_tasks.looking.printing import print_head, print_json_lines, visible
 from ul2_tasks.looking.readable import Stretch, stretches
-from ul2_tasks.looking.samples import Sample, dissected, shown_sample
+from ul2_tasks.looking.samples import DenoisedTask, Sample, dissected, shown_sample
+from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
-from ul2_tasks.tasks.providers import with_denoisers
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 _LOOKED_AT = 100  # records, of which the first examples are shown
@@ -120,7 +120,8 @@ def _sample(task: PicturesTask, special: SpecialTokens, number: int, example: Pi
     def read(feature: str, ids: Sequence[int], borders: Sequence[int]) -> list[Stretch]:
         return list(_stretches(vocabulary, ids, special, feature, borders, run, images))
 
-    return dissected(task, special, number, {"inputs": example.inputs, "targets": example.targets}, begins, read)
+    shown = DenoisedTask(task.name, task.denoiser, special, vocabulary)
+    return dissected(shown, number, {"inputs": example.inputs, "targets": example.targets}, begins, read)
 
 
 def _stretches(

@@ -10,7 +10,7 @@ from support import KINDS, restore
 
 from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.dissection import dissect
-from ul2_tasks.looking.samples import draw
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.providers import denoising_tasks
 
