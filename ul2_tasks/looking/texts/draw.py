@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Mapping
@@ -75,6 +76,6 @@ def _by_number(
     first = max(FIRST_TOKENS, FIRST_CHUNKS * sum(chunks))
     numbering = number(mixture, sequence_length, split=split, seed=seed, first=first)
     found = Examples(numbering, sequence_length)
-    counted: dict[str, Iterator[int]] = {}
-    for fed in fed_at(found, range(epochs * len(found)), count, denoisers):
-        yield dataclasses.replace(fed.sample, number=next(counted.setdefault(fed.sample.task, itertools.count())))
+    counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
+    fed = fed_at(found, range(epochs * len(found)), count, denoisers)
+    return (dataclasses.replace(each.sample, number=next(counted[each.sample.task])) for each in fed)
