@@ -91,7 +91,9 @@ class CorpusTask(seqio.Task, Corpus):
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """The documents of the cache one by one, as a stock task reads its cache; see `read_cache`."""
-        return unbatch(read_cache(self.cache_dir, self, corpus_settings(self), split, shuffle, seed, shard_info))
+        return unbatch(
+            read_cache(self.cache_dir, self, corpus_settings(self), split, shuffle=shuffle, seed=seed, shard_info=shard_info)
+        )
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
         """What `get_dataset(use_cached=True)` reads. SeqIO's own reads TFRecords alone."""
