@@ -33,7 +33,13 @@ CORE = {
     "addresses": {"dataset", "resuming"},
     "mixtures": set(),
 }
-BESIDE = ("converters.row_format", "tasks.examples", "pytorch.collator")
+BESIDE = (
+    "converters.row_format",
+    "tasks.examples",
+    "pytorch.collator",
+    *(f"looking.{name}" for name in ("printing", "readable", "samples", "run")),
+    *(f"looking.texts.{name}" for name in ("draw", "find", "length_table", "show", "steps", "tasks")),
+)
 LENGTHS = {"inputs": 96, "targets": 80}
 
 
@@ -86,19 +92,30 @@ def texts(folder: pathlib.Path) -> dict:
     }
 
 
-def commands(folder: pathlib.Path) -> str:
-    """What `ul2 find` prints of the cache, after `ul2 cache` found it whole."""
+def commands(folder: pathlib.Path) -> dict[str, str]:
+    """What commands print of files, after `ul2 cache` found the cache whole."""
     from click.testing import CliRunner
 
     import ul2_command
+    from ul2_tasks.mixtures import advice
 
-    mixture, cache = ["core", "--corpus", str(folder / "texts.jsonl")], str(folder / "CACHE")
-    cached = CliRunner().invoke(ul2_command.main, ["cache", *mixture, "--output", cache])
-    assert cached.exit_code == 0, cached.output
-    assert "is complete already" in cached.output
-    found = CliRunner().invoke(ul2_command.main, ["find", *mixture, "--document", "3", "--lengths", "96,80", "--cache", cache])
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    advice.POOL, advice.POOLS, advice.FRACTIONS = 64, 1, (0.5,)
+
+    def ul2(command: str) -> str:
+        name, *options = command.split()
+        done = CliRunner().invoke(ul2_command.main, [name, "core", "--corpus", str(folder / "texts.jsonl"), *options])
+        assert done.exit_code == 0, done.output
+        return done.output if name == "cache" else done.stdout
+
+    cache = folder / "CACHE"
+    assert "is complete already" in ul2(f"cache --output {cache}")
+    return {
+        "find": ul2(f"find --document 3 --lengths 96,80 --cache {cache}"),
+        "show": ul2("show --count 1 --lengths 96,80"),
+        "show --json": ul2("show --count 1 --lengths 96,80 --json"),
+        "show --step": ul2(f"show --step 2 --batch_size 4 --packed --lengths 96,80 --cache {cache} --json"),
+        "lengths": ul2("lengths --lengths 96,80 --json"),
+    }
 
 
 def tokens(folder: pathlib.Path) -> str:

@@ -22,8 +22,8 @@ from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, open_source, register
 from ul2_tasks.addresses.numbering import RUN_RECORD
-from ul2_tasks.inspection.findings import examine_vocabulary
-from ul2_tasks.inspection.run import Run, identities
+from ul2_tasks.looking.findings import examine_vocabulary
+from ul2_tasks.looking.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.providers import denoising_tasks
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("quick_advice")
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch):
     """Advice tries fewer chunks, too, and what is installed is looked at once."""
-    monkeypatch.setattr("ul2_tasks.tasks.advice.FRACTIONS", (0.71, 0.41, 0.24))
+    monkeypatch.setattr("ul2_tasks.mixtures.advice.FRACTIONS", (0.71, 0.41, 0.24))
     check_packages_once(monkeypatch)
 
 

@@ -31,12 +31,12 @@ from ul2_tasks.addresses.resuming import as_text
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.inspection.chat_show import show_chat_json
-from ul2_tasks.inspection.picture_task_show import show_picture_tasks_json
-from ul2_tasks.inspection.readable import stretches
-from ul2_tasks.inspection.run import Run
-from ul2_tasks.inspection.samples import draw
-from ul2_tasks.inspection.show import show_json, show_step_json
+from ul2_tasks.looking.conversations.show import show_chat_json
+from ul2_tasks.looking.images.show import show_picture_tasks_json
+from ul2_tasks.looking.readable import stretches
+from ul2_tasks.looking.run import Run
+from ul2_tasks.looking.texts.draw import draw
+from ul2_tasks.looking.texts.show import show_json, show_step_json
 from ul2_tasks.tasks.pictures import pictures_tasks
 from ul2_tasks.tasks.providers import _describe
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens, text_vocabulary

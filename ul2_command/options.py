@@ -293,14 +293,14 @@ def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_RUN, command)
 
 
-def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, *, is_registered: bool, **options):
-    """What a run is fed, an `inspection.run.Run`: as the options say, or as its folder does, beside which none may differ.
+def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, **options):
+    """What a run is fed, an `looking.run.Run`: as the options say, or as its folder does, beside which none may differ.
 
-    Where it need not be registered with SeqIO, it is taken as it is described, if it is.
+    It is taken as it is described, without SeqIO, if it is.
     """
-    from ul2_tasks.inspection.run import Run, read_record, run_of
+    from ul2_tasks.looking.run import Run, read_record, run_of
 
-    if not is_registered and not run_dir and data.described is not None:
+    if not run_dir and data.described is not None:
         return Run(data.described, pack=packed, cache_dirs=(cache_dir,) if cache_dir else (), **options)
     import seqio
 

@@ -13,7 +13,7 @@ from ul2_command.options import Data
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ul2_tasks.inspection.findings import Finding
+    from ul2_tasks.looking.findings import Finding
 
 _ELSEWHERE = "`ul2 show`, `ul2 stats` and `ul2 doctor` look at it"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import click
 
@@ -42,59 +43,58 @@ class Texts(Kind):
         return [task.source.corpus for task in denoising_tasks(data.mixture)]
 
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
-        from ul2_tasks.inspection import show as shows
-        from ul2_tasks.tasks.registration import with_texts
+        from ul2_tasks.looking.texts import show as shows
 
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
         if step is None:
-            mixture = with_texts(data.mixture, texts) if texts else data.mixture
+            mixture = _with_texts(data, texts) if texts else _drawn(data)
             (shows.show_json if as_json else shows.show)(mixture, lengths, split=split, seed=seed, **chosen)
             return
         if texts:
             raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
-        run = open_run(data, is_registered=True, sequence_length=lengths, split=split, seed=seed, **of_run)
+        run = open_run(data, sequence_length=lengths, split=split, seed=seed, **of_run)
         (shows.show_step_json if as_json else shows.show_step)(run, step, host, **chosen)
 
     def find(self, data, *, document, text, epochs, count, **of_run):
-        from ul2_tasks.inspection.find import find
+        from ul2_tasks.looking.texts.find import find
 
-        run = open_run(data, is_registered=False, sequence_length=self.lengths_of(data), **of_run)
+        run = open_run(data, sequence_length=self.lengths_of(data), **of_run)
         find(run, document, text, epochs=epochs, count=count)
 
     def measure(self, data, **options):
-        from ul2_tasks.statistics.measure import measure
+        from ul2_tasks.looking.texts.measure import measure
 
         return measure(data.mixture, self.lengths_of(data), **options)
 
     def print_statistics(self, statistics, console):
-        from ul2_tasks.inspection.statistics_table import print_statistics
+        from ul2_tasks.looking.texts.table import print_statistics
 
         print_statistics(statistics, console)
 
     def samples(self, data, count, **options):
-        from ul2_tasks.inspection.samples import draw
+        from ul2_tasks.looking.texts.draw import draw
 
-        return draw(data.mixture, self.lengths_of(data), count, **options)
+        return draw(_drawn(data), self.lengths_of(data), count, **options)
 
     def report(self, data, output, *, count, examples, **options):
-        from ul2_tasks.inspection.report import advise, write_report
+        from ul2_tasks.looking.texts.report import advise, write_report
 
         statistics = self.measure(data, examples=examples, **options)
         samples = self.samples(data, count, **options)
         return statistics, write_report(statistics, samples, output, advise(data.mixture, self.lengths_of(data)))
 
     def look_at_lengths(self, data):
-        from ul2_tasks.inspection.length_table import look_at
+        from ul2_tasks.looking.texts.length_table import look_at
 
-        return look_at(data.mixture, self.lengths_of(data))
+        return look_at(data.described or data.mixture, self.lengths_of(data))
 
     def print_lengths(self, lengths, console):
-        from ul2_tasks.inspection.length_table import print_lengths
+        from ul2_tasks.looking.texts.length_table import print_lengths
 
         print_lengths(lengths, console)
 
     def examine(self, data, split):
-        from ul2_tasks.inspection.doctor import examine
+        from ul2_tasks.looking.texts.doctor import examine
 
         return examine(data.mixture, self.lengths_of(data), split)
 
@@ -114,6 +114,19 @@ class Texts(Kind):
             prepare=data.registration.apply,
             **options,
         )
+
+
+def _drawn(data: Data) -> Any:
+    """The mixture whose examples are drawn: as it is described, without TensorFlow, if they have numbers; else its name."""
+    from ul2_tasks.mixtures.mixture import stream_reason
+
+    return data.mixture if data.described is None or stream_reason(data.described) else data.described
+
+
+def _with_texts(data: Data, texts: Sequence[str]) -> str:
+    from ul2_tasks.tasks.registration import with_texts
+
+    return with_texts(data.mixture, texts)
 
 
 def _export_tokens(data: Data, output: str, split: str, use_cached: bool) -> None:

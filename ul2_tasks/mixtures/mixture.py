@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.numbering import Numbering, number_examples
@@ -16,14 +16,14 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration, digest
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.solution import DenoisingConfiguration, solve
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokensRequest, Token, plain_modes
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, Token, plain_modes
 
 if TYPE_CHECKING:
     import seqio
@@ -150,29 +150,93 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class DescribedTask:
+    """A denoiser of a mixture and the corpus that it reads: what is a `DenoisingTask` with SeqIO."""
+
+    name: str
+    corpus: Corpus
+    configuration: DenoisingConfiguration
+
+    @property
+    def denoiser(self) -> Denoiser:
+        return self.configuration.denoiser
+
+    @property
+    def vocabulary(self) -> seqio.Vocabulary:
+        return self.corpus.vocabulary
+
+    def why_a_stream(self) -> str | None:
+        """See `corpora.why_a_stream`."""
+        return why_a_stream(self.configuration, self.vocabulary)
+
+    def special_tokens(self) -> SpecialTokens:
+        """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
+        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
+
+    def solve(self, sequence_length: Mapping[str, int]) -> Solution:
+        """See `solution.solve`."""
+        return solve(sequence_length, self.vocabulary, self.configuration)
+
+
+def stream_reason(mixture: Mixture) -> str | None:
+    """Why its examples have no numbers, so that it is read as a stream; None where they have."""
+    return next((reason for task in described_tasks(mixture) if (reason := task.why_a_stream())), None)
+
+
+def described_tasks(mixture: Mixture, cache_dirs: Sequence[str | os.PathLike] = ()) -> list[DescribedTask]:
+    """The tasks of a mixture, by name, as SeqIO has them."""
+    corpus = mixture.corpus(cache_dirs)
+    tasks = [DescribedTask(f"{mixture.name}_{each.name}", corpus, denoising_of(mixture, each)) for each in mixture.denoisers]
+    return sorted(tasks, key=lambda task: task.name)
+
+
+OfDenoiser = TypeVar("OfDenoiser", bound="HasDenoiser")
+
+
+class HasDenoiser(Protocol):
+    """A task with a denoiser."""
+
+    @property
+    def denoiser(self) -> Denoiser: ...
+
+
+def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
+    """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
+    names = list(dict.fromkeys(task.denoiser.name for task in tasks))
+    if unknown := sorted(set(denoisers or ()) - set(names)):
+        raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
+    return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
+
+
 def number(
     mixture: Mixture,
     sequence_length: Mapping[str, int],
+    *,
     split: str,
     seed: int,
-    shuffle: bool,
-    cache_dirs: Sequence[str | os.PathLike],
-) -> Numbering | None:
-    """The examples of an epoch by their numbers. Raises a ValueError where their chunks have no fixed places."""
-    corpus = mixture.corpus(cache_dirs)
+    shuffle: bool = True,
+    cache_dirs: Sequence[str | os.PathLike] = (),
+    first: int | None = None,
+) -> Numbering:
+    """The examples of an epoch by their numbers; with `first`, of the first documents, which have so many tokens if all do.
+
+    Raises a ValueError where their chunks have no fixed places.
+    """
+    tasks = described_tasks(mixture, cache_dirs)
+    corpus = tasks[0].corpus
     if cache_dirs and not corpus.cache_dir and not corpus.is_tokens:
         raise ValueError(
             f"cache_dirs: {corpus.name!r} is in none of {list(map(str, cache_dirs))}; write it with Mixture.cache or `ul2 cache`,"
             " or leave cache_dirs out, so that a small corpus is tokenized into memory"
         )
-    members = []
-    for denoiser in sorted(mixture.denoisers, key=lambda denoiser: denoiser.name):  # as SeqIO has its tasks
-        configuration, task = denoising_of(mixture, denoiser), f"{mixture.name}_{denoiser.name}"
-        if reason := why_a_stream(configuration, corpus.vocabulary):
-            raise no_fixed_places(task, reason)
-        solution = solve(sequence_length, corpus.vocabulary, configuration)
-        members.append(Member(task, corpus, float(denoiser.weight), solution))
-    return number_examples(members, tokens_of(split), seed, shuffle)
+    for task in tasks:
+        if reason := task.why_a_stream():
+            raise no_fixed_places(task.name, reason)
+    members = [Member(task.name, corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
+    numbering = number_examples(members, tokens_of(split, first), seed, shuffle)
+    assert numbering is not None, "each corpus has tokens: they are stored, or in memory"
+    return numbering
 
 
 def _special_tokens(mixture: Mixture) -> SpecialTokensRequest:
@@ -181,12 +245,12 @@ def _special_tokens(mixture: Mixture) -> SpecialTokensRequest:
     return SpecialTokensRequest(mixture.sentinels, mixture.modes, mode_names=modes)
 
 
-def tokens_of(split: str) -> Callable[[Corpus, bool], TokenStore]:
-    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory."""
+def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], TokenStore]:
+    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory; see `number`."""
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
         stored = stored_tokens(corpus, split, True, separate_documents)
-        return tokens_in_memory(corpus, split, separate_documents) if stored is None else stored
+        return tokens_in_memory(corpus, split, separate_documents, first) if stored is None else stored
 
     return tokens
 

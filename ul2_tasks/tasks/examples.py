@@ -47,15 +47,18 @@ def examples(
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
+    name = mixture.name if isinstance(mixture, Mixture) else mixture
     if isinstance(mixture, Mixture):
-        found, name = number(mixture, sequence_length, split, int(seed), shuffle, cache_dirs), mixture.name
+        found: Numbering | None = number(
+            mixture, sequence_length, split=split, seed=int(seed), shuffle=shuffle, cache_dirs=cache_dirs
+        )
     elif cache_dirs:
         raise ValueError(
             f"cache_dirs is {cache_dirs!r}, and goes with a ul2_tasks.Mixture alone; name the folder of what is registered with"
             " seqio.add_global_cache_dirs"
         )
     else:
-        found, name = _registered(mixture, sequence_length, split, int(seed), shuffle), mixture
+        found = _registered(mixture, sequence_length, split, int(seed), shuffle)
     budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:

@@ -11,7 +11,7 @@ import functools
 import secrets
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -25,7 +25,7 @@ from ul2_tasks.chat.supervision import TEXT
 from ul2_tasks.corpus import cache, passes
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.own_code import code_in_words
-from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
@@ -33,6 +33,7 @@ from ul2_tasks.denoising.preprocessors import chunk, corrupt, denoise, solve_fea
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, fewest_tokens
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
 from ul2_tasks.graphs import no_autograph
+from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.pictures import PictureSource
@@ -90,13 +91,21 @@ class DenoisingTask(seqio.Task):
     def denoiser(self) -> Denoiser:
         return self.configuration.denoiser
 
+    @property
+    def corpus(self) -> CorpusTask:
+        return self.source.corpus
+
+    @property
+    def vocabulary(self) -> seqio.Vocabulary:
+        return self.output_features["targets"].vocabulary
+
     def why_a_stream(self) -> str | None:
         """Why its chunks have no fixed places, so that it is read as a stream; None where they have."""
-        return why_a_stream(self.configuration, self.output_features["targets"].vocabulary)
+        return why_a_stream(self.configuration, self.vocabulary)
 
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
-        return self.configuration.special_tokens.tokens(self.output_features["targets"].vocabulary, self.denoiser.mode)
+        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
 
     def get_dataset(
         self,
@@ -136,8 +145,8 @@ class DenoisingTask(seqio.Task):
             "stream_version": STREAM_VERSION,
             "task": self.name,
             "rates": rates,
-            "settings": _describe(self.configuration, self.output_features["targets"].vocabulary),
-            "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
+            "settings": _describe(self.configuration, self.vocabulary),
+            "vocabulary": vocabulary_identity(self.vocabulary),
             "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
             "split": split,
             "cache": source.cache_identity(split) if use_cached else None,
@@ -304,17 +313,6 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
     return with_denoisers(mixture, tasks, denoisers)
 
 
-OfDenoiser = TypeVar("OfDenoiser", bound=seqio.Task)  # a task with a denoiser
-
-
-def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
-    """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
-    names = list(dict.fromkeys(task.denoiser.name for task in tasks))
-    if unknown := sorted(set(denoisers or ()) - set(names)):
-        raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
-    return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
-
-
 def other_tasks(mixture: str) -> list[seqio.Task]:
     """The tasks of a registered mixture that are not denoising tasks, in its order."""
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
@@ -355,9 +353,9 @@ def _numbered(
     fingerprint = {
         "numbered_version": NUMBERED_VERSION,
         "mixture": provider.name,
-        "tasks": {task.name: _describe(task.configuration, task.output_features["targets"].vocabulary) for task in tasks},
+        "tasks": {task.name: _describe(task.configuration, task.vocabulary) for task in tasks},
         "rates": rates,
-        "vocabulary": vocabulary_identity(tasks[0].output_features["targets"].vocabulary),
+        "vocabulary": vocabulary_identity(tasks[0].vocabulary),
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
         "split": split,
         "corpora": {name: view.cache_identity(split) for name, view in views.items()},
