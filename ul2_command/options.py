@@ -229,7 +229,11 @@ class Data:
     @functools.cached_property
     def mixture(self) -> str:
         """The name of the mixture or task, which is registered."""
-        return self.registration.apply()
+        if self.described is None:
+            return self.registration.apply()
+        from ul2_tasks.tasks.registry import add
+
+        return add(self.described)
 
     @functools.cached_property
     def described(self):
@@ -301,12 +305,19 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     from ul2_tasks.looking.run import Run, read_record, run_of
 
     if not run_dir and data.described is not None:
-        return Run(data.described, pack=packed, cache_dirs=(cache_dir,) if cache_dir else (), **options)
+        cache_dirs = (cache_dir,) if cache_dir else ()
+        if cache_dir:
+            _check_cached(cache_dir, [data.described.corpus(cache_dirs)])
+        return Run(data.described, pack=packed, cache_dirs=cache_dirs, **options)
     import seqio
 
     if cache_dir:
         seqio.add_global_cache_dirs([cache_dir])
     if not run_dir:
+        if cache_dir:
+            from ul2_tasks.tasks.providers import denoising_tasks
+
+            _check_cached(cache_dir, [task.source.corpus for task in denoising_tasks(data.mixture)])
         return Run(data.mixture, pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
@@ -321,6 +332,16 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     dataclasses.replace(data.registration, name=run.name).apply()
     run.check(record, run_dir)
     return run
+
+
+def _check_cached(cache_dir: str, corpora: Sequence[Any]) -> None:
+    """Raises a UsageError unless each of some corpora has a cache."""
+    for corpus in corpora:
+        if not corpus.is_tokens and not corpus.cache_dir:
+            raise click.UsageError(
+                f"--cache must be a folder that `ul2 cache` wrote, got {cache_dir!r}, which has no cache of {corpus.name}. Write"
+                " it, or leave --cache out: a small corpus is tokenized into memory."
+            )
 
 
 def with_lengths(default: str | None, shown: str | bool = True) -> Callable:
