@@ -189,12 +189,8 @@ def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
 class Data:
     """The data that the options of a command name.
 
-    Attributes:
-        command: what is asked of them.
-        name: NAME; None by default.
-        lengths: --lengths, or its default.
-        modules, source, arguments: see `Registration`.
-        given: the parameters of the command that were given, not left to their defaults.
+    `name` is NAME, and `lengths` are --lengths, or its default; for `modules`, `source` and `arguments` see `Registration`. `given`
+    are the parameters of the command that were given, not left to their defaults.
     """
 
     command: click.Command

@@ -23,13 +23,7 @@ _FOR_CORPORA = 1 << 32  # what a key is for
 
 
 class Slots(NamedTuple):
-    """The examples of some elements.
-
-    Attributes:
-        places: [m] int64, ascending, which of the elements each example is of.
-        corpora: [m] int64, the number of its corpus.
-        epochs, slots: [m] int64 each, see `Order`.
-    """
+    """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`."""
 
     places: np.ndarray
     corpora: np.ndarray

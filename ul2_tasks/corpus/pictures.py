@@ -23,6 +23,7 @@ from ul2_tasks.images.elements import Element, Picture, Text
 from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, interleaved, shifted
 from ul2_tasks.images.pictures import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.sources.base import check_split
 from ul2_tasks.sources.picture_examples import TEXTS, WHERE, parsed, serialized
 from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.sources.records import PROBLEM, Record
@@ -151,8 +152,7 @@ class PictureCorpusTask(CorpusTask):
         num_epochs: int | None,
     ) -> tf.data.Dataset:
         """The examples, not trimmed, and not held in memory. A cache that is missing, or another corpus's, raises a ValueError."""
-        if split not in self.splits:
-            raise ValueError(f"there is no split {split!r} in {self.name!r}, only {sorted(self.splits)}")
+        check_split(self, split, self.name)
         if use_cached and not self.cache_dir:
             raise ValueError(
                 f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"

@@ -25,18 +25,10 @@ _Out = TypeVar("_Out")
 
 
 def fetch(paths: Sequence[str], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[memoryview]:
-    """Reads ranges of files.
+    """Reads ranges of files: the bytes of each, in the order asked.
 
-    Args:
-        paths: of the files.
-        numbers: [n] int64, which file each range is of.
-        starts, stops: [n] int64, the bytes [start, stop) of each range.
-
-    Returns:
-        The bytes of each range, in the order asked.
-
-    Raises:
-        OSError: a file cannot be read, or it ends before.
+    Range i has the bytes [starts[i], stops[i]) of file number `numbers[i]`; all three are [n] int64. An OSError says that a file
+    cannot be read, or ends before.
     """
     if not len(numbers):
         return []
