@@ -1,4 +1,4 @@
-"""Numbers as users give them: Python's or NumPy's. A bool is not a number here."""
+"""Arguments as users give them. Numbers are Python's or NumPy's, and a bool is not a number here."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def as_python(value: T) -> T:
     (512, 0.15)
     """
     return value.item() if isinstance(value, np.generic) else value
+
+
+def check_on_error(on_error: object, name: str = "on_error") -> None:
+    """Raises a ValueError where an argument does not say what becomes of bad records."""
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"{name} is {on_error!r}, expected 'raise' or 'skip'")

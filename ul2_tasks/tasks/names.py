@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import seqio
 
 from ul2_tasks.corpus.identity import cannot_tell, source_identity
-from ul2_tasks.mixtures.mixture import is_same
+from ul2_tasks.mixtures.description import is_same
 from ul2_tasks.sources.base import is_source
 
 

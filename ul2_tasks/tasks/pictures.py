@@ -15,7 +15,6 @@ import tensorflow as tf
 from ul2_tasks.addresses.resuming import resume_only_in, seed_of
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.pictures import PIECES, PictureCorpusTask, images_feature
-from ul2_tasks.corpus.view import salted
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import budgets, chunk_length
@@ -25,6 +24,7 @@ from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, CodeRun, PictureRun
+from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.pictures import Held, open_pictures
 from ul2_tasks.tasks.arguments import epochs_of, host_of, seed_from
 from ul2_tasks.tasks.names import check_names_are_free, is_registered

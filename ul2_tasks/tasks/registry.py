@@ -9,13 +9,14 @@ from typing import TypeGuard
 
 import seqio
 
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of
 from ul2_tasks.scalars import is_finite
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.tasks.chat import CHAT, ChatMixture, ChatTask
+from ul2_tasks.tasks.chat import ChatMixture, ChatTask
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
