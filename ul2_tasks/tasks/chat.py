@@ -11,7 +11,6 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.addresses.resuming import resume_only_in, seed_of
 from ul2_tasks.chat.by_name import Renderer
 from ul2_tasks.chat.examples import Examples
 from ul2_tasks.chat.objective import AT_A_TIME, CHAT, FORMS, no_example
@@ -27,9 +26,9 @@ from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
+from ul2_tasks.tasks.arguments import check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
-from ul2_tasks.tasks.names import check_names_are_free, is_registered
+from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift
 
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -107,8 +106,8 @@ class ChatTask(seqio.Task):
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         reader = self.corpus.conversations(split, use_cached)
-        host, hosts = host_of(shard_info)
-        num_epochs, seed = epochs_of(num_epochs), seed_from(seed)
+        who = reader_of(seed, num_epochs, shard_info)
+        seed, num_epochs, host, hosts = who
         own = len(range(host, reader.count, hosts))
         lengths = self.objective.lengths(sequence_length, self.name)
         self._check_not_empty(reader, host, hosts, lengths, split)
@@ -126,11 +125,23 @@ class ChatTask(seqio.Task):
         batches = _passes(
             lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self.name), num_epochs
         )
-        fingerprint = self._fingerprint(reader, split, use_cached, shuffle, seed, lengths, host, hosts)
+        fingerprint = {
+            "chat_version": CHAT_VERSION,
+            "task": self.name,
+            "form": self.form,
+            "supervision": dataclasses.asdict(self.supervision),
+            "mode": [id + id_shift(self.corpus.renderer.vocabulary) for id in self.configuration.mode],
+            "renderer": self.corpus.renderer.identity,
+            "sequence_length": dict(lengths),
+            "split": split,
+            "corpus": self.source.cached().cache_identity(split) if use_cached else reader.identity,
+            **who.reads(bool(shuffle)),
+        }
         if rates is not None:
             fingerprint["rates"] = dict(rates)
-        batches = resume_only_in(fingerprint, batches, has_seed=seed is not None)
-        examples = _examples_of(batches, [name for name in names if features is None or name in features], names)
+        examples = _examples_of(
+            who.only(fingerprint, batches), [name for name in names if features is None or name in features], names
+        )
         return with_id_shift(examples, self.corpus.renderer.vocabulary)
 
     def _check_not_empty(self, reader: Reader, host: int, hosts: int, lengths: Mapping[str, int | None], split: str) -> None:
@@ -148,32 +159,6 @@ class ChatTask(seqio.Task):
                 total, is_logged = count(_left_out, f"{self.name}: {cause}")
                 if is_logged:
                     logging.warning("%s: %d examples until now are %s", self.name, total, cause)
-
-    def _fingerprint(
-        self,
-        reader: Reader,
-        split: str,
-        use_cached: bool,
-        shuffle: bool,
-        seed: int | None,
-        lengths: Mapping[str, int | None],
-        host: int,
-        hosts: int,
-    ) -> dict[str, object]:
-        return {
-            "chat_version": CHAT_VERSION,
-            "task": self.name,
-            "form": self.form,
-            "supervision": dataclasses.asdict(self.supervision),
-            "mode": [id + id_shift(self.corpus.renderer.vocabulary) for id in self.configuration.mode],
-            "renderer": self.corpus.renderer.identity,
-            "sequence_length": dict(lengths),
-            "split": split,
-            "corpus": self.source.cached().cache_identity(split) if use_cached else reader.identity,
-            "shuffle": bool(shuffle),
-            "seed": seed_of(seed),
-            "shard": [host, hosts],
-        }
 
 
 class ChatMixture(seqio.Mixture):
@@ -274,10 +259,10 @@ def add_chat(chat: Chat, form: str = CHAT) -> str:
     """Hands conversations to SeqIO's registries; see `register_chat`."""
     if form not in FORMS:
         raise ValueError(f"form is {form!r}, expected one of {list(FORMS)}")
-    wanted = f"{chat.name}_{form}"
-    if is_registered(seqio.TaskRegistry, wanted, chat):
-        return wanted
-    check_names_are_free(chat.name, ["corpus", *FORMS])
+    return hand_over(chat, ("corpus", *FORMS), lambda: _tasks(chat), form)
+
+
+def _tasks(chat: Chat) -> list[seqio.Task]:
     described = chat.corpus()
     corpus = ChatCorpusTask(
         described.name,
@@ -286,10 +271,7 @@ def add_chat(chat: Chat, form: str = CHAT) -> str:
         renderer=described.renderer,
         supervision=described.supervision,
     )
-    tasks: list[seqio.Task] = [corpus, *(ChatTask(f"{chat.name}_{each}", corpus, each, chat) for each in FORMS)]
-    for task in tasks:
-        seqio.TaskRegistry.add_provider(task.name, task)
-    return wanted
+    return [corpus, *(ChatTask(f"{chat.name}_{form}", corpus, form, chat) for form in FORMS)]
 
 
 def chat_tasks(name: str) -> list[ChatTask]:
