@@ -128,24 +128,23 @@ def tokens(folder: pathlib.Path) -> str:
     return digest(ul2_tasks.examples(ul2_tasks.Mixture("pair", f"megatron:{folder}/pair"), LENGTHS)[:5])
 
 
-def conversations(folder: pathlib.Path) -> list[list[int]]:
-    """The values of each feature, as a chat and as replies, read from a cache."""
-    from ul2_tasks.chat.by_name import open_renderer
-    from ul2_tasks.chat.examples import Stops, chats, replies
-    from ul2_tasks.chat.supervision import Supervision
-    from ul2_tasks.corpus.build_cache import build
-    from ul2_tasks.corpus.configuration import CorpusConfiguration
-    from ul2_tasks.corpus.conversations import DescribedConversations
-    from ul2_tasks.sources.memory import embedded_chat
+def conversations(folder: pathlib.Path) -> dict:
+    """As chats and as replies: from memory, and from a cache."""
+    import ul2_tasks
 
-    renderer, supervision = open_renderer("harmony:default"), Supervision()
-    given = (embedded_chat(), CorpusConfiguration(), renderer, supervision)
-    build(DescribedConversations("talks_corpus", *given), str(folder / "CACHE"))
-    reader = DescribedConversations("talks_corpus", *given, (str(folder / "CACHE"),)).conversations("train", use_cached=True)
-    stops = Stops(renderer.final_stop, renderer.keeps_history)
-    read = reader.read(np.arange(3))
-    made = chats(read, supervision, stops, None), replies(read, supervision, stops, (None, None))
-    return [examples.values[key].tolist() for examples in made for key in sorted(examples.values)]
+    chat = ul2_tasks.Chat("talks", mode="[S]")
+    uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
+    chat.cache(folder / "CACHE")
+    cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
+    replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
+    assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()
+    return {
+        "from memory": digest(uncached),
+        "from a cache": digest(cached),
+        "replies": digest(replies),
+        "fingerprint": chat.fingerprint(),
+        "where": cached.where(7),
+    }
 
 
 def pictures() -> list[int]:

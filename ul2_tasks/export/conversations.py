@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
 from ul2_tasks.corpus.corpus import corpus_settings
@@ -59,7 +60,7 @@ from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import INPUT_MANIFEST
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
-from ul2_tasks.tasks.chat import CHAT, ChatTask
+from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.o200k import PADDED_SIZE, SHA256, O200kVocabulary

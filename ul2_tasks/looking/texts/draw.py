@@ -22,6 +22,7 @@ def draw(
     mixture: str | Mixture,
     sequence_length: Mapping[str, int],
     count: int,
+    *,
     seed: int = 0,
     split: str = "train",
     denoisers: Collection[str] | None = None,
