@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex
-
-import seqio
+from typing import TYPE_CHECKING, SupportsIndex
 
 from ul2_tasks.scalars import is_integer
+
+if TYPE_CHECKING:
+    import seqio
 
 
 def seed_from(seed: SupportsIndex | None) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from ul2_tasks.addresses.batches import members_of
+from ul2_tasks.addresses.fingerprint import fingerprint
 from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.example_features import TOKEN_FEATURES
@@ -60,7 +62,25 @@ def examples(
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:
         raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
-    return Examples(numbering, budgets)
+
+    def describe() -> dict[str, object]:
+        members = members_of(numbering)
+        rates = {member.task: member.rate for member in members}
+        registered = f"{name}_mix" if isinstance(mixture, Mixture) else name
+        told = fingerprint(
+            registered,
+            members,
+            numbering,
+            sequence_length,
+            rates=rates,
+            split=split,
+            shuffle=bool(shuffle),
+            seed=int(seed),
+        )
+        corpora = [member.corpus for member in members]
+        return told | {"use_cached": any(corpus.cache_dir and not corpus.is_tokens for corpus in corpora)}
+
+    return Examples(numbering, budgets, describe)
 
 
 def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int, shuffle: bool) -> Numbering | None:
