@@ -36,7 +36,7 @@ ROOMS = {
     "addresses": {"corpus", "denoising", "order", "store", "vocabulary"},
     "mixtures": {"addresses", "corpus", "denoising", "sources", "store", "vocabulary"},
     "tasks": {"addresses", "chat", "converters", "corpus", "denoising", "images", "mixtures", "order", "sources", "vocabulary"},
-    "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "tasks", "vocabulary"},
+    "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "mixtures", "tasks", "vocabulary"},
     "export": {"corpus", "files", "jobs", "sources", "store", "tasks", "vocabulary"},
     "statistics": {"chat", "converters", "corpus", "denoising", "images", "sources", "tasks", "vocabulary"},
     "inspection": {

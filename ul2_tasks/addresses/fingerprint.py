@@ -35,6 +35,7 @@ def fingerprint(
     sequence_length: Mapping[str, int],
     *,
     rates: Mapping[str, float],
+    cache_dirs: Mapping[str, str | None],
     split: str,
     shuffle: bool,
     seed: int | str,
@@ -42,8 +43,8 @@ def fingerprint(
 ) -> dict[str, object]:
     """What must be the same for a number to be the same example.
 
-    `members`, in the order of the mixture `name`, are numbered. `rates` are those of all of its tasks. `others` are what those of
-    another kind read, by their names.
+    `members`, in the order of the mixture `name`, are numbered. `rates` are those of all of its tasks. `cache_dirs` has the folder
+    of each corpus's cache, if it is read. `others` are what tasks of another kind read, by their names.
     """
     corpora = {member.corpus.name: member.corpus for member in members}
     stores = {each.name: each.store for each in numbering.corpora}
@@ -56,7 +57,9 @@ def fingerprint(
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
         "split": split,
         "corpora": {
-            key: identity_of(corpus, split) if corpus.is_tokens or corpus.cache_dir else _in_memory(stores[key])
+            key: identity_of(corpus, cache_dirs[key] or "", split)
+            if corpus.is_tokens or cache_dirs[key]
+            else _in_memory(stores[key])
             for key, corpus in corpora.items()
         },
         "shuffle": shuffle,

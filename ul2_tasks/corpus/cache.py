@@ -112,12 +112,12 @@ def check_manifest(cache_dir: str, corpus: Corpus, expected: Mapping[str, str], 
     return manifest
 
 
-def identity_of(corpus: Corpus, split: str) -> str:
+def identity_of(corpus: Corpus, cache_dir: str, split: str) -> str:
     """Describes what the tokens of a split are read from: its pairs of files, of a corpus that is tokens, or its cache."""
     if corpus.is_tokens:
         store = corpus.source.store(split)
         return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
-    return identity(corpus.cache_folder, split)
+    return identity(cache_dir, split)
 
 
 def identity(cache_dir: str, split: str) -> str:

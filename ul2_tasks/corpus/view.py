@@ -140,7 +140,8 @@ class CorpusView(seqio.DataSource):
 
     def cache_identity(self, split: str) -> str:
         """What the tokens of a split are read from; see `cache.identity_of`."""
-        return cache.identity_of(self._corpus, split)
+        corpus = self._corpus
+        return cache.identity_of(corpus, "" if corpus.is_tokens else corpus.cache_folder, split)
 
     def reads(self, split: str) -> str | None:
         """What a split is read from, by its content, see `identity.reads`; None where `cache_identity` tells that."""

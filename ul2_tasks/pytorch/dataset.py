@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,6 +156,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         else:
             _check_left_out("of a name; give use_cached=True, and seqio.add_global_cache_dirs", cache_dirs=(tuple(cache_dirs), ()))
             self._sequence_length = dict(_given(sequence_length))
+            importlib.import_module("ul2_tasks.pytorch.streams")  # here, so that workers that are forked need not
         if isinstance(mixture, Examples):
             _check_converter(feature_converter, mixture)
             self._settings["num_epochs"] = epochs_of(num_epochs)

@@ -63,8 +63,11 @@ def examples(
     if numbering is None:
         raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
 
+    members = members_of(numbering)
+    corpora = {member.corpus.name: member.corpus for member in members}
+    folders = {name: None if corpus.is_tokens else corpus.cache_dir for name, corpus in corpora.items()}  # as they are now
+
     def describe() -> dict[str, object]:
-        members = members_of(numbering)
         rates = {member.task: member.rate for member in members}
         registered = f"{name}_mix" if isinstance(mixture, Mixture) else name
         told = fingerprint(
@@ -73,12 +76,12 @@ def examples(
             numbering,
             sequence_length,
             rates=rates,
+            cache_dirs=folders,
             split=split,
             shuffle=bool(shuffle),
             seed=int(seed),
         )
-        corpora = [member.corpus for member in members]
-        return told | {"use_cached": any(corpus.cache_dir and not corpus.is_tokens for corpus in corpora)}
+        return told | {"use_cached": any(folders.values())}
 
     return Examples(numbering, budgets, describe)
 

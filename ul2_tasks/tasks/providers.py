@@ -355,6 +355,7 @@ def _numbered(
         numbering,
         sequence_length,
         rates=rates,
+        cache_dirs={task.source.corpus.name: task.source.corpus.cache_dir for task in tasks},
         split=split,
         shuffle=bool(shuffle),
         seed=seed_of(seed),
