@@ -9,6 +9,8 @@ import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import itertools
 import json
 import pathlib
 import pickle
@@ -33,13 +35,17 @@ CORE = {
     "addresses": {"dataset", "resuming"},
     "mixtures": set(),
 }
-BESIDE = (
+BESIDE = {
     "converters.row_format",
+    "converters.hugging_face",
     "tasks.examples",
     "pytorch.collator",
+    "pytorch.states",
     *(f"looking.{name}" for name in ("printing", "readable", "samples", "run")),
     *(f"looking.texts.{name}" for name in ("draw", "find", "length_table", "show", "steps", "tasks")),
-)
+}
+OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.picture_collator", "pytorch.picture_rows"}  # where that is installed
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
 
 
@@ -59,7 +65,7 @@ class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def files_of_the_core() -> list[str]:
     found = {f"{room}.{path.stem}" for room in CORE for path in (PACKAGE / room).glob("[a-z]*.py")}
     doors = {f"{room}.{door}" for room, doors in CORE.items() for door in doors}
-    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE} - doors)
+    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE, *(OF_TORCH if HAS_TORCH else ())} - doors)
 
 
 def digest(examples) -> str:
@@ -165,6 +171,25 @@ def collated() -> list[list[int]]:
     return collate([text[:200] for text in ul2_tasks.embedded_documents()[:3]])["input_ids"].tolist()
 
 
+def batches(folder: pathlib.Path) -> list:
+    """What PyTorch reads of a description: single examples, batches of a model of Transformers, and a state."""
+    import ul2_tasks
+
+    mixture = ul2_tasks.Mixture("core", str(folder / "texts.jsonl"))
+    settings = {"seed": 3, "cache_dirs": [folder / "CACHE"]}
+    single = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, **settings)
+    padded = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, feature_converter=converter(), rank=1, world_size=2, **settings)
+    elements = [next(iter(single)), *itertools.islice(iter(padded), 2)]
+    return [*({name: values.tolist() for name, values in element.items()} for element in elements), padded.state_dict()]
+
+
+def converter():
+    """Of batches that are padded."""
+    import ul2_tasks
+
+    return ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
+
+
 def main(folder: pathlib.Path) -> dict:
     for name in files_of_the_core():
         importlib.import_module(name)
@@ -175,6 +200,7 @@ def main(folder: pathlib.Path) -> dict:
         "conversations": conversations(folder),
         "pictures": pictures(),
         "collated": collated(),
+        "batches": batches(folder) if HAS_TORCH else None,
     }
 
 

@@ -27,8 +27,6 @@ NOT_YET = {
     "ul2_tasks/converters/hugging_face.py __init__",
     "ul2_tasks/converters/pictures.py __init__",
     "ul2_tasks/looking/images/show.py _stretches",
-    "ul2_tasks/tasks/chat.py _fingerprint",
-    "ul2_tasks/tasks/providers.py _numbered",
 }
 
 

@@ -36,7 +36,7 @@ ROOMS = {
     "addresses": {"corpus", "denoising", "order", "store", "vocabulary"},
     "mixtures": {"addresses", "chat", "corpus", "denoising", "order", "sources", "store", "vocabulary"},
     "tasks": {"addresses", "chat", "corpus", "denoising", "images", "mixtures", "order", "sources", "vocabulary"},
-    "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "tasks", "vocabulary"},
+    "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "mixtures", "tasks", "vocabulary"},
     "export": {"chat", "corpus", "files", "jobs", "sources", "store", "tasks", "vocabulary"},
     "looking": {
         "addresses",

@@ -141,11 +141,9 @@ class CorpusView(seqio.DataSource):
         return CorpusView(self._corpus, self._salt, use_cached=True)
 
     def cache_identity(self, split: str) -> str:
-        """What the tokens of a split are read from; see `cache.identity`."""
-        if self._corpus.is_tokens:
-            store = self._corpus.source.store(split)
-            return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
-        return cache.identity(self._corpus.cache_folder, split)
+        """What the tokens of a split are read from; see `cache.identity_of`."""
+        corpus = self._corpus
+        return cache.identity_of(corpus, "" if corpus.is_tokens else corpus.cache_folder, split)
 
     def reads(self, split: str) -> str | None:
         """What a split is read from, by its content, see `identity.reads`; None where `cache_identity` tells that."""

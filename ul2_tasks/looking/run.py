@@ -155,7 +155,7 @@ def identities(run: Run) -> dict[str, object]:
     import seqio
 
     from ul2_tasks.addresses.dataset import fingerprint_of
-    from ul2_tasks.addresses.resuming import ADDED
+    from ul2_tasks.addresses.fingerprint import ADDED
 
     provider = seqio.get_mixture_or_task(run.name)
     dataset = provider.get_dataset(run.sequence_length, split=run.split, use_cached=True, shuffle=run.shuffle, seed=run.seed)

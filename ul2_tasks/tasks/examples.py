@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import overload
 
+from ul2_tasks.addresses.batches import members_of
+from ul2_tasks.addresses.fingerprint import fingerprint
 from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.example_features import TOKEN_FEATURES
@@ -92,7 +94,28 @@ def examples(
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:
         raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
-    return Examples(numbering, budgets)
+
+    members = members_of(numbering)
+    corpora = {member.corpus.name: member.corpus for member in members}
+    folders = {name: None if corpus.is_tokens else corpus.cache_dir for name, corpus in corpora.items()}  # as they are now
+
+    def describe() -> dict[str, object]:
+        rates = {member.task: member.rate for member in members}
+        registered = f"{name}_mix" if isinstance(mixture, Mixture) else name
+        told = fingerprint(
+            registered,
+            members,
+            numbering,
+            sequence_length,
+            rates=rates,
+            cache_dirs=folders,
+            split=split,
+            shuffle=bool(shuffle),
+            seed=int(seed),
+        )
+        return told | {"use_cached": any(folders.values())}
+
+    return Examples(numbering, budgets, describe)
 
 
 def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int, shuffle: bool) -> Numbering | None:

@@ -6,7 +6,6 @@ are streams, as SeqIO's are. Either way an iterator resumes only in the pipeline
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import secrets
 import zlib
@@ -18,7 +17,8 @@ import tensorflow as tf
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.dataset import Reading
-from ul2_tasks.addresses.numbering import number_examples
+from ul2_tasks.addresses.fingerprint import described, fingerprint
+from ul2_tasks.addresses.numbering import Share, check_hosts, number_examples
 from ul2_tasks.addresses.resuming import seed_of
 from ul2_tasks.addresses.tokens import stored_tokens
 from ul2_tasks.chat.supervision import TEXT
@@ -42,7 +42,6 @@ from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
-NUMBERED_VERSION = 1  # raised whenever a number is that of another example
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
 # document, and the longer the chunks are, the fewer a document has.
@@ -156,7 +155,7 @@ class DenoisingTask(seqio.Task):
             "stream_version": STREAM_VERSION,
             "task": self.name,
             "rates": rates,
-            "settings": _describe(self.configuration, self.vocabulary),
+            "settings": described(self.configuration, self.vocabulary),
             "vocabulary": vocabulary_identity(self.vocabulary),
             "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
             "split": split,
@@ -355,36 +354,32 @@ def _numbered(
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     seed, num_epochs, host, hosts = who
+    numbered = members(tasks, rates, sequence_length)
     numbering = number_examples(
-        members(tasks, rates, sequence_length),
+        numbered,
         lambda corpus, separate_documents: stored_tokens(corpus, split, use_cached, separate_documents),
         order_seed(provider, secrets.randbits(62) if seed is None else seed),
         bool(shuffle),
     )
     if numbering is None:
         return None
-    if num_epochs is not None and num_epochs * numbering.epoch < hosts:
-        raise ValueError(
-            f"{provider.name!r} has {num_epochs * numbering.epoch} examples in split {split!r}, too few for {hosts} hosts"
-        )
+    if num_epochs is not None:
+        check_hosts(provider.name, split, num_epochs * numbering.epoch, hosts)
     assert sequence_length is not None  # `solve` has refused None
-    views = {task.source.corpus.name: task.source.cached() for task in tasks}
-    fingerprint = {
-        "numbered_version": NUMBERED_VERSION,
-        "mixture": provider.name,
-        "tasks": {task.name: _describe(task.configuration, task.vocabulary) for task in tasks},
-        "rates": rates,
-        "vocabulary": vocabulary_identity(tasks[0].vocabulary),
-        "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
-        "split": split,
-        "corpora": {name: view.cache_identity(split) for name, view in views.items()},
-        "shuffle": bool(shuffle),
-        "seed": seed_of(seed),
-    }
-    if sources := {name: told for name, view in views.items() if (told := view.reads(split))} | dict(others):
-        fingerprint["sources"] = sources
+    told = fingerprint(
+        provider.name,
+        numbered,
+        numbering,
+        sequence_length,
+        rates=rates,
+        cache_dirs={task.source.corpus.name: task.source.corpus.cache_dir for task in tasks},
+        split=split,
+        shuffle=bool(shuffle),
+        seed=seed_of(seed),
+        others=others,
+    )
     lengths = {key: int(length) for key, length in sequence_length.items()}
-    return Reading(numbering, lengths, num_epochs, host, hosts, features, fingerprint, has_seed=seed is not None)
+    return Reading(numbering, lengths, num_epochs, Share(host, hosts), features, told, has_seed=seed is not None)
 
 
 def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> dict[str, str]:
@@ -449,21 +444,3 @@ def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Da
     if not names:
         return blocks
     return blocks.map(lambda block: block | {key: tf.fill(tf.shape(block["length"]), name) for key, name in names.items()})
-
-
-def _describe(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> dict[str, object]:
-    """Describes a configuration in few words: a list of a thousand sentinels by its length and checksum.
-
-    Iterators are saved with these names in this order, and with SeqIO's ids.
-    """
-    sentinels, modes = configuration.special_tokens.of_seqio(vocabulary)
-    if sentinels is not None and not isinstance(sentinels, str):
-        sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
-    return {
-        "denoiser": dataclasses.asdict(configuration.denoiser),
-        "sentinels": sentinels,
-        "modes": modes,
-        "merge_examples": configuration.merge_examples,
-        "chunk_tokens": configuration.chunk_tokens,
-        "separate_documents": configuration.separate_documents,
-    }
