@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("quick_advice")
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch):
     """Advice tries fewer chunks, too, and what is installed is looked at once."""
-    monkeypatch.setattr("ul2_tasks.tasks.advice.FRACTIONS", (0.71, 0.41, 0.24))
+    monkeypatch.setattr("ul2_tasks.mixtures.advice.FRACTIONS", (0.71, 0.41, 0.24))
     check_packages_once(monkeypatch)
 
 

@@ -13,8 +13,8 @@ from ul2_tasks.denoising.lengths import example_lengths
 from ul2_tasks.looking.samples import draw
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.report import write_report
+from ul2_tasks.mixtures.advice import best_chunk_tokens, lone_span
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.tasks.advice import best_chunk_tokens, lone_span
 
 BYTES, MODES = byte_vocabulary()
 EOS = 1

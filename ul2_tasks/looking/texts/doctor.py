@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.looking.findings import Finding, each_once, examine_installation, examine_vocabulary, left_out
+from ul2_tasks.mixtures.advice import lone_span
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.sources.survey import in_words, ways
-from ul2_tasks.tasks.advice import lone_span
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 
 

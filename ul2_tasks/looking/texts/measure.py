@@ -18,7 +18,6 @@ import seqio
 from rich.console import Console
 from rich.progress import track
 
-from ul2_tasks.converters.packing import count_rows
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
 from ul2_tasks.looking.drawing import drawn_mixture, quick_tasks, reads_memory
@@ -29,6 +28,7 @@ from ul2_tasks.looking.texts.laws import check_laws
 from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, TaskStatistics
 from ul2_tasks.looking.texts.overlap import pairs_that_share
 from ul2_tasks.looking.texts.theory import binomial_interval, chi_square_p_value, span_probabilities
+from ul2_tasks.order.packing import count_rows
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity, what_is_lost

@@ -51,7 +51,7 @@ class FillAdvice:
 
 def advise(mixture: str, sequence_length: Mapping[str, int]) -> list[FillAdvice]:
     """The advice on chunk lengths for each corpus of a registered mixture. It takes some ten seconds."""
-    from ul2_tasks.tasks.advice import best_chunk_tokens, packed_fill
+    from ul2_tasks.mixtures.advice import best_chunk_tokens, packed_fill
     from ul2_tasks.tasks.providers import denoising_tasks
 
     best = functools.cache(lambda denoisers: best_chunk_tokens(denoisers, sequence_length))  # corpora often share denoisers

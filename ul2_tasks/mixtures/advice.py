@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ul2_tasks.converters.packing import count_rows
 from ul2_tasks.denoising.denoisers import Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import Chunk, chunk_length
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.order.packing import count_rows
 
 POOL = 1024  # so many examples are packed together to measure a fill
 POOLS = 2  # so many times
