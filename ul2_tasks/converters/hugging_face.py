@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     import seqio
     import tensorflow as tf
 
-# What is said of an example with an id that the model's embedding has no row for.
-NO_ROW = (
-    "example {} of the dataset, counted from 0: its {} hold the id {}, but embedding_rows is {}; before training give the model a"
-    " row for each id, model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)), with the task's vocabulary"
-)
-
 
 @subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
 class HuggingFaceFeatureConverter:

@@ -9,9 +9,8 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
-from ul2_tasks.converters.hugging_face import NO_ROW
 from ul2_tasks.converters.marks import absent, example_spec, misaligned
-from ul2_tasks.converters.row_format import RowFormat, padded_inputs
+from ul2_tasks.converters.row_format import NO_ROW, RowFormat, padded_inputs
 from ul2_tasks.datasets import stated_id_shift
 from ul2_tasks.example_features import EXAMPLE, REPLY, SPAN_ID, Feature
 from ul2_tasks.graphs import no_autograph, python_op

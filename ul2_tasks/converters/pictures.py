@@ -53,6 +53,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         self,
         batch_size: int,
         padding: str = "longest",
+        *,
         pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,

@@ -13,6 +13,11 @@ from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, SPAN_ID
 from ul2_tasks.scalars import is_integer
 
 PADDINGS = ("longest", "max_length")
+# What is said of an example with an id that the model's embedding has no row for.
+NO_ROW = (
+    "example {} of the dataset, counted from 0: its {} hold the id {}, but embedding_rows is {}; before training give the model a"
+    " row for each id, model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)), with the task's vocabulary"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
 from ul2_tasks.converters.pictures import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
-from ul2_tasks.example_features import IMAGES, LOSS_MASK
+from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
 from ul2_tasks.pytorch.forks import tensorflow_has_run
-from ul2_tasks.pytorch.indexed import SINGLE_EXAMPLE, to_torch
+from ul2_tasks.pytorch.indexed import to_torch
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, REMEDY, check_same, number_of, state_of
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
@@ -83,8 +83,8 @@ def _examples(
     pipeline: Mapping[str, Any],
 ) -> tf.data.Dataset:
     settings: dict[str, Any] = {key: pipeline[key] for key in ("split", "seed", "use_cached", "num_epochs")}
-    features = converter.TASK_FEATURES if isinstance(converter, seqio.FeatureConverter) else ()
-    if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
+    takes_marks = isinstance(provider, DenoisingMixture) and isinstance(converter, seqio.FeatureConverter)
+    if takes_marks and (marks := sorted(MARKS.intersection(converter.TASK_FEATURES))):
         settings["passthrough_features"] = marks
     shard_info = seqio.ShardInfo(*reader.of_shards)
     try:
