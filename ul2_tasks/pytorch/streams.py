@@ -83,8 +83,8 @@ def _examples(
     pipeline: Mapping[str, Any],
 ) -> tf.data.Dataset:
     settings: dict[str, Any] = {key: pipeline[key] for key in ("split", "seed", "use_cached", "num_epochs")}
-    takes_marks = isinstance(provider, DenoisingMixture) and isinstance(converter, seqio.FeatureConverter)
-    if takes_marks and (marks := sorted(MARKS.intersection(converter.TASK_FEATURES))):
+    features = converter.TASK_FEATURES if isinstance(converter, seqio.FeatureConverter) else ()
+    if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
         settings["passthrough_features"] = marks
     shard_info = seqio.ShardInfo(*reader.of_shards)
     try:
