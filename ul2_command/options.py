@@ -300,21 +300,8 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     """
     from ul2_tasks.looking.run import Run, read_record, run_of
 
-    if not run_dir and data.described is not None:
-        cache_dirs = (cache_dir,) if cache_dir else ()
-        if cache_dir:
-            _check_cached(cache_dir, [data.described.corpus(cache_dirs)])
-        return Run(data.described, pack=packed, cache_dirs=cache_dirs, **options)
-    import seqio
-
-    if cache_dir:
-        seqio.add_global_cache_dirs([cache_dir])
     if not run_dir:
-        if cache_dir:
-            from ul2_tasks.tasks.providers import denoising_tasks
-
-            _check_cached(cache_dir, [task.source.corpus for task in denoising_tasks(data.mixture)])
-        return Run(data.mixture, pack=packed, **options)
+        return Run(**_read_by(data.registration, data.described, cache_dir), pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
@@ -325,9 +312,28 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
             raise click.UsageError(
                 f"{option}: got {got!r}, expected {recorded[name]!r}, as the run in {run_dir} has it; leave it out"
             )
-    dataclasses.replace(data.registration, name=run.name).apply()
+    registration = dataclasses.replace(data.registration, name=run.name)
+    run = dataclasses.replace(run, **_read_by(registration, registration.described, cache_dir))
     run.check(record, run_dir)
     return run
+
+
+def _read_by(registration: Any, described: Any, cache_dir: str | None) -> dict[str, Any]:
+    """What a `Run` reads: a description and where its cache is, or the name of what is registered."""
+    if described is not None:
+        cache_dirs = (cache_dir,) if cache_dir else ()
+        if cache_dir:
+            _check_cached(cache_dir, [described.corpus(cache_dirs)])
+        return {"mixture": described, "cache_dirs": cache_dirs}
+    import seqio
+
+    from ul2_tasks.tasks.providers import denoising_tasks
+
+    name = registration.apply()
+    if cache_dir:
+        seqio.add_global_cache_dirs([cache_dir])
+        _check_cached(cache_dir, [task.source.corpus for task in denoising_tasks(name)])
+    return {"mixture": name}
 
 
 def _check_cached(cache_dir: str, corpora: Sequence[Any]) -> None:

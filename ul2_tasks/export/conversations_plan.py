@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import seqio
 
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.made_of import files_of
 from ul2_tasks.export.conversations_folder import COLUMNS, folder_of
@@ -18,7 +19,7 @@ from ul2_tasks.jobs.shards import JobShard
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import INPUT_MANIFEST
 from ul2_tasks.sources.splits import HashSplit
-from ul2_tasks.tasks.chat import CHAT, ChatTask
+from ul2_tasks.tasks.chat import ChatTask
 
 RECORDS = "_parts"
 

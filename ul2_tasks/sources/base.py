@@ -112,12 +112,6 @@ def name_of(function: Any) -> str:
     return type(function).__name__ if isinstance(function, type) else getattr(function, "__name__", "")
 
 
-def check_split(source: Any, split: str, name: str = "") -> None:
-    """Raises a ValueError where a source, or a corpus of this name, has no such split."""
-    if split not in source.splits:
-        raise ValueError(f"there is no split {split!r} in {name or source!r}, only {sorted(source.splits)}")
-
-
 def is_source(value: object) -> TypeGuard[seqio.DataSource]:
     """Whether a value is a source, of this package or of SeqIO's kind."""
     return isinstance(value, DataSource) or is_seqio(value, "DataSource")

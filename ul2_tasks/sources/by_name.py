@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.imported import is_seqio
-from ul2_tasks.sources.base import RecordSource, check_split, is_source
+from ul2_tasks.scalars import check_split
+from ul2_tasks.sources.base import RecordSource, is_source
 from ul2_tasks.sources.file_source import Files, FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import PREFIX, MegatronSource
@@ -100,7 +101,7 @@ def documents(source: seqio.DataSource, split: str, max_characters: int, seed: i
     A task reads 16 segments at a time. Of more, in files that Python reads, each in turn gives some texts, so that all are among
     the first `max_characters`. A record with a problem raises a ValueError, which says what it is.
     """
-    check_split(source, split)
+    check_split(split, source.splits, source)
     inner = source.source if isinstance(source, HashSplit) else source
     if isinstance(inner, RecordSource) and len(source.list_shards(split)) > SEGMENTS_AT_A_TIME:
         yield from _in_turn(source, split, max_characters, seed)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ul2_tasks.files.listing import list_files
-from ul2_tasks.scalars import as_python, is_integer
-from ul2_tasks.sources.base import DataSource, check_split
+from ul2_tasks.scalars import as_python, check_split, is_integer
+from ul2_tasks.sources.base import DataSource
 from ul2_tasks.store.read import Store
 
 PREFIX = "megatron:"
@@ -67,7 +67,7 @@ class MegatronSource(DataSource):
     @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
     def store(self, split: str) -> Store:
         """The documents of a split, EOD included."""
-        check_split(self, split)
+        check_split(split, self.splits, self)
         given = (str(prefix).removesuffix(".bin").removesuffix(".idx") for prefix in self._prefixes[split])
         paths = list_files([f"{prefix}.idx" for prefix in given])
         return Store.open([path.removesuffix(".idx") for path in paths])

@@ -21,7 +21,8 @@ from ul2_tasks.images.pictures import file_of, kind_of
 from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
-from ul2_tasks.sources.base import RecordSource, check_split, name_of
+from ul2_tasks.scalars import check_split
+from ul2_tasks.sources.base import RecordSource, name_of
 from ul2_tasks.sources.records import Record
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class PictureSource(RecordSource):
         return places_of(super()._as_dataset(split, shuffle, seed, shard_info), _RECORD)
 
     def _records(self, split: str) -> Records:
-        check_split(self, split)
+        check_split(split, self._held, self)
         if split not in self._opened:
             held: Any = self._held[split]
             if not _are_records(held):
