@@ -77,10 +77,12 @@ def texts(folder: pathlib.Path) -> dict:
     cached = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")])
     rows = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")], pack=True)
     assert pickle.loads(pickle.dumps(cached))[0]["inputs"].tolist() == cached[0]["inputs"].tolist()
+    mix = ul2_tasks.Mix("mixed", {mixture: 2, ul2_tasks.Mixture("also", denoisers="UL2"): 1.5})
     return {
         "from memory": digest(uncached[:20]),
         "from a cache": digest(cached[:20]),
         "packed": digest(rows[:5]),
+        "mixed": digest(ul2_tasks.examples(mix, LENGTHS, seed=3)[:20]),
         "fingerprint": mixture.fingerprint(),
         "where": repr(cached.where(7)),
     }

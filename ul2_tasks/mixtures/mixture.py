@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
-from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
@@ -120,24 +119,16 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
     )
 
 
-def number(
-    mixture: Mixture,
-    sequence_length: Mapping[str, int],
-    split: str,
-    seed: int,
-    shuffle: bool,
-    cache_dirs: Sequence[str | os.PathLike],
-) -> Numbering | None:
-    """The examples of an epoch by their numbers. Raises a ValueError where their chunks have no fixed places."""
-    corpus = corpus_in(mixture, cache_dirs)
-    members = []
-    for denoiser in sorted(mixture.denoisers, key=lambda denoiser: denoiser.name):  # as SeqIO has its tasks
+def members_of(mixture: Mixture, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Member]:
+    """The denoising tasks, as SeqIO has them. Raises a ValueError where their chunks have no fixed places."""
+    corpus, members = corpus_in(mixture, cache_dirs), []
+    for denoiser in sorted(mixture.denoisers, key=lambda denoiser: denoiser.name):
         configuration, task = denoising_of(mixture, denoiser), f"{mixture.name}_{denoiser.name}"
         if reason := why_a_stream(configuration, corpus.vocabulary):
             raise no_fixed_places(task, reason)
         solution = solve(sequence_length, corpus.vocabulary, configuration)
         members.append(Member(task, corpus, float(denoiser.weight), solution))
-    return number_examples(members, tokens_of(split), seed, shuffle)
+    return members
 
 
 def _special_tokens(mixture: Mixture) -> SpecialTokensRequest:
