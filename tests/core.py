@@ -25,11 +25,11 @@ CORE = {
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
-    "sources": {"dataset_records", "memory_streams", "picture_examples", "split_streams", "streams", "tfds", "tfrecords"},
+    "sources": {"dataset_records", "memory_streams", "picture_streams", "split_streams", "streams", "tfds", "tfrecords"},
     "jobs": set(),
     "chat": set(),
     "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
-    "corpus": {"conversations_task", "passes", "pictures", "read_cache", "tfrecords", "tokenization", "view"},
+    "corpus": {"conversations_task", "passes", "pictures_task", "read_cache", "tfrecords", "tokenization", "view"},
     "addresses": {"dataset", "resuming"},
     "mixtures": set(),
 }

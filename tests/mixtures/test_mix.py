@@ -21,7 +21,7 @@ def mixtures(tmp_path_factory):
     """Three of different corpora and denoisers, whose names are in another order than their weights."""
     folder = tmp_path_factory.mktemp("mixes")
     found = []
-    for number, (name, denoisers) in enumerate((("mm_z", "T5GEMMA2"), ("mm_a", ODD), ("mm_k", "UL2R"))):
+    for number, (name, denoisers) in enumerate((("mm_z", "T5GEMMA2"), ("mm_a", ODD), ("mm_k", "T5GEMMA2"))):
         path = folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS[number * 30 : number * 30 + 30]))
         found.append(ul2_tasks.Mixture(name, str(path), denoisers=denoisers))

@@ -130,7 +130,7 @@ class PictureSource(RecordSource):
         **unused_kwargs: Any,
     ) -> tf.data.Dataset:
         """See `PictureSource`; the order is that of `RecordSource.get_dataset`."""
-        from ul2_tasks.sources.picture_examples import places_of
+        from ul2_tasks.sources.picture_streams import places_of
 
         return places_of(super().get_dataset(split, shuffle, seed, shard_info), _RECORD)
 
@@ -203,7 +203,7 @@ def _as_example(plan: Sequence[Element], where: str, folder: str) -> bytes:
     images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in plan]
     if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
         raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
-    from ul2_tasks.sources.picture_examples import serialized
+    from ul2_tasks.sources.picture_streams import serialized
 
     return serialized(texts, images, where.encode())
 
