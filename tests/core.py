@@ -27,11 +27,11 @@ CORE = {
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
-    "sources": {"dataset_records", "memory_streams", "picture_examples", "split_streams", "streams", "tfds", "tfrecords"},
+    "sources": {"dataset_records", "memory_streams", "picture_streams", "split_streams", "streams", "tfds", "tfrecords"},
     "jobs": set(),
     "chat": set(),
     "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
-    "corpus": {"conversations_task", "passes", "pictures", "read_cache", "tfrecords", "tokenization", "view"},
+    "corpus": {"conversations_task", "passes", "pictures_task", "read_cache", "tfrecords", "tokenization", "view"},
     "addresses": {"dataset", "resuming"},
     "mixtures": set(),
 }
@@ -89,10 +89,12 @@ def texts(folder: pathlib.Path) -> dict:
     cached = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")])
     rows = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")], pack=True)
     assert pickle.loads(pickle.dumps(cached))[0]["inputs"].tolist() == cached[0]["inputs"].tolist()
+    mix = ul2_tasks.Mix("mixed", {mixture: 2, ul2_tasks.Mixture("also", denoisers="UL2"): 1.5})
     return {
         "from memory": digest(uncached[:20]),
         "from a cache": digest(cached[:20]),
         "packed": digest(rows[:5]),
+        "mixed": digest(ul2_tasks.examples(mix, LENGTHS, seed=3)[:20]),
         "fingerprint": mixture.fingerprint(),
         "where": repr(cached.where(7)),
     }

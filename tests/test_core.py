@@ -57,6 +57,9 @@ def test_a_mixture_has_the_examples_of_its_name(alone):
         assert core.digest(ul2_tasks.examples(name, core.LENGTHS, seed=3)[:20]) == made["texts"]["from a cache"]
         assert core.digest(ul2_tasks.examples(name, core.LENGTHS, seed=3, pack=True)[:5]) == made["texts"]["packed"]
         cached = seqio.get_mixture_or_task(name).get_dataset(core.LENGTHS, "train", use_cached=True, seed=3, num_epochs=1)
+        ul2_tasks.register("also", denoisers="UL2")
+        mixed = ul2_tasks.mix("mixed", {name: 2, "also_mix": 1.5})
+        assert core.digest(ul2_tasks.examples(mixed, core.LENGTHS, seed=3)[:20]) == made["texts"]["mixed"]
         first = next(cached.as_numpy_iterator())
         assert first["inputs"].tolist() == ul2_tasks.examples(name, core.LENGTHS, seed=3)[0]["inputs"].tolist()
     finally:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ul2_tasks.images.interleaved import CodeRun, PictureRun
     from ul2_tasks.mixtures.advice import best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat
+    from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
@@ -62,6 +63,7 @@ __all__ = [
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
     "MemoryDataSource",
+    "Mix",
     "Mixture",
     "PictureRun",
     "Registration",
@@ -108,6 +110,7 @@ _MODULES = {
     "HuggingFaceFeatureConverter": "converters.hugging_face",
     "HuggingFaceVocabulary": "vocabulary.hugging_face",
     "MemoryDataSource": "sources.memory",
+    "Mix": "mixtures.mix",
     "Mixture": "mixtures.mixture",
     "PictureRowsDataset": "pytorch.picture_rows",
     "PictureRun": "images.interleaved",

@@ -28,8 +28,7 @@ class Description:
         """Sets the fields of one that is made, and is frozen from then on."""
         for key, value in fields.items():
             object.__setattr__(self, key, value)
-        if not isinstance(self.name, str) or not re.fullmatch(r"[\w.:#]+", self.name):
-            raise ValueError(f"name is {self.name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
+        check_name(self.name)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and all(is_same(value, vars(other)[key]) for key, value in vars(self).items())
@@ -52,6 +51,12 @@ class Description:
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
         """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
         return build(self.corpus(), os.fspath(output_dir), max_documents=max_documents)
+
+
+def check_name(name: object) -> None:
+    """Raises a ValueError where SeqIO could not have such a name."""
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.:#]+", name):
+        raise ValueError(f"name is {name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
 
 
 def folders(cache_dirs: Sequence[str | os.PathLike]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
-from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
@@ -179,28 +178,15 @@ def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collect
     return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
 
 
-def number(
-    mixture: Mixture,
-    sequence_length: Mapping[str, int],
-    *,
-    split: str,
-    seed: int,
-    shuffle: bool = True,
-    cache_dirs: Sequence[str | os.PathLike] = (),
-    first: int | None = None,
-) -> Numbering:
-    """The examples of an epoch by their numbers; with `first`, of the first documents, which have so many tokens if all do.
-
-    Raises a ValueError where their chunks have no fixed places.
-    """
+def solved_members(
+    mixture: Mixture, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()
+) -> list[Member]:
+    """The denoising tasks, as SeqIO has them. Raises a ValueError where their chunks have no fixed places."""
     tasks = described_tasks(mixture, cache_dirs)
     for task in tasks:
         if reason := task.why_a_stream():
             raise no_fixed_places(task.name, reason)
-    members = [Member(task.name, task.corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
-    numbering = number_examples(members, tokens_of(split, first), seed, shuffle)
-    assert numbering is not None, "each corpus has tokens: they are stored, or in memory"
-    return numbering
+    return [Member(task.name, task.corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
 
 
 def _special_tokens(mixture: Mixture) -> SpecialTokensRequest:
@@ -210,7 +196,10 @@ def _special_tokens(mixture: Mixture) -> SpecialTokensRequest:
 
 
 def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], TokenStore]:
-    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory; see `number`."""
+    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory.
+
+    With `first` the corpus in memory ends after the first documents that have so many tokens.
+    """
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
         stored = stored_tokens(corpus, split, True, separate_documents)

@@ -123,7 +123,7 @@ class PictureSource(RecordSource):
 
     def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """See `PictureSource`; the order is that of `RecordSource._as_dataset`."""
-        from ul2_tasks.sources.picture_examples import places_of
+        from ul2_tasks.sources.picture_streams import places_of
 
         return places_of(super()._as_dataset(split, shuffle, seed, shard_info), _RECORD)
 
@@ -196,7 +196,7 @@ def _as_example(plan: Sequence[Element], where: str, folder: str) -> bytes:
     images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in plan]
     if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
         raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
-    from ul2_tasks.sources.picture_examples import serialized
+    from ul2_tasks.sources.picture_streams import serialized
 
     return serialized(texts, images, where.encode())
 

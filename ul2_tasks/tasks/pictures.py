@@ -13,7 +13,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.pictures import PIECES, PictureCorpusTask, images_feature
+from ul2_tasks.corpus.pictures_task import PIECES, PictureCorpusTask, images_feature
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import budgets, chunk_length

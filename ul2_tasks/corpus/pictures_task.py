@@ -24,7 +24,7 @@ from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, inter
 from ul2_tasks.images.pictures import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.picture_examples import TEXTS, WHERE, parsed, serialized
+from ul2_tasks.sources.picture_streams import TEXTS, WHERE, parsed, serialized
 from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.sources.records import PROBLEM, Record
 from ul2_tasks.store.documents import read_in_order
