@@ -83,9 +83,11 @@ def _examples(
     pipeline: Mapping[str, Any],
 ) -> tf.data.Dataset:
     settings: dict[str, Any] = {key: pipeline[key] for key in ("split", "seed", "use_cached", "num_epochs")}
-    if isinstance(provider, DenoisingMixture) and isinstance(converter, seqio.FeatureConverter):
-        if marks := sorted(MARKS.intersection(converter.TASK_FEATURES)):
-            settings["passthrough_features"] = marks
+    features = (
+        converter.TASK_FEATURES if isinstance(converter, seqio.FeatureConverter) and isinstance(provider, DenoisingMixture) else ()
+    )
+    if marks := sorted(MARKS.intersection(features)):
+        settings["passthrough_features"] = marks
     shard_info = seqio.ShardInfo(*reader.of_shards)
     try:
         return provider.get_dataset(sequence_length, shuffle=True, shard_info=shard_info, **settings)
