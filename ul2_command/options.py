@@ -293,21 +293,15 @@ def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_RUN, command)
 
 
-def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, *, is_registered: bool, **options):
+def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, **options):
     """What a run is fed, an `looking.run.Run`: as the options say, or as its folder does, beside which none may differ.
 
-    Where it need not be registered with SeqIO, it is taken as it is described, if it is.
+    It is taken as it is described, without SeqIO, if it is.
     """
     from ul2_tasks.looking.run import Run, read_record, run_of
 
-    if not is_registered and not run_dir and data.described is not None:
-        return Run(data.described, pack=packed, cache_dirs=(cache_dir,) if cache_dir else (), **options)
-    import seqio
-
-    if cache_dir:
-        seqio.add_global_cache_dirs([cache_dir])
     if not run_dir:
-        return Run(data.mixture, pack=packed, **options)
+        return Run(**_named(data.registration, cache_dir), pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
@@ -318,9 +312,20 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
             raise click.UsageError(
                 f"{option}: got {got!r}, expected {recorded[name]!r}, as the run in {run_dir} has it; leave it out"
             )
-    dataclasses.replace(data.registration, name=run.name).apply()
+    run = dataclasses.replace(run, **_named(dataclasses.replace(data.registration, name=run.name), cache_dir))
     run.check(record, run_dir)
     return run
+
+
+def _named(registration: Any, cache_dir: str | None) -> dict[str, Any]:
+    """What a `Run` reads: a description and where its cache is, or the name of what is registered."""
+    if registration.described is not None:
+        return {"mixture": registration.described, "cache_dirs": (cache_dir,) if cache_dir else ()}
+    import seqio
+
+    if cache_dir:
+        seqio.add_global_cache_dirs([cache_dir])
+    return {"mixture": registration.apply()}
 
 
 def with_lengths(default: str | None, shown: str | bool = True) -> Callable:

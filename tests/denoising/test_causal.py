@@ -11,7 +11,7 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, chunk_length
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.example_features import DENOISER
-from ul2_tasks.looking.samples import draw
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.report import write_report
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths

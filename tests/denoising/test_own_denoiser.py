@@ -10,7 +10,7 @@ from ul2_tasks import register
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.denoising.lengths import example_lengths
-from ul2_tasks.looking.samples import draw
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.report import write_report
 from ul2_tasks.mixtures.advice import best_chunk_tokens, lone_span

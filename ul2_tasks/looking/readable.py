@@ -10,12 +10,14 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-
-import seqio
+from typing import TYPE_CHECKING
 
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.vocabulary.byte_level import is_bytes
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, piece_names
+
+if TYPE_CHECKING:
+    import seqio
 
 _BYT5_BYTES = range(3, 259)
 _BORDER = -1  # is put among the ids where a document begins

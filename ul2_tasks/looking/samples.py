@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, chop_cells
@@ -13,14 +14,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.dissection import dissect, places
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.looking.drawing import marked_task, quick_tasks
 from ul2_tasks.looking.printing import LINE_END, visible
 from ul2_tasks.looking.readable import Stretch, stretches
-from ul2_tasks.tasks.pictures import PicturesTask
-from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
+
+if TYPE_CHECKING:
+    import seqio
 
 # Noise spans take these in turn: of the 256 colours of terminals some that are about as far from black as from white.
 _COLOURS = ("#008700", "#d700af", "#0087af", "#af5f00", "#875fd7", "#ff0000")
@@ -71,64 +73,30 @@ class Sample:
     targets: Sequence[Stretch]
 
 
-def draw(
-    mixture: str,
-    sequence_length: Mapping[str, int],
-    count: int,
-    seed: int = 0,
-    split: str = "train",
-    denoisers: Collection[str] | None = None,
-    num_epochs: int | None = None,
-) -> Iterator[Sample]:
-    """Draws examples of each denoising task of a registered mixture, task by task, in the order of the mixture.
+class DenoisedTask(NamedTuple):
+    """What is known of a task whose examples are looked at. The ids of `special` are the vocabulary's."""
 
-    Args:
-        mixture: the name of a mixture that `register` or `mix` returned, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-        count: how many examples of each task are drawn.
-        seed: the same seed draws the same examples.
-        split: of the corpus.
-        denoisers: the names of the denoisers whose examples are drawn; by default all.
-        num_epochs: how often the corpus is read; there may then be fewer than `count` examples. None for as often as it takes,
-            each time with other noise. Where that would mean to read very many documents, the first ones are read, in memory.
+    name: str
+    denoiser: Denoiser
+    special: SpecialTokens
+    vocabulary: seqio.Vocabulary
 
-    Raises:
-        ValueError: there is no such denoiser; the corpus has no token; the lengths do not fit, see `lengths.chunk_length`.
+
+def sample_of(task: DenoisedTask, number: int, example: Mapping[str, np.ndarray]) -> Sample:
+    """A sample of an example that a task made.
+
+    `example` is {"inputs": [tokens] int, "targets": [tokens] int, with the vocabulary's ids, "starts_document": [L] bool, which
+    tokens of the chunk begin a document}.
     """
-    tasks = {task.name: task for task in denoising_tasks(mixture, denoisers)}
-    quick, _ = quick_tasks(list(tasks.values()), sequence_length, split, dict.fromkeys(tasks, count))
-    tasks = tasks if num_epochs else quick
-    return (
-        sample_of(task, special, number, example)
-        for task in map(marked_task, tasks.values())
-        for special in [task.special_tokens()]  # once a task: it looks at all ids
-        for number, example in enumerate(
-            task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs).take(count).as_numpy_iterator()
-        )
-    )
-
-
-def sample_of(task: DenoisingTask, special: SpecialTokens, number: int, example: Mapping[str, np.ndarray]) -> Sample:
-    """A sample of an example.
-
-    Args:
-        task: that made it.
-        special: `task.special_tokens()`.
-        number: of the sample.
-        example: {"inputs": [tokens] int, "targets": [tokens] int, with SeqIO's ids, "starts_document": [L] bool, which tokens of
-            the chunk begin a document}.
-    """
-    vocabulary = task.output_features["targets"].vocabulary
 
     def read(feature: str, ids: Sequence[int], borders: Sequence[int]) -> Sequence[Stretch]:
-        return stretches(vocabulary, ids, special, feature, borders)
+        return stretches(task.vocabulary, ids, task.special, feature, borders)
 
-    return dissected(task, special, number, example, np.flatnonzero(example["starts_document"]), read)
+    return dissected(task, number, example, np.flatnonzero(example["starts_document"]), read)
 
 
 def dissected(
-    task: DenoisingTask | PicturesTask,
-    special: SpecialTokens,
+    task: DenoisedTask,
     number: int,
     example: Mapping[str, np.ndarray],
     begins: np.ndarray,
@@ -137,16 +105,16 @@ def dissected(
     """A sample of an example.
 
     Args:
-        task, special, number: see `sample_of`.
-        example: {"inputs": [tokens] int, "targets": [tokens] int}, with SeqIO's ids.
+        task, number: see `sample_of`.
+        example: {"inputs": [tokens] int, "targets": [tokens] int}, with the vocabulary's ids.
         begins: [documents] int, the tokens of the chunk that begin a document.
-        read: gives "inputs" or "targets", of these ids, SeqIO's, as stretches with borders before these places.
+        read: gives "inputs" or "targets", of these ids, as stretches with borders before these places.
     """
-    whole = dissect(example, task.denoiser, special)
+    whole = dissect(example, task.denoiser, task.special)
     begins = begins[(begins > 0) & (begins < len(whole.chunk))]
-    noise_begins, at = whole.is_noise[begins], places(whole, task.denoiser, special)[begins]
+    noise_begins, at = whole.is_noise[begins], places(whole, task.denoiser, task.special)[begins]
     noise, chunk = int(whole.is_noise.sum()), len(whole.chunk)
-    shift = id_shift(task.output_features["targets"].vocabulary)
+    shift = id_shift(task.vocabulary)
     ids = {feature: [int(id) for id in example[feature]] for feature in TOKEN_FEATURES}
     return Sample(
         task=task.name,

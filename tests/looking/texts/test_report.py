@@ -19,8 +19,8 @@ from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, register
 from ul2_tasks.looking import printing
 from ul2_tasks.looking.page import verdict
 from ul2_tasks.looking.printing import as_shown
-from ul2_tasks.looking.samples import draw
 from ul2_tasks.looking.texts import report_plots, report_tables
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.report import FillAdvice, advise, write_report
 from ul2_tasks.looking.texts.report_tables import look_up, tables

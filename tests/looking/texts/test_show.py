@@ -15,7 +15,8 @@ from rich.console import Console
 from ul2_tasks import T5GEMMA2, chunk_length, register
 from ul2_tasks.looking.printing import visible
 from ul2_tasks.looking.readable import Stretch, stretches
-from ul2_tasks.looking.samples import Flow, draw
+from ul2_tasks.looking.samples import Flow
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.show import show, show_json
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.vocabulary.by_name import open_vocabulary
@@ -34,7 +35,7 @@ def drawn_once():
 
     @functools.cache
     def drawn(mixture, lengths, count, seed, split, denoisers):
-        return list(draw(mixture, dict(lengths), count, seed, split, denoisers))
+        return list(draw(mixture, dict(lengths), count, seed=seed, split=split, denoisers=denoisers))
 
     def draw_once(mixture, lengths, count, seed, split, denoisers):
         return drawn(mixture, tuple(lengths.items()), count, seed, split, denoisers and tuple(denoisers))

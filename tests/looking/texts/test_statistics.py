@@ -23,9 +23,9 @@ from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.example_features import TASK
 from ul2_tasks.looking.first_documents import first_documents
 from ul2_tasks.looking.printing import as_json, tracked, write_statistics
-from ul2_tasks.looking.samples import draw
 from ul2_tasks.looking.statistics import Summary
 from ul2_tasks.looking.texts import measure as measure_module
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import BINS, measure, measure_examples
 from ul2_tasks.looking.texts.measurements import OtherTask, Statistics
 from ul2_tasks.looking.texts.overlap import WINDOW, Fingerprints, fingerprints

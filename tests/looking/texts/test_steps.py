@@ -30,7 +30,7 @@ def test_what_is_shown_is_the_examples_of_these_numbers(run):
     found = run.examples()
     numbers = run.numbers(3)
     assert numbers[0] // len(found) < numbers[-1] // len(found), "a step can go over the end of an epoch"
-    fed = fed_at(run, found, numbers, count=100)
+    fed = fed_at(found, numbers, count=100)
     assert sorted(each.sample.number for each in fed) == list(numbers)
     _, store = stores(found)["stepped_corpus"]
     tasks = {task.name: task for task in denoising_tasks(run.mixture)}
@@ -52,7 +52,7 @@ def test_documents_begin_where_the_store_has_them(run):
     found = run.examples()
     _, store = stores(found)["stepped_corpus"]
     begins = {store.tokens_of(document)[0] for document in range(store.documents)}
-    for each in fed_at(run, found, run.numbers(0), count=100):
+    for each in fed_at(found, run.numbers(0), count=100):
         inside = [place for tokens in each.address.tokens for place in range(*tokens)][1:]
         shown = [part for parts in (each.sample.inputs, each.sample.targets) for part in parts if part.kind == "border"]
         assert len(shown) == len(begins & set(inside)) > 0
@@ -60,11 +60,11 @@ def test_documents_begin_where_the_store_has_them(run):
 
 def test_so_many_of_each_denoiser_are_shown_of_those_that_a_host_reads(run):
     found = run.examples()
-    fed = fed_at(run, found, run.numbers(2, (3, 4)), count=2, denoisers=["x1", "s"])
+    fed = fed_at(found, run.numbers(2, (3, 4)), count=2, denoisers=["x1", "s"])
     assert [each.sample.denoiser for each in fed] == ["s"] * 2 + ["x1"] * sum(each.sample.denoiser == "x1" for each in fed)
     assert all(each.sample.number % 4 == 3 and 128 <= each.sample.number < 192 for each in fed)
     with pytest.raises(ValueError, match=r"has no denoiser \['q'\]"):
-        fed_at(run, found, run.numbers(2), count=2, denoisers=["q"])
+        fed_at(found, run.numbers(2), count=2, denoisers=["q"])
 
 
 def test_a_step_is_told_above_and_each_example_has_its_address(run):
@@ -76,7 +76,7 @@ def test_a_step_is_told_above_and_each_example_has_its_address(run):
     epochs = f"epochs {192 // length} to {255 // length} ({length} examples an epoch)"
     hosts = "host 1 of 4 has those whose number mod 4 is 1"
     assert f"\nstep 3, batch of 64: examples 192 to 255, in {epochs}; {hosts}\n" in output
-    (fed,) = fed_at(run, run.examples(), run.numbers(3, (1, 4)), count=1, denoisers=["s"])
+    (fed,) = fed_at(run.examples(), run.numbers(3, (1, 4)), count=1, denoisers=["s"])
     assert f"example {fed.sample.number}: " in output
     ((start, stop),), ((first, after),) = fed.address.tokens, fed.address.documents
     place = f"documents {first} to {after - 1}, tokens {start} to {stop - 1}"
@@ -89,7 +89,7 @@ def test_a_denoiser_that_a_batch_lacks_is_named(run):
     console = Console(file=io.StringIO(), width=1000, legacy_windows=False)
     few = dataclasses.replace(run, batch_size=1)
     show_step(few, 3, console=console)
-    (fed,) = fed_at(few, few.examples(), [3], count=2)
+    (fed,) = fed_at(few.examples(), [3], count=2)
     absent = sorted({f"stepped_{denoiser.name}" for denoiser in T5GEMMA2} - {fed.sample.task})
     assert f"\nno example in it: {', '.join(absent)}\n" in console.file.getvalue()
 
@@ -98,7 +98,7 @@ def test_json_has_the_address(run):
     file = io.StringIO()
     show_step_json(run, 3, count=2, denoisers=["r2"], file=file)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    fed = fed_at(run, run.examples(), run.numbers(3), count=2, denoisers=["r2"])
+    fed = fed_at(run.examples(), run.numbers(3), count=2, denoisers=["r2"])
     more = [{"step": 3, "segment": None, "address": dataclasses.asdict(each.address)} for each in fed]
     assert lines == json.loads(json.dumps([dataclasses.asdict(each.sample) | added for each, added in zip(fed, more)]))
     assert len(lines) == 2
@@ -108,7 +108,7 @@ def test_several_corpora_are_told_apart(run):
     other = register("stepped_too", MemoryDataSource(lambda: TEXTS[:40], validation=0))
     both = Run(mix("stepped_both", {run.mixture: 1, other: 1}), LENGTHS, batch_size=64)
     found = both.examples()
-    fed = fed_at(both, found, both.numbers(5), count=100)
+    fed = fed_at(found, both.numbers(5), count=100)
     assert {each.address.corpus for each in fed} == {"stepped_corpus", "stepped_too_corpus"}
     for each in fed:
         _, store = stores(found)[each.address.corpus]
@@ -123,7 +123,7 @@ def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
     _, store = stores(found)["stepped_rows_corpus"]
     tasks = {task.name: task for task in denoising_tasks(packed.mixture)}
     rows = range(len(found) - 3, len(found) + 9)
-    fed = fed_at(packed, found, rows, count=1000)
+    fed = fed_at(found, rows, count=1000)
     assert len(fed) > 2 * len(rows)
     assert {each.sample.number for each in fed} == set(rows)
     for each in fed:

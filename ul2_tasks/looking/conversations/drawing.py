@@ -5,14 +5,15 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import LENGTH, Conversations
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.tasks.chat import CHAT, ChatTask, chat_tasks
+from ul2_tasks.tasks.chat import ChatTask, chat_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 AT_A_TIME = 64  # conversations
@@ -83,10 +84,7 @@ def that_drops(task: ChatTask) -> ChatTask:
     """The same task, which counts examples that are too long where they would be an error."""
     if task.supervision.too_long != "raise":
         return task
-    supervision = dataclasses.replace(task.supervision, too_long="drop")
-    changed: dict[str, Any] = {"supervision" if task.form == CHAT else "reply_supervision": supervision}
-    configuration = dataclasses.replace(task.configuration, **changed)
-    return ChatTask(task.name, task.corpus, task.form, configuration)
+    return ChatTask(task.name, task.corpus, task.form, dataclasses.replace(task.configuration, too_long="drop"))
 
 
 def read_examples(

@@ -16,9 +16,9 @@ from ul2_tasks.images.pictures import size_of
 from ul2_tasks.looking.images.measure import PictureExample, look_at_corpus, make_examples
 from ul2_tasks.looking.printing import print_head, visible
 from ul2_tasks.looking.readable import Stretch, stretches
-from ul2_tasks.looking.samples import Sample, dissected, shown_sample
+from ul2_tasks.looking.samples import DenoisedTask, Sample, dissected, shown_sample
+from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
-from ul2_tasks.tasks.providers import with_denoisers
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 _LOOKED_AT = 100  # records, of which the first examples are shown
@@ -116,7 +116,8 @@ def _sample(task: PicturesTask, special: SpecialTokens, number: int, example: Pi
                 found.append(Stretch("picture", said, end - stop, 0 if feature == "targets" else None))
         return found
 
-    return dissected(task, special, number, {"inputs": example.inputs, "targets": example.targets}, begins, read)
+    shown = DenoisedTask(task.name, task.denoiser, special, vocabulary)
+    return dissected(shown, number, {"inputs": example.inputs, "targets": example.targets}, begins, read)
 
 
 def _in_words(run: PictureRun | CodeRun, tokens: int, images: Iterator[object]) -> str:

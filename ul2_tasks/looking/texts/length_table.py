@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-import seqio
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -13,9 +12,9 @@ from rich.table import Table
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.looking.texts.tasks import name_of, others_of, tasks_of
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
 from ul2_tasks.mixtures.mixture import Mixture
-from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +73,10 @@ class Lengths:
     left_out: Sequence[str]
 
 
-def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
-    """Finds out what the tasks of a registered mixture make of the budgets. Takes some twenty seconds, most for the advice."""
+def look_at(mixture: str | Mixture, sequence_length: Mapping[str, int]) -> Lengths:
+    """Finds out what the tasks of a mixture make of the budgets. Takes seconds, most for the advice."""
     tasks, problems, notes = [], [], []
-    of_ours = denoising_tasks(mixture)
+    of_ours = tasks_of(mixture)
     for task in of_ours:
         try:
             solution = task.solve(sequence_length)
@@ -88,18 +87,27 @@ def look_at(mixture: str, sequence_length: Mapping[str, int]) -> Lengths:
         tasks.append(TaskLengths(task.name, task.denoiser.name, solution.full, needed, present))
         if lone := lone_span(task.denoiser, solution.full, sequence_length):
             notes.append(Remark(task.name, *lone))
-    configuration = getattr(seqio.get_mixture_or_task(mixture), "configuration", None)
-    denoisers = configuration.denoisers if isinstance(configuration, Mixture) else ()  # else of several corpora
+    denoisers = _denoisers(mixture)
     return Lengths(
-        mixture=mixture,
+        mixture=name_of(mixture),
         sequence_length=dict(sequence_length),
         tasks=tasks,
         problems=problems,
         notes=notes,
         ways=_ways(denoisers, tasks, sequence_length) if denoisers and not problems else [],
-        corpora=list(dict.fromkeys(f"{task.source.corpus.name.removesuffix('_corpus')}_mix" for task in of_ours)),
-        left_out=[task.name for task in other_tasks(mixture)],
+        corpora=list(dict.fromkeys(f"{task.corpus.name.removesuffix('_corpus')}_mix" for task in of_ours)),
+        left_out=others_of(mixture),
     )
+
+
+def _denoisers(mixture: str | Mixture) -> Sequence[Denoiser]:
+    """The denoisers in the order of their mixture; none if it has several corpora."""
+    if isinstance(mixture, Mixture):
+        return mixture.denoisers
+    import seqio
+
+    configuration = getattr(seqio.get_mixture_or_task(mixture), "configuration", None)
+    return configuration.denoisers if isinstance(configuration, Mixture) else ()
 
 
 def print_lengths(lengths: Lengths, console: Console) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.looking.printing import ranges_in_words
-from ul2_tasks.looking.run import Run, addresses_of, stores
-from ul2_tasks.looking.samples import Sample, sample_of
+from ul2_tasks.looking.run import addresses_of, stores
+from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
+from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.providers import denoising_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 
@@ -48,12 +48,12 @@ def in_words(address: Address) -> str:
     return f"epoch {address.epoch} of {address.corpus}, documents {documents}, tokens {tokens}"
 
 
-def fed_at(run: Run, found: Examples, numbers: Iterable[int], count: int, denoisers: Collection[str] | None = None) -> list[Fed]:
-    """The first examples of each denoiser among some examples or rows of a run, denoiser by denoiser.
+def fed_at(found: Examples, numbers: Iterable[int], count: int, denoisers: Collection[str] | None = None) -> list[Fed]:
+    """The first examples of each denoiser among some examples or rows, denoiser by denoiser.
 
     `numbers` count over all epochs, such as those of a step; of each denoiser there are `count` at most.
     """
-    tasks = {task.name: task for task in denoising_tasks(run.name, denoisers)}
+    tasks = tasks_fed(found, denoisers)
     chosen: dict[str, list[tuple[int, int, Address]]] = {name: [] for name in tasks}
     for number in numbers:
         for segment, address in enumerate(addresses_of(found, number), start=1):
@@ -62,17 +62,27 @@ def fed_at(run: Run, found: Examples, numbers: Iterable[int], count: int, denois
         if all(len(of_task) == count for of_task in chosen.values()):
             break
     made = _made(found, sorted({number for of_task in chosen.values() for number, _, _ in of_task}))
-    corpora = stores(found)
+    corpora, is_packed = stores(found), bool(found.numbering.packed)
     fed = []
     for name, of_task in chosen.items():
-        task, special = tasks[name], tasks[name].special_tokens()
-        shift = np.int32(id_shift(task.output_features["targets"].vocabulary))
+        shift = np.int32(id_shift(tasks[name].vocabulary))
         for number, segment, address in of_task:
-            example = _segment(made[number], segment) if run.pack else made[number]
+            example = _segment(made[number], segment) if is_packed else made[number]
             ids = {key: example[key] + shift for key in EXAMPLE}
             marked = {**ids, "starts_document": _starts(corpora[address.corpus][1], address)}
-            fed.append(Fed(sample_of(task, special, number, marked), segment if run.pack else None, address))
+            fed.append(Fed(sample_of(tasks[name], number, marked), segment if is_packed else None, address))
     return fed
+
+
+def tasks_fed(found: Examples, denoisers: Collection[str] | None = None) -> dict[str, DenoisedTask]:
+    """The tasks that make the examples, by their names, in their order. Raises a ValueError where none has a denoiser's name."""
+    solved = {member.task: member.solution for corpus in found.numbering.corpora for member in corpus.members}
+    tasks = [
+        DenoisedTask(name, solution.configuration.denoiser, solution.special, solution.vocabulary)
+        for name, solution in sorted(solved.items())
+    ]
+    chosen = with_denoisers(", ".join(corpus.name for corpus in found.numbering.corpora), tasks, denoisers)
+    return {task.name: task for task in chosen}
 
 
 def _made(found: Examples, numbers: Sequence[int]) -> dict[int, dict]:

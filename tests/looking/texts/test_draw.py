@@ -8,9 +8,10 @@ import pytest
 import seqio
 from support import KINDS, restore
 
+import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.dissection import dissect
-from ul2_tasks.looking.samples import draw
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.providers import denoising_tasks
 
@@ -170,3 +171,36 @@ def test_what_cannot_be_drawn_is_refused():
         draw("ul2_mix", LENGTHS, 1, split="test")
     with pytest.raises(ValueError, match="denoiser 'r1' cannot fit sequence_length inputs 2, targets 2"):
         next(draw("ul2_mix", {"inputs": 2, "targets": 2}, 1))
+
+
+def test_those_of_a_description_are_its_first_by_index():
+    described = ul2_tasks.Mixture("described", in_memory(*ul2_tasks.embedded_documents()[:50]), vocabulary="bytes")
+    found = ul2_tasks.examples(described, LENGTHS, seed=4)
+    samples = list(draw(described, LENGTHS, 3, seed=4, denoisers=["s", "r1"]))
+    assert [(sample.task, sample.number) for sample in samples] == [
+        (f"described_{name}", number) for name in ("r1", "s") for number in range(3)
+    ]
+    for name in ("r1", "s"):
+        first = itertools.islice((example for example in found if example["denoiser"] == name), 3)
+        expected = [{key: example[key].tolist() for key in LENGTHS} for example in first]
+        assert [sample.ids for sample in samples if sample.denoiser == name] == expected
+    with pytest.raises(ValueError, match=r"'described_mix' has no denoiser \['x9'\]"):
+        draw(described, LENGTHS, 1, denoisers=["x9"])
+
+
+def test_of_a_description_the_first_documents_are_read_alone(tmp_path):
+    """The second file is no JSON, and would be an error."""
+    record = json.dumps({"text": "A word, and another word. " * 400})
+    (tmp_path / "a.jsonl").write_text(f"{record}\n" * 200)
+    (tmp_path / "b.jsonl").write_text("no JSON\n")
+    described = ul2_tasks.Mixture("first", str(tmp_path / "*.jsonl"), vocabulary="bytes")
+    assert len(list(draw(described, LENGTHS, 2))) == 10
+    with pytest.raises(ValueError, match=r"b\.jsonl"):
+        ul2_tasks.examples(described, LENGTHS)
+
+
+def test_a_description_of_little_text_gives_as_many_as_its_epochs_have():
+    described = ul2_tasks.Mixture("short", in_memory("a few words"), vocabulary="bytes")
+    assert len(list(draw(described, LENGTHS, 4))) == 20
+    one = list(draw(described, LENGTHS, 4, num_epochs=1))
+    assert len(one) == len(ul2_tasks.examples(described, LENGTHS))
