@@ -21,11 +21,11 @@ from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.example_features import TASK
-from ul2_tasks.looking.first_documents import first_documents
 from ul2_tasks.looking.printing import as_json, tracked, write_statistics
 from ul2_tasks.looking.statistics import Summary
 from ul2_tasks.looking.texts import measure as measure_module
 from ul2_tasks.looking.texts.draw import draw
+from ul2_tasks.looking.texts.first_documents import first_documents
 from ul2_tasks.looking.texts.measure import BINS, measure, measure_examples
 from ul2_tasks.looking.texts.measurements import OtherTask, Statistics
 from ul2_tasks.looking.texts.overlap import WINDOW, Fingerprints, fingerprints

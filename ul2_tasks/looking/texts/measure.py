@@ -1,6 +1,6 @@
 """What the examples of a mixture are like, measured on a sample, beside what the objective says that they must be.
 
-The sample comes from the mixture's `get_dataset` (`drawing`). The chunk of each example is put together again (`dissection`).
+The sample comes from the mixture's `get_dataset` (`quick_tasks`). The chunk of each example is put together again (`dissection`).
 What must hold for any corpus is a law (`laws`); all else is a number to look at. For tasks of other kinds than this package's,
 only shares and lengths are measured.
 """
@@ -18,14 +18,14 @@ import seqio
 
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
-from ul2_tasks.looking.drawing import drawn_mixture, quick_tasks, reads_memory
-from ul2_tasks.looking.first_documents import FirstDocuments
 from ul2_tasks.looking.printing import tracked
 from ul2_tasks.looking.statistics import Summary
 from ul2_tasks.looking.texts.counts import COLUMNS, Counts
+from ul2_tasks.looking.texts.first_documents import FirstDocuments
 from ul2_tasks.looking.texts.laws import check_laws
 from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, TaskStatistics
 from ul2_tasks.looking.texts.overlap import pairs_that_share
+from ul2_tasks.looking.texts.quick_tasks import drawn_mixture, quick_tasks, reads_memory
 from ul2_tasks.looking.texts.theory import binomial_interval, chi_square_p_value, span_probabilities
 from ul2_tasks.order.packing import count_rows
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
