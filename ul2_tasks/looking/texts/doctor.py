@@ -11,7 +11,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.looking.findings import Finding, each_once, examine_installation, examine_vocabulary, left_out
+from ul2_tasks.looking.findings import Finding, each_once, examine_installation, examine_vocabulary, first_words, left_out
 from ul2_tasks.mixtures.advice import lone_span
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.megatron import MegatronSource
@@ -51,8 +51,7 @@ def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[
         yield Finding("problem", "corpus", str(error))
         return
     except (OSError, tf.errors.OpError) as error:
-        message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-        yield Finding("problem", "corpus", message.split("\nTraceback")[0], "mend it, or name other files")
+        yield Finding("problem", "corpus", first_words(error), "mend it, or name other files")
         return
     counts = ", ".join(f"{name} of {count:,}" for name, count in shards.items())
     yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; shards to share out: {counts}")

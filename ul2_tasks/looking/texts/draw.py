@@ -49,7 +49,7 @@ def draw(
     """
     if isinstance(mixture, Mixture):
         return _by_number(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers, epochs=num_epochs or EPOCHS)
-    from ul2_tasks.looking.drawing import marked_task, quick_tasks
+    from ul2_tasks.looking.texts.quick_tasks import marked_task, quick_tasks
     from ul2_tasks.tasks.providers import denoising_tasks
 
     tasks = denoising_tasks(mixture, denoisers)

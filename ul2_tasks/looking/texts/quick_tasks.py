@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ul2_tasks.denoising.preprocessors import TOKENS_PER_BLOCK
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.looking.first_documents import FirstDocuments, first_documents
+from ul2_tasks.looking.texts.first_documents import FirstDocuments, first_documents
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 
