@@ -9,6 +9,8 @@ import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import itertools
 import json
 import pathlib
 import pickle
@@ -33,7 +35,17 @@ CORE = {
     "addresses": {"dataset", "resuming"},
     "mixtures": set(),
 }
-BESIDE = ("converters.row_format", "tasks.examples", "pytorch.collator")
+BESIDE = {
+    "converters.row_format",
+    "converters.hugging_face",
+    "tasks.examples",
+    "pytorch.collator",
+    "pytorch.states",
+    *(f"looking.{name}" for name in ("printing", "readable", "samples", "run")),
+    *(f"looking.texts.{name}" for name in ("draw", "find", "length_table", "show", "steps", "tasks")),
+}
+OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.picture_collator", "pytorch.picture_rows"}  # where that is installed
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
 PICTURE = {"start": 4060, "placeholder": 4061, "end": 4062, "tokens": 4}
 
@@ -54,7 +66,7 @@ class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def files_of_the_core() -> list[str]:
     found = {f"{room}.{path.stem}" for room in CORE for path in (PACKAGE / room).glob("[a-z]*.py")}
     doors = {f"{room}.{door}" for room, doors in CORE.items() for door in doors}
-    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE} - doors)
+    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE, *(OF_TORCH if HAS_TORCH else ())} - doors)
 
 
 def digest(examples) -> str:
@@ -89,19 +101,30 @@ def texts(folder: pathlib.Path) -> dict:
     }
 
 
-def commands(folder: pathlib.Path) -> str:
-    """What `ul2 find` prints of the cache, after `ul2 cache` found it whole."""
+def commands(folder: pathlib.Path) -> dict[str, str]:
+    """What commands print of files, after `ul2 cache` found the cache whole."""
     from click.testing import CliRunner
 
     import ul2_command
+    from ul2_tasks.mixtures import advice
 
-    mixture, cache = ["core", "--corpus", str(folder / "texts.jsonl")], str(folder / "CACHE")
-    cached = CliRunner().invoke(ul2_command.main, ["cache", *mixture, "--output", cache])
-    assert cached.exit_code == 0, cached.output
-    assert "is complete already" in cached.output
-    found = CliRunner().invoke(ul2_command.main, ["find", *mixture, "--document", "3", "--lengths", "96,80", "--cache", cache])
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    advice.POOL, advice.POOLS, advice.FRACTIONS = 64, 1, (0.5,)
+
+    def ul2(command: str) -> str:
+        name, *options = command.split()
+        done = CliRunner().invoke(ul2_command.main, [name, "core", "--corpus", str(folder / "texts.jsonl"), *options])
+        assert done.exit_code == 0, done.output
+        return done.output if name == "cache" else done.stdout
+
+    cache = folder / "CACHE"
+    assert "is complete already" in ul2(f"cache --output {cache}")
+    return {
+        "find": ul2(f"find --document 3 --lengths 96,80 --cache {cache}"),
+        "show": ul2("show --count 1 --lengths 96,80"),
+        "show --json": ul2("show --count 1 --lengths 96,80 --json"),
+        "show --step": ul2(f"show --step 2 --batch_size 4 --packed --lengths 96,80 --cache {cache} --json"),
+        "lengths": ul2("lengths --lengths 96,80 --json"),
+    }
 
 
 def tokens(folder: pathlib.Path) -> str:
@@ -161,6 +184,25 @@ def collated() -> list[list[int]]:
     return collate([text[:200] for text in ul2_tasks.embedded_documents()[:3]])["input_ids"].tolist()
 
 
+def batches(folder: pathlib.Path) -> list:
+    """What PyTorch reads of a description: single examples, batches of a model of Transformers, and a state."""
+    import ul2_tasks
+
+    mixture = ul2_tasks.Mixture("core", str(folder / "texts.jsonl"))
+    settings = {"seed": 3, "cache_dirs": [folder / "CACHE"]}
+    single = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, **settings)
+    padded = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, feature_converter=converter(), rank=1, world_size=2, **settings)
+    elements = [next(iter(single)), *itertools.islice(iter(padded), 2)]
+    return [*({name: values.tolist() for name, values in element.items()} for element in elements), padded.state_dict()]
+
+
+def converter():
+    """Of batches that are padded."""
+    import ul2_tasks
+
+    return ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
+
+
 def main(folder: pathlib.Path) -> dict:
     for name in files_of_the_core():
         importlib.import_module(name)
@@ -172,6 +214,7 @@ def main(folder: pathlib.Path) -> dict:
         "texts with pictures": texts_with_pictures(folder),
         "pictures": pictures(),
         "collated": collated(),
+        "batches": batches(folder) if HAS_TORCH else None,
     }
 
 

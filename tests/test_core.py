@@ -1,6 +1,7 @@
 """The wall around the core: it needs neither SeqIO nor TensorFlow, and gives what it gives beside them."""
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -31,7 +32,7 @@ def alone(tmp_path_factory):
 def test_each_file_of_the_core_is_imported_where_seqio_and_tensorflow_raise(alone):
     """A file that is no door and needs one of them fails in `alone`. A door that needs neither is in the core."""
     made, _ = alone
-    assert made.keys() == {"texts", "commands", "tokens", "conversations", "texts with pictures", "pictures", "collated"}
+    assert made.keys() == {"texts", "commands", "tokens", "conversations", "texts with pictures", "pictures", "collated", "batches"}
     for room, doors in core.CORE.items():
         for door in doors:
             text = (core.PACKAGE / room / f"{door}.py").read_text()
@@ -101,6 +102,27 @@ def test_texts_with_pictures_have_the_cache_of_their_name(alone, tmp_path):
         seqio.set_global_cache_dirs(before)
     of_source = list(corpus.records("train", False, shuffle=False, seed=0, shard_info=None, num_epochs=1).as_numpy_iterator())
     assert [one["images"].tolist() for one in found] == [one["images"].tolist() for one in of_source]
+
+
+def test_pytorch_reads_of_a_mixture_what_it_reads_of_its_name(alone):
+    """The same batches, and the same state, which each loads of the other."""
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    made, folder = alone
+    name = ul2_tasks.register("core", str(folder / "texts.jsonl"))
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(folder / "CACHE")])
+    try:
+        settings = {"seed": 3, "use_cached": True}
+        single = ul2_tasks.UL2IterableDataset(name, core.LENGTHS, **settings)
+        padded = ul2_tasks.UL2IterableDataset(
+            name, core.LENGTHS, feature_converter=core.converter(), rank=1, world_size=2, **settings
+        )
+        elements = [next(iter(single)), *itertools.islice(iter(padded), 2)]
+        *found, state = made["batches"]
+        assert found == [{key: values.tolist() for key, values in element.items()} for element in elements]
+        assert state == json.loads(json.dumps(padded.state_dict()))
+    finally:
+        seqio.set_global_cache_dirs(before)
 
 
 def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
     from ul2_tasks.images.interleaved import CodeRun, PictureRun
+    from ul2_tasks.mixtures.advice import best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat
     from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
     from ul2_tasks.sources.pictures import open_pictures
     from ul2_tasks.t5x_dataset import get_dataset_at_step, get_dataset_of_stream
-    from ul2_tasks.tasks.advice import best_chunk_tokens
     from ul2_tasks.tasks.chat import register_chat
     from ul2_tasks.tasks.downstream import topics_task, with_mode
     from ul2_tasks.tasks.examples import examples
@@ -127,7 +127,7 @@ _MODULES = {
     "T5Gemma2FeatureConverter": "converters.pictures",
     "UL2DataCollator": "pytorch.collator",
     "UL2IterableDataset": "pytorch.dataset",
-    "best_chunk_tokens": "tasks.advice",
+    "best_chunk_tokens": "mixtures.advice",
     "chunk_length": "denoising.lengths",
     "default_vocabulary": "vocabulary.sentencepiece",
     "embedded_documents": "sources.memory",

@@ -114,7 +114,7 @@ def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, nam
 
 
 def _sentences(folder):
-    from ul2_tasks.inspection.verification import examine
+    from ul2_tasks.looking.verification import examine
 
     for _, wrong, _ in examine(str(folder)):
         yield from wrong

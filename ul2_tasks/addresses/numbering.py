@@ -23,18 +23,38 @@ _FOR_CORPORA = 1 << 32  # what a key is for
 
 
 class Slots(NamedTuple):
-    """The examples of some elements.
-
-    Attributes:
-        places: [m] int64, ascending, which of the elements each example is of.
-        corpora: [m] int64, the number of its corpus.
-        epochs, slots: [m] int64 each, see `Order`.
-    """
+    """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`."""
 
     places: np.ndarray
     corpora: np.ndarray
     epochs: np.ndarray
     slots: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """Which elements one of several hosts has: `run` in a row, before the next host has as many. `start` is the first of all."""
+
+    host: int = 0
+    hosts: int = 1
+    run: int = 1
+    start: int = 0
+
+    def numbers(self, elements: np.ndarray) -> np.ndarray:
+        """The numbers of this host's elements, which are counted from 0."""
+        runs, places = np.divmod(elements, self.run)
+        return self.start + (runs * self.hosts + self.host) * self.run + places
+
+    def count(self, stop: int) -> int:
+        """How many elements this host has whose numbers are below `stop`."""
+        rounds, rest = divmod(max(0, stop - self.start), self.hosts * self.run)
+        return rounds * self.run + min(max(0, rest - self.host * self.run), self.run)
+
+
+def check_hosts(name: str, split: str, elements: int, hosts: int) -> None:
+    """Raises a ValueError where hosts outnumber the elements that all epochs have."""
+    if elements < hosts:
+        raise ValueError(f"{name!r} has {elements} examples in split {split!r}, too few for {hosts} hosts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +95,8 @@ class Numbering:
         for kind, corpus in enumerate(self.corpora):
             places = np.flatnonzero(kinds == kind)
             if self.packed:
-                of_each, epochs, slots = self.packed[kind].slots(positions[places])
-                places = places[of_each]
+                in_rows = self.packed[kind].slots(positions[places])
+                places, epochs, slots = places[in_rows.places], in_rows.epochs, in_rows.slots
             else:
                 epochs, slots = corpus.order.slots(positions[places])
             found.append(Slots(places, np.full_like(places, kind), epochs, slots))

@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.converters.packing import assign_rows
+from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.example_features import Feature, token_features
 from ul2_tasks.graphs import python_op
-
-_ALIGNMENT = 64  # TensorFlow takes an array as it is where it begins at a multiple of so many bytes, and copies any other
+from ul2_tasks.order.packing import assign_rows
 
 
 def packed_rows(
@@ -40,31 +39,23 @@ def packed_rows(
         for tokens, own in sides.items()
     }
 
-    def write(row: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+    def write(*arrays: np.ndarray) -> list[np.ndarray]:
         given = dict(zip([*spec, *(f"{tokens}_sizes" for tokens in of_tokens)], arrays))
+        to_pack = np.stack([given[f"{tokens}_sizes"] for tokens in of_tokens], axis=1)
+        row = assign_rows(to_pack, tuple(lengths[tokens] for tokens in of_tokens))
         written: list[np.ndarray] = []
         for tokens, own in sides.items():
-            blocks = _zeros(len(names[tokens]), int(row.max(initial=-1)) + 1, lengths[tokens])
+            blocks = zeros_for_tensors(len(names[tokens]), (int(row.max(initial=-1)) + 1, lengths[tokens]))
             _write(
                 {key: given[key] for key in own}, tokens, given[f"{tokens}_sizes"], row, dict(zip(names[tokens], blocks)), bos_id
             )
             written += blocks
         return written
 
-    row = assign_rows(tf.stack([sizes[tokens] for tokens in of_tokens], axis=1), tuple(lengths[tokens] for tokens in of_tokens))
-    inputs = [row, *(examples[key] for key in spec), *(sizes[tokens] for tokens in of_tokens)]
+    inputs = [*(examples[key] for key in spec), *(sizes[tokens] for tokens in of_tokens)]
     widths = {name: lengths[tokens] for tokens in of_tokens for name in names[tokens]}
     rows = python_op(write, inputs, [tf.int32] * len(widths))
     return {name: tf.ensure_shape(values, [None, width]) for (name, width), values in zip(widths.items(), rows)}
-
-
-def _zeros(count: int, rows: int, length: int) -> list[np.ndarray]:
-    """Arrays [rows, length] int32, which TensorFlow need not copy."""
-    size = -(-rows * length * 4 // _ALIGNMENT) * _ALIGNMENT
-    memory = np.zeros(count * size + _ALIGNMENT, np.uint8)
-    first = -memory.ctypes.data % _ALIGNMENT
-    places = [first + size * place for place in range(count)]
-    return [memory[place : place + rows * length * 4].view(np.int32).reshape(rows, length) for place in places]
 
 
 def _write(

@@ -107,7 +107,7 @@ class PictureCorpusTask(PictureCorpus, CorpusTask):
             return {key: tf.ensure_shape(part, [None]) for key, part in parts.items()} | {MADE_OF: made_of}
 
         reading = (functools.partial(_stored, stores), [tf.int32, tf.int32, tf.string], no_autograph(example))
-        return read_in_order(stores[0].documents, 1, *reading, shuffle, seed, shard_info)
+        return read_in_order(stores[0].documents, 1, *reading, shuffle=shuffle, seed=seed, shard_info=shard_info)
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
         self.assert_cached()

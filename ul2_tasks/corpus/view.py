@@ -91,7 +91,9 @@ class CorpusTask(seqio.Task, Corpus):
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """The documents of the cache one by one, as a stock task reads its cache; see `read_cache`."""
-        return unbatch(read_cache(self.cache_dir, self, corpus_settings(self), split, shuffle, seed, shard_info))
+        return unbatch(
+            read_cache(self.cache_dir, self, corpus_settings(self), split, shuffle=shuffle, seed=seed, shard_info=shard_info)
+        )
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
         """What `get_dataset(use_cached=True)` reads. SeqIO's own reads TFRecords alone."""
@@ -139,11 +141,9 @@ class CorpusView(seqio.DataSource):
         return CorpusView(self._corpus, self._salt, use_cached=True)
 
     def cache_identity(self, split: str) -> str:
-        """What the tokens of a split are read from; see `cache.identity`."""
-        if self._corpus.is_tokens:
-            store = self._corpus.source.store(split)
-            return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
-        return cache.identity(self._corpus.cache_folder, split)
+        """What the tokens of a split are read from; see `cache.identity_of`."""
+        corpus = self._corpus
+        return cache.identity_of(corpus, "" if corpus.is_tokens else corpus.cache_folder, split)
 
     def reads(self, split: str) -> str | None:
         """What a split is read from, by its content, see `identity.reads`; None where `cache_identity` tells that."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.solution import DenoisingConfiguration, solve
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, corpus_in, folders, special_tokens_of
 from ul2_tasks.scalars import as_python, check_on_error
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, Token, plain_modes
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_modes
 
 if TYPE_CHECKING:
     import seqio
@@ -119,24 +119,85 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
     )
 
 
-def members_of(mixture: Mixture, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Member]:
+@dataclasses.dataclass(frozen=True)
+class DescribedTask:
+    """A denoiser of a mixture and the corpus that it reads: what is a `DenoisingTask` with SeqIO."""
+
+    name: str
+    corpus: Corpus
+    configuration: DenoisingConfiguration
+
+    @property
+    def denoiser(self) -> Denoiser:
+        return self.configuration.denoiser
+
+    @property
+    def vocabulary(self) -> seqio.Vocabulary:
+        return self.corpus.vocabulary
+
+    def why_a_stream(self) -> str | None:
+        """See `corpora.why_a_stream`."""
+        return why_a_stream(self.configuration, self.vocabulary)
+
+    def special_tokens(self) -> SpecialTokens:
+        """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
+        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
+
+    def solve(self, sequence_length: Mapping[str, int]) -> Solution:
+        """See `solution.solve`."""
+        return solve(sequence_length, self.vocabulary, self.configuration)
+
+
+def stream_reason(mixture: Mixture) -> str | None:
+    """Why its examples have no numbers, so that it is read as a stream; None where they have."""
+    return next((reason for task in described_tasks(mixture) if (reason := task.why_a_stream())), None)
+
+
+def described_tasks(mixture: Mixture, cache_dirs: Sequence[str | os.PathLike] = ()) -> list[DescribedTask]:
+    """The tasks of a mixture, by name, as SeqIO has them."""
+    corpus = corpus_in(mixture, cache_dirs)
+    tasks = [DescribedTask(f"{mixture.name}_{each.name}", corpus, denoising_of(mixture, each)) for each in mixture.denoisers]
+    return sorted(tasks, key=lambda task: task.name)
+
+
+OfDenoiser = TypeVar("OfDenoiser", bound="HasDenoiser")
+
+
+class HasDenoiser(Protocol):
+    """A task with a denoiser."""
+
+    @property
+    def denoiser(self) -> Denoiser: ...
+
+
+def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
+    """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
+    names = list(dict.fromkeys(task.denoiser.name for task in tasks))
+    if unknown := sorted(set(denoisers or ()) - set(names)):
+        raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
+    return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
+
+
+def solved_members(
+    mixture: Mixture, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()
+) -> list[Member]:
     """The denoising tasks, as SeqIO has them. Raises a ValueError where their chunks have no fixed places."""
-    corpus, members = corpus_in(mixture, cache_dirs), []
-    for denoiser in sorted(mixture.denoisers, key=lambda denoiser: denoiser.name):
-        configuration, task = denoising_of(mixture, denoiser), f"{mixture.name}_{denoiser.name}"
-        if reason := why_a_stream(configuration, corpus.vocabulary):
-            raise no_fixed_places(task, reason)
-        solution = solve(sequence_length, corpus.vocabulary, configuration)
-        members.append(Member(task, corpus, float(denoiser.weight), solution))
-    return members
+    tasks = described_tasks(mixture, cache_dirs)
+    for task in tasks:
+        if reason := task.why_a_stream():
+            raise no_fixed_places(task.name, reason)
+    return [Member(task.name, task.corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
 
 
-def tokens_of(split: str) -> Callable[[Corpus, bool], TokenStore]:
-    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory."""
+def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], TokenStore]:
+    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory.
+
+    With `first` the corpus in memory ends after the first documents that have so many tokens.
+    """
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
         stored = stored_tokens(corpus, split, True, separate_documents)
-        return tokens_in_memory(corpus, split, separate_documents) if stored is None else stored
+        return tokens_in_memory(corpus, split, separate_documents, first) if stored is None else stored
 
     return tokens
 

@@ -122,18 +122,11 @@ class PictureSource(RecordSource):
                 read = [Record(_as_example([], name, folder), problem=sentence_of(error))]
             yield from read
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs: Any,
-    ) -> tf.data.Dataset:
-        """See `PictureSource`; the order is that of `RecordSource.get_dataset`."""
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """See `PictureSource`; the order is that of `RecordSource._as_dataset`."""
         from ul2_tasks.sources.picture_streams import places_of
 
-        return places_of(super().get_dataset(split, shuffle, seed, shard_info), _RECORD)
+        return places_of(super()._as_dataset(split, shuffle, seed, shard_info), _RECORD)
 
     def _records(self, split: str) -> Records:
         check_split(split, self._held, self)

@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import overload
 
+from ul2_tasks.addresses.batches import members_of
+from ul2_tasks.addresses.fingerprint import fingerprint
 from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
 from ul2_tasks.mixtures.mix import Mix, members_of_mix
-from ul2_tasks.mixtures.mixture import Mixture, members_of, no_fixed_places, tokens_of
+from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, solved_members, tokens_of
 from ul2_tasks.scalars import is_integer
 
 
@@ -80,7 +82,7 @@ def examples(
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
     if isinstance(mixture, Mixture | Mix):
         name, others = mixture.name, (sequence_length, cache_dirs)
-        members = members_of(mixture, *others) if isinstance(mixture, Mixture) else members_of_mix(mixture, *others)
+        members = solved_members(mixture, *others) if isinstance(mixture, Mixture) else members_of_mix(mixture, *others)
         found = number_examples(members, tokens_of(split), int(seed), shuffle)
     elif cache_dirs:
         raise ValueError(
@@ -88,12 +90,33 @@ def examples(
             " is registered with seqio.add_global_cache_dirs"
         )
     else:
-        found, name = _registered(mixture, sequence_length, split, int(seed), shuffle), mixture
+        found = _registered(mixture, sequence_length, split, int(seed), shuffle)
     budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:
         raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
-    return Examples(numbering, budgets)
+
+    members = members_of(numbering)
+    corpora = {member.corpus.name: member.corpus for member in members}
+    folders = {name: None if corpus.is_tokens else corpus.cache_dir for name, corpus in corpora.items()}  # as they are now
+
+    def describe() -> dict[str, object]:
+        rates = {member.task: member.rate for member in members}
+        registered = f"{name}_mix" if isinstance(mixture, Mixture) else name
+        told = fingerprint(
+            registered,
+            members,
+            numbering,
+            sequence_length,
+            rates=rates,
+            cache_dirs=folders,
+            split=split,
+            shuffle=bool(shuffle),
+            seed=int(seed),
+        )
+        return told | {"use_cached": any(folders.values())}
+
+    return Examples(numbering, budgets, describe)
 
 
 def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int, shuffle: bool) -> Numbering | None:
