@@ -41,10 +41,10 @@ from ul2_tasks.images.problems import RecordError
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import Reader, open_records
 from ul2_tasks.images.video import FrameSampler
-from ul2_tasks.inspection.run import read_record, run_of
-from ul2_tasks.inspection.verification import examine
+from ul2_tasks.looking.rows.measure import measure_pictures, recipe_to_look_at
+from ul2_tasks.looking.run import read_record, run_of
+from ul2_tasks.looking.verification import examine
 from ul2_tasks.sources.memory import embedded_documents
-from ul2_tasks.statistics.picture_measure import measure_pictures, recipe_to_look_at
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 

@@ -35,10 +35,10 @@ from speed.peers import add_t5_mixture, name_text
 from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
+from ul2_tasks.mixtures.advice import expected_fill
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.templates import best_cycles, template
 from ul2_tasks.sources.memory import embedded_corpus
-from ul2_tasks.tasks.advice import expected_fill
 
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
 TOKENS = {"inputs": "encoder_input_tokens", "targets": "decoder_target_tokens"}

@@ -8,7 +8,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 import ul2_tasks
-from ul2_tasks.inspection.chat_show import show_chat
+from ul2_tasks.looking.conversations.show import show_chat
 
 PICTURE = pathlib.Path(__file__).with_name("chat.svg")
 

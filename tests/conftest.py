@@ -93,8 +93,8 @@ def registries_of_a_file():
 @pytest.fixture
 def quick_advice(monkeypatch):
     """Advice is measured with fewer examples, which takes seconds otherwise: for tests that do not ask how good it is."""
-    monkeypatch.setattr("ul2_tasks.tasks.advice.POOL", 128)
-    monkeypatch.setattr("ul2_tasks.tasks.advice.POOLS", 1)
+    monkeypatch.setattr("ul2_tasks.mixtures.advice.POOL", 128)
+    monkeypatch.setattr("ul2_tasks.mixtures.advice.POOLS", 1)
 
 
 def release(patch: pytest.MonkeyPatch) -> None:

@@ -27,15 +27,23 @@ CORE = {
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
-    "sources": {"dataset_records", "memory_streams", "picture_examples", "split_streams", "streams", "tfds", "tfrecords"},
+    "sources": {"dataset_records", "memory_streams", "picture_streams", "split_streams", "streams", "tfds", "tfrecords"},
     "jobs": set(),
     "chat": set(),
     "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
-    "corpus": {"conversations_task", "passes", "pictures", "read_cache", "tfrecords", "tokenization", "view"},
+    "corpus": {"conversations_task", "passes", "pictures_task", "read_cache", "tfrecords", "tokenization", "view"},
     "addresses": {"dataset", "resuming"},
     "mixtures": set(),
 }
-BESIDE = {"converters.row_format", "converters.hugging_face", "tasks.examples", "pytorch.collator", "pytorch.states"}
+BESIDE = {
+    "converters.row_format",
+    "converters.hugging_face",
+    "tasks.examples",
+    "pytorch.collator",
+    "pytorch.states",
+    *(f"looking.{name}" for name in ("printing", "readable", "samples", "run")),
+    *(f"looking.texts.{name}" for name in ("draw", "find", "length_table", "show", "steps", "tasks")),
+}
 OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.picture_collator", "pytorch.picture_rows"}  # where that is installed
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
@@ -81,28 +89,41 @@ def texts(folder: pathlib.Path) -> dict:
     cached = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")])
     rows = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")], pack=True)
     assert pickle.loads(pickle.dumps(cached))[0]["inputs"].tolist() == cached[0]["inputs"].tolist()
+    mix = ul2_tasks.Mix("mixed", {mixture: 2, ul2_tasks.Mixture("also", denoisers="UL2"): 1.5})
     return {
         "from memory": digest(uncached[:20]),
         "from a cache": digest(cached[:20]),
         "packed": digest(rows[:5]),
+        "mixed": digest(ul2_tasks.examples(mix, LENGTHS, seed=3)[:20]),
         "fingerprint": mixture.fingerprint(),
         "where": repr(cached.where(7)),
     }
 
 
-def commands(folder: pathlib.Path) -> str:
-    """What `ul2 find` prints of the cache, after `ul2 cache` found it whole."""
+def commands(folder: pathlib.Path) -> dict[str, str]:
+    """What commands print of files, after `ul2 cache` found the cache whole."""
     from click.testing import CliRunner
 
     import ul2_command
+    from ul2_tasks.mixtures import advice
 
-    mixture, cache = ["core", "--corpus", str(folder / "texts.jsonl")], str(folder / "CACHE")
-    cached = CliRunner().invoke(ul2_command.main, ["cache", *mixture, "--output", cache])
-    assert cached.exit_code == 0, cached.output
-    assert "is complete already" in cached.output
-    found = CliRunner().invoke(ul2_command.main, ["find", *mixture, "--document", "3", "--lengths", "96,80", "--cache", cache])
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    advice.POOL, advice.POOLS, advice.FRACTIONS = 64, 1, (0.5,)
+
+    def ul2(command: str) -> str:
+        name, *options = command.split()
+        done = CliRunner().invoke(ul2_command.main, [name, "core", "--corpus", str(folder / "texts.jsonl"), *options])
+        assert done.exit_code == 0, done.output
+        return done.output if name == "cache" else done.stdout
+
+    cache = folder / "CACHE"
+    assert "is complete already" in ul2(f"cache --output {cache}")
+    return {
+        "find": ul2(f"find --document 3 --lengths 96,80 --cache {cache}"),
+        "show": ul2("show --count 1 --lengths 96,80"),
+        "show --json": ul2("show --count 1 --lengths 96,80 --json"),
+        "show --step": ul2(f"show --step 2 --batch_size 4 --packed --lengths 96,80 --cache {cache} --json"),
+        "lengths": ul2("lengths --lengths 96,80 --json"),
+    }
 
 
 def tokens(folder: pathlib.Path) -> str:
@@ -115,24 +136,23 @@ def tokens(folder: pathlib.Path) -> str:
     return digest(ul2_tasks.examples(ul2_tasks.Mixture("pair", f"megatron:{folder}/pair"), LENGTHS)[:5])
 
 
-def conversations(folder: pathlib.Path) -> list[list[int]]:
-    """The values of each feature, as a chat and as replies, read from a cache."""
-    from ul2_tasks.chat.by_name import open_renderer
-    from ul2_tasks.chat.examples import Stops, chats, replies
-    from ul2_tasks.chat.supervision import Supervision
-    from ul2_tasks.corpus.build_cache import build
-    from ul2_tasks.corpus.configuration import CorpusConfiguration
-    from ul2_tasks.corpus.conversations import DescribedConversations
-    from ul2_tasks.sources.memory import embedded_chat
+def conversations(folder: pathlib.Path) -> dict:
+    """As chats and as replies: from memory, and from a cache."""
+    import ul2_tasks
 
-    renderer, supervision = open_renderer("harmony:default"), Supervision()
-    given = (embedded_chat(), CorpusConfiguration(), renderer, supervision)
-    build(DescribedConversations("talks_corpus", *given), str(folder / "CACHE"))
-    reader = DescribedConversations("talks_corpus", *given, (str(folder / "CACHE"),)).conversations("train", use_cached=True)
-    stops = Stops(renderer.final_stop, renderer.keeps_history)
-    read = reader.read(np.arange(3))
-    made = chats(read, supervision, stops, None), replies(read, supervision, stops, (None, None))
-    return [examples.values[key].tolist() for examples in made for key in sorted(examples.values)]
+    chat = ul2_tasks.Chat("talks", mode="[S]")
+    uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
+    chat.cache(folder / "CACHE")
+    cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
+    replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
+    assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()
+    return {
+        "from memory": digest(uncached),
+        "from a cache": digest(cached),
+        "replies": digest(replies),
+        "fingerprint": chat.fingerprint(),
+        "where": cached.where(7),
+    }
 
 
 def pictures() -> list[int]:

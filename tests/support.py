@@ -65,7 +65,7 @@ def _ran(*command: str) -> subprocess.CompletedProcess:
 
 def check_packages_once(patch) -> None:
     """The doctor runs `pip check`, which takes most of its time, in the first test alone."""
-    patch.setattr("ul2_tasks.inspection.findings.subprocess", types.SimpleNamespace(run=lambda command, **_: _ran(*command)))
+    patch.setattr("ul2_tasks.looking.findings.subprocess", types.SimpleNamespace(run=lambda command, **_: _ran(*command)))
 
 
 def byte_vocabulary(sentinels: int = 100) -> tuple[seqio.ByteVocabulary, dict[str, int]]:

@@ -18,12 +18,13 @@ import seqio
 from click.testing import CliRunner
 from support import check_packages_once, mistral_model
 
+import ul2_tasks
 from ul2_command import main
-from ul2_command.options import of_a_mixture
+from ul2_command.options import Data, of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, open_source, register
 from ul2_tasks.addresses.numbering import RUN_RECORD
-from ul2_tasks.inspection.findings import examine_vocabulary
-from ul2_tasks.inspection.run import Run, identities
+from ul2_tasks.looking.findings import examine_vocabulary
+from ul2_tasks.looking.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.providers import denoising_tasks
 
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("quick_advice")
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch):
     """Advice tries fewer chunks, too, and what is installed is looked at once."""
-    monkeypatch.setattr("ul2_tasks.tasks.advice.FRACTIONS", (0.71, 0.41, 0.24))
+    monkeypatch.setattr("ul2_tasks.mixtures.advice.FRACTIONS", (0.71, 0.41, 0.24))
     check_packages_once(monkeypatch)
 
 
@@ -367,7 +368,7 @@ def test_help_needs_no_tensorflow():
 import sys
 from click.testing import CliRunner
 from ul2_command import main
-from ul2_command.options import of_a_mixture
+from ul2_command.options import Data, of_a_mixture
 for line in sys.stdin.read().splitlines():
     done = CliRunner().invoke(main, [*line.split(), "--help"])
     print(done.exit_code, "tensorflow" in sys.modules, done.output.split("[")[0].split())
@@ -459,6 +460,25 @@ def test_a_step_is_shown_and_a_text_found_in_it(two):
     assert re.search(row, of_document, re.MULTILINE)
 
 
+def test_a_folder_without_the_cache_that_is_asked_for_is_told_alike(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
+    (tmp_path / "uncached.py").write_text("import ul2_tasks\nul2_tasks.register('uncached_own')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for what in (["ul2"], ["uncached", "--corpus", corpus, "--text_key", "content"], ["uncached_own", "--module", "uncached"]):
+        for command in (["show", "--step", 9, "--batch_size", 8], ["find", "--document", 3]):
+            done = ul2(command[0], *what, *command[1:], "--cache", tmp_path)
+            told = (
+                f"--cache must be a folder that `ul2 cache` wrote, got '{tmp_path}', which has no cache of {what[0]}_corpus. Write"
+            )
+            assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+
+
+def test_a_description_is_made_once():
+    data = Data(main, "described_once", None, (), {"spec": "embedded"}, {}, {})
+    assert seqio.MixtureRegistry.get(data.mixture).configuration is data.described
+    assert Data(main, "ul2", None, (), {}, {}, {}).mixture == "ul2_mix"
+
+
 def test_the_lengths_of_a_step_are_those_of_training():
     shown = ul2("show", "--step", 0, "--batch_size", 8, "--json", "--denoiser", "r2", "--count", 1).stdout
     assert len(json.loads(shown)["ids"]["inputs"]) == 512
@@ -471,8 +491,10 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
     cached = [*what, "--cache", tmp_path / "cache"]
     asked = ["--lengths", "64,64", "--seed", 5, "--batch_size", 16]
     wanted = [ul2("show", "fed", *cached, *asked, "--step", 9).stdout, ul2("find", "fed", *cached, *asked, "--document", 3).stdout]
-    run = Run("fed_mix", {"inputs": 64, "targets": 64}, seed=5, batch_size=16)
-    (tmp_path / RUN_RECORD).write_text(json.dumps(dataclasses.asdict(run) | identities(run)))
+    mixture = ul2_tasks.Mixture("fed", corpus, text_key="content")
+    run = Run(mixture, {"inputs": 64, "targets": 64}, seed=5, batch_size=16, cache_dirs=[tmp_path / "cache"])
+    record = {field.name: getattr(run, field.name) for field in dataclasses.fields(Run)} | {"mixture": "fed_mix", "cache_dirs": []}
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record | identities(run)))
     recorded = [*cached, "--run", tmp_path]
     assert [ul2("show", *recorded, "--step", 9).stdout, ul2("find", *recorded, "--document", 3).stdout] == wanted
     assert ul2("show", "fed", *recorded, *asked, "--step", 9).stdout == wanted[0], "what is the same may be given, too"
@@ -489,7 +511,7 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
             assert done.exit_code == 2
             assert told in done.stderr
             assert done.stderr.endswith("has it; leave it out\n")
-    (tmp_path / RUN_RECORD).write_text(json.dumps(dataclasses.asdict(run) | {"vocabulary": "another"}))
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record | {"vocabulary": "another"}))
     assert "vocabulary is 'another' there, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 

@@ -57,11 +57,30 @@ def test_a_mixture_has_the_examples_of_its_name(alone):
         assert core.digest(ul2_tasks.examples(name, core.LENGTHS, seed=3)[:20]) == made["texts"]["from a cache"]
         assert core.digest(ul2_tasks.examples(name, core.LENGTHS, seed=3, pack=True)[:5]) == made["texts"]["packed"]
         cached = seqio.get_mixture_or_task(name).get_dataset(core.LENGTHS, "train", use_cached=True, seed=3, num_epochs=1)
+        ul2_tasks.register("also", denoisers="UL2")
+        mixed = ul2_tasks.mix("mixed", {name: 2, "also_mix": 1.5})
+        assert core.digest(ul2_tasks.examples(mixed, core.LENGTHS, seed=3)[:20]) == made["texts"]["mixed"]
         first = next(cached.as_numpy_iterator())
         assert first["inputs"].tolist() == ul2_tasks.examples(name, core.LENGTHS, seed=3)[0]["inputs"].tolist()
     finally:
         seqio.set_global_cache_dirs(before)
     assert made["texts"]["from memory"] == made["texts"]["from a cache"]
+
+
+@pytest.mark.parametrize("form", ["chat", "reply"])
+def test_conversations_have_the_examples_of_their_name(alone, form):
+    made, folder = alone
+    lengths = {"tokens": 4096} if form == "chat" else {"inputs": 4096, "targets": 4096}
+    name = ul2_tasks.register_chat("talks", mode="[S]", form=form)
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(folder / "CACHE")])
+    try:
+        cached = seqio.get_mixture_or_task(name).get_dataset(lengths, "train", use_cached=True, seed=3, num_epochs=1)
+        found = core.digest(cached.as_numpy_iterator())
+    finally:
+        seqio.set_global_cache_dirs(before)
+    assert found == made["conversations"]["from a cache" if form == "chat" else "replies"]
+    assert made["conversations"]["from memory"] == made["conversations"]["from a cache"]
 
 
 def test_pytorch_reads_of_a_mixture_what_it_reads_of_its_name(alone):
@@ -124,7 +143,9 @@ def test_examples_say_what_does_not_go_with_a_description():
     kept_apart = ul2_tasks.Mixture(merge_examples=False)
     with pytest.raises(ValueError, match="the chunks of 'ul2_r1' have no fixed places, as documents are kept apart"):
         ul2_tasks.examples(kept_apart, core.LENGTHS)
-    with pytest.raises(ValueError, match=r"cache_dirs is \['CACHE'\], and goes with a ul2_tasks.Mixture alone"):
+    with pytest.raises(
+        ValueError, match=r"cache_dirs is \['CACHE'\], and goes with a description alone, such as a ul2_tasks.Mixture"
+    ):
         ul2_tasks.examples("ul2_mix", core.LENGTHS, cache_dirs=["CACHE"])
     with pytest.raises(ValueError, match=r"cache_dirs is 'CACHE', expected a list of folders, such as \['CACHE'\]"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs="CACHE")

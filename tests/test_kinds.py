@@ -12,10 +12,10 @@ from test_command_line import ul2
 import ul2_tasks
 from ul2_command import kinds, main
 from ul2_command.kinds.seam import Kind
-from ul2_tasks.inspection.findings import Finding, examine_installation
-from ul2_tasks.inspection.printing import checks_sentence, checks_table, plain_table, print_json_lines
+from ul2_tasks.looking.findings import Finding, examine_installation
+from ul2_tasks.looking.printing import checks_sentence, checks_table, plain_table, print_json_lines
+from ul2_tasks.looking.statistics import Law
 from ul2_tasks.sources.memory import texts_in_memory
-from ul2_tasks.statistics.measurements import Law
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
 

@@ -31,15 +31,14 @@ ROOMS = {
     "jobs": {"files"},
     "chat": {"files", "store", "vocabulary"},
     "denoising": {"order", "vocabulary"},
-    "converters": {"images", "vocabulary"},
-    "corpus": {"chat", "files", "images", "jobs", "sources", "store", "vocabulary"},
+    "converters": {"images", "order", "vocabulary"},
+    "corpus": {"chat", "files", "images", "jobs", "order", "sources", "store", "vocabulary"},
     "addresses": {"corpus", "denoising", "order", "store", "vocabulary"},
-    "mixtures": {"addresses", "corpus", "denoising", "sources", "store", "vocabulary"},
-    "tasks": {"addresses", "chat", "converters", "corpus", "denoising", "images", "mixtures", "order", "sources", "vocabulary"},
+    "mixtures": {"addresses", "chat", "corpus", "denoising", "order", "sources", "store", "vocabulary"},
+    "tasks": {"addresses", "chat", "corpus", "denoising", "images", "mixtures", "order", "sources", "vocabulary"},
     "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "mixtures", "tasks", "vocabulary"},
-    "export": {"corpus", "files", "jobs", "sources", "store", "tasks", "vocabulary"},
-    "statistics": {"chat", "converters", "corpus", "denoising", "images", "sources", "tasks", "vocabulary"},
-    "inspection": {
+    "export": {"chat", "corpus", "files", "jobs", "sources", "store", "tasks", "vocabulary"},
+    "looking": {
         "addresses",
         "chat",
         "corpus",
@@ -49,32 +48,15 @@ ROOMS = {
         "images",
         "jobs",
         "mixtures",
+        "order",
         "sources",
-        "statistics",
         "store",
         "tasks",
         "vocabulary",
     },
 }
-# What people look at: what all kinds of data share, and what each has for itself.
-SHARED = {"printing", "findings", "page", "readable", "samples", "verification"}
-LOOKS = {
-    "texts": {
-        "doctor",
-        "find",
-        "length_table",
-        "report",
-        "report_plots",
-        "report_tables",
-        "run",
-        "show",
-        "statistics_table",
-        "steps",
-    },
-    "conversations": {"chat_doctor", "chat_report", "chat_show", "chat_table"},
-    "pictures": {"picture_task_doctor", "picture_task_show", "picture_task_table"},
-    "rows": {"picture_doctor", "picture_drawing", "picture_report", "picture_show", "picture_table"},
-}
+# The wings of `looking`, each with its kind of data: they import the core, which imports none of them, and not each other.
+WINGS = {"texts": "texts", "conversations": "conversations", "images": "pictures", "rows": "rows"}
 COMMAND = PACKAGE.parent / "ul2_command"
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
 
@@ -99,7 +81,7 @@ def rooms_of(path: pathlib.Path) -> set[str]:
 
 
 def test_every_folder_is_a_room_and_arrows_run_down():
-    assert {path.parent.name for path in PACKAGE.glob("*/*.py")} == ROOMS.keys()
+    assert {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/**/*.py")} == ROOMS.keys()
     floors = list(ROOMS)
     for room, below in ROOMS.items():
         assert all(floors.index(other) < floors.index(room) for other in below), room
@@ -108,7 +90,7 @@ def test_every_folder_is_a_room_and_arrows_run_down():
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_from_the_rooms_below_it_alone(room):
     found = set()
-    for path in (PACKAGE / room).glob("*.py"):
+    for path in (PACKAGE / room).rglob("*.py"):
         assert rooms_of(path) <= ROOMS[room] | {room} | GROUND, path
         found |= rooms_of(path)
     assert found - {room} - GROUND == ROOMS[room], "none that is not needed is allowed"
@@ -116,7 +98,8 @@ def test_a_room_imports_from_the_rooms_below_it_alone(room):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_circle_within_a_room(room):
-    files = {f"{room}.{path.stem}": imported(path) for path in (PACKAGE / room).glob("*.py")}
+    paths = (PACKAGE / room).rglob("*.py")
+    files = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): imported(path) for path in paths}
     while files:
         first = [name for name, names in files.items() if not names & files.keys()]
         assert first, f"a circle among {sorted(files)}"
@@ -133,31 +116,37 @@ def test_the_ground_imports_nothing_of_the_package_and_only_the_top_imports_it_w
 def test_rooms_below_tasks_know_no_registry():
     floors = list(ROOMS)
     for room in floors[: floors.index("tasks")]:
-        for path in (PACKAGE / room).glob("*.py"):
+        for path in (PACKAGE / room).rglob("*.py"):
             used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
             is_job = path.name == "build_cache.py"  # its workers look tasks up by their names
             assert is_job or not used & REGISTRIES, path
 
 
-def test_what_kinds_of_data_share_is_below_what_each_has():
-    files = {path.stem: path for path in (PACKAGE / "inspection").glob("[a-z]*.py")}
-    assert files.keys() == SHARED.union(*LOOKS.values())
-    for allowed in (SHARED, *(SHARED | own for own in LOOKS.values())):
-        for name in allowed if allowed is SHARED else allowed - SHARED:
-            found = {other.split(".")[1] for other in imported(files[name]) if other.startswith("inspection.")}
-            assert found <= allowed, name
+def wings_of(path: pathlib.Path) -> set[str]:
+    """The wings that a file imports from."""
+    imports = (name.split(".") for name in imported(path))
+    return {names[1] for names in imports if names[0] == "looking" and names[1] in WINGS}
+
+
+def test_wings_are_strangers_and_what_they_share_imports_none():
+    looking = PACKAGE / "looking"
+    assert {path.parent.name for path in looking.glob("*/*.py")} == WINGS.keys()
+    for path in looking.glob("*.py"):
+        assert not wings_of(path), path
+    for wing in WINGS:
+        for path in (looking / wing).glob("*.py"):
+            assert wings_of(path) <= {wing}, path
 
 
 def test_kinds_are_strangers_and_the_command_knows_none():
     kinds = {path.stem: path for path in (COMMAND / "kinds").glob("[a-z]*.py")}
-    assert kinds.keys() == {"seam", *LOOKS}
+    assert kinds.keys() == {"seam", *WINGS.values()}
     assert imported(kinds["seam"], "ul2_command") == {"options"}
-    for kind, own in LOOKS.items():
+    for wing, kind in WINGS.items():
         assert imported(kinds[kind], "ul2_command") <= {"kinds.seam", "options"}, kind
-        looks = {name.split(".")[1] for name in imported(kinds[kind]) if name.startswith("inspection.")}
-        assert looks <= own | SHARED, kind
+        assert wings_of(kinds[kind]) == {wing}, kind
     assert not imported(COMMAND / "kinds" / "__init__.py")
-    looks = {name.split(".")[1] for name in imported(COMMAND / "commands.py") if name.startswith("inspection.")}
-    assert looks <= SHARED
+    for path in [*COMMAND.glob("*.py"), kinds["seam"]]:
+        assert not wings_of(path), path
     assert imported(COMMAND / "commands.py", "ul2_command") == {"errors", "kinds", "options"}
     assert "isinstance" not in (COMMAND / "commands.py").read_text()

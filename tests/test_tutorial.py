@@ -15,8 +15,8 @@ import new_process
 import pytest
 
 from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, open_vocabulary
+from ul2_tasks.mixtures.advice import packed_fill
 from ul2_tasks.sources.memory import embedded_documents
-from ul2_tasks.tasks.advice import packed_fill
 
 pytestmark = pytest.mark.docs
 

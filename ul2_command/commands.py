@@ -11,7 +11,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_command.errors import PROBLEMS_FOUND, Group, plain
-from ul2_command.kinds import corpora_of, kind_of, unknown_tasks
+from ul2_command.kinds import corpora_of, kind_of, left_out, unknown_tasks
 from ul2_command.options import (
     files,
     host,
@@ -158,7 +158,7 @@ def stats(data, output: str | None, to_json: bool, examples: int, **options) -> 
     """
     from rich.console import Console
 
-    from ul2_tasks.inspection.printing import as_json, write_statistics
+    from ul2_tasks.looking.printing import as_json, write_statistics
 
     kind = kind_of(data)
     statistics = kind.measure(data, examples=examples, **options)
@@ -191,7 +191,7 @@ def report(data, output: str, **options) -> None:
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
     """
-    from ul2_tasks.inspection.page import check_path, packages
+    from ul2_tasks.looking.page import check_path, packages
 
     packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
@@ -239,7 +239,7 @@ def doctor(data, as_json: bool, split: str) -> None:
     """
     from rich.console import Console
 
-    from ul2_tasks.inspection.findings import print_findings
+    from ul2_tasks.looking.findings import print_findings
 
     kind = kind_of(data)
     findings = kind.examine(data, split)
@@ -381,6 +381,9 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
         import seqio
 
         seqio.add_global_cache_dirs([cache_dir])
+    if options["written_as"] == "megatron":
+        for sentence in left_out(kind, data):
+            click.echo(sentence, err=True)
     kind.export(data, output, use_cached=bool(cache_dir), **options)
 
 
@@ -392,7 +395,7 @@ def verify(folder: str) -> None:
     It reads FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for all that is in it. It names each file that differs, and says what is
     not finished. Exit status 1 if there is either.
     """
-    from ul2_tasks.inspection.verification import examine
+    from ul2_tasks.looking.verification import examine
 
     all_wrong = []
     for where, wrong, counts in examine(folder):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
     from ul2_tasks.images.interleaved import CodeRun, PictureRun
+    from ul2_tasks.mixtures.advice import best_chunk_tokens
+    from ul2_tasks.mixtures.chat import Chat
+    from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
     from ul2_tasks.sources.pictures import open_pictures
     from ul2_tasks.t5x_dataset import get_dataset_at_step, get_dataset_of_stream
-    from ul2_tasks.tasks.advice import best_chunk_tokens
     from ul2_tasks.tasks.chat import register_chat
     from ul2_tasks.tasks.downstream import topics_task, with_mode
     from ul2_tasks.tasks.examples import examples
@@ -52,6 +54,7 @@ __all__ = [
     "UL2",
     "UL2R",
     "CausalDenoiser",
+    "Chat",
     "ChatFeatureConverter",
     "CodeRun",
     "Denoiser",
@@ -60,6 +63,7 @@ __all__ = [
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
     "MemoryDataSource",
+    "Mix",
     "Mixture",
     "PictureRun",
     "Registration",
@@ -97,6 +101,7 @@ _MODULES = {
     "UL2": "denoising.denoisers",
     "UL2R": "denoising.denoisers",
     "CausalDenoiser": "denoising.denoisers",
+    "Chat": "mixtures.chat",
     "ChatFeatureConverter": "converters.chat",
     "CodeRun": "images.interleaved",
     "Denoiser": "denoising.denoisers",
@@ -105,6 +110,7 @@ _MODULES = {
     "HuggingFaceFeatureConverter": "converters.hugging_face",
     "HuggingFaceVocabulary": "vocabulary.hugging_face",
     "MemoryDataSource": "sources.memory",
+    "Mix": "mixtures.mix",
     "Mixture": "mixtures.mixture",
     "PictureRowsDataset": "pytorch.picture_rows",
     "PictureRun": "images.interleaved",
@@ -118,7 +124,7 @@ _MODULES = {
     "T5Gemma2FeatureConverter": "converters.pictures",
     "UL2DataCollator": "pytorch.collator",
     "UL2IterableDataset": "pytorch.dataset",
-    "best_chunk_tokens": "tasks.advice",
+    "best_chunk_tokens": "mixtures.advice",
     "chunk_length": "denoising.lengths",
     "default_vocabulary": "vocabulary.sentencepiece",
     "embedded_documents": "sources.memory",

@@ -20,7 +20,7 @@ from ul2_tasks import open_vocabulary, register_chat
 from ul2_tasks.chat import attribution
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
-from ul2_tasks.inspection.chat_doctor import examine_conversations
+from ul2_tasks.looking.conversations.doctor import examine_conversations
 from ul2_tasks.vocabulary import batches
 
 EOD = "<|endoftext|>"

@@ -11,11 +11,11 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, chunk_length
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.example_features import DENOISER
-from ul2_tasks.inspection.report import write_report
-from ul2_tasks.inspection.samples import draw
+from ul2_tasks.looking.texts.draw import draw
+from ul2_tasks.looking.texts.measure import measure
+from ul2_tasks.looking.texts.report import write_report
+from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths
 from ul2_tasks.sources.memory import texts_in_memory
-from ul2_tasks.statistics.measure import measure
-from ul2_tasks.tasks.advice import best_chunk_tokens, best_lengths
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 VOCABULARY = byte_vocabulary()[0]

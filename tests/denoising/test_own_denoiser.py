@@ -10,11 +10,11 @@ from ul2_tasks import register
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.denoising.lengths import example_lengths
-from ul2_tasks.inspection.report import write_report
-from ul2_tasks.inspection.samples import draw
+from ul2_tasks.looking.texts.draw import draw
+from ul2_tasks.looking.texts.measure import measure
+from ul2_tasks.looking.texts.report import write_report
+from ul2_tasks.mixtures.advice import best_chunk_tokens, lone_span
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.statistics.measure import measure
-from ul2_tasks.tasks.advice import best_chunk_tokens, lone_span
 
 BYTES, MODES = byte_vocabulary()
 EOS = 1

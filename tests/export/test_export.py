@@ -29,7 +29,7 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import formats as export_formats
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.inspection.verification import examine
+from ul2_tasks.looking.verification import examine
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.registration import Registration
 

@@ -17,9 +17,9 @@ from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register, 
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.export.plan import plan_export
 from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.inspection.chat_report import write_chat_report
-from ul2_tasks.inspection.printing import write_statistics
-from ul2_tasks.statistics.chat_measure import measure_chat
+from ul2_tasks.looking.conversations.measure import measure_chat
+from ul2_tasks.looking.conversations.report import write_chat_report
+from ul2_tasks.looking.printing import write_statistics
 from ul2_tasks.vocabulary.training import train_to_file
 
 EXPORT = {"mixture": "ul2_mix", "format": "jsonl", "split": "train", "seed": 0, "epochs": 1, "shards": 1, "use_cached": False}

@@ -16,7 +16,7 @@ from golden_pipelines import FOLDER, both, coded, joined, seen
 
 from ul2_command import main
 from ul2_tasks.images import example_set
-from ul2_tasks.inspection.report import write_report
+from ul2_tasks.looking.texts.report import write_report
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
 TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"

@@ -14,7 +14,7 @@ from picture_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL
 from support import UNIFORM, iterate
 
 import ul2_tasks
-from ul2_tasks.corpus.pictures import PictureCorpusTask
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser
 from ul2_tasks.images.interleaved import PictureRun
 from ul2_tasks.sources.memory import MemoryDataSource

@@ -19,8 +19,7 @@ KINDS: tuple[Kind, ...] = (Texts(), Conversations(), Pictures(), Rows())
 def kind_of(data: Data) -> Kind:
     """The kind that options name, or that all tasks of a mixture are of; the first kind takes what is left, and skips others.
 
-    Raises:
-        UsageError: the kind cannot do what is asked.
+    Raises a UsageError where the kind cannot do what is asked.
     """
     named = (kind for kind in KINDS if kind.is_named(data))
     of_all_tasks = (kind for kind in KINDS if all(map(kind.owns, data.tasks)))
@@ -35,6 +34,15 @@ def corpora_of(data: Data) -> list[Any]:
     kind = kind_of(data)
     others = (other for other in KINDS if other is not kind and any(map(other.owns, data.tasks)))
     return list(dict.fromkeys(corpus for each in (kind, *others) for corpus in each.corpora(data)))
+
+
+def left_out(kind: Kind, data: Data) -> list[str]:
+    """Says which tasks of a mixture have no tokens that are exported beside those of a kind."""
+    others = [task for task in data.tasks if not kind.owns(task)]
+    told = {each: each.left_out([task for task in others if each.owns(task)]) for each in KINDS}
+    untold = [task.name for task in others if not any(each.owns(task) for each in KINDS if told[each])]
+    without = [f"left out, as they have no corpus of {kind.name}: {', '.join(untold)}"] if untold else []
+    return without + [f"left out, as they are {sentence}" for sentences in told.values() for sentence in sentences]
 
 
 def unknown_tasks(data: Data) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar
 
 import click
@@ -31,33 +32,42 @@ class Conversations(Kind):
         return data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
 
     def show(self, data, as_json, *, count, split, seed, **others):
-        from ul2_tasks.inspection.chat_show import show_chat, show_chat_json
+        from ul2_tasks.looking.conversations.show import as_plain, draw_chat, show_chat
+        from ul2_tasks.looking.printing import print_json_lines
 
-        shown = show_chat_json if as_json else show_chat
-        shown(data.mixture, self.lengths_of(data), count=count, split=split, seed=seed)
+        asked = {"count": count, "split": split, "seed": seed}
+        if as_json:
+            print_json_lines(itertools.starmap(as_plain, draw_chat(data.mixture, self.lengths_of(data), **asked)))
+        else:
+            show_chat(data.mixture, self.lengths_of(data), **asked)
 
     def measure(self, data, *, examples, split, seed):
-        from ul2_tasks.statistics.chat_measure import measure_chat
+        from ul2_tasks.looking.conversations.measure import measure_chat
 
         return measure_chat(data.mixture, self.lengths_of(data), split=split, examples=examples)
 
     def print_statistics(self, statistics, console):
-        from ul2_tasks.inspection.chat_table import print_chat
+        from ul2_tasks.looking.conversations.table import print_chat
 
         print_chat(statistics, console)
 
     def report(self, data, output, *, count, **options):
-        from ul2_tasks.inspection.chat_report import write_chat_report
-        from ul2_tasks.inspection.chat_show import draw_chat
+        from ul2_tasks.looking.conversations.report import write_chat_report
+        from ul2_tasks.looking.conversations.show import draw_chat
 
         statistics = self.measure(data, **options)
         drawn = draw_chat(data.mixture, self.lengths_of(data), count=count, split=options["split"], seed=options["seed"])
         return statistics, write_chat_report(statistics, drawn, output)
 
     def examine(self, data, split):
-        from ul2_tasks.inspection.chat_doctor import examine_chat
+        from ul2_tasks.looking.conversations.doctor import examine_conversations
+        from ul2_tasks.looking.findings import examine_installation
 
-        return examine_chat(data.mixture, self.lengths_of(data), split)
+        return [*examine_installation(), *examine_conversations(data.mixture, self.lengths_of(data), split)]
+
+    def left_out(self, tasks):
+        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
+        return [f"conversations: {name}_reply; `ul2 export {name}_chat` writes them, with masks" for name in names]
 
     def export(self, data, output, *, written_as, use_cached, max_documents, input_manifest, pipeline_options, **others):
         from ul2_tasks.export.conversations import write_conversations

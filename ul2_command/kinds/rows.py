@@ -47,7 +47,7 @@ class Rows(Kind):
         return refused if command not in self.cannot else super().refusal(data)
 
     def lengths_of(self, data):
-        from ul2_tasks.statistics.picture_measure import BUDGETS
+        from ul2_tasks.looking.rows.measure import BUDGETS
 
         lengths = data.given.get("sequence_length", BUDGETS._asdict())
         if set(lengths) != set(BUDGETS._fields):
@@ -55,22 +55,26 @@ class Rows(Kind):
         return lengths
 
     def show(self, data, as_json, *, count, **others):
-        from ul2_tasks.inspection.picture_show import show_pictures, show_pictures_json
+        from ul2_tasks.looking.printing import print_json_lines
+        from ul2_tasks.looking.rows.show import draw_plain, show_pictures
 
-        (show_pictures_json if as_json else show_pictures)(self._fitting(data), count)
+        if as_json:
+            print_json_lines(draw_plain(self._fitting(data), count))
+        else:
+            show_pictures(self._fitting(data), count)
 
     def measure(self, data, **others):
-        from ul2_tasks.statistics.picture_measure import measure_pictures
+        from ul2_tasks.looking.rows.measure import measure_pictures
 
         return measure_pictures(self._fitting(data), data.given.get("examples", _RECORDS))
 
     def print_statistics(self, statistics, console):
-        from ul2_tasks.inspection.picture_table import print_pictures
+        from ul2_tasks.looking.rows.table import print_pictures
 
         print_pictures(statistics, console)
 
     def report(self, data, output, *, count, **others):
-        from ul2_tasks.inspection.picture_report import write_picture_report
+        from ul2_tasks.looking.rows.report import write_picture_report
 
         return write_picture_report(self._fitting(data), output, records=data.given.get("examples", _RECORDS), count=count)
 
@@ -78,10 +82,11 @@ class Rows(Kind):
         return {"budgets": self.lengths_of(data)}
 
     def examine(self, data, split):
-        from ul2_tasks.inspection.picture_doctor import examine_pictures
+        from ul2_tasks.looking.findings import each_once, examine_image_packages, examine_installation
+        from ul2_tasks.looking.rows.doctor import examine_recipe
 
         recipe = self._recipe(data)
-        return examine_pictures(recipe, _form(recipe, data))
+        return each_once([*examine_installation(), *examine_image_packages(), *examine_recipe(recipe, _form(recipe, data))])
 
     def _fitting(self, data: Data):
         """The recipe, where its pictures fit the tables of the model."""
@@ -92,7 +97,7 @@ class Rows(Kind):
 
     def _recipe(self, data: Data):
         from ul2_tasks.images.samples import Counts
-        from ul2_tasks.statistics.picture_measure import recipe_to_look_at
+        from ul2_tasks.looking.rows.measure import recipe_to_look_at
         from ul2_tasks.vocabulary.by_name import open_vocabulary
 
         budgets = Counts(**self.lengths_of(data))

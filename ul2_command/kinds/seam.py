@@ -13,7 +13,7 @@ from ul2_command.options import Data
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ul2_tasks.inspection.findings import Finding
+    from ul2_tasks.looking.findings import Finding
 
 _ELSEWHERE = "`ul2 show`, `ul2 stats` and `ul2 doctor` look at it"
 
@@ -100,6 +100,10 @@ class Kind(Protocol):
     def export(self, data: Data, output: str, *, written_as: str, use_cached: bool, **options) -> None:
         """`ul2 export`: writes files."""
         raise _undone(self)
+
+    def left_out(self, tasks: Sequence[Any]) -> list[str]:
+        """`ul2 export --format megatron` of texts: says how tasks of this kind, beside them, are exported, where they are."""
+        return []
 
 
 def _undone(kind: Kind) -> NotImplementedError:

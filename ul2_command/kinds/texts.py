@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import click
@@ -12,12 +13,19 @@ from ul2_command.options import Data, open_run
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
 
+_OF_EXAMPLES = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
+
 
 class Texts(Kind):
     name = "texts"
     cannot: ClassVar = {
         f"export {option}": f"{option} goes with conversations; leave it out" for option in ("--max_documents", "--input_manifest")
     }
+
+    def refusal(self, data):
+        if data.given.get("written_as") == "megatron" and (given := data.given_of(*_OF_EXAMPLES)):
+            return f"{data.option(given[0])} goes with examples, and --format megatron writes tokens; leave it out"
+        return super().refusal(data)
 
     def owns(self, task):
         from ul2_tasks.tasks.providers import DenoisingTask
@@ -35,59 +43,58 @@ class Texts(Kind):
         return [task.source.corpus for task in denoising_tasks(data.mixture)]
 
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
-        from ul2_tasks.inspection import show as shows
-        from ul2_tasks.tasks.registration import with_texts
+        from ul2_tasks.looking.texts import show as shows
 
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
         if step is None:
-            mixture = with_texts(data.mixture, texts) if texts else data.mixture
+            mixture = _with_texts(data, texts) if texts else _drawn(data)
             (shows.show_json if as_json else shows.show)(mixture, lengths, split=split, seed=seed, **chosen)
             return
         if texts:
             raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
-        run = open_run(data, is_registered=True, sequence_length=lengths, split=split, seed=seed, **of_run)
+        run = open_run(data, sequence_length=lengths, split=split, seed=seed, **of_run)
         (shows.show_step_json if as_json else shows.show_step)(run, step, host, **chosen)
 
     def find(self, data, *, document, text, epochs, count, **of_run):
-        from ul2_tasks.inspection.find import find
+        from ul2_tasks.looking.texts.find import find
 
-        run = open_run(data, is_registered=False, sequence_length=self.lengths_of(data), **of_run)
+        run = open_run(data, sequence_length=self.lengths_of(data), **of_run)
         find(run, document, text, epochs=epochs, count=count)
 
     def measure(self, data, **options):
-        from ul2_tasks.statistics.measure import measure
+        from ul2_tasks.looking.texts.measure import measure
 
         return measure(data.mixture, self.lengths_of(data), **options)
 
     def print_statistics(self, statistics, console):
-        from ul2_tasks.inspection.statistics_table import print_statistics
+        from ul2_tasks.looking.texts.table import print_statistics
 
         print_statistics(statistics, console)
 
     def samples(self, data, count, **options):
-        from ul2_tasks.inspection.samples import draw
+        from ul2_tasks.looking.texts.draw import draw
 
-        return draw(data.mixture, self.lengths_of(data), count, **options)
+        return draw(_drawn(data), self.lengths_of(data), count, **options)
 
     def report(self, data, output, *, count, examples, **options):
-        from ul2_tasks.inspection.report import advise, write_report
+        from ul2_tasks.looking.texts.report import advise, write_report
 
         statistics = self.measure(data, examples=examples, **options)
         samples = self.samples(data, count, **options)
         return statistics, write_report(statistics, samples, output, advise(data.mixture, self.lengths_of(data)))
 
     def look_at_lengths(self, data):
-        from ul2_tasks.inspection.length_table import look_at
+        from ul2_tasks.looking.texts.length_table import look_at
 
-        return look_at(data.mixture, self.lengths_of(data))
+        return look_at(data.described or data.mixture, self.lengths_of(data))
 
     def print_lengths(self, lengths, console):
-        from ul2_tasks.inspection.length_table import print_lengths
+        from ul2_tasks.looking.texts.length_table import print_lengths
 
         print_lengths(lengths, console)
 
     def examine(self, data, split):
-        from ul2_tasks.inspection.doctor import examine
+        from ul2_tasks.looking.texts.doctor import examine
 
         return examine(data.mixture, self.lengths_of(data), split)
 
@@ -109,20 +116,23 @@ class Texts(Kind):
         )
 
 
+def _drawn(data: Data) -> Any:
+    """The mixture whose examples are drawn: as it is described, without TensorFlow, if they have numbers; else its name."""
+    from ul2_tasks.mixtures.mixture import stream_reason
+
+    return data.mixture if data.described is None or stream_reason(data.described) else data.described
+
+
+def _with_texts(data: Data, texts: Sequence[str]) -> str:
+    from ul2_tasks.tasks.registration import with_texts
+
+    return with_texts(data.mixture, texts)
+
+
 def _export_tokens(data: Data, output: str, split: str, use_cached: bool) -> None:
     from ul2_tasks.export.megatron import write_megatron
-    from ul2_tasks.tasks.chat import chat_tasks
-    from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
+    from ul2_tasks.tasks.providers import denoising_tasks
 
-    none = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
-    if given := data.given_of(*none):
-        option = data.option(given[0])
-        raise click.UsageError(f"{option} goes with examples, and --format megatron writes tokens; leave it out")
-    chats: list[Any] = chat_tasks(data.mixture)
-    if left_out := [task.name for task in other_tasks(data.mixture) if task not in chats]:
-        click.echo(f"left out, as they have no corpus of texts: {', '.join(left_out)}", err=True)
-    for name in dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in chats):
-        click.echo(f"left out, as they are conversations: {name}_reply; `ul2 export {name}_chat` writes them, with masks", err=True)
     for corpus in {task.source.corpus.name: task.source.corpus for task in denoising_tasks(data.mixture)}.values():
         written = write_megatron(corpus, output, split, use_cached=use_cached)
         click.echo(

@@ -41,13 +41,18 @@ def _eos(corpus: Corpus) -> int:
     return vocabulary.eos_id - id_shift(vocabulary)
 
 
-def tokens_in_memory(corpus: Corpus, split: str, separate_documents: bool) -> TokenStore:
-    """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with ends."""
+def tokens_in_memory(corpus: Corpus, split: str, separate_documents: bool, first: int | None = None) -> TokenStore:
+    """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with ends.
+
+    With `first` it stops after the first documents that have so many tokens.
+    """
     tokens, lengths, count = [np.zeros([0], np.int32)], [np.zeros([0], np.int64)], 0
     for of_batch, of_each in corpus_tokens(corpus, split, use_cached=bool(corpus.cache_dir) and not corpus.is_tokens):
         tokens.append(of_batch)
         lengths.append(of_each[of_each > 0])
         count += len(of_batch)
+        if first is not None and count >= first:
+            break
         if count > MOST_TOKENS_IN_MEMORY:
             raise ValueError(
                 f"{corpus.name!r} has more than {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r}, too many to tokenize into"

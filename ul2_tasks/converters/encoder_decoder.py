@@ -15,10 +15,10 @@ import tensorflow as tf
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled
 from ul2_tasks.converters.marks import checked, example_spec, how_many, padded
-from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, Feature, token_features
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.order.packing import assign_rows
 from ul2_tasks.scalars import as_python
 
 EXAMPLES_PER_BATCH = 128
@@ -34,7 +34,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
     With `pack=False` the features are the same as SeqIO's, bit for bit.
 
     With `pack=True` the rows differ from SeqIO's, which puts each example into the row of the example before it or into a new
-    row. Here up to 1,024 examples are distributed over rows together, see `packing.assign_rows`. No example is split or lost,
+    row. Here up to 1,024 examples are distributed over rows together, see `order.packing.assign_rows`. No example is split or lost,
     and the inputs and targets of an example have the same segment id.
 
     An example that is too long is an error that says the numbers; nothing is trimmed.
@@ -150,7 +150,9 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spe
     """
     of_tokens = token_features(spec)
     example_lengths = {key: how_many(examples[key] >= 0) for key in of_tokens}
-    row = assign_rows(tf.stack(list(example_lengths.values()), axis=1), tuple(lengths[key] for key in of_tokens))
+    budgets = tuple(lengths[key] for key in of_tokens)
+    to_pack = tf.stack(list(example_lengths.values()), axis=1)
+    row = tf.ensure_shape(python_op(lambda sizes: assign_rows(sizes, budgets), [to_pack], tf.int32), [None])
     order = tf.argsort(row, stable=True)
 
     def runs(key: str) -> tf.RaggedTensor:

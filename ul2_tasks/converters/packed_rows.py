@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.aligned import zeros_for_tensors
-from ul2_tasks.converters.packing import assign_rows
 from ul2_tasks.example_features import Feature, token_features
 from ul2_tasks.graphs import python_op
+from ul2_tasks.order.packing import assign_rows
 
 
 def packed_rows(
@@ -39,8 +39,10 @@ def packed_rows(
         for tokens, own in sides.items()
     }
 
-    def write(row: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+    def write(*arrays: np.ndarray) -> list[np.ndarray]:
         given = dict(zip([*spec, *(f"{tokens}_sizes" for tokens in of_tokens)], arrays))
+        to_pack = np.stack([given[f"{tokens}_sizes"] for tokens in of_tokens], axis=1)
+        row = assign_rows(to_pack, tuple(lengths[tokens] for tokens in of_tokens))
         written: list[np.ndarray] = []
         for tokens, own in sides.items():
             blocks = zeros_for_tensors(len(names[tokens]), (int(row.max(initial=-1)) + 1, lengths[tokens]))
@@ -50,8 +52,7 @@ def packed_rows(
             written += blocks
         return written
 
-    row = assign_rows(tf.stack([sizes[tokens] for tokens in of_tokens], axis=1), tuple(lengths[tokens] for tokens in of_tokens))
-    inputs = [row, *(examples[key] for key in spec), *(sizes[tokens] for tokens in of_tokens)]
+    inputs = [*(examples[key] for key in spec), *(sizes[tokens] for tokens in of_tokens)]
     widths = {name: lengths[tokens] for tokens in of_tokens for name in names[tokens]}
     rows = python_op(write, inputs, [tf.int32] * len(widths))
     return {name: tf.ensure_shape(values, [None, width]) for (name, width), values in zip(widths.items(), rows)}

@@ -10,6 +10,7 @@ import numpy as np
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record, in_lists
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.sources.splits import id_hash
@@ -22,15 +23,10 @@ _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 
 
 class TokenBatch(NamedTuple):
-    """Some documents, with the tokenizer's own ids.
+    """Some documents, with the tokenizer's own ids: [tokens] int32, of one document after the other.
 
-    Attributes:
-        splits: [documents] str.
-        tokens: [tokens] int32, one document's after the other's.
-        lengths: [documents] int64, how many tokens each has; 0 of a record that is skipped.
-        are_whole: [documents] bool, which are documents; the others are records that are skipped.
-        columns: see `corpus.Encoded`.
-        records: what they are made of.
+    `splits`, `lengths` and `are_whole` are of each: its split, how many tokens it has, and whether it is a document: the others are
+    records that are skipped, and have none. `columns` are as `corpus.Encoded` has them, and `records` what documents are made of.
     """
 
     splits: np.ndarray
@@ -79,8 +75,7 @@ def corpus_tokens(corpus: Corpus, split: str, use_cached: bool) -> Iterator[tupl
     They come in pairs of [tokens] int32, one document's after the other's, and [documents] int64, how many tokens each has. For
     errors see `cache.check`.
     """
-    if split not in corpus.splits:
-        raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
+    check_split(split, corpus.splits, corpus.name)
     if use_cached or corpus.is_tokens:
         yield from _stored_tokens(corpus, split)
         return

@@ -83,10 +83,8 @@ def _examples(
     pipeline: Mapping[str, Any],
 ) -> tf.data.Dataset:
     settings: dict[str, Any] = {key: pipeline[key] for key in ("split", "seed", "use_cached", "num_epochs")}
-    features = (
-        converter.TASK_FEATURES if isinstance(converter, seqio.FeatureConverter) and isinstance(provider, DenoisingMixture) else ()
-    )
-    if marks := sorted(MARKS.intersection(features)):
+    features = converter.TASK_FEATURES if isinstance(converter, seqio.FeatureConverter) else ()
+    if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
         settings["passthrough_features"] = marks
     shard_info = seqio.ShardInfo(*reader.of_shards)
     try:

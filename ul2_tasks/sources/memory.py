@@ -7,8 +7,9 @@ import hashlib
 import importlib.resources
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import DataSource, name_of
 from ul2_tasks.sources.splits import check_fraction, hash_fraction, split_rule
 
@@ -80,8 +81,7 @@ class MemoryDataSource(DataSource):
         """
         if self._documents is None:
             self._documents = self._loaded()  # not before all are there: a load that was interrupted begins anew
-        if split not in self._documents:
-            raise ValueError(f"there is no split {split!r}, only {sorted(self._documents)}")
+        check_split(split, self._documents, self)
         return self._documents[split]
 
     def _loaded(self) -> dict[str, list[str]]:
@@ -95,15 +95,8 @@ class MemoryDataSource(DataSource):
             found["validation" if hash_fraction(text.encode()) < self._validation else "train"].append(text)
         return found
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs: Any,
-    ) -> tf.data.Dataset:
-        """A dataset of {"text": string scalar}; see `seqio.DataSource.get_dataset`."""
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """A dataset of {"text": string scalar}."""
         from ul2_tasks.sources.memory_streams import one_by_one
 
         return one_by_one(self.documents(split), split, shuffle, seed, shard_info)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.records import Record
 
@@ -88,20 +89,12 @@ class HashSplit(DataSource):
         self.check_splits()
         return self.source.list_shards("train")
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs,
-    ) -> tf.data.Dataset:
-        """A dataset of the source's text and, where it has them, ids and problems; see `seqio.DataSource.get_dataset`.
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """A dataset of the source's text and, where it has them, ids and problems.
 
         Where ids are wanted, a document without one is a problem. A source that has a split `validation` of its own is refused.
         """
-        if split not in self.splits:
-            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
+        check_split(split, self.splits, self)
         self.check_splits()
         dataset = self.source.get_dataset("train", shuffle=shuffle, seed=seed, shard_info=shard_info)
         from ul2_tasks.sources.split_streams import documents_that

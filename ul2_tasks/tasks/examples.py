@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import overload
 
 from ul2_tasks.addresses.batches import members_of
 from ul2_tasks.addresses.fingerprint import fingerprint
 from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, number, tokens_of
+from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
+from ul2_tasks.mixtures.mix import Mix, members_of_mix
+from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, solved_members, tokens_of
 from ul2_tasks.scalars import is_integer
 
 
+@overload
 def examples(
-    mixture: Mixture | str,
+    mixture: Mixture | Mix | str,
+    sequence_length: Mapping[str, int],
+    *,
+    split: str = ...,
+    seed: int = ...,
+    shuffle: bool = ...,
+    pack: bool = ...,
+    cache_dirs: Sequence[str | os.PathLike] = ...,
+) -> Examples: ...
+@overload
+def examples(
+    mixture: Chat,
+    sequence_length: Mapping[str, int],
+    *,
+    split: str = ...,
+    seed: int = ...,
+    shuffle: bool = ...,
+    cache_dirs: Sequence[str | os.PathLike] = ...,
+) -> ChatExamples: ...
+def examples(
+    mixture: Mixture | Mix | Chat | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = "train",
@@ -23,17 +48,19 @@ def examples(
     shuffle: bool = True,
     pack: bool = False,
     cache_dirs: Sequence[str | os.PathLike] = (),
-) -> Examples:
+) -> Examples | ChatExamples:
     """The examples of a mixture as a sequence, or its packed rows: those that `get_dataset` gives of a cache, by their numbers.
 
     Args:
-        mixture: a `Mixture`; or the name of one that `register` or `mix` returned, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        mixture: a `Mixture`, a `Mix` of several, or a `Chat`; or the name of a mixture that `register` or `mix` returned, or of
+            one of its tasks.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens. Of a `Chat` they make replies, and {"tokens": int}
+            makes chats; see `ChatExamples`.
         split: of the corpora.
         seed: an integer; another one gives another order and other noise.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
         pack: whether the elements are rows of several examples, as `EncDecFeatureConverter(pack=True)` makes them.
-        cache_dirs: of a `Mixture`, the folders that `ul2 cache` or `Mixture.cache` wrote into. What is registered has its cache in
+        cache_dirs: of a description, the folders that `ul2 cache` or its `cache` wrote into. What is registered has its cache in
             SeqIO's own cache directories (`seqio.add_global_cache_dirs`).
 
     Raises:
@@ -49,15 +76,21 @@ def examples(
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
-    if isinstance(mixture, Mixture):
-        found, name = number(mixture, sequence_length, split, int(seed), shuffle, cache_dirs), mixture.name
+    if isinstance(mixture, Chat):
+        if pack:
+            raise ValueError("pack is True, and rows of conversations are not fixed; set pack=False, and pack as they are read")
+        return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
+    if isinstance(mixture, Mixture | Mix):
+        name, others = mixture.name, (sequence_length, cache_dirs)
+        members = solved_members(mixture, *others) if isinstance(mixture, Mixture) else members_of_mix(mixture, *others)
+        found = number_examples(members, tokens_of(split), int(seed), shuffle)
     elif cache_dirs:
         raise ValueError(
-            f"cache_dirs is {cache_dirs!r}, and goes with a ul2_tasks.Mixture alone; name the folder of what is registered with"
-            " seqio.add_global_cache_dirs"
+            f"cache_dirs is {cache_dirs!r}, and goes with a description alone, such as a ul2_tasks.Mixture; name the folder of what"
+            " is registered with seqio.add_global_cache_dirs"
         )
     else:
-        found, name = _registered(mixture, sequence_length, split, int(seed), shuffle), mixture
+        found = _registered(mixture, sequence_length, split, int(seed), shuffle)
     budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:

@@ -10,7 +10,7 @@ import functools
 import secrets
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -19,13 +19,14 @@ from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.dataset import Reading
 from ul2_tasks.addresses.fingerprint import described, fingerprint
 from ul2_tasks.addresses.numbering import Share, check_hosts, number_examples
-from ul2_tasks.addresses.resuming import resume_only_in, seed_of
+from ul2_tasks.addresses.resuming import seed_of
 from ul2_tasks.addresses.tokens import stored_tokens
 from ul2_tasks.chat.supervision import TEXT
 from ul2_tasks.corpus import cache, passes
+from ul2_tasks.corpus.corpus import no_cache
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.own_code import code_in_words
-from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
@@ -33,10 +34,11 @@ from ul2_tasks.denoising.preprocessors import chunk, corrupt, denoise, solve_fea
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, fewest_tokens
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
 from ul2_tasks.graphs import no_autograph
+from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.pictures import PictureSource
-from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
+from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
@@ -89,13 +91,21 @@ class DenoisingTask(seqio.Task):
     def denoiser(self) -> Denoiser:
         return self.configuration.denoiser
 
+    @property
+    def corpus(self) -> CorpusTask:
+        return self.source.corpus
+
+    @property
+    def vocabulary(self) -> seqio.Vocabulary:
+        return self.output_features["targets"].vocabulary
+
     def why_a_stream(self) -> str | None:
         """Why its chunks have no fixed places, so that it is read as a stream; None where they have."""
-        return why_a_stream(self.configuration, self.output_features["targets"].vocabulary)
+        return why_a_stream(self.configuration, self.vocabulary)
 
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
-        return self.configuration.special_tokens.tokens(self.output_features["targets"].vocabulary, self.denoiser.mode)
+        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
 
     def get_dataset(
         self,
@@ -122,11 +132,21 @@ class DenoisingTask(seqio.Task):
         the output features. A pass that gives no example is an error while iterating; see `passes.repeat`.
         """
         kept = self.output_features if features is None else features
-        seed, num_epochs, (shard, shards) = seed_from(seed), epochs_of(num_epochs), host_of(shard_info)
+        who = reader_of(seed, num_epochs, shard_info)
         if reading := _numbered(
-            self, [self], {self.name: 1.0}, {}, sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs, kept
+            self,
+            [self],
+            {self.name: 1.0},
+            {},
+            who,
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            features=kept,
         ):
             return reading.examples()
+        seed, num_epochs, shard, shards = who
         solution = self.solve(sequence_length)
         source = self.source.cached() if use_cached else self.source
         if shuffle and shuffle_buffer_size is None:
@@ -135,14 +155,12 @@ class DenoisingTask(seqio.Task):
             "stream_version": STREAM_VERSION,
             "task": self.name,
             "rates": rates,
-            "settings": described(self.configuration, self.output_features["targets"].vocabulary),
-            "vocabulary": vocabulary_identity(self.output_features["targets"].vocabulary),
+            "settings": described(self.configuration, self.vocabulary),
+            "vocabulary": vocabulary_identity(self.vocabulary),
             "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
             "split": split,
             "cache": source.cache_identity(split) if use_cached else None,
-            "shuffle": shuffle_buffer_size if shuffle else False,
-            "seed": seed_of(seed),
-            "shard": [shard, shards],
+            **who.reads(shuffle_buffer_size if shuffle else False),
         }
         if told := source.reads(split):
             fingerprint["source"] = told
@@ -157,7 +175,7 @@ class DenoisingTask(seqio.Task):
             is_whole=shards == 1,
         )
         with seqio.utils.map_seed_manager(seed):
-            blocks = resume_only_in(fingerprint, chunk(documents, solution), has_seed=seed is not None)
+            blocks = who.only(fingerprint, chunk(documents, solution))
             names = {DENOISER: self.denoiser.name, TASK: self.name}
             blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
             examples = corrupt(blocks, solution)
@@ -209,15 +227,26 @@ class DenoisingMixture(seqio.Mixture):
         Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
         """
         check_splits(self, split)
-        seed, num_epochs = seed_from(seed), epochs_of(num_epochs)
-        host_of(shard_info)
+        who = reader_of(seed, num_epochs, shard_info)
+        seed, num_epochs, *_ = who
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
         marks = kept & MARKS
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask)]
         rates = {task.name: self.get_rate(task) for task in self.tasks}
-        reading = _numbered(self, ours, rates, _read_by_others(self, split, use_cached), *common, kept - marks)
+        reading = _numbered(
+            self,
+            ours,
+            rates,
+            _read_by_others(self, split, use_cached),
+            who,
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            features=kept - marks,
+        )
         if reading is None:
             stream = super().get_dataset(
                 *common,
@@ -303,17 +332,6 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
     return with_denoisers(mixture, tasks, denoisers)
 
 
-OfDenoiser = TypeVar("OfDenoiser", bound=seqio.Task)  # a task with a denoiser
-
-
-def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
-    """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
-    names = list(dict.fromkeys(task.denoiser.name for task in tasks))
-    if unknown := sorted(set(denoisers or ()) - set(names)):
-        raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
-    return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
-
-
 def other_tasks(mixture: str) -> list[seqio.Task]:
     """The tasks of a registered mixture that are not denoising tasks, in its order."""
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
@@ -324,18 +342,18 @@ def _numbered(
     tasks: Sequence[DenoisingTask],
     rates: Mapping[str, float],
     others: Mapping[str, str],
+    who: Reader,
+    *,
     sequence_length: Mapping[str, int] | None,
     split: str,
     use_cached: bool,
     shuffle: bool,
-    seed: int | None,
-    shard_info: seqio.ShardInfo | None,
-    num_epochs: int | None,
     features: Collection[str],
 ) -> Reading | None:
     """What reads the tasks by number; None where they have to be streams. Raises a ValueError where hosts outnumber examples."""
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
+    seed, num_epochs, host, hosts = who
     numbered = members(tasks, rates, sequence_length)
     numbering = number_examples(
         numbered,
@@ -345,7 +363,6 @@ def _numbered(
     )
     if numbering is None:
         return None
-    host, hosts = host_of(shard_info)
     if num_epochs is not None:
         check_hosts(provider.name, split, num_epochs * numbering.epoch, hosts)
     assert sequence_length is not None  # `solve` has refused None
@@ -378,10 +395,8 @@ def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> 
 
 def _check_cached(task: seqio.Task, use_cached: bool) -> None:
     if use_cached and task.supports_caching and not task.cache_dir:
-        raise ValueError(
-            f"use_cached: {task.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
-            f" `seqio_cache_tasks --tasks={task.name}`, or read all tasks without caches (use_cached=False)"
-        )
+        what_to_do = f"`seqio_cache_tasks --tasks={task.name}`, or read all tasks without caches (use_cached=False)"
+        raise no_cache(task.name, seqio.get_global_cache_dirs(), what_to_do)
 
 
 @no_autograph

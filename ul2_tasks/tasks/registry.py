@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeGuard
 
 import seqio
 
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
+from ul2_tasks.mixtures.mix import weights_of
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of
-from ul2_tasks.scalars import is_finite
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.tasks.chat import CHAT, ChatMixture, ChatTask
-from ul2_tasks.tasks.names import check_names_are_free, is_registered
+from ul2_tasks.tasks.chat import ChatMixture, ChatTask
+from ul2_tasks.tasks.names import hand_over, is_registered
 from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.special_ids import (
@@ -102,13 +102,11 @@ def register(
 
 def add(mixture: Mixture) -> str:
     """Hands a mixture to SeqIO's registries; see `register`."""
-    name, denoisers = f"{mixture.name}_mix", mixture.denoisers
-    if is_registered(seqio.MixtureRegistry, name, mixture):
-        return name
-    check_names_are_free(mixture.name, ["corpus", "mix", *(denoiser.name for denoiser in denoisers)])
+    return hand_over(mixture, ("corpus", "mix", *(denoiser.name for denoiser in mixture.denoisers)), lambda: _tasks(mixture), "mix")
 
-    feature = seqio.Feature(mixture.vocabulary, add_eos=True)
-    described = mixture.corpus()
+
+def _tasks(mixture: Mixture) -> list[seqio.Task]:
+    feature, described = seqio.Feature(mixture.vocabulary, add_eos=True), mixture.corpus()
     corpus = CorpusTask(described.name, described.source, {"targets": feature}, configuration=described.configuration)
     tasks = [
         DenoisingTask(
@@ -117,14 +115,9 @@ def add(mixture: Mixture) -> str:
             {"inputs": feature, "targets": feature},
             configuration=denoising_of(mixture, denoiser),
         )
-        for denoiser in denoisers
+        for denoiser in mixture.denoisers
     ]
-    providers: list[seqio.Task] = [corpus, *tasks]
-    for task in providers:
-        seqio.TaskRegistry.add_provider(task.name, task)
-    rates = [(task.name, task.denoiser.weight) for task in tasks]
-    seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=mixture)
-    return name
+    return [corpus, *tasks]
 
 
 def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:
@@ -148,15 +141,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         ValueError: a weight is no positive number; a name is not registered; a task has other features, or another vocabulary than
             conversations; none is a denoising task; the name is taken by another mixture.
     """
-    try:
-        weights = dict(mixtures)
-    except (TypeError, ValueError):
-        weights = {}
-    if not weights or len(weights) < len(mixtures) or not all(map(_is_weight, weights.values())):
-        raise ValueError(
-            f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
-            " SeqIO has them"
-        )
+    weights = weights_of(mixtures)
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     missing = sorted(set(weights) - registered)
     if missing:
@@ -205,7 +190,3 @@ def _mixed(name: str, weights: Mapping[str, float], tasks: Iterable[seqio.Task],
         rates = beside_pictures(weights) if has_pictures else list(weights.items())
         seqio.MixtureRegistry.add(mixture, rates, mixture_cls=mixture_cls, configuration=configuration)
     return mixture
-
-
-def _is_weight(weight: object) -> TypeGuard[float]:
-    return is_finite(weight) and weight > 0

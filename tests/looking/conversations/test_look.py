@@ -1,0 +1,447 @@
+"""What people look at: examples of conversations, their measurements and laws, and what a doctor finds."""
+
+import io
+import itertools
+import json
+import pathlib
+import re
+import runpy
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import seqio
+from chat_support import GOLDEN, harmony, o200k_file
+from rich.console import Console
+
+import ul2_tasks
+from ul2_tasks.chat import harmony as harmony_form
+from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.looking.conversations.doctor import LONG_RUN, examine_conversations
+from ul2_tasks.looking.conversations.laws import LAWS
+from ul2_tasks.looking.conversations.measure import measure_chat
+from ul2_tasks.looking.conversations.records import cause
+from ul2_tasks.looking.conversations.report import write_chat_report
+from ul2_tasks.looking.conversations.show import as_plain, draw_chat, show_chat
+from ul2_tasks.looking.conversations.table import print_chat
+from ul2_tasks.looking.printing import as_json, print_json_lines
+from ul2_tasks.tasks.chat import ChatTask
+
+CALL = [
+    {"role": "developer", "content": "You may add."},
+    {"role": "user", "content": "2 and 2?"},
+    {"role": "assistant", "channel": "analysis", "content": "I add."},
+    {"role": "assistant", "channel": "commentary", "recipient": "functions.add", "content": "[2, 2]"},
+    {"role": "tool", "name": "functions.add", "channel": "commentary", "recipient": "assistant", "content": "4"},
+    {"role": "assistant", "channel": "final", "content": "4.", "weight": 0},
+    {"role": "user", "content": "Sure?"},
+    {"role": "assistant", "channel": "analysis", "content": "I am."},
+    {"role": "assistant", "channel": "final", "content": "Yes."},
+]
+HOSTILE = "[red]a[/red] [/] :smile: <b>&amp;</b> \x1b[31mred\x07 <|end|>\u202e\n# head"
+
+
+@pytest.fixture(scope="module")
+def renderer():
+    return HarmonyRenderer(ul2_tasks.open_vocabulary("bytes", modes=MARKERS))
+
+
+@pytest.fixture(scope="module")
+def corpus(renderer, tmp_path_factory):
+    """A function that registers conversations, or any JSON, under a name, and returns NAME_chat or NAME_reply."""
+    folder = tmp_path_factory.mktemp("look")
+
+    def register(name, conversations, **settings):
+        path = folder / f"{name}.jsonl"
+        rows = ({"id": f"id {n}", "messages": messages} for n, messages in enumerate(conversations))
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return ul2_tasks.register_chat(name, str(path), settings.pop("renderer", renderer), **settings)
+
+    return register
+
+
+@pytest.fixture(scope="module")
+def golden(corpus):
+    return corpus("look_golden", [GOLDEN])
+
+
+@pytest.fixture(scope="module")
+def call(corpus):
+    return corpus("look_call", [CALL], mode=300)
+
+
+def shown(name, **settings) -> str:
+    console = Console(file=io.StringIO(), width=300, legacy_windows=False)
+    show_chat(name, console=console, **settings)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def as_lines(name, **settings) -> list[dict]:
+    print_json_lines(itertools.starmap(as_plain, draw_chat(name, **settings)), file := io.StringIO())
+    return [json.loads(line) for line in file.getvalue().splitlines()]
+
+
+def test_a_conversation_is_shown_message_by_message(golden):
+    assert shown(golden) == (
+        "look_golden_chat: split train, seed 0, tokens at most: any number\n"
+        "\n"
+        "look_golden_chat: conversation 0, 66 tokens: 26 reasoning, 20 answer, 20 not learned\n"
+        "user                   <|start|>user<|message|>What is 2+2?<|end|>\n"
+        "  0 of 19\n"
+        "assistant/analysis     <|start|>assistant<|channel|>analysis<|message|>Easy.<|end|>\n"
+        "  26 of 26: reasoning\n"
+        "assistant/final        <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
+        "  20 of 20: answer\n"
+        "end                    </s>\n"
+        "  0 of 1\n"
+    )
+
+
+def test_a_reply_is_shown_with_its_inputs_and_its_targets_apart(golden):
+    assert shown(golden.replace("chat", "reply")).split("\n", 3)[3] == (
+        "inputs, 29 tokens\n"
+        "user                <|start|>user<|message|>What is 2+2?<|end|>\n"
+        "  0 of 19\n"
+        "assistant/analysis  <|start|>assistant\n"
+        "  0 of 10\n"
+        "targets, 36 tokens\n"
+        "assistant/analysis     <|channel|>analysis<|message|>Easy.<|end|>\n"
+        "  16 of 16: reasoning\n"
+        "assistant/final        <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
+        "  20 of 20: answer\n"
+    )
+
+
+def test_colours_say_what_is_learned_and_what_ends_a_message(golden):
+    console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system="truecolor", legacy_windows=False)
+    show_chat(golden, console=console)
+    styles = {text: style for style, text in re.findall(r"\x1b\[([\d;]+)m([^\x1b]+)\x1b\[0m", console.file.getvalue())}
+    reasoning, answer = styles["Easy."], styles["4."]
+    assert reasoning != answer
+    assert styles["What is 2+2?"] == "2"
+    assert styles["<|end|>"].split(";")[0] == styles["<|return|>"].split(";")[0] == "7"
+    assert styles["<|return|>"].endswith(answer)
+
+
+@pytest.mark.parametrize("form", ["chat", "reply"])
+def test_json_has_the_example_and_its_messages(call, form):
+    name = call.replace("chat", form)
+    examples = seqio.get_mixture_or_task(name).get_dataset(None, "train", shuffle=False).as_numpy_iterator()
+    lines = as_lines(name, count=9)
+    for line, example in zip(lines, list(examples), strict=True):
+        features = {"ids": line["ids"]} if form == "chat" else {key: line[key] for key in ("inputs", "targets")}
+        wanted = {key.replace("tokens", "ids"): value.tolist() for key, value in example.items()}
+        assert features | {key: line[key] for key in ("loss_mask", "span_id")} == wanted
+        one = 1  # EOD, or the mode
+        assert sum(message["tokens"] for message in line["messages"]) + one == sum(map(len, features.values()))
+        assert sum(message["learned"] for message in line["messages"]) == sum(line["loss_mask"])
+    if form == "chat":
+        [line] = lines
+        assert [(message["role"], message["channel"], message["span"], message["text"]) for message in line["messages"]] == [
+            ("developer", None, 0, "You may add."),
+            ("user", None, 0, "2 and 2?"),
+            ("assistant", "analysis", 1, "I add."),
+            ("assistant", "commentary", 3, "[2, 2]"),
+            ("tool", "commentary", 0, "4"),
+            ("assistant", "final", 0, "4."),
+            ("user", None, 0, "Sure?"),
+            ("assistant", "analysis", 1, "I am."),
+            ("assistant", "final", 2, "Yes."),
+        ]
+        assert line["messages"][3]["to_tool"]
+
+
+def test_texts_are_never_taken_for_markup(corpus):
+    messages = [{"role": "user", "content": HOSTILE}, {"role": "assistant", "channel": "final", "content": HOSTILE}]
+    name = corpus("look_hostile", [messages])
+    output = shown(name)
+    for part in ("[red]a[/red] [/] :smile: <b>&amp;</b> \\u001b[31mred\\u0007 <|end|>\\u202e⏎", "# head"):
+        assert output.count(part) == 2
+    assert not {"\x1b", "\x07", "\u202e"} & set(output)
+    [line] = as_lines(name)
+    assert [message["text"] for message in line["messages"]] == [HOSTILE, HOSTILE]
+    assert measure_chat(name).holds
+    bad = corpus("look_hostile_role", [[{"role": "[red]x[/]\x1b", "content": "x"}], GOLDEN], on_error="skip")
+    console = Console(file=io.StringIO(), width=300)
+    print_chat(measure_chat(bad), console)
+    assert "refused   1: message N of N has the role '[red]x[/]\\xNb', expected one of" in console.file.getvalue()
+
+
+def test_the_tokens_of_a_corpus_are_counted(call):
+    statistics = measure_chat(call)
+    [task] = statistics.tasks
+    kinds = {kind.kind: kind for kind in task.kinds}
+    assert statistics.holds
+    assert (task.conversations, task.examples, dict(task.left_out)) == (1, 1, {})
+    assert sum(kind.tokens for kind in task.kinds) + 1 == task.tokens == task.lengths["tokens"].max
+    final = kinds["assistant/final"]
+    assert (final.messages, final.tokens, final.header, final.content, final.stop) == (2, 42, 34, 6, 2)
+    assert final.learned == len("<assistant#final:Yes..")
+    assert task.spans == {"0": task.tokens - sum(kind.learned for kind in task.kinds), "1": 53, "2": 22, "3": 46}
+    assert kinds["assistant/commentary>tool"].learned == 46
+    assert json.loads(as_json(statistics))["tasks"][0]["kinds"][0]["kind"] == "developer"
+
+
+def test_replies_and_their_lengths_are_measured(call):
+    [task] = measure_chat("look_call_reply").tasks
+    assert task.examples == 2, "the reply that ends in a call, and that to `Sure?`; the answer that is not learned is none"
+    assert task.left_out == {"without a learned token": 1}
+    lines = as_lines("look_call_reply", count=9)
+    assert task.lengths["targets"].max == max(len(line["targets"]) for line in lines)
+    assert task.lengths["inputs"].min == min(len(line["inputs"]) for line in lines)
+
+
+def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_law(corpus):
+    longer = [{"role": "user", "content": "long " * 20}, *GOLDEN[1:]]
+    conversations = [GOLDEN, longer, [{"role": "user", "content": "Anyone?"}], [{"role": "critic", "content": "x"}], []]
+    settings = {"on_error": "skip", "too_long": "drop"}
+    statistics = measure_chat(corpus("look_left_out", conversations, **settings), {"tokens": 70})
+    assert statistics.tasks[0].left_out == {"too long": 1, "without a learned token": 1}
+    assert statistics.tasks[0].examples == 1
+    [found] = statistics.corpora
+    assert found.conversations == 3
+    assert sorted(found.refused.values()) == [1, 1]
+    assert "the conversation has no message" in found.refused
+    assert statistics.holds
+    raising = measure_chat(corpus("look_too_long", [GOLDEN, longer]), {"tokens": 70})
+    assert [law.law for law in raising.laws if not law.holds] == [LAWS["long"]]
+    with pytest.raises(ValueError, match=r"look_refused\.jsonl, line 2: message 1 of 1 has the role 'critic'"):
+        measure_chat(corpus("look_refused", [GOLDEN, conversations[3]]))
+    with pytest.raises(ValueError, match="expected some of"):
+        measure_chat("look_too_long_chat", {"token": 70})
+
+
+def broken(monkeypatch, name, change) -> set[str]:
+    """The laws that are broken where the values of all examples are changed."""
+    read = ChatTask.examples
+
+    def changed(self, *arguments):
+        found = read(self, *arguments)
+        return found._replace(values=found.values | change(dict(found.values)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ChatTask, "examples", changed)
+        statistics = measure_chat(name)
+    assert statistics.holds == all(law.holds for law in statistics.laws)
+    return {key for key, law in LAWS.items() if not next(one for one in statistics.laws if one.law == law).holds}
+
+
+def shifted(by):
+    return lambda values: {key: np.roll(values[key], by) for key in ("loss_mask", "span_id")}
+
+
+@pytest.mark.parametrize("form", ["chat", "reply"])
+def test_laws_are_broken_where_masks_are_shifted_or_ids_changed(monkeypatch, golden, form):
+    name = golden.replace("chat", form)
+    first = "tokens" if form == "chat" else "targets"
+    assert broken(monkeypatch, name, lambda values: {}) == set()
+    if form == "chat":
+        assert broken(monkeypatch, name, shifted(-1)) == {"others", "ends", "spans"}
+        assert broken(monkeypatch, name, shifted(1)) == {"others", "ends", "spans"}
+    assert broken(monkeypatch, name, lambda values: {"span_id": np.roll(values["span_id"], 1)}) >= {"spans"}
+    assert "mask" in broken(monkeypatch, name, lambda values: {"loss_mask": np.zeros_like(values["loss_mask"])})
+    assert broken(monkeypatch, name, lambda values: {first: np.where(np.arange(len(values[first])) == 3, 9999, values[first])}) == {
+        "whole",
+        "ids",
+    }
+
+
+class Shouting(HarmonyRenderer):
+    """Renders another text than that of the message."""
+
+    def render(self, messages):
+        return super().render([{**message, "content": message["content"].upper()} for message in messages])
+
+
+def test_the_law_of_texts_is_broken_where_a_renderer_changes_them(renderer, corpus):
+    name = corpus("look_shouting", [[GOLDEN[0], {**GOLDEN[2], "content": "Four."}]], renderer=Shouting(renderer.vocabulary))
+    [law] = [law for law in measure_chat(name).laws if not law.holds]
+    assert law.law == LAWS["text"]
+    assert law.found.endswith("message 2 decodes to 'FOUR.', its text is 'Four.'")
+
+
+def test_what_a_vocabulary_loses_is_told_and_breaks_no_law():
+    [law] = [law for law in measure_chat(ul2_tasks.register_chat("look_embedded")).laws if law.law == LAWS["text"]]
+    assert law.holds
+    assert re.search("but for what the vocabulary itself does not give back, in [1-9]", law.found)
+
+
+def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_path):
+    name = corpus("look_cached", [GOLDEN, CALL, [{"role": "critic", "content": "x"}]], on_error="skip")
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+    build("look_cached_corpus", str(tmp_path), console=Console(quiet=True))
+    text, cached = measure_chat(name), measure_chat(name, use_cached=True)
+    assert cached.holds
+    assert [(task.kinds, task.spans, task.lengths) for task in cached.tasks] == [
+        (task.kinds, task.spans, task.lengths) for task in text.tasks
+    ]
+    assert cached.corpora[0].refused == {"skipped when the cache was written": 1}
+    assert sorted(map(str, as_lines(name, use_cached=True, count=9))) == sorted(map(str, as_lines(name, count=9)))
+
+
+def test_tables_fit_a_terminal(call):
+    console = Console(file=io.StringIO(), width=80)
+    print_chat(measure_chat(call), console)
+    output = console.file.getvalue()
+    assert "all laws hold" in output
+    assert "spans: not learned" in output
+    assert all(len(line) <= 80 for line in output.splitlines())
+    columns = ["message", "messages", "tokens", "header", "content", "stop", "learned", "learned", "span"]
+    assert columns in map(str.split, output.splitlines())
+    assert "…" not in output
+
+
+def test_a_page_has_the_tables_and_the_examples_and_its_texts_are_escaped(corpus, tmp_path):
+    messages = [{"role": "user", "content": HOSTILE}, {"role": "assistant", "channel": "final", "content": f"</span>{HOSTILE}"}]
+    name = corpus("look_page", [messages, [{"role": "<img src=x>", "content": "x"}]], on_error="skip")
+    page = write_chat_report(measure_chat(name), draw_chat(name), tmp_path / "page.html").read_text()
+    assert "All 8 laws hold." in page
+    assert page.count("&lt;b&gt;&amp;amp;&lt;/b&gt;") == 2
+    assert "&lt;/span&gt;[red]a" in page
+    assert "&lt;img src=x&gt;" in page
+    assert not re.search("<(img|b|script)[ >]|[\x1b\x07\u202e]", page)
+    assert re.search('<span class="content s0">[^<]*</span><span class="stop s0">&lt;', page)
+    assert re.search('<span class="content s2">[^<]*</span><span class="stop s2">&lt;', page)
+
+
+def findings(name, kind, **settings) -> list[str]:
+    return [f"{each.about}: {each.what}; {each.remedy}" for each in examine_conversations(name, **settings) if each.kind == kind]
+
+
+def test_a_doctor_finds_nothing_in_a_good_corpus_and_says_which_lengths_it_needs(golden):
+    assert findings(golden, "problem") == findings(golden, "note") == []
+    assert "lengths: 1 examples; 99 % of them have at most: tokens 66 (the longest 66); " in findings(golden, "ok")
+
+
+U, A, F = GOLDEN
+FOUND = {
+    "role": (
+        [GOLDEN, [{"role": "critic", "content": "x"}]],
+        r"corpus: 1 of 2 records are refused, the first: .*line 2: message 1 .*'critic'",
+    ),
+    "fields": (
+        [GOLDEN, [{**U, "tool_calls": [1]}]],
+        r"corpus: 1 of 2 records are refused, the first: .*line 2: .*\['tool_calls'\]",
+    ),
+    "kind": (
+        [GOLDEN, [U, {"role": "assistant", "content": "x"}]],
+        r"corpus: spans does not say .*: 1 assistant \(the first: .*jsonl, line 2\); give spans=\{.*'assistant': 3\}",
+    ),
+    "none": ([[{"role": "critic"}]], "corpus: no conversation in the 1 records of split 'train'"),
+    "silent": ([[U]], "lengths: no example of 1 conversations has a learned token"),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_a_doctor_finds_problems(corpus, case):
+    conversations, wanted = FOUND[case]
+    name = corpus(f"look_problem_{case}", conversations)
+    assert any(re.match(wanted, found) for found in findings(name, "problem"))
+
+
+NOTES = {
+    "open_ended": (
+        [GOLDEN, [*GOLDEN, U]],
+        "corpus: 1 of 2 conversations end with a message that is not the assistant's, the first: .*line 2",
+    ),
+    "silent": ([GOLDEN, [U]], "corpus: 1 of 2 conversations have no message of the assistant, the first: .*line 2"),
+    "nothing": ([GOLDEN, [U]], "lengths: 1 examples have no learned token, and are left out"),
+    "answer": ([[U, A]], "corpus: no message is learned as an answer"),
+    "empty": (
+        [GOLDEN, [{**U, "content": ""}, A, F]],
+        "corpus: 1 of 2 conversations have a message with an empty content, the first: .*line 2",
+    ),
+    "run": (
+        [GOLDEN, [{**U, "content": "a" * LONG_RUN}, A, F]],
+        "corpus: 1 of 2 conversations have 10,000 letters or more without a space",
+    ),
+    "same": ([GOLDEN, GOLDEN], "corpus: 1 of 2 conversations are the same as an earlier one, the first: .*line 2"),
+}
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_a_doctor_notes_what_is_odd(corpus, case):
+    conversations, wanted = NOTES[case]
+    name = corpus(f"look_note_{case}", conversations)
+    assert any(re.match(wanted, found) for found in findings(name, "note"))
+
+
+def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus, renderer, tmp_path):
+    path = tmp_path / "ids.jsonl"
+    rows = [{"id": "same", "messages": GOLDEN}, {"id": "same", "messages": [U, F]}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    name = ul2_tasks.register_chat("look_ids", str(path), renderer, id_key="id", validation=0.0001)
+    notes = findings(name, "note")
+    assert any(re.match("corpus: 1 of 2 conversations have the id of an earlier one", note) for note in notes)
+    assert any(re.match("corpus: split 'validation' has no record", note) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("too_long", "kind", "wanted"),
+    [
+        ("raise", "problem", r"lengths: 1 examples are longer than \{'tokens': 100\}, and end the run; --lengths \d+ holds 99 %"),
+        ("drop", "note", r"lengths: 1 examples are longer than \{'tokens': 100\}, and are left out; --lengths \d+ holds 99 %"),
+        ("oldest", "note", r"lengths: 1 examples lose their oldest turns at \{'tokens': 100\}; --lengths \d+ keeps more"),
+    ],
+)
+def test_a_doctor_says_how_many_are_too_long(corpus, too_long, kind, wanted):
+    name = corpus(f"look_long_{too_long}", [GOLDEN, [*GOLDEN, *GOLDEN]], too_long=too_long)
+    assert any(re.match(wanted, found) for found in findings(name, kind, sequence_length={"tokens": 100}))
+
+
+def test_records_that_are_skipped_are_no_problem(corpus):
+    name = corpus("look_skipped", [GOLDEN, [{"role": "critic"}]], on_error="skip")
+    assert findings(name, "problem") == []
+    assert any("1 of 2 records are refused" in note for note in findings(name, "note"))
+
+
+def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_missing(corpus, tmp_path, monkeypatch):
+    file = o200k_file(tmp_path)
+    system = {"role": "system", "content": [{"type": "system_content"}]}
+    name = corpus("look_file", [GOLDEN, [system, *GOLDEN]], renderer=harmony(file))
+    assert any(
+        re.match(rf"vocabulary: o200k_base.tiktoken is {re.escape(str(file))}, SHA-256 446a", ok) for ok in findings(name, "ok")
+    )
+    harmony_form._harmony.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "openai_harmony", None)
+        [problem] = findings(name, "problem")
+    assert re.match("installation: 1 of 2 conversations cannot be rendered: this message needs the package openai-harmony", problem)
+    file.unlink()
+    [problem] = findings(name, "problem")
+    assert re.match("vocabulary: .*cannot be read", problem)
+
+
+@pytest.mark.parametrize(
+    ("problem", "wanted"),
+    [
+        ("/a b/x.jsonl, line 12: message 3 of 4 has the role 'critic'", "message N of N has the role 'critic'"),
+        ("x.parquet, row 5: has no field 'messages'", "has no field 'messages'"),
+        ("a conversation: the conversation has no message", "the conversation has no message"),
+    ],
+)
+def test_causes_are_without_places_and_numbers(problem, wanted):
+    assert cause(problem) == wanted
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_messages_of_any_field_and_form_are_looked_at(kind, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"turns": [GOLDEN]}), path)
+    else:
+        path.write_text(json.dumps({"turns": GOLDEN}))
+    name = ul2_tasks.register_chat(f"look_nested_{kind}", str(path), messages_key="turns")
+    assert [finding for finding in examine_conversations(name) if finding.kind == "problem"] == []
+    assert next(draw_chat(name, count=1))[1].conversation == 0
+
+
+def test_the_picture_in_the_docs_is_what_the_command_prints_now():
+    """Compared by its texts, since versions of rich draw them differently; `python docs/chat_picture.py` draws it again."""
+    script = runpy.run_path(str(pathlib.Path(__file__).parents[3] / "docs" / "chat_picture.py"))
+    kept, drawn = (re.findall(r">([^<>]+)</text>", picture) for picture in (script["PICTURE"].read_text(), script["draw"]()))
+    assert kept == drawn
+    assert "47&#160;reasoning" in drawn

@@ -1,0 +1,137 @@
+"""What a run is fed: steps and hosts, and the record in its folder."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+import seqio
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from ul2_tasks import T5GEMMA2, MemoryDataSource, register
+from ul2_tasks.addresses.numbering import RUN_RECORD
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.looking.run import Run, addresses_of, identities, read_record, run_of, stores
+
+LENGTHS = {"inputs": 64, "targets": 64}
+
+
+@given(hosts=st.integers(1, 8), on_each=st.integers(1, 8), step=st.integers(0, 10**9), first_step=st.integers(0, 10**6))
+def test_hosts_share_a_step_and_steps_share_all_examples(hosts, on_each, step, first_step):
+    run = Run("ul2_mix", LENGTHS, batch_size=hosts * on_each, first_step=first_step)
+    step += first_step
+    of_hosts = [run.numbers(step, (host, hosts)) for host in range(hosts)]
+    assert sorted(number for numbers in of_hosts for number in numbers) == list(run.numbers(step))
+    assert all(number % hosts == host for host, numbers in enumerate(of_hosts) for number in numbers)
+    assert run.numbers(step).stop == run.numbers(step + 1).start
+    assert {run.step_of(number) for number in run.numbers(step)} == {step}
+    assert run.numbers(first_step).start == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "step", "host", "message"),
+    [
+        ({}, 0, (0, 1), "there is no batch size, and so no step; give --batch_size, or --run"),
+        ({"batch_size": 8, "first_step": 100}, 99, (0, 1), "step is 99, expected 100, with which the run began, or a later one"),
+        ({"batch_size": 8}, 0, (0, 3), "there are 3 hosts, expected a number that divides the batch of 8"),
+    ],
+)
+def test_a_step_that_is_none_is_refused(settings, step, host, message):
+    with pytest.raises(ValueError, match=message):
+        Run("ul2_mix", LENGTHS, **settings).numbers(step, host)
+
+
+def test_examples_and_their_addresses_go_over_epochs():
+    run = Run("ul2_mix", LENGTHS, seed=3)
+    found = run.examples()
+    for number in (0, len(found) - 1, len(found), 5 * len(found) + 7):
+        epoch, index = divmod(number, len(found))
+        assert addresses_of(found, number) == [found.epoch(epoch).where(index)]
+    documents = stores(found)["ul2_corpus"][1].documents
+    assert documents == seqio.TaskRegistry.get("ul2_corpus").source.num_input_examples("train")
+    if sys.version_info[:2] == (3, 11):  # the corpus is the documentation of this Python
+        assert documents == 491
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """A function that registers a mixture and writes its cache."""
+    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
+
+    def make(name: str, words: str = "more", **arguments) -> Run:
+        texts = [f"text {number} {words}" for number in range(60)]
+        mixture = register(name, MemoryDataSource(lambda: texts, validation=0), **arguments)
+        build(f"{name}_corpus", str(tmp_path), console=Console(quiet=True))
+        return Run(mixture, LENGTHS, batch_size=8)
+
+    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+    return make
+
+
+def record_of(run: Run) -> dict:
+    """What a run writes."""
+    own = {
+        "mixture": run.mixture,
+        "split": run.split,
+        "sequence_length": run.sequence_length,
+        "seed": run.seed,
+        "shuffle": run.shuffle,
+        "pack": run.pack,
+        "batch_size": run.batch_size,
+        "first_step": run.first_step,
+    }
+    return json.loads(json.dumps({"ul2_tasks": "1.0", **own, **identities(run)}))
+
+
+def test_a_run_is_known_by_its_record(cached, tmp_path):
+    run = cached("recorded")
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record_of(run)))
+    record = read_record(str(tmp_path))
+    assert run_of(record) == run
+    run.check(record, "folder")
+
+
+def test_what_is_registered_otherwise_is_refused_and_named(cached):
+    run, other = cached("checked"), cached("unlike", words="less", denoisers=T5GEMMA2[:2])
+    record = record_of(run)
+    assert record["corpora"].keys() == {"checked_corpus"}
+    corpora = {"checked_corpus": record_of(other)["corpora"]["unlike_corpus"]}
+    for key, changed, told in [
+        ("corpora", corpora, "corpora.checked_corpus is 'store of"),
+        ("vocabulary", "another", "vocabulary is 'another' there, and 'Sentence"),
+        ("rates", {**record["rates"], "checked_s": 7.0}, "rates.checked_s is 7.0 there, and 4.0 here; register what it reads"),
+        ("tasks", {}, "tasks.checked_r1 is None there, and {'denoiser': {'name': 'r1'"),
+    ]:
+        with pytest.raises(ValueError, match="the run in folder reads something else than what is registered here: ") as error:
+            run.check({**record, key: changed}, "folder")
+        assert told in str(error.value)
+
+
+def test_a_folder_without_a_record_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"there is no ul2_run.json in .*; a run writes it there whose data have addresses"):
+        read_record(str(tmp_path))
+    (tmp_path / RUN_RECORD).write_text("{")
+    with pytest.raises(ValueError, match=r"ul2_run.json is no JSON: Expecting"):
+        read_record(str(tmp_path))
+    (tmp_path / RUN_RECORD).write_text('{"mixture": "ul2_mix", "split": "train", "sequence_length": {}, "seed": 0}')
+    with pytest.raises(ValueError, match=r"lacks \['shuffle', 'pack', 'batch_size', 'first_step'\], expected what a run writes"):
+        read_record(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ([1], r"it is \[1\], expected an object"),
+        ({"seed": "0"}, "seed is '0', expected int"),
+        ({"sequence_length": {"inputs": 64}}, "it has no field 'sequence_length.targets'"),
+        ({"batch_size": 8.0}, r"batch_size is 8.0, expected int \| None"),
+        ({"pack": 1}, "pack is 1, expected bool"),
+    ],
+)
+def test_a_record_that_was_altered_is_refused(tmp_path, changed, wrong):
+    record = dataclasses.asdict(Run("ul2_mix", LENGTHS))
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record | changed if isinstance(changed, dict) else changed))
+    with pytest.raises(ValueError, match=rf"ul2_run.json is not as it was written: {wrong}; expected what a run writes"):
+        read_record(str(tmp_path))

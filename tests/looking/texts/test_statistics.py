@@ -1,0 +1,607 @@
+"""`ul2 stats`: the laws hold for what this package makes, and each breaks when it must."""
+
+import collections
+import dataclasses
+import functools
+import io
+import itertools
+import json
+import math
+import statistics
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from click.testing import CliRunner
+from rich.console import Console
+from support import byte_vocabulary, long_documents
+
+from ul2_command import main
+from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
+from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.example_features import TASK
+from ul2_tasks.looking.printing import as_json, tracked, write_statistics
+from ul2_tasks.looking.statistics import Summary
+from ul2_tasks.looking.texts import measure as measure_module
+from ul2_tasks.looking.texts.draw import draw
+from ul2_tasks.looking.texts.first_documents import first_documents
+from ul2_tasks.looking.texts.measure import BINS, measure, measure_examples
+from ul2_tasks.looking.texts.measurements import OtherTask, Statistics
+from ul2_tasks.looking.texts.overlap import WINDOW, Fingerprints, fingerprints
+from ul2_tasks.looking.texts.show import show
+from ul2_tasks.looking.texts.table import print_statistics
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.vocabulary.by_name import open_vocabulary
+
+LENGTHS = {"inputs": 48, "targets": 48}
+PAIR = (
+    SpanDenoiser(name="short", mode="[R]", mean_span_length=3, noise_density=0.3, weight=3),
+    SpanDenoiser(name="long", mode="[X]", mean_span_length=9, noise_density=0.5, placement="uniform"),
+)
+BYTES, BYTE_MODES = byte_vocabulary()
+
+# What breaks when what is wrong.
+TRUNCATED, UNREADABLE, MISCOUNTED, SPECIAL, EMPTY, RATES, SPANS, TEXT = range(8)
+
+
+def tiny() -> MemoryDataSource:
+    """One document, shorter than any chunk."""
+    return MemoryDataSource(
+        lambda: ["A little text, which every denoiser reads all the time, again and again and again."], validation=0
+    )
+
+
+MIXTURES = {
+    "ul2_mix": lambda: register(),
+    "stats_ul2_mix": lambda: register("stats_ul2", denoisers=UL2[2:4]),
+    "stats_apart_mix": lambda: register(
+        "stats_apart", "embedded", BYTES, (PAIR[0], UL2[2]), modes=BYTE_MODES, merge_examples=False
+    ),
+    "stats_separated_mix": lambda: register(
+        "stats_separated", "embedded", BYTES, PAIR, modes=BYTE_MODES, separate_documents=True, chunk_tokens=20
+    ),
+    "stats_tiny_mix": lambda: register("stats_tiny", tiny(), denoisers=PAIR),
+    "stats_both_mix": lambda: mix("stats_both", {MIXTURES["stats_apart_mix"](): 1, MIXTURES["stats_separated_mix"](): 3}),
+}
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Statistics]:
+    return {name: measure(register_it(), LENGTHS, 400) for name, register_it in MIXTURES.items()}
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """A mixture, and examples of it."""
+    mixture = seqio.get_mixture_or_task(
+        register("stats_pair", MemoryDataSource(long_documents, validation=0), BYTES, PAIR, modes=BYTE_MODES)
+    )
+    dataset = mixture.get_dataset(LENGTHS, seed=1, num_epochs=None, passthrough_features=[TASK])
+    return mixture, list(dataset.take(1000).as_numpy_iterator())
+
+
+@functools.cache
+def documents_of(corpus):
+    return first_documents(corpus, "train")
+
+
+def measure_these(mixture, examples) -> Statistics:
+    return measure_examples(
+        mixture, LENGTHS, examples, {c.name: documents_of(c) for c in {task.source.corpus for task in mixture.tasks}}
+    )
+
+
+def broken(statistics) -> set[int]:
+    return {number for number, law in enumerate(statistics.laws) if not law.holds}
+
+
+def assemble(task, chunk, noise, kept) -> dict:
+    """An example of a chunk from the lengths of its noise spans and of the kept runs before them; what is left is kept."""
+    special = task.special_tokens()
+    inputs, targets = list(special.mode), []
+    runs = np.split(chunk, np.cumsum([length for pair in zip(kept, noise) for length in pair]))
+    for sentinel, before, span in zip(special.sentinels, runs[::2], runs[1::2]):
+        inputs += [*before, sentinel]
+        targets += [sentinel, *span]
+    inputs, targets = [*inputs, *runs[-1], special.eos], [*targets, special.eos]
+    return {"inputs": np.array(inputs, np.int32), "targets": np.array(targets, np.int32), TASK: task.name.encode()}
+
+
+def runs_of(task, example):
+    """The chunk, the lengths of its noise spans, and of the kept runs before them."""
+    dissection = dissect(example, task.denoiser, task.special_tokens())
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], dissection.is_noise, [0]])))
+    starts, ends = edges[::2], edges[1::2]
+    return dissection.chunk, ends - starts, starts - np.append(0, ends[:-1])
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_all_laws_hold(measured, name):
+    statistics = measured[name]
+    assert [law.found for law in statistics.laws if not law.holds] == []
+    assert statistics.holds
+    assert len(statistics.laws) == 8
+    assert statistics.truncated == 0
+    assert statistics.examples == 400
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_it_is_json_without_nan_and_adds_up(measured, name):
+    statistics = measured[name]
+    as_json = json.loads(json.dumps(dataclasses.asdict(statistics), allow_nan=False))
+    assert as_json["mixture"] == name
+    tasks = as_json["tasks"]
+    assert [task["task"] for task in tasks] == [task.name for task in seqio.get_mixture_or_task(name).tasks]
+    for share in ("wanted", "examples", "inputs", "targets"):
+        assert sum(task["share"][share] for task in tasks) == pytest.approx(1)
+    assert sum(task["examples"] for task in tasks) == 400
+    for task in tasks:
+        spans = task["spans"]["lengths"]
+        assert len(spans["values"]) == len(spans["measured"]) == len(spans["theory"]) <= 60
+        assert sum(spans["measured"]) == pytest.approx(1)
+        assert sum(spans["theory"]) == pytest.approx(1, abs=0.02)
+        full = task["full_chunk"]
+        assert len(task["masked"]) == BINS
+        if "split" not in task["denoiser"] or task["denoiser"]["split"] == "fixed":
+            assert np.mean(task["masked"]) == pytest.approx(full["noise"] / full["length"])
+    whole = as_json["lengths"]
+    for key in ("inputs", "targets", "chunk"):
+        mean = sum(task["examples"] * task["lengths"][key]["mean"] for task in tasks) / 400
+        assert whole[key]["mean"] == pytest.approx(mean)
+        assert whole[key]["min"] == min(task["lengths"][key]["min"] for task in tasks)
+        assert list(whole[key]["quantiles"]) == ["5", "25", "50", "75", "95"]
+    fill = as_json["fill"]
+    for key in ("inputs", "targets"):
+        assert fill["unpacked"][key] == pytest.approx(whole[key]["mean"] / LENGTHS[key])
+        assert fill["unpacked"][key] <= fill["packed"][key] + 1e-9 <= fill["bound"][key] + 2e-9 <= 1 + 3e-9, "but for rounding"
+    assert max(fill["bound"].values()) == 1
+    assert len(as_json["shared_text"]) == math.comb(len(tasks), 2)
+
+
+def test_full_chunks_are_measured_as_solved(measured):
+    for task, denoiser in zip(measured["ul2_mix"].tasks, sorted(T5GEMMA2, key=lambda denoiser: denoiser.name)):
+        full = chunk_length(denoiser, LENGTHS)
+        assert task.task == f"ul2_{denoiser.name}"
+        assert task.full_chunk == dataclasses.asdict(full)
+        assert task.examples == task.full_examples > 20
+        assert task.corruption_rate == {"wanted": full.noise / full.length, "measured": pytest.approx(full.noise / full.length)}
+        assert task.spans["wanted"] == task.spans["measured"] == full.spans
+        assert task.spans["mean_length"] == {"wanted": full.noise / full.spans, "measured": full.noise / full.spans}
+        for key, length in {"inputs": full.inputs, "targets": full.targets, "chunk": full.length}.items():
+            assert (task.lengths[key].min, task.lengths[key].max, task.lengths[key].sd) == (length, length, 0)
+        assert task.compression == full.inputs / full.length
+        assert task.fill == {"inputs": full.inputs / 48, "targets": full.targets / 48}
+        tokens = measured["ul2_mix"].documents["tokens"].mean
+        assert task.documents_per_chunk == pytest.approx(full.length / tokens)
+
+
+def test_where_the_noise_is(measured):
+    by_name = {task.denoiser["name"]: task for task in measured["ul2_mix"].tasks}
+    kept = chunk_length(T5GEMMA2[4], LENGTHS)
+    border = (kept.length - kept.noise) / kept.length * BINS  # the prefix is kept, the suffix is noise
+    masked = by_name["s"].masked
+    assert masked[: math.floor(border)] == pytest.approx([0] * math.floor(border))
+    assert masked[math.ceil(border) :] == pytest.approx([1] * (BINS - math.ceil(border)))
+    assert by_name["r1"].masked[0] < 0.15 < by_name["r1"].masked[-1], "t5's placement keeps the first token and masks the last"
+
+
+def test_a_uniform_split_is_held_to_its_range(measured):
+    (task,) = [task for task in measured["stats_ul2_mix"].tasks if task.denoiser["name"] == "s"]
+    values, theory = task.spans["lengths"]["values"], task.spans["lengths"]["theory"]
+    assert len(values) > 10
+    assert theory == pytest.approx([1 / len(values)] * len(values))
+    assert task.lengths["targets"].sd > 3
+    assert task.lengths["targets"].max <= values[-1] + 1, "no sentinel, an EOS"
+
+
+def test_documents_kept_apart_make_shorter_chunks(measured):
+    for task in measured["stats_apart_mix"].tasks:
+        assert 0 < task.full_examples < task.examples
+        assert task.lengths["chunk"].min < task.full_chunk["length"] == task.lengths["chunk"].max
+        assert task.documents_per_chunk <= 1
+
+
+def test_a_mixture_of_mixtures_is_of_both_and_each_corpus_is_looked_at_once(measured):
+    both, apart, separated = (measured[name] for name in ("stats_both_mix", "stats_apart_mix", "stats_separated_mix"))
+    assert {task.task for task in both.tasks} == {task.task for task in (*apart.tasks, *separated.tasks)}
+    wanted = {task.task: task.share["wanted"] for task in both.tasks}
+    assert wanted["stats_separated_short"] == pytest.approx(3 / 4 * 3 / 4)
+    assert wanted["stats_apart_short"] == pytest.approx(1 / 4 * 3 / 4)
+    assert {corpus.corpus: corpus.tasks for corpus in both.corpora} == {
+        "stats_apart_corpus": ["stats_apart_s", "stats_apart_short"],
+        "stats_separated_corpus": ["stats_separated_long", "stats_separated_short"],
+    }
+    assert all(task.corpus == task.task.rpartition("_")[0] + "_corpus" for task in both.tasks)
+    assert both.documents["looked_at"] == apart.documents["looked_at"] + separated.documents["looked_at"]
+
+
+def test_the_weight_is_not_the_share_of_the_loss(measured):
+    statistics = measured["ul2_mix"]
+    s, x1 = (next(task for task in statistics.tasks if task.task == name) for name in ("ul2_s", "ul2_x1"))
+    sentence = statistics.share_sentence
+    assert f"ul2_s is {s.share['examples']:.1%} of the examples" in sentence
+    assert f"{s.share['targets']:.1%} of the target tokens" in sentence
+    times = s.share["targets"] / x1.share["targets"]
+    assert times > 8
+    assert f"for 4 times the weight of ul2_x1 it has {times:.3g} times its target tokens" in sentence.lower()
+    assert "the same weight as" in measured["stats_ul2_mix"].share_sentence
+
+
+def doctored(task, examples, change):
+    """The same examples, the first of the task changed."""
+    position = next(position for position, example in enumerate(examples) if example[TASK].decode() == task.name)
+    return [*examples[:position], change(examples[position]), *examples[position + 1 :]]
+
+
+def with_ids(example, key, change):
+    return {**example, key: np.array(change(example[key].tolist()), np.int32)}
+
+
+def swapped(ids, special):
+    first, second = special.sentinels[:2]
+    return [{first: second, second: first}.get(id, id) for id in ids]
+
+
+def without_last_span(ids, special):
+    last = max(place for place, id in enumerate(ids) if id in special.sentinels)
+    return [*ids[:last], special.eos]
+
+
+def with_one_span_less(task, example):
+    chunk, noise, kept = runs_of(task, example)
+    return assemble(task, chunk, [noise[0] + noise[1], *noise[2:]], [kept[0] + kept[1], *kept[2:]])
+
+
+def with_one_noise_token_more(task, example):
+    chunk, noise, kept = runs_of(task, example)
+    longest = int(np.argmax(kept))
+    return assemble(task, chunk, noise + (np.arange(noise.size) == longest), kept - (np.arange(kept.size) == longest))
+
+
+ONE_EXAMPLE = {
+    "targets cut off": (lambda task, e: with_ids(e, "targets", lambda ids: ids[:-3]), {TRUNCATED, UNREADABLE}),
+    "inputs cut off": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:-3]), {TRUNCATED, UNREADABLE}),
+    "trimmed, then EOS": (
+        lambda task, e: with_ids(e, "targets", functools.partial(without_last_span, special=task.special_tokens())),
+        {TRUNCATED, UNREADABLE},
+    ),
+    "a shorter chunk": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:1] + ids[2:]), {TRUNCATED}),
+    "above the budget": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:2] + ids[1:]), {TRUNCATED}),
+    "sentinels in another order": (
+        lambda task, e: with_ids(e, "targets", lambda ids: swapped(ids, task.special_tokens())),
+        {TRUNCATED, UNREADABLE},
+    ),
+    "a span less": (with_one_span_less, {TRUNCATED, MISCOUNTED}),
+    "a noise token more": (with_one_noise_token_more, {TRUNCATED, MISCOUNTED}),
+    "padding inside": (lambda task, e: with_ids(e, "inputs", lambda ids: [ids[0], 0, *ids[2:]]), {SPECIAL}),
+    "a mode inside": (lambda task, e: with_ids(e, "inputs", lambda ids: [ids[0], ids[0], *ids[2:]]), {SPECIAL}),
+    "an id of no vocabulary": (lambda task, e: with_ids(e, "inputs", lambda ids: [ids[0], 9999, *ids[2:]]), {SPECIAL}),
+    "nothing": (lambda task, e: with_ids(e, "inputs", lambda ids: []), {TRUNCATED, UNREADABLE, EMPTY}),
+    "no change": (lambda task, e: assemble(task, *runs_of(task, e)), set()),
+}
+
+
+@pytest.mark.parametrize("what", ONE_EXAMPLE)
+def test_one_wrong_example_breaks_its_law_and_is_told(drawn, what):
+    mixture, examples = drawn[0], drawn[1][:200]
+    change, wanted = ONE_EXAMPLE[what]
+    task = next(task for task in mixture.tasks if task.denoiser.name == "short")
+    statistics = measure_these(mixture, doctored(task, examples, lambda example: change(task, example)))
+    assert broken(statistics) == wanted
+    assert statistics.truncated == (TRUNCATED in wanted)
+    assert statistics.holds == (not wanted)
+    for number in wanted:
+        assert statistics.laws[number].found.startswith("not in 1 of 200 examples; stats_pair_short: ")
+    json.dumps(dataclasses.asdict(statistics), allow_nan=False)
+
+
+def test_wrong_rates_break_their_law(drawn):
+    mixture, examples = drawn
+    fewer = [e for number, e in enumerate(examples) if e[TASK] == b"stats_pair_long" or number % 2]  # half of the frequent ones
+    counts = collections.Counter(example[TASK] for example in fewer)
+    assert counts[b"stats_pair_short"] > counts[b"stats_pair_long"] > 100
+    assert broken(measure_these(mixture, fewer)) == {RATES}
+    assert broken(measure_these(mixture, examples[:300])) == set()
+
+
+def test_spans_that_are_all_equally_long_break_the_law_of_their_lengths(drawn):
+    mixture, examples = drawn
+    task = next(task for task in mixture.tasks if task.denoiser.name == "long")
+    full = task.full_chunk(LENGTHS)
+    equal = np.diff(np.linspace(0, full.noise, full.spans + 1).astype(int))
+
+    def even_out(example):
+        if example[TASK].decode() != task.name:
+            return example
+        chunk, _, kept = runs_of(task, example)
+        return assemble(task, chunk, equal, kept)
+
+    statistics = measure_these(mixture, [even_out(example) for example in examples])
+    assert broken(statistics) == {SPANS}
+    assert "stats_pair_long p = " in statistics.laws[SPANS].found
+    assert "stats_pair_short" not in statistics.laws[SPANS].found
+
+
+def test_the_same_text_at_a_time_breaks_its_law(drawn):
+    """As five stock tasks have it: the n-th examples are made of the same tokens."""
+    mixture, examples = drawn
+    short, long = (next(task for task in mixture.tasks if task.denoiser.name == name) for name in ("short", "long"))
+    full = long.full_chunk(LENGTHS)
+    streams = [runs_of(short, example)[0] for example in examples if example[TASK].decode() == short.name]
+    texts = iter(np.resize(np.concatenate(pair), full.length) for pair in itertools.pairwise(streams))
+
+    def reread(example):
+        if example[TASK].decode() != long.name:
+            return example
+        _, noise, kept = runs_of(long, example)
+        return assemble(long, next(texts), noise, kept)
+
+    honest = measure_these(mixture, examples)
+    assert broken(honest) == set()
+    assert all(0 < task.spans["p_value"] < 1 for task in honest.tasks), "both were tested"
+    (before,) = honest.shared_text
+    assert before["tasks"] == ["stats_pair_long", "stats_pair_short"]
+    assert before["at_once"] < 0.1
+    statistics = measure_these(mixture, [reread(example) for example in examples])
+    assert broken(statistics) == {TEXT}
+    (pair,) = statistics.shared_text
+    assert pair["at_once"] == 1
+    assert pair["by_chance"] < 0.1
+    assert pair["examples"] == sum(example[TASK].decode() == long.name for example in examples)
+    assert "stats_pair_long and stats_pair_short" in statistics.laws[TEXT].found
+
+
+FEW_TOKENS = {
+    "stats_one_short": (["A short text."], True),
+    "stats_one_token": (["a"] * 300, True),
+    "stats_one_token_apart": (["a"] * 300, False),
+}
+
+
+@pytest.mark.parametrize("name", FEW_TOKENS)
+def test_a_corpus_of_a_few_tokens_is_measured_in_memory_and_says_so(name):
+    """Read as training reads it, this corpus would take minutes: a hundred thousand passes."""
+    texts, merge_examples = FEW_TOKENS[name]
+    lengths = {"inputs": 512, "targets": 512}
+    source = MemoryDataSource(lambda: texts, validation=0)
+    mixture = register(name, source, BYTES, PAIR[:1], modes=BYTE_MODES, merge_examples=merge_examples)
+    statistics = measure(mixture, lengths, 100)
+    assert broken(statistics) == set()
+    (corpus,) = statistics.corpora
+    assert (corpus.documents, corpus.is_all, corpus.in_memory) == (len(texts), True, merge_examples)
+    assert corpus.times_read > (1000 if len(texts) == 1 else 100 if merge_examples else 0)
+    if merge_examples:
+        (note,) = statistics.notes
+        assert note.startswith(f"to read {name}_corpus often enough would take minutes")
+        assert note in printed(statistics, 1000)
+    assert len(list(draw(mixture, lengths, 2))) == 2
+
+
+def test_a_small_corpus_that_is_read_again_and_again_says_how_often(measured):
+    (corpus,) = measured["stats_tiny_mix"].corpora
+    assert corpus.times_read > 100
+    assert f"{corpus.times_read:,.0f} times" in measured["stats_tiny_mix"].notes[0]
+    assert measured["ul2_mix"].notes == []
+
+
+def test_tasks_of_other_kinds_have_their_share_and_lengths_and_are_named(capsys):
+    vocabulary = open_vocabulary("default")
+    register("stats_among", denoisers=PAIR[:1], vocabulary=vocabulary)
+    feature = seqio.Feature(vocabulary, add_eos=True)
+    asked = {"inputs": "a question", "targets": "no"}
+    seqio.TaskRegistry.add(
+        "stats_trivia",
+        seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensors(asked), ["train"]),
+        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim],
+        output_features={"inputs": feature, "targets": feature},
+    )
+    seqio.MixtureRegistry.add("stats_stock_mix", [("stats_among_short", 2), ("stats_trivia", 2)])
+    statistics = measure("stats_stock_mix", LENGTHS, 400)
+    assert broken(statistics) == set()
+    assert statistics.laws[TRUNCATED].found == f"in all {sum(task.examples for task in statistics.tasks)} examples"
+    assert [task.task for task in statistics.tasks] == ["stats_among_short"]
+    (other,) = statistics.others
+    assert other.task == "stats_trivia"
+    assert other.share["wanted"] == 0.5
+    assert 150 < other.examples < 250
+    assert sum(task.share["targets"] for task in (*statistics.tasks, other)) == pytest.approx(1)
+    question, answer = (len(vocabulary.encode(text)) + 1 for text in ("a question", "no"))
+    assert (other.lengths["inputs"].min, other.lengths["targets"].max) == (question, answer)
+    assert statistics.notes[0].endswith("no law but that of rates: stats_trivia")
+    assert printed(statistics, 100).count("stats_trivia") >= 3
+    assert [sample.task for sample in draw("stats_stock_mix", LENGTHS, 1)] == ["stats_among_short"]
+    show("stats_stock_mix", LENGTHS, count=1, console=Console(width=200))
+    assert "not shown, as they are no denoising tasks: stats_trivia" in capsys.readouterr().out
+
+
+def test_tasks_without_the_split_are_left_out_by_a_stock_mixture_and_named():
+    with_both = register("stats_with_validation", denoisers=PAIR[:1])
+    without = register("stats_without_validation", MemoryDataSource(long_documents, validation=0), denoisers=PAIR)
+    seqio.MixtureRegistry.add("stats_split_stock", [with_both, without], default_rate=1)
+    statistics = measure("stats_split_stock", LENGTHS, 100, split="validation")
+    assert broken(statistics) == set()
+    assert [task.corpus for task in statistics.tasks] == ["stats_with_validation_corpus"]
+    absent = "stats_without_validation_long, stats_without_validation_short"
+    assert statistics.notes[0] == f"left out, as they have no split 'validation': {absent}"
+    with pytest.raises(ValueError, match=r"no denoising task of 'stats_without_validation_mix' has a split 'validation', only"):
+        measure(without, LENGTHS, 10, split="validation")
+    with pytest.raises(ValueError, match=r"'stats_split_mix' has no split 'validation', because not all of its tasks have"):
+        measure(mix("stats_split", {with_both: 1, without: 1}), LENGTHS, 10, split="validation")
+
+
+def test_each_corpus_is_told_with_what_its_tokens_lose():
+    texts = ["plain words and no more"] * 3 + ["", "\u65e5\u672c\u8a9e and  two spaces"]
+    name = register("stats_told", MemoryDataSource(lambda: texts, validation=0), denoisers=PAIR[1:])
+    other = register("stats_told_too", MemoryDataSource(long_documents, validation=0), denoisers=PAIR[:1])
+    both = mix("stats_told_both", {name: 1, other: 1})
+    statistics = measure(both, LENGTHS, 100)
+    corpora = {corpus.corpus: corpus for corpus in statistics.corpora}
+    told = corpora["stats_told_corpus"]
+    vocabulary = open_vocabulary("default")
+    tokens = [vocabulary.encode(text) for text in texts]
+    assert told.documents == 5
+    assert told.is_all
+    assert (told.tokens.min, told.tokens.max) == (0, max(map(len, tokens)))
+    assert sum(told.histogram["documents"]) == 5
+    assert told.histogram["documents"][0] == 1, "the empty one"
+    assert told.histogram["values"][:4] == [0, 1, 2, 4]
+    assert told.characters_a_token == sum(map(len, texts)) / sum(map(len, tokens))
+    assert told.unknown == sum(ids.count(vocabulary.unk_id) for ids in tokens) / sum(map(len, tokens))
+    assert told.come_back == sum(vocabulary.decode(ids) == text for ids, text in zip(tokens, texts) if text) / 4
+    assert told.come_back < 1
+    assert told.tasks == ["stats_told_long"]
+    assert corpora["stats_told_too_corpus"].tasks == ["stats_told_too_short"]
+    text = printed(statistics, 200)
+    assert all(f"corpus      {name}: " in text for name in corpora)
+
+
+def test_a_stock_mixture_of_our_tasks_is_measured_as_ours_and_json_is_all_of_standard_output(measured, tmp_path):
+    ours = seqio.get_mixture_or_task("stats_separated_mix")
+    rates = [(task.name, ours.get_rate(task)) for task in ours.tasks]
+    seqio.MixtureRegistry.add("stats_stock_ours_mix", rates)
+    options = ["--examples", "400", "--lengths", "48,48", "--seed", "0", "--output", str(tmp_path / "stats")]
+    done = CliRunner().invoke(main, ["stats", "stats_stock_ours", "--json", *options])
+    assert done.exit_code == 0
+    assert done.stdout == (tmp_path / "stats" / "statistics.json").read_text()
+    wanted = dataclasses.replace(measured["stats_separated_mix"], mixture="stats_stock_ours_mix")
+    assert json.loads(done.stdout) == json.loads(as_json(wanted))
+    assert "wrote" in done.stderr
+
+
+def test_a_tiny_text_that_all_read_all_the_time_is_no_fault(measured):
+    (pair,) = measured["stats_tiny_mix"].shared_text
+    assert pair["anywhere"] == pair["at_once"] == pair["by_chance"] == 1
+
+
+@pytest.mark.parametrize("length", [0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 300])
+def test_fingerprints_are_of_the_windows_and_nothing_else(length):
+    tokens = np.random.RandomState(0).randint(0, 30_000, length)
+    every_window = fingerprints(tokens, 1)
+    assert every_window.size == len(set(every_window.tolist())) == max(0, length - WINDOW + 1)
+    longer = np.concatenate([[5, 6], tokens, [7]])
+    assert set(every_window.tolist()) <= set(fingerprints(longer, 1).tolist())
+    some = fingerprints(tokens, 4)
+    assert set(some.tolist()) <= set(every_window.tolist())
+    assert length < 300 or 40 < some.size < 110  # 285 / 4, give or take 5 standard deviations
+
+
+def test_fingerprints_are_bounded_and_still_comparable():
+    hashes = fingerprints(np.random.RandomState(1).randint(0, 30_000, 30_000), 1)
+    ours, theirs = Fingerprints(1, most=1000), Fingerprints(1, most=2000)
+    for part in np.array_split(hashes[:20_000], 50):
+        ours.add(part)
+        ours.add(part)  # what comes again is no other text
+    for part in np.array_split(hashes[10_000:], 50):
+        theirs.add(part)
+    # A half of each is shared; 1 of 32 is kept, some 600: five standard deviations are 0.1.
+    assert ours.part_shared(theirs) == theirs.part_shared(ours) == pytest.approx(0.5, abs=0.1)
+    assert 200 < len(ours.kept()) <= 1000
+    assert 400 < len(theirs.kept()) <= 2000
+
+
+def test_one_example_is_enough(drawn):
+    mixture, examples = drawn
+    statistics = measure_these(mixture, examples[:1])
+    assert statistics.holds
+    absent = next(task for task in statistics.tasks if not task.examples)
+    assert absent.lengths == {"inputs": None, "targets": None, "chunk": None}
+    assert absent.corruption_rate["measured"] is absent.masked is absent.compression is None
+    json.dumps(dataclasses.asdict(statistics), allow_nan=False)
+    assert absent.task in printed(statistics, 100)
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(ValueError, match="examples is 0, expected"):
+        measure("ul2_mix", LENGTHS, 0)
+    with pytest.raises(ValueError, match="no_such_mix"):
+        measure("no_such_mix", LENGTHS, 10)
+    empty = register("stats_empty", MemoryDataSource(lambda: [""], validation=0), denoisers=PAIR)
+    with pytest.raises(ValueError, match="'stats_empty_corpus' has 1 documents in split 'train', and no token"):
+        measure(empty, LENGTHS, 10)
+
+
+def test_the_examples_of_the_seed_are_measured_and_progress_sees_each_and_is_silent_off_a_terminal(drawn, capsys):
+    mixture, examples = drawn
+    seen = []
+
+    def watch(examples, total):
+        assert total == 30
+        for example in examples:
+            seen.append(example)
+            yield example
+
+    measured = measure(mixture.name, LENGTHS, 30, seed=1, progress=watch)
+    assert measured == dataclasses.replace(measure_these(mixture, examples[:30]), seed=1)
+    assert len(seen) == 30
+    assert list(tracked(iter(seen), 30)) == seen
+    output = capsys.readouterr()
+    assert output.out == output.err == ""
+
+
+def printed(statistics, width) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_statistics(statistics, console)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("name", MIXTURES)
+def test_the_terminal_shows_all_of_it_within_its_width(measured, name, width):
+    statistics = measured[name]
+    text = printed(statistics, width)
+    assert max(map(len, text.splitlines())) <= width
+    for task in statistics.tasks if width >= 100 else ():
+        assert text.count(task.task) >= 3
+        assert f"{task.share['targets']:.1%}" in text
+    assert text.count(" ok ") == 8
+    assert "all laws hold" in text
+    assert "BROKEN" not in text
+
+
+def test_a_broken_law_is_seen(measured):
+    statistics = measured["ul2_mix"]
+    laws = [dataclasses.replace(statistics.laws[0], holds=False, found="not in 3 [examples]"), *statistics.laws[1:]]
+    text = printed(dataclasses.replace(statistics, laws=laws), 100)
+    assert "BROKEN │ nothing is truncated" in text
+    assert "not in 3 [examples]" in text
+    assert "1 of 8 laws broken" in text
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    task: str
+    text: str
+
+
+def test_the_files_are_what_was_measured(measured, tmp_path):
+    samples = [Sample("ul2_r1", "déjà vu"), Sample("ul2_s", "two\nlines")]
+    folder = tmp_path / "made" / "here"
+    paths = write_statistics(measured["ul2_mix"], iter(samples), str(folder))
+    assert paths == [str(folder / "statistics.json"), str(folder / "samples.jsonl")]
+    as_json = json.loads((folder / "statistics.json").read_text())
+    assert as_json == json.loads(json.dumps(dataclasses.asdict(measured["ul2_mix"])))
+    lines = (folder / "samples.jsonl").read_text().splitlines()
+    assert [Sample(**json.loads(line)) for line in lines] == samples
+    assert "déjà" in lines[0]
+
+
+def test_a_summary_has_one_definition():
+    """The deviation of the sample, and quantiles between the nearest values, of whatever is measured."""
+    values = [1, 2, 3, 10]
+    summary = Summary.of(values, [50, 90])
+    assert (summary.mean, summary.min, summary.max) == (4.0, 1, 10)
+    assert summary.sd == pytest.approx(statistics.stdev(values))
+    assert summary.quantiles == {"50": 2.5, "90": pytest.approx(7.9)}
+    assert (Summary.of([5], [50]).sd, Summary.of([], [50])) == (0.0, None)
+
+
+def test_the_sentence_of_shares_keeps_the_names_of_tasks():
+    def task(name, wanted, tokens):
+        share = {"wanted": wanted, "examples": wanted, "inputs": tokens, "targets": tokens}
+        return OtherTask(name, 10, share, {})
+
+    sentence = measure_module._share_sentence([task("Mine_S", 0.5, 0.5), task("Mine_R1", 0.25, 0.3), task("Mine_R2", 0.25, 0.2)])
+    assert (
+        " For 2 times the weight of Mine_R1 it has 1.67 times its target tokens, and for 2 times the weight of Mine_R2" in sentence
+    )

@@ -1,0 +1,134 @@
+"""The advice on chunks and lengths, against visible arithmetic."""
+
+import dataclasses
+import re
+
+import pytest
+
+from ul2_tasks import T5GEMMA2, UL2R, SequentialDenoiser, SpanDenoiser, chunk_length
+from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, expected_fill, lone_span, packed_fill
+
+ADVICE = {"r1": 403, "r2": 467, "x1": 424, "x2": 490, "s": 282}  # what best_chunk_tokens says for T5GEMMA2 at 512/512
+
+
+def test_expected_fill_is_demand_over_budget():
+    toy = [
+        SpanDenoiser(name="spans", mean_span_length=2, noise_density=0.2, weight=1),
+        SequentialDenoiser(name="suffix", noise_density=0.75, weight=3),
+    ]
+    # L 20: n 4, k 2: inputs 16 + 2 + 1 = 19, targets 4 + 2 + 1 = 7. L 8: n 6: inputs 2 + 1 + 1 = 4, targets 6 + 1 + 1 = 8.
+    fill = expected_fill(toy, {"inputs": 32, "targets": 16}, {"spans": 20, "suffix": 8})
+    assert fill.unpacked == {
+        "spans": {"inputs": 19 / 32, "targets": 7 / 16},
+        "suffix": {"inputs": 4 / 32, "targets": 8 / 16},
+    }
+    demand_inputs, demand_targets = (1 * 19 + 3 * 4) / 4 / 32, (1 * 7 + 3 * 8) / 4 / 16  # of a row, per average example
+    assert fill.packed == {"inputs": pytest.approx(demand_inputs / demand_targets), "targets": 1}
+
+
+def test_expected_fill_counts_the_mean_of_a_uniform_split():
+    denoiser = SequentialDenoiser(name="s", noise_density=0.5, split="uniform", sentinel=False)
+    # L 8: n uniform in 1..7, mean 4: inputs 4 + 1, targets 4 + 1 on average, with EOS.
+    assert expected_fill([denoiser], {"inputs": 20, "targets": 10}, 8).unpacked["s"] == {"inputs": 5 / 20, "targets": 5 / 10}
+
+
+def test_equal_chunks_cannot_fill_the_inputs_of_t5gemma2():
+    # 46 inputs to 54 targets, whatever the packer does: r1, r2, x1, x2, and four of s.
+    bound = expected_fill(T5GEMMA2, {"inputs": 512, "targets": 512}, 512).packed
+    inputs, targets = 463 + 279 + 439 + 266 + 4 * 131, 104 + 278 + 80 + 265 + 4 * 386
+    assert bound == {"inputs": pytest.approx(inputs / targets), "targets": 1}
+    assert round(inputs / (inputs + targets), 2) == 0.46
+    # R1 fills 22 % of its targets, X1 18 %, unpacked and with full chunks.
+    unpacked = expected_fill(T5GEMMA2, {"inputs": 512, "targets": 512}).unpacked
+    assert unpacked["r1"] == {"inputs": 1, "targets": 114 / 512}
+    assert unpacked["x1"] == {"inputs": 1, "targets": 94 / 512}
+
+
+def test_the_advice_fills_both_sides():
+    lengths = {"inputs": 512, "targets": 512}
+    advice = best_chunk_tokens(T5GEMMA2, lengths)
+    assert advice == ADVICE, "what README says"
+    fill = packed_fill(T5GEMMA2, lengths, advice, seed=11)  # other examples than those it was chosen by
+    assert min(fill.values()) >= 0.95
+    assert min(expected_fill(T5GEMMA2, lengths, advice).packed.values()) >= min(fill.values())
+    # No cheap win by tiny chunks: three rows hold r1 and two of s, x1 and two of s, r2 and x2, eight examples as the weights are.
+    weights = {denoiser.name: denoiser.weight / 8 for denoiser in T5GEMMA2}
+    assert sum(weights[name] * tokens for name, tokens in advice.items()) > 350
+    for row in (("r1", "s", "s"), ("x1", "s", "s"), ("r2", "x2")):
+        chunks = [chunk_length(d, lengths, chunk_tokens=advice[name]) for name in row for d in T5GEMMA2 if d.name == name]
+        assert 480 <= sum(chunk.inputs for chunk in chunks) <= 512
+        assert 480 <= sum(chunk.targets for chunk in chunks) <= 512
+
+
+def test_advice_leaves_two_spans_where_a_full_chunk_has_them(quick_advice):
+    for denoisers, length, known in ((T5GEMMA2, 512, ADVICE), (UL2R, 512, None), (T5GEMMA2, 280, None)):
+        lengths = {"inputs": length, "targets": length}
+        advice = known or best_chunk_tokens(denoisers, lengths)
+        for denoiser in denoisers:
+            if isinstance(denoiser, SpanDenoiser):
+                assert chunk_length(denoiser, lengths).spans >= 2
+                assert chunk_length(denoiser, lengths, chunk_tokens=advice[denoiser.name]).spans >= 2
+
+
+def test_advice_cuts_no_denoiser_much_more_than_another():
+    lengths = {"inputs": 2048, "targets": 512}
+    advice = best_chunk_tokens(T5GEMMA2, lengths)
+    parts = [advice[d.name] / chunk_length(d, lengths).length for d in T5GEMMA2]
+    assert max(parts) / min(parts) < 2.6, "2.2, and what moving by a few percent adds"
+
+
+def test_advised_lengths_leave_two_spans_where_there_were_two():
+    # Two spans of x need inputs of 273 tokens; the fullest rows, with lengths of 168 and 392, would leave it one.
+    denoisers = [SpanDenoiser(name="x", mode="[X]", mean_span_length=32, noise_density=0.15), *T5GEMMA2[-1:]]
+    lengths = {"inputs": 280, "targets": 280}
+    assert chunk_length(denoisers[0], lengths).spans == 2
+    assert min(expected_fill(denoisers, {"inputs": 168, "targets": 392}).packed.values()) > 0.9
+    advice = best_lengths(denoisers, lengths)
+    assert chunk_length(denoisers[0], advice).spans >= 2
+
+
+def test_a_lone_span_is_told_with_the_lengths_that_give_two():
+    lengths = {"inputs": 128, "targets": 128}
+    x1 = T5GEMMA2[2]
+    found, remedy = lone_span(x1, chunk_length(x1, lengths), lengths)
+    assert "one noise span" in found
+    assert "always the last 22 tokens" in found
+    inputs, targets = map(int, re.search(r"two spans need (\d+),(\d+)", remedy).groups())
+    assert chunk_length(x1, {"inputs": inputs, "targets": targets}).spans == 2
+    for shorter in ({"inputs": inputs - 1, "targets": targets}, {"inputs": inputs, "targets": targets - 1}):
+        assert chunk_length(x1, shorter).spans == 1
+    long = {"inputs": 512, "targets": 512}
+    assert lone_span(x1, chunk_length(x1, long), long) is None
+    _, remedy = lone_span(x1, chunk_length(x1, long, chunk_tokens=286), long)
+    assert remedy.startswith("chunk_tokens of at least 317")
+    assert chunk_length(x1, long, chunk_tokens=317).spans == 2
+    uniform = dataclasses.replace(x1, placement="uniform")
+    assert lone_span(uniform, chunk_length(uniform, lengths), lengths) is None
+    assert lone_span(T5GEMMA2[-1], chunk_length(T5GEMMA2[-1], lengths), lengths) is None
+
+
+def test_mixtures_of_one_kind_of_denoiser_get_advice_too(quick_advice):
+    lengths = {"inputs": 64, "targets": 64}
+    advice = best_chunk_tokens(T5GEMMA2[:4], lengths)
+    assert set(advice) == {"r1", "r2", "x1", "x2"}
+    assert min(packed_fill(T5GEMMA2[:4], lengths, advice).values()) >= min(packed_fill(T5GEMMA2[:4], lengths, 32).values())
+
+
+@pytest.mark.parametrize("denoisers", [T5GEMMA2, UL2R, T5GEMMA2[:2]], ids=["T5GEMMA2", "UL2R", "R"])
+@pytest.mark.parametrize(("inputs", "targets"), [(512, 512), (2048, 512), (100, 61)])
+def test_the_advised_lengths_have_as_many_tokens_and_the_highest_bound(denoisers, inputs, targets):
+    advice = best_lengths(denoisers, {"inputs": inputs, "targets": targets})
+    assert sum(advice.values()) == inputs + targets
+    bound = min(expected_fill(denoisers, advice).packed.values())
+    for other in range(24, inputs + targets - 23, 8):
+        lengths = {"inputs": other, "targets": inputs + targets - other}
+        assert min(expected_fill(denoisers, lengths).packed.values()) <= bound + 0.05
+    assert best_lengths(denoisers, advice) == advice, "there is nothing better"
+
+
+@pytest.mark.parametrize("question", [expected_fill, best_chunk_tokens, best_lengths])
+def test_budgets_that_no_chunk_fits_are_named(question):
+    with pytest.raises(ValueError, match=r"denoiser 'r1'.* has no 'targets'"):
+        question(T5GEMMA2, {"inputs": 512})
+    with pytest.raises(ValueError, match=r"denoiser 'r1' cannot fit .*targets 2"):
+        question(T5GEMMA2, {"inputs": 512, "targets": 2})

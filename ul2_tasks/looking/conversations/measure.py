@@ -1,0 +1,237 @@
+"""Measures the examples of conversations: what they are made of, what is learned, what is left out, and whether the laws hold."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ul2_tasks.chat.harmony import HarmonyRenderer
+from ul2_tasks.chat.reading import Reader
+from ul2_tasks.chat.segments import HEADER, KIND, KINDS, LENGTH, kind_name
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.conversations_task import ChatCorpusTask
+from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.looking.conversations.drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
+from ul2_tasks.looking.conversations.laws import faults, laws_of, rules_of, text_faults
+from ul2_tasks.looking.conversations.records import FirstConversations, first_conversations
+from ul2_tasks.looking.printing import tracked
+from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally
+from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.version import __version__
+
+PERCENTS = (5, 25, 50, 75, 95, 99)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatCorpusStatistics:
+    """What was read of a corpus.
+
+    Attributes:
+        corpus: the name of its task.
+        source, renderer: in words.
+        conversations: how many were read.
+        is_all: whether there are no others.
+        refused: how many records were refused, by cause. Of a cache only their number is known.
+    """
+
+    corpus: str
+    source: str
+    renderer: str
+    conversations: int
+    is_all: bool
+    refused: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class KindStatistics:
+    """The messages of one kind in the examples of a task: how many, their tokens, and how many of these are what. Tokens are those
+    of the header, those of the content, and one that ends the message."""
+
+    kind: str
+    messages: int
+    tokens: int
+    header: int
+    content: int
+    stop: int
+    learned: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatTaskStatistics:
+    """The measurements of one task.
+
+    Attributes:
+        form: "chat" or "reply".
+        supervision: its fields, see `Supervision`.
+        conversations: how many were read.
+        examples: how many they gave.
+        left_out: how many were "too long" or "without a learned token", and how many of the examples are "shortened".
+        kinds: of each kind of messages that occurs.
+        spans: the tokens of each span, by its number as a text; "0" is not learned.
+        tokens: of all examples, with modes and EODs.
+        lengths: of "tokens", or of "inputs" and "targets"; None where there is no example.
+    """
+
+    task: str
+    corpus: str
+    form: str
+    supervision: Mapping[str, Any]
+    conversations: int
+    examples: int
+    left_out: Mapping[str, int]
+    kinds: Sequence[KindStatistics]
+    spans: Mapping[str, int]
+    tokens: int
+    lengths: Mapping[str, Summary | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatStatistics(Checked):
+    """The measurements of the chat tasks of a task or mixture; `dataclasses.asdict` makes JSON of it."""
+
+    name: str
+    version: str
+    split: str
+    use_cached: bool
+    sequence_length: Mapping[str, int | None]
+    corpora: Sequence[ChatCorpusStatistics]
+    tasks: Sequence[ChatTaskStatistics]
+    laws: Sequence[Law]
+
+
+def measure_chat(
+    name: str,
+    sequence_length: Mapping[str, int | None] | None = None,
+    *,
+    split: str = "train",
+    use_cached: bool = False,
+    examples: int = 4000,
+) -> ChatStatistics:
+    """Measures the chat tasks of a task or mixture.
+
+    `sequence_length` has the most tokens of "tokens", "inputs" and "targets"; None, or nothing, for any number. With `use_cached`,
+    conversations come from all of the corpus's cache. Otherwise its first records are rendered, and the text of final messages is
+    compared. Of each task `examples` are measured, or some more, if there are as many. Without a cache that many conversations are
+    rendered. Raises a ValueError where a record is refused that is to be raised, or the task's spans lack a message's kind.
+    """
+    tasks = chat_tasks_of(name)
+    corpora = {task.corpus.name: task.corpus for task in tasks}
+    read = {corpus.name: _read(corpus, split, use_cached, examples) for corpus in corpora.values()}
+    broken = Tally()
+    found = [_Measured(task, sequence_length, read[task.corpus.name], broken) for task in tasks]
+    for measured in found:
+        measured.measure(examples)
+    total = sum(measured.statistics.examples for measured in found)
+    lost = sum(measured.lost for measured in found)
+    said = {}
+    if use_cached:
+        said["text"] = "not compared: the cache has no text"
+    elif lost:
+        said["text"] = f"in all {total:,} examples, but for what the vocabulary itself does not give back, in {lost:,} messages"
+    return ChatStatistics(
+        name,
+        __version__,
+        split,
+        use_cached,
+        dict(sequence_length or {}),
+        [_corpus(corpus, split, read[corpus.name]) for corpus in corpora.values()],
+        [measured.statistics for measured in found],
+        laws_of(broken, total, said),
+    )
+
+
+def _read(corpus: ChatCorpusTask, split: str, use_cached: bool, most: int) -> FirstConversations | Reader:
+    return corpus.conversations(split, use_cached=True) if use_cached else first_conversations(corpus, split, most)
+
+
+def _corpus(corpus: ChatCorpusTask, split: str, read: FirstConversations | Reader) -> ChatCorpusStatistics:
+    described = corpus.name, describe_source(corpus.source), corpus.renderer.identity
+    if isinstance(read, FirstConversations):
+        return ChatCorpusStatistics(*described, read.reader.count, read.is_all, dict(read.refused.counts.most_common()))
+    manifest = cache.read_manifest(corpus.cache_dir) or {}
+    skipped = manifest["splits"][split]["skipped"]
+    refused = {"skipped when the cache was written": skipped} if skipped else {}
+    return ChatCorpusStatistics(*described, read.count, True, refused)
+
+
+class _Measured:
+    """The counts of a task."""
+
+    def __init__(
+        self, task: ChatTask, sequence_length: Mapping[str, int | None] | None, read: FirstConversations | Reader, broken: Tally
+    ):
+        self._task, self._dropping, self._lengths = task, that_drops(task), budgets(task, sequence_length)
+        self._reader: Reader = read.reader if isinstance(read, FirstConversations) else read
+        self._messages = [one.message_of_segments for one in read.conversations] if isinstance(read, FirstConversations) else None
+        self._is_harmony = isinstance(task.corpus.renderer, HarmonyRenderer)
+        self._rules = rules_of(task)
+        self._kinds = np.zeros([len(KINDS), len(dataclasses.fields(KindStatistics)) - 1], np.int64)
+        self._spans = np.zeros(256, np.int64)
+        self._seen: list[dict[str, int]] = []
+        self._left_out: collections.Counter[str] = collections.Counter()
+        self._conversations = 0
+        self._broken = broken
+        self.lost = 0
+
+    def measure(self, examples: int) -> None:
+        """Reads examples until there are so many, or no more."""
+        for numbers in self._batches(examples):
+            found, counts = read_examples(self._dropping, self._reader, numbers, self._lengths)
+            self._left_out += counts
+            self._conversations += len(numbers)
+            for example in found:
+                self._add(example)
+            if len(self._seen) >= examples:
+                break
+        if self._task.supervision.too_long == "raise" and self._left_out["too long"]:
+            what = f"{self._task.name}, at {self._lengths}: it is registered with too_long='raise'"
+            self._broken.add("long", what, self._left_out["too long"])
+
+    def _batches(self, examples: int) -> Iterable[np.ndarray]:
+        """Conversations of all of the corpus, if there are too many to read them all."""
+        numbers = np.linspace(0, self._reader.count - 1, min(self._reader.count, examples)).astype(np.int64)
+        batches = -(-len(numbers) // AT_A_TIME)
+        return tracked([numbers[start::batches] for start in range(batches)], batches, self._task.name)
+
+    def _add(self, example: ChatExample) -> None:
+        self._spans += np.bincount(example.span_id, minlength=256)
+        self._seen.append(example.lengths)
+        for key, what in {key: what for key, what in self._faults(example) if key != "lost"}.items():
+            self._broken.add(key, f"{self._task.name}, conversation {example.conversation}: {what}")
+        if not example.numbers:
+            return
+        rows = example.messages
+        lengths = rows[:, LENGTH].astype(np.int64)
+        headers = np.minimum(rows[:, HEADER], lengths)
+        stops = (lengths > headers).astype(np.int64)
+        learned_before = np.insert(np.cumsum(example.loss_mask > 0), 0, 0)
+        learned = learned_before[example.ends] - learned_before[example.starts]
+        counts = np.stack([np.ones_like(lengths), lengths, headers, lengths - headers - stops, stops, learned], axis=1)
+        np.add.at(self._kinds, rows[:, KIND], counts)
+
+    def _faults(self, example: ChatExample) -> Iterator[tuple[str, str]]:
+        yield from faults(example, self._rules)
+        if self._messages is not None:
+            for key, what in text_faults(example, self._messages[example.conversation], self._rules, self._is_harmony):
+                self.lost += key == "lost"
+                yield key, what
+
+    @property
+    def statistics(self) -> ChatTaskStatistics:
+        return ChatTaskStatistics(
+            task=self._task.name,
+            corpus=self._task.corpus.name,
+            form=self._task.form,
+            supervision=dataclasses.asdict(self._task.supervision),
+            conversations=self._conversations,
+            examples=len(self._seen),
+            left_out=dict(self._left_out),
+            kinds=[KindStatistics(kind_name(kind), *row) for kind, row in enumerate(self._kinds.tolist()) if row[0]],
+            spans={str(span): int(tokens) for span, tokens in enumerate(self._spans) if tokens or not span},
+            tokens=int(self._spans.sum()),
+            lengths={key: Summary.of([lengths[key] for lengths in self._seen], PERCENTS) for key in self._lengths},
+        )

@@ -1,0 +1,132 @@
+"""The first conversations of a corpus, rendered from its records, with their messages; and those that are refused."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ul2_tasks.chat.messages import Message
+from ul2_tasks.chat.reading import ConversationsInMemory
+from ul2_tasks.chat.segments import Segment, as_arrays
+from ul2_tasks.corpus.check_texts import check_texts
+from ul2_tasks.corpus.conversations import messages_of
+from ul2_tasks.corpus.conversations_task import ChatCorpusTask
+from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.looking.statistics import Tally
+from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.shard_records import shard_records, split_groups
+
+
+class Rendered(NamedTuple):
+    """A record as it is rendered; one with a problem has no messages and no segments.
+
+    Attributes:
+        where: the place of the record, as far as it is known.
+        id: of the record; empty where the corpus has none.
+        problem: why it is refused, with its place; empty where it is not.
+    """
+
+    where: str
+    id: bytes
+    messages: list[Message]
+    segments: list[Segment]
+    problem: str
+
+    @property
+    def message_of_segments(self) -> list[Message | None]:
+        """The message of each segment; None of one that a template adds. Reasoning that is a field of a message is a segment
+        before its answer.
+        """
+        found: list[Message | None] = []
+        place = 0
+        for segment in self.segments:
+            message = self.messages[place] if place < len(self.messages) else None
+            if message is None or message["role"] != segment.role:
+                found.append(None)
+                continue
+            found.append(message)
+            place += segment.channel != "analysis" or message.get("channel") == "analysis"
+        return found
+
+
+class FirstConversations(NamedTuple):
+    """The first conversations of a split.
+
+    Attributes:
+        reader: of them; their numbers are those of `conversations`.
+        refused: the records before them that are refused, by cause.
+        is_all: whether the split has no others.
+    """
+
+    reader: ConversationsInMemory
+    conversations: list[Rendered]
+    refused: Tally
+    is_all: bool
+
+
+def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstConversations:
+    """Renders the first conversations of a split, at most `most`.
+
+    Raises a ValueError where there is no conversation, or a record cannot be rendered and the corpus is to raise it.
+    """
+    found: list[Rendered] = []
+    refused, is_all = Tally(), True
+    for record in records(corpus, split):
+        if len(found) == most:
+            is_all = False
+            break
+        rendered = render(corpus, record)
+        if rendered.problem:
+            check_texts(describe_source(corpus.source), corpus.configuration.on_error, [b""], [rendered.problem.encode()])
+            refused.add(cause(rendered.problem), rendered.problem)
+        else:
+            found.append(rendered)
+    if not found:
+        raise ValueError(f"{corpus.name!r} has no conversation in split {split!r}; look at the source, or change how it is split")
+    return FirstConversations(in_memory(corpus, found), found, refused, is_all)
+
+
+def in_memory(corpus: ChatCorpusTask, conversations: Sequence[Rendered]) -> ConversationsInMemory:
+    """What reads rendered conversations."""
+    arrays = as_arrays([rendered.segments for rendered in conversations], corpus.renderer.eod)
+    return ConversationsInMemory([(arrays, [rendered.where for rendered in conversations])])
+
+
+def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iterator[Record]:
+    """Yields the records of a split, in the order of the corpus.
+
+    `most` is how many records are read at most, those of a split that is read with this one included; None for all.
+    """
+    if split not in corpus.splits:
+        raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
+    splits = next(group for group in split_groups(corpus.source) if split in group)
+    shards = len(corpus.source.list_shards(split))
+    text_key = corpus.configuration.text_key
+    found = (item for shard in range(shards) for item in shard_records(corpus.source, splits, shard, shards, text_key))
+    yield from (record for name, record in itertools.islice(found, most) if name == split)
+
+
+def render(corpus: ChatCorpusTask, record: Record) -> Rendered:
+    """The record as it is rendered."""
+    where, problem = str(record.where), record.problem
+    if not problem:
+        try:
+            messages = messages_of(record)
+            return Rendered(where, record.id, messages, corpus.renderer.render(messages), "")
+        except ValueError as error:
+            problem = f"{where or 'a conversation'}: {error}"
+    return Rendered(where, record.id, [], [], problem)
+
+
+def cause(problem: str) -> str:
+    """A problem without its place, its numbers, and the beginning of a text: equal for records that are refused for the same.
+
+    >>> cause("web/a.jsonl, line 12: message 3 of 4 has the role 'critic'")
+    "message N of N has the role 'critic'"
+    >>> cause("a conversation: the messages are not JSON, Expecting value; they begin with b'Hello'")
+    'the messages are not JSON, Expecting value'
+    """
+    place = r"^(a conversation|.*?, (line|row|the line at byte) \d+|\S*[/\\][^:]*): "
+    return re.sub(r"\d+", "N", re.sub(place, "", problem).split("; they begin with")[0])

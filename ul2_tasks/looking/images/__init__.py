@@ -1,0 +1,1 @@
+"""What people look at of texts with pictures in places."""

@@ -1,0 +1,307 @@
+"""Examples of texts with pictures as registered tasks make them of the first records of their corpus, and what they are like.
+
+What is drawn is an epoch of these records under each denoiser. Each example is put together again, and held against what it was
+made of.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask
+from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.joined_pieces import cut, joined
+from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
+from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.images.interleaved import Interleaved
+from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally, without_particulars
+from ul2_tasks.tasks.picture_fit import Fit, Problem, problem_of_chunk
+from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
+from ul2_tasks.version import __version__
+
+PERCENTS = (50, 90, 99)
+RECORDS = 1000  # of a corpus, that are looked at
+_LAWS = {
+    "lost": "inputs and targets, put together again, are the records",
+    "miscounted": "every text has exactly the noise tokens and spans of its length, and no picture has any",
+    "long": "no inputs and no targets are longer than their budget",
+}
+_LAW_AT_A_PICTURE = " (where it is split at a picture: all after the split is noise, and nothing else)"
+
+
+class Looked(NamedTuple):
+    """What was read of a corpus.
+
+    Attributes:
+        is_all: whether it has no others.
+        right: the place of each that is right, and what it is.
+        problems: those that are not, by what it is, without numbers and texts.
+    """
+
+    records: int
+    is_all: bool
+    right: Sequence[tuple[str, Interleaved]]
+    problems: Tally
+
+
+class Uncorrupted(NamedTuple):
+    """What an example is made of.
+
+    Attributes:
+        tokens: [tokens] int32.
+        pieces: see `interleaved`.
+        images: its pictures, encoded; none where they are codes.
+        records: the place in `tokens` of the first token of each record of which it has some, and the place of the record.
+    """
+
+    tokens: np.ndarray
+    pieces: Sequence[int]
+    images: Sequence[object]
+    records: Sequence[tuple[int, str]]
+
+
+class PictureExample(NamedTuple):
+    """An example: [tokens] int32 each, EOS included, and what it is made of."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    source: Uncorrupted
+
+
+class Made(NamedTuple):
+    """What a task makes of records: examples, in their order and as they are taken; and the records, or chunks of them, that make
+    none, by cause."""
+
+    examples: Iterator[PictureExample]
+    unfit: Tally
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureTaskStatistics:
+    """The measurements of a task.
+
+    Attributes:
+        rate: its share of the mixture's examples.
+        joins_records: whether records are joined, and cut into chunks.
+        examples: how many the records make.
+        pictures: how many are in these.
+        tokens: "text", "pictures" (their runs), and of both together "noise", which is what the targets ask for.
+        spans: of noise.
+        lengths: of "inputs", "targets" and "chunk", which is what an example is made of.
+        fill: the mean part of each budget that an example takes; None without examples.
+        unfit, first: see `Made`, and what was said of the first of each cause.
+    """
+
+    task: str
+    denoiser: str
+    rate: float
+    joins_records: bool
+    examples: int
+    pictures: int
+    tokens: Mapping[str, int]
+    spans: int
+    lengths: Mapping[str, Summary | None]
+    fill: Mapping[str, float | None]
+    unfit: Mapping[str, int]
+    first: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureCorpusStatistics:
+    """The measurements of a corpus: its name and `Looked`, with how many are right, and the first problem of each kind."""
+
+    corpus: str
+    records: int
+    is_all: bool
+    right: int
+    problems: Mapping[str, int]
+    first: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureTasksStatistics(Checked):
+    """The measurements of a mixture; `dataclasses.asdict` makes JSON of it."""
+
+    mixture: str
+    split: str
+    seed: int
+    sequence_length: Mapping[str, int]
+    version: str
+    corpora: Sequence[PictureCorpusStatistics]
+    tasks: Sequence[PictureTaskStatistics]
+    laws: Sequence[Law]
+
+
+def look_at_corpus(corpus: PictureCorpusTask, split: str, records: int = RECORDS) -> Looked:
+    """Reads the first records of a corpus."""
+    if split not in corpus.splits:
+        raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
+    read = list(itertools.islice(corpus.read(split), records + 1))
+    right: list[tuple[str, Interleaved]] = []
+    problems = Tally()
+    for where, found, problem in read[:records]:
+        if problem:
+            problems.add(without_particulars(problem.removeprefix(f"{where}: ")), problem)
+        else:
+            right.append((where, found))
+    return Looked(min(len(read), records), len(read) <= records, right, problems)
+
+
+def make_examples(task: PicturesTask, looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
+    """Makes examples of the records that were read, in their order."""
+    fit = task.fit(sequence_length)
+    unfit = Tally()
+
+    def fits(problem: Problem, where: str) -> bool:
+        if problem.cause:
+            unfit.add(problem.cause, f"{where}{problem.numbers}")
+        return not problem.cause
+
+    records = [(where, found) for where, found in looked.right if fits(fit.problem_of_record(found.pieces.tolist()), where)]
+    if fit.joins_records:
+        fitting = [chunk for chunk in _chunks(fit, records) if fits(problem_of_chunk(chunk.pieces), chunk.records[0][1])]
+    else:
+        fitting = [Uncorrupted(found.tokens, found.pieces.tolist(), found.images, [(0, where)]) for where, found in records]
+    corrupted = task.corrupted(fit)
+
+    def examples() -> Iterator[PictureExample]:
+        for number, each in enumerate(fitting):
+            made = corrupted(tf.constant(each.tokens), tf.constant(each.pieces, tf.int32), tf.constant([seed, number], tf.int64))
+            inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
+            yield PictureExample(inputs, targets, each)
+
+    return Made(examples(), unfit)
+
+
+def measure_picture_tasks(
+    name: str, sequence_length: Mapping[str, int], split: str = "train", seed: int = 0, records: int = RECORDS
+) -> PictureTasksStatistics:
+    """Measures the tasks of a mixture of `register_pictures`.
+
+    `name` may be one task's. `sequence_length` has the budgets in tokens, `seed` is of the noise, and `records` is per corpus.
+    """
+    provider, tasks = seqio.get_mixture_or_task(name), pictures_tasks(name)
+    corpora = {task.corpus.name: task.corpus for task in tasks}
+    looked = {corpus: look_at_corpus(corpora[corpus], split, records) for corpus in corpora}
+    faults, measured = Tally(), []
+    for task in tasks:
+        rate = provider.get_rate(task) / provider.total_rate if isinstance(provider, seqio.Mixture) else 1.0
+        fit, made = task.fit(sequence_length), make_examples(task, looked[task.corpus.name], sequence_length, seed)
+        measured.append(_measured(task, fit, made, rate, faults))
+    examples = sum(task.examples for task in measured)
+    return PictureTasksStatistics(
+        mixture=name,
+        split=split,
+        seed=seed,
+        sequence_length={key: int(sequence_length[key]) for key in TOKEN_FEATURES},
+        version=__version__,
+        corpora=[
+            PictureCorpusStatistics(corpus, read, is_all, len(right), dict(problems.counts), problems.first)
+            for corpus, (read, is_all, right, problems) in looked.items()
+        ],
+        tasks=measured,
+        laws=[_law(kind, tasks, faults, examples) for kind in _LAWS],
+    )
+
+
+def _chunks(fit: Fit, records: Sequence[tuple[str, Interleaved]]) -> Iterator[Uncorrupted]:
+    """The chunks of records that are joined."""
+    if not records:
+        return
+    pieces = functools.reduce(joined, (found.pieces.tolist() for _, found in records))
+    tokens = np.concatenate([found.tokens for _, found in records])
+    starts = np.cumsum([0, *(len(found.tokens) for _, found in records)])[:-1]
+    end = 0
+    for chunk in cut(pieces, fit.fits, sum(fit.lengths), is_end=True)[0]:
+        start, end = end, end + sum(chunk)
+        first, last = np.searchsorted(starts, [start, end - 1], side="right") - 1
+        held = [(max(int(starts[number]) - start, 0), records[number][0]) for number in range(first, last + 1)]
+        yield Uncorrupted(tokens[start:end], chunk, [], held)
+
+
+def _measured(task: PicturesTask, fit: Fit, made: Made, rate: float, faults: Tally) -> PictureTaskStatistics:
+    """The measurements of a task; adds to `faults` what is wrong with which example."""
+    lengths: dict[str, list[int]] = {key: [] for key in (*TOKEN_FEATURES, "chunk")}
+    tokens = collections.Counter[str](text=0, pictures=0, noise=0)
+    spans = pictures = 0
+    for number, example in enumerate(made.examples):
+        pieces = example.source.pieces
+        for key, length in zip(lengths, map(len, (example.inputs, example.targets, example.source.tokens))):
+            lengths[key].append(length)
+        noise, of_example, wrong = _dissected(task, fit, example)
+        tokens.update(text=sum(pieces[::2]), pictures=sum(pieces[1::2]), noise=noise)
+        pictures += len(pieces) // 2
+        spans += of_example
+        for kind, found in wrong:
+            faults.add(kind, f"{task.name}, example {number + 1}: {found}")
+    return PictureTaskStatistics(
+        task=task.name,
+        denoiser=task.denoiser.name,
+        rate=rate,
+        joins_records=fit.joins_records,
+        examples=len(lengths["chunk"]),
+        pictures=pictures,
+        tokens=dict(tokens),
+        spans=spans,
+        lengths={key: Summary.of(values, PERCENTS) for key, values in lengths.items()},
+        fill={key: float(np.mean(lengths[key])) / fit.lengths[n] if lengths[key] else None for n, key in enumerate(TOKEN_FEATURES)},
+        unfit=dict(made.unfit.counts),
+        first=made.unfit.first,
+    )
+
+
+def _dissected(task: PicturesTask, fit: Fit, example: PictureExample) -> tuple[int, int, list[tuple[str, str]]]:
+    """The noise tokens of an example, its spans, and what is wrong with it, by kind."""
+    wrong = []
+    for key, tokens, length in zip(TOKEN_FEATURES, (example.inputs, example.targets), fit.lengths):
+        if len(tokens) > length:
+            wrong.append(("long", f"{key} of {len(tokens)} tokens, of {length}"))
+    try:
+        whole = dissect({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
+    except ValueError as error:
+        return 0, 0, [*wrong, ("lost", str(error))]
+    if not np.array_equal(whole.chunk, example.source.tokens):
+        return 0, 0, [*wrong, ("lost", "it has other tokens than its records")]
+    found = _counts(whole.is_noise, example.source.pieces)
+    wanted = list(_wanted(task, example.source.pieces))
+    if len(found) != len(wanted) or any(
+        not fewest <= noise <= most or spans != expected for (noise, spans), (fewest, most, expected) in zip(found, wanted)
+    ):
+        wrong.append(("miscounted", f"noise tokens and spans of its pieces are {found}, expected {wanted}"))
+    return int(whole.is_noise.sum()), len(whole.spans), wrong
+
+
+def _counts(is_noise: np.ndarray, pieces: Sequence[int]) -> list[tuple[int, int]]:
+    """The noise tokens of each piece, and the spans that begin in it."""
+    begins = is_noise & ~np.append(False, is_noise[:-1])
+    edges = np.cumsum(pieces)[:-1]
+    return [(int(noise.sum()), int(first.sum())) for noise, first in zip(np.split(is_noise, edges), np.split(begins, edges))]
+
+
+def _wanted(task: PicturesTask, pieces: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """The fewest and the most noise tokens of each piece, and how many spans begin in it."""
+    denoiser, split = task.denoiser, task.configuration.split
+    if splits_once(denoiser, split):
+        noise = [0] * len(pieces)
+        last = 2 if split == BEFORE_LAST_IMAGE else 1
+        noise[-last:] = pieces[-last:]
+        for number, length in enumerate(noise):
+            yield length, length, int(number == len(pieces) - last)
+        return
+    for number, length in enumerate(pieces):
+        is_text = number % 2 == 0 and length > 0
+        yield (*denoiser.noise_range(length), denoiser.noise_counts(length)[1]) if is_text else (0, 0, 0)
+
+
+def _law(kind: str, tasks: Iterable[PicturesTask], faults: Tally, examples: int) -> Law:
+    at_a_picture = kind == "miscounted" and any(splits_once(task.denoiser, task.configuration.split) for task in tasks)
+    return Law.counted(_LAWS[kind] + (_LAW_AT_A_PICTURE if at_a_picture else ""), kind, faults, examples)

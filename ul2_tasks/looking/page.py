@@ -1,0 +1,70 @@
+"""The pages of all kinds of data: each is one HTML file, of a template in `data/`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.looking.printing import as_shown
+
+TEMPLATES = pathlib.Path(__file__).parents[1] / "data"
+
+
+def write_page(path: str | os.PathLike, template: str, statistics: Any, **shown: Any) -> pathlib.Path:
+    """Renders a template of a page, and writes it. All texts are escaped but those that the filter `drawn` takes.
+
+    `template` extends page.html, and names what is `shown`; `statistics` is a dataclass, or its `asdict`, with "laws".
+    """
+    check_path(path)
+    jinja2, markupsafe = packages()
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["drawn"] = markupsafe.Markup
+    laws = statistics["laws"] if isinstance(statistics, Mapping) else [dataclasses.asdict(law) for law in statistics.laws]
+    page = environment.get_template(template).render(statistics=statistics, verdict=verdict(laws), as_shown=as_shown, **shown)
+    write_atomically(path, page)
+    return pathlib.Path(path)
+
+
+def check_path(path: str | os.PathLike) -> None:
+    """Raises a ValueError if a page cannot be written to this path. A command calls this before it measures for minutes."""
+    path = pathlib.Path(path)
+    if path.is_dir():
+        raise ValueError(f"the page's file is {str(path)!r}, which is a folder; name a file in it, such as {path / 'report.html'}")
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no folder {str(path.parent)!r} for the page {path.name!r}; make it, or name another")
+
+
+def packages() -> tuple[ModuleType, ModuleType]:
+    """jinja2 and markupsafe. A command calls this before it measures for minutes."""
+    try:
+        import jinja2
+        import markupsafe
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"a report needs the packages jinja2 and matplotlib ({error}); pip install 'ul2_tasks[report]'"
+        ) from error
+    return jinja2, markupsafe
+
+
+def verdict(laws: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence: all laws hold, or which are broken.
+
+    >>> verdict([{"law": "nothing is truncated", "holds": True}, {"law": "ids are known", "holds": False}])
+    '1 of 2 laws is broken: ids are known.'
+    """
+    broken = [law["law"] for law in laws if not law["holds"]]
+    if broken:
+        return f"{len(broken)} of {len(laws)} laws {'is' if len(broken) == 1 else 'are'} broken: {'; '.join(broken)}."
+    return f"All {len(laws)} laws hold." if laws else "No law was tested."

@@ -1,0 +1,254 @@
+"""Measures records of texts and pictures: their plans, what they take of each budget, what is wrong, and the rows they make."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import seqio
+
+from ul2_tasks.images.elements import Picture, letters
+from ul2_tasks.images.layout import Form, Row, lay_out
+from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
+from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.rows import RowMaker
+from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally, without_particulars
+from ul2_tasks.version import __version__
+from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
+from ul2_tasks.vocabulary.special_ids import text_vocabulary
+
+BUDGETS = Counts(tokens=36_864, vit=16_384, vae=28_672)
+PERCENTS = (50, 90, 99)
+_LACKING = {"vit": "packed_vit_token_indexes", "vae": "packed_vae_token_indexes", "text": "ce_loss_indexes"}
+_NO_LIMIT = Counts(2**40, 2**40, 2**40)
+
+
+@dataclasses.dataclass(frozen=True)
+class Looked:
+    """What was read of a source.
+
+    Attributes:
+        records: how many were read, of its first epoch's.
+        samples: the name of each that is right, and the sample, however long it is.
+        problems: those that are not, by where that was found and what it is, without numbers and texts.
+    """
+
+    source: Source
+    records: int
+    samples: Sequence[tuple[str, Sample]]
+    problems: Tally
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureSourceStatistics:
+    """The measurements of a source.
+
+    Attributes:
+        records: how many it has.
+        looked_at: how many were read.
+        plans: how many samples have which plan, in letters.
+        elements: of each kind of element how many there are, and how many of these are dropped.
+        counts: of each budget what samples take of it.
+        too_long: how many samples take more of a budget than a row has; "any" those that do of any.
+        problems, first: see `Looked`.
+    """
+
+    plan: str
+    records: int
+    looked_at: int
+    plans: Mapping[str, int]
+    elements: Mapping[str, Mapping[str, int]]
+    counts: Mapping[str, Summary | None]
+    too_long: Mapping[str, int]
+    problems: Mapping[str, int]
+    first: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureStatistics(Checked):
+    """The measurements.
+
+    Attributes:
+        budgets: of a row.
+        rows: how many were packed, of all sources as the recipe mixes them.
+        samples: how many are in them.
+        fill: the part of each budget that is used; None where there is none.
+        lacking: how many rows have no "vit", no "vae", no "text" that is learned.
+        rows_of_epoch: about how many rows there are in the time in which the source that takes longest has an epoch.
+    """
+
+    version: str
+    seed: int
+    budgets: Mapping[str, int]
+    sources: Sequence[PictureSourceStatistics]
+    rows: int
+    samples: int
+    fill: Mapping[str, float | None]
+    lacking: Mapping[str, int]
+    rows_of_epoch: int
+    laws: Sequence[Law]
+
+
+class _Facts(NamedTuple):
+    """What is kept of a row's arrays."""
+
+    counts: tuple[int, int, int]
+    lacking: set[str]
+    is_whole: bool
+
+
+class _Noted(Problems):
+    """Problems that are tallied, and of which there may be any number in a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = Tally()
+
+    def right(self, step: Step, source: int) -> None:
+        """There is nothing to count."""
+
+    def skip(self, problem: RecordError, step: Step, source: int, most: int) -> None:
+        cause = problem.__cause__
+        said = sentence_of(cause) if isinstance(cause, Exception) else str(problem)
+        self.found.add(f"{problem.cause}: {without_particulars(said)}", str(problem))
+
+
+def recipe_to_look_at(
+    sources: Sequence[Source], vocabulary: seqio.Vocabulary | None = None, budgets: Counts = BUDGETS, seed: int = 0
+) -> Recipe:
+    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as pictures need them."""
+    vocabulary = vocabulary or default_vocabulary()
+    first = vocabulary.vocab_size
+    form = Form(
+        bos=first,
+        eos=first + 1,
+        picture_start=first + 2,
+        picture_end=first + 3,
+        vit_side=max((source.sizes.vit.side for source in sources), default=1),
+        vae_side=max((source.sizes.vae.side for source in sources), default=1),
+    )
+    return Recipe(tuple(sources), form, text_vocabulary(vocabulary, ()).encode, budgets, seed)
+
+
+def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
+    """Reads the first records of each source, in the order of its first epoch. No picture is decoded.
+
+    `records` is per source, and the recipe's budgets do not count. `images` says whether samples have theirs, which take memory.
+    """
+    for source in recipe.sources:
+        pool = min(records, recipe.pool)
+        alone = dataclasses.replace(
+            recipe, sources=(source,), budgets=_NO_LIMIT, pool=pool, epochs=1, on_error="skip", shrink=False, always=()
+        )
+        maker, noted = RowMaker(alone), _Noted()
+        maker.problems = noted
+        count = min(records, len(source.records))
+        found = itertools.chain.from_iterable(row for number in range(-(-count // pool)) for row in maker.packed(number))
+        samples = [(name, sample if images else _without_images(sample)) for name, sample in itertools.islice(found, count)]
+        yield Looked(source, count, samples, noted.found)
+
+
+def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
+    """Measures records, and the rows that they make as training reads them. No picture is decoded.
+
+    Records that are wrong or too long are counted, whatever the recipe says.
+    """
+    sources = [_source(found, recipe.budgets) for found in look_at(recipe, records, images=False)]
+    named = [[(name, _without_images(sample)) for name, sample in row] for row in first_rows(recipe, records)]
+    rows = [[sample for _, sample in row] for row in named]
+    used = np.array([np.sum([sample.counts for sample in row], axis=0) for row in rows]).reshape(len(rows), 3)
+    facts = [_facts(lay_out(row, recipe.form)) for row in rows]
+    return PictureStatistics(
+        version=__version__,
+        seed=recipe.seed,
+        budgets=recipe.budgets._asdict(),
+        sources=sources,
+        rows=len(rows),
+        samples=sum(map(len, rows)),
+        fill={
+            name: float(used[:, number].mean() / budget) if rows and budget else None
+            for number, (name, budget) in enumerate(recipe.budgets._asdict().items())
+        },
+        lacking={name: sum(name in row.lacking for row in facts) for name in _LACKING},
+        rows_of_epoch=round(len(rows) / (_pools(recipe, records) * recipe.pool) * _epoch(recipe)),
+        laws=list(_laws(recipe, named, facts, used)),
+    )
+
+
+def first_rows(recipe: Recipe, records: int) -> Iterator[list[tuple[str, Sample]]]:
+    """The first rows of training, of at least so many records of all sources, as names and samples.
+
+    `records` is how many of each source, on average. What is wrong or too long is left out.
+    """
+    maker = RowMaker(dataclasses.replace(recipe, on_error="skip"))
+    maker.problems = _Noted()
+    for pool in range(_pools(recipe, records)):
+        yield from maker.packed(pool)
+
+
+def plan_name(source: Source) -> str:
+    """What the plan of a source is called."""
+    plan = source.plan.func if isinstance(source.plan, functools.partial) else source.plan
+    return plan if isinstance(plan, str) else getattr(plan, "__name__", type(plan).__name__)
+
+
+def _pools(recipe: Recipe, records: int) -> int:
+    """How many pools have so many records of each source on average, or an epoch's."""
+    return max(1, -(-min(records * len(recipe.sources), _epoch(recipe)) // recipe.pool))
+
+
+def _epoch(recipe: Recipe) -> int:
+    """How many records there are in the time in which the source that takes longest has an epoch."""
+    weights = sum(source.weight for source in recipe.sources)
+    return round(max(len(source.records) * weights / source.weight for source in recipe.sources))
+
+
+def _without_images(sample: Sample) -> Sample:
+    plan = (dataclasses.replace(one, image=None) if isinstance(one, Picture) else one for one in sample.plan)
+    return sample._replace(plan=tuple(plan))
+
+
+def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
+    samples = [sample for _, sample in found.samples]
+    elements: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for sample in samples:
+        for element, kept in zip(sample.plan, sample.kept):
+            elements[element.kind].update({"all": 1, "dropped": not kept})
+    counts = [sample.counts for sample in samples]
+    above = [{name for name, count, most in zip(Counts._fields, each, budgets) if count > most} for each in counts]
+    return PictureSourceStatistics(
+        plan=plan_name(found.source),
+        records=len(found.source.records),
+        looked_at=found.records,
+        plans=dict(collections.Counter(letters(sample.plan) for sample in samples).most_common()),
+        elements={kind: dict(counted) for kind, counted in sorted(elements.items())},
+        counts={name: Summary.of([getattr(each, name) for each in counts], PERCENTS) for name in Counts._fields},
+        too_long={**{name: sum(name in each for each in above) for name in Counts._fields}, "any": sum(map(bool, above))},
+        problems=dict(found.problems.counts),
+        first=found.problems.first,
+    )
+
+
+def _laws(recipe: Recipe, rows: Sequence[Sequence[tuple[str, Sample]]], facts: Sequence[_Facts], used: np.ndarray) -> Iterator[Law]:
+    above = int((used > np.array(recipe.budgets)).any(axis=1).sum())
+    yield Law("no row has more than its budgets", not above, f"{above} of {len(rows)} rows have")
+    differ = sum(row.counts != tuple(counts) for row, counts in zip(facts, used.tolist()))
+    yield Law("what is counted before decoding is what a row has", not differ, f"{differ} of {len(rows)} rows differ")
+    broken = sum(not row.is_whole for row in facts)
+    yield Law("each place is a text's, or one patch", not broken, f"{broken} of {len(rows)} rows break it")
+    seen = collections.Counter(name for row in rows for name, _ in row)
+    twice = sum(count > 1 for count in seen.values())
+    yield Law("no sample is in two rows", not twice, f"{twice} of {len(seen)} samples are")
+
+
+def _facts(row: Row) -> _Facts:
+    places = np.concatenate([row.packed_text_indexes, row.packed_vit_token_indexes, row.packed_vae_token_indexes])
+    counts = len(row.packed_position_ids), len(row.packed_vit_position_ids), len(row.packed_latent_position_ids)
+    lacking = {name for name, key in _LACKING.items() if not len(getattr(row, key))}
+    return _Facts(counts, lacking, np.array_equal(np.sort(places), np.arange(counts[0])))

@@ -1,0 +1,157 @@
+"""What a run is fed: its examples by number, its steps, and the record that lies in its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ul2_tasks.addresses.fingerprint import ADDED
+from ul2_tasks.addresses.numbering import RUN_RECORD
+from ul2_tasks.addresses.sequence import Address, Examples
+from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.files.systems import exists, place
+from ul2_tasks.jobs.forms import check_form
+from ul2_tasks.jobs.manifest import differences, load_object
+from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.store.read import TokenStore
+from ul2_tasks.tasks.examples import examples
+
+_REMEDY = "expected what a run writes"
+_FORM = {  # of a run's record, see `forms`
+    "mixture": str,
+    "sequence_length": {"inputs": int, "targets": int},
+    "split": str,
+    "seed": int,
+    "shuffle": bool,
+    "pack": bool,
+    "batch_size": int | None,
+    "first_step": int,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What decides which examples a run is fed, and when.
+
+    Step n is the batch that takes the model from step n to n + 1.
+
+    Attributes:
+        mixture: the name of a registered mixture; or a description of one.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        split, seed, shuffle: see `tasks.examples.examples`.
+        pack: whether several examples share a row. What is numbered is then the rows.
+        batch_size: the examples, or rows, of a step on all hosts together; None where steps do not matter.
+        first_step: the step that begins with example 0.
+        cache_dirs: of a description, where its cache may be.
+    """
+
+    mixture: str | Mixture
+    sequence_length: Mapping[str, int]
+    split: str = "train"
+    seed: int = 0
+    shuffle: bool = True
+    pack: bool = False
+    batch_size: int | None = None
+    first_step: int = 0
+    cache_dirs: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the mixture."""
+        return f"{self.mixture.name}_mix" if isinstance(self.mixture, Mixture) else self.mixture
+
+    @property
+    def unit(self) -> str:
+        """What is numbered."""
+        return "row" if self.pack else "example"
+
+    def examples(self) -> Examples:
+        """The examples, or rows, of the first epoch; see `tasks.examples.examples`, also for what is refused."""
+        return examples(
+            self.mixture,
+            self.sequence_length,
+            split=self.split,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            pack=self.pack,
+            cache_dirs=self.cache_dirs,
+        )
+
+    def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:
+        """The numbers, over all epochs, of the examples or rows of a step.
+
+        Args:
+            step: of the model.
+            host: which host, and of how many.
+
+        Raises:
+            ValueError: the run has no such step; no batch size is given; the hosts do not share a batch equally.
+
+        >>> run = Run("ul2_mix", {"inputs": 512, "targets": 512}, batch_size=8, first_step=100)
+        >>> run.numbers(102), run.numbers(102, host=(1, 4))
+        (range(16, 24), range(17, 24, 4))
+        """
+        if self.batch_size is None:
+            raise ValueError("there is no batch size, and so no step; give --batch_size, or --run, the folder of a run")
+        if step < self.first_step:
+            raise ValueError(f"step is {step}, expected {self.first_step}, with which the run began, or a later one")
+        index, hosts = host
+        if self.batch_size % hosts:
+            raise ValueError(f"there are {hosts} hosts, expected a number that divides the batch of {self.batch_size}")
+        first = (step - self.first_step) * self.batch_size
+        return range(first + index, first + self.batch_size, hosts)
+
+    def step_of(self, number: int) -> int | None:
+        """The step of an example or a row; None without a batch size."""
+        return None if self.batch_size is None else self.first_step + number // self.batch_size
+
+    def check(self, record: Mapping[str, object], folder: str) -> None:
+        """Raises a ValueError unless what is read now is what the record in a run's folder is of; says what differs."""
+        now = json.loads(json.dumps(identities(self)))
+        different = [words for key in now if key in record for words in differences(record[key], now[key], key)]
+        if different:
+            raise ValueError(
+                f"the run in {folder} reads something else than what is registered here: {'; '.join(different)}; register"
+                " what it reads, and name the cache from which it reads"
+            )
+
+
+def run_of(record: Mapping[str, Any]) -> Run:
+    """The run that a record is of."""
+    return Run(**{key: record[key] for key in _FORM})
+
+
+def read_record(folder: str) -> dict:
+    """The record of what a run reads, from its folder.
+
+    Raises:
+        ValueError: there is none, or it is of another kind.
+    """
+    path = place(folder, RUN_RECORD)
+    if not exists(path):
+        raise ValueError(f"there is no {RUN_RECORD} in {folder}; a run writes it there whose data have addresses")
+    record = load_object(path, {}, _REMEDY)
+    if missing := [key for key in _FORM if key not in record]:
+        raise ValueError(f"{path} lacks {missing}, expected what a run writes")
+    check_form(record, _FORM, path, _REMEDY)
+    return record
+
+
+def addresses_of(found: Examples, number: int) -> list[Address]:
+    """The addresses of an example, one, or of the examples of a row, in its order; `number` counts over all epochs."""
+    epoch, index = divmod(number, len(found))
+    where: Address | list[Address] = found.epoch(epoch).where(index)
+    return [where] if isinstance(where, Address) else where
+
+
+def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
+    """The corpora of a mixture's examples, by the names of their tasks, and where their tokens lie."""
+    return {corpus.name: (corpus.members[0].corpus, corpus.store) for corpus in found.numbering.corpora}
+
+
+def identities(run: Run) -> dict[str, object]:
+    """What a run's record says of what it reads, as it is named now."""
+    told = run.examples().describe()
+    return {key: told[key] for key in ("numbered_version", "vocabulary", "tasks", "rates", "corpora", *ADDED) if key in told}

@@ -1,0 +1,1 @@
+"""What people look at of texts, of which denoisers make examples."""

@@ -1,0 +1,106 @@
+"""What is counted in the examples of one task while they are drawn. The chunk of each is put together again and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.looking.statistics import Tally
+from ul2_tasks.looking.texts.overlap import Fingerprints, fingerprints
+from ul2_tasks.tasks.providers import DenoisingTask
+
+COMPARED = 500  # examples of each task that are compared with those of the same number of other tasks
+
+# The numbers of an example. `chunk` and those after it are 0 if the chunk could not be put together again.
+COLUMNS = (*TOKEN_FEATURES, "chunk", "noise", "spans", "first_span", "is_full")
+
+
+class Counts:
+    """What was counted in the examples of one task.
+
+    Attributes:
+        faults: those of examples, see `laws`.
+        span_lengths: [L + 1] int, how many noise spans of full chunks, of L tokens, have each length.
+        noise_at: [L] int, in how many full chunks each position is noise.
+        concatenates: whether the task concatenates documents before it cuts them into chunks.
+        text: the fingerprints of all chunks.
+        first_texts: the fingerprints of each of the first `COMPARED` chunks.
+    """
+
+    def __init__(self, task: DenoisingTask, sequence_length: Mapping[str, int], every: int):
+        """One of `every` windows of text has a fingerprint, see `overlap.fingerprints`. `sequence_length` is in tokens."""
+        self.task = task
+        self.sequence_length = sequence_length
+        self.full = task.full_chunk(sequence_length)
+        self.special = task.special_tokens()
+        self.faults = Tally()
+        self.span_lengths = np.zeros(self.full.length + 1, np.int64)
+        self.noise_at = np.zeros(self.full.length, np.int64)
+        self.text = Fingerprints(every)
+        self.first_texts: list[np.ndarray] = []
+        self._every = every
+        self.concatenates = task.configuration.merge_examples
+        self._is_text = np.ones(task.output_features["targets"].vocabulary.vocab_size, bool)
+        self._is_text[list(self.special.reserved)] = False
+        self._expected_of: dict[int, tuple[int, int, int]] = {}
+
+    def add(self, example: Mapping[str, np.ndarray]) -> tuple[int, ...]:
+        """Counts an example; returns its `COLUMNS`."""
+        inputs, targets = (len(example[key]) for key in TOKEN_FEATURES)
+        if not inputs:
+            self._fault("empty", "inputs without a token")
+        try:
+            dissection = dissect(example, self.task.denoiser, self.special)
+        except ValueError as error:
+            self._fault("unreadable", str(error))
+            self._fault("truncated", str(error))
+            self._add_text(np.array([], np.int64))
+            return inputs, targets, 0, 0, 0, 0, 0
+        chunk, spans = dissection.chunk, dissection.spans
+        noise, is_full = int(dissection.is_noise.sum()), chunk.size == self.full.length
+        self._check(inputs, targets, chunk, noise, spans)
+        if is_full:
+            self.noise_at += dissection.is_noise
+            self.span_lengths += np.bincount(spans, minlength=self.span_lengths.size)
+        self._add_text(chunk)
+        return inputs, targets, chunk.size, noise, spans.size, int(spans[0]) if spans.size else 0, int(is_full)
+
+    def _add_text(self, chunk: np.ndarray) -> None:
+        hashes = fingerprints(chunk, self._every)
+        self.text.add(hashes)
+        if len(self.first_texts) < COMPARED:
+            self.first_texts.append(hashes)
+
+    def _check(self, inputs: int, targets: int, chunk: np.ndarray, noise: int, spans: np.ndarray) -> None:
+        fewest, most, expected_spans = self._expected(chunk.size)
+        if not fewest <= noise <= most or spans.size != expected_spans:
+            expected = f"{fewest} .. {most}" if fewest < most else fewest
+            message = f"a chunk of {chunk.size} tokens has {noise} noise tokens in {spans.size} spans"
+            self._fault("miscounted", f"{message}, expected {expected} in {expected_spans}")
+        if chunk.size and not (chunk.min() >= 0 and chunk.max() < self._is_text.size and self._is_text[chunk].all()):
+            inside = [id for id in chunk.tolist() if not (0 <= id < self._is_text.size and self._is_text[id])]
+            self._fault("special", f"a chunk holds {inside[:5]}")
+
+        # With a uniform split `full` has the longest inputs (with the fewest noise tokens) and the longest targets (with the most).
+        possible = min(max(noise, fewest), most)
+        solved = self.full.inputs - (possible - fewest), self.full.targets - (most - possible)
+        budgets = tuple(self.sequence_length[key] for key in TOKEN_FEATURES)
+        if inputs > budgets[0] or targets > budgets[1]:
+            self._fault("truncated", f"inputs of {inputs} tokens and targets of {targets}, the budgets are {budgets}")
+        elif chunk.size > self.full.length or (chunk.size < self.full.length and self.concatenates):
+            self._fault("truncated", f"a chunk of {chunk.size} tokens, expected {self.full.length}")
+        elif chunk.size == self.full.length and (inputs, targets) != solved:
+            self._fault("truncated", f"inputs of {inputs} tokens and targets of {targets}, expected {solved}")
+
+    def _expected(self, length: int) -> tuple[int, int, int]:
+        """The fewest and the most noise tokens, and the number of spans, of a chunk of this length."""
+        if length not in self._expected_of:
+            _, spans = self.task.denoiser.noise_counts(length)
+            self._expected_of[length] = *self.task.denoiser.noise_range(length), spans
+        return self._expected_of[length]
+
+    def _fault(self, kind: str, message: str) -> None:
+        self.faults.add(kind, f"{self.task.name}: {message}")

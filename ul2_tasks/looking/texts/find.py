@@ -1,0 +1,223 @@
+"""`ul2 find`: when a run is fed a document, or a text."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from ul2_tasks.addresses.sequence import Address, Examples
+from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.looking.printing import print_head, ranges_in_words
+from ul2_tasks.looking.run import Run, addresses_of, stores
+from ul2_tasks.store.read import TokenStore
+from ul2_tasks.vocabulary.batches import encode_batch
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+_AT_A_TIME = 1 << 22  # tokens
+# What may stand before and after a part of a document: nothing, white space, a letter, a full stop.
+_AROUND = ("", " ", "\n", "a", ".")
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A part of a document.
+
+    Attributes:
+        corpus: the name of the corpus's task.
+        document: its number, from 0, in the order of the cache or the corpus.
+        start, stop: the part's tokens [start, stop) among those of the corpus.
+    """
+
+    corpus: str
+    document: int
+    start: int
+    stop: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Pattern:
+    """How a text is found in a corpus.
+
+    Attributes:
+        text: as it is after it was tokenized.
+        tokens: [tokens] int32, those of its tokens that are the same whatever stands around it, as ids of the vocabulary.
+        before, after: within how many tokens before and after these the text lies, at most.
+        left_off: how many of its tokens are not among these.
+    """
+
+    text: str
+    tokens: np.ndarray
+    before: int
+    after: int
+    left_off: int
+
+
+def find(
+    run: Run, document: str | None, text: str | None, *, epochs: int = 1, count: int = 5, console: Console | None = None
+) -> None:
+    """Prints which examples, or rows, of a run have some of a document or of a text.
+
+    Args:
+        run: what it is fed.
+        document: its number, such as "17"; or "CORPUS:17", which names the corpus's task, where the mixture has several.
+        text: is looked for in all of the corpora, instead of a document.
+        epochs: how many are looked at, from the first one.
+        count: how many places of the text at most.
+        console: where to; by default standard output.
+
+    Raises:
+        ValueError: there is no such document; the text has no token; see `Run.examples`.
+    """
+    console = console or Console()
+    found = run.examples()
+    print_head(console, run.name, run.sequence_length, run.split, run.seed)
+    console.print(Text(f"{len(found):,} {run.unit}s an epoch; host h of H has those whose number mod H is h", "dim"))
+    for place in [place_of(found, document)] if document is not None else _search(found, text or "", count, console):
+        console.rule(Text(f"document {place.document} of {place.corpus}", "bold"), style="dim", align="left")
+        if place.start == place.stop:
+            console.print("it has no token, and so is in no example")
+        else:
+            console.print(f"tokens {ranges_in_words([(place.start, place.stop)])}", _table(run, found, place, epochs), "")
+
+
+def place_of(found: Examples, document: str) -> Place:
+    """All of a document."""
+    corpora = stores(found)
+    corpus, _, number = document.rpartition(":")
+    if corpus not in (corpora if len(corpora) > 1 else ("", *corpora)) or not number.isdecimal():
+        raise ValueError(f"the document is {document!r}, expected {' or '.join(f'{name}:NUMBER' for name in corpora)}")
+    corpus = corpus or next(iter(corpora))
+    store = corpora[corpus][1]
+    if int(number) >= store.documents:
+        raise ValueError(f"there is no document {number} in {corpus!r}, only 0 to {store.documents - 1}")
+    return Place(corpus, int(number), *store.tokens_of(int(number)))
+
+
+def pattern_of(corpus: Corpus, text: str) -> Pattern:
+    """How a text is found in a corpus.
+
+    A text that was taken out of a document can begin or end within a word, and a tokenizer may cut its ends otherwise where they
+    stand between other words. So the tokens of its first and its last word are left off, and those that differ with what stands
+    around the text. Where none would remain, all are kept: a short text is found where it is tokenized as it is alone.
+
+    """
+    before, after = [around + text for around in _AROUND], [text + around for around in _AROUND]
+    if len(text.split()) > 2:
+        before.append(re.sub(r"^\s*\S+", "", text))
+        after.append(re.sub(r"\s+\S+\s*$", "", text))
+    alone = _encoded(corpus, text)
+    if not alone:
+        raise ValueError(f"the text is {text!r}, expected one that has a token")
+    first = len(alone) - min(_same(alone[::-1], _encoded(corpus, each)[::-1]) for each in before)
+    last = min(_same(alone, _encoded(corpus, each)) for each in after)
+    first, last = (first, last) if first < last else (0, len(alone))
+
+    def most_tokens(ids: list[int]) -> int:
+        """A token has a byte at least, so an end of the text has no more tokens than bytes, wherever it is cut."""
+        return len(corpus.tokenizer.decode(ids).encode()) + 2 if ids else 0
+
+    return Pattern(
+        text=corpus.tokenizer.decode(alone),
+        tokens=np.array(alone[first:last], np.int32),
+        before=most_tokens(alone[:first]),
+        after=most_tokens(alone[last:]),
+        left_off=len(alone) - (last - first),
+    )
+
+
+def occurrences(store: TokenStore, tokens: np.ndarray, advance: Callable[[int], None] = lambda more: None) -> Iterator[int]:
+    """Yields where a store has a sequence of tokens, ascending; `advance` is told how many tokens are looked through."""
+    rare = int(tokens.argmax())  # vocabularies number their pieces from frequent ones to rare ones
+    for first in range(0, store.tokens - len(tokens) + 1, _AT_A_TIME):
+        read = store.read_tokens(first, min(first + _AT_A_TIME + len(tokens) - 1, store.tokens))
+        starts = np.flatnonzero(read[rare : len(read) - len(tokens) + 1 + rare] == tokens[rare])
+        for offset, token in enumerate(tokens):
+            starts = starts[read[starts + offset] == token]
+        advance(len(read) - len(tokens) + 1)
+        yield from (first + starts).tolist()
+
+
+def places_of(corpus: Corpus, store: TokenStore, pattern: Pattern, advance: Callable[[int], None]) -> Iterator[Place]:
+    """Yields where a document of a corpus has a text; see `occurrences`."""
+    shift = np.int32(id_shift(corpus.vocabulary))
+    for start in occurrences(store, pattern.tokens - shift, advance):
+        stop = start + len(pattern.tokens)
+        first, after = store.documents_at(start, stop)
+        begin, end = store.tokens_of(first)
+        around = store.read_tokens(max(begin, start - pattern.before), min(end, stop + pattern.after)) + shift
+        if after == first + 1 and pattern.text in corpus.tokenizer.decode(around.tolist()):
+            yield Place(corpus.name, first, start, stop)
+
+
+def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple[int, int | None, Address]]:
+    """Yields which examples, or rows, have tokens of a place: the number over all epochs, the segment of a row, the address."""
+    for epoch in range(epochs):
+        for index in found.epoch(epoch).when(place.document, place.corpus):
+            number = epoch * len(found) + index
+            for segment, address in enumerate(addresses_of(found, number), start=1):
+                has_some = any(start < place.stop and place.start < stop for start, stop in address.tokens)
+                if address.corpus == place.corpus and has_some:
+                    yield number, segment if run.pack else None, address
+
+
+def _search(found: Examples, text: str, count: int, console: Console) -> list[Place]:
+    """The first places of a text in all corpora. Says what it looks for, and how long that takes."""
+    places: list[Place] = []
+    for corpus, store in stores(found).values():
+        pattern = pattern_of(corpus, text)
+        if pattern.left_off:
+            core = corpus.tokenizer.decode(pattern.tokens.tolist())
+            kept, all_of_it = len(pattern.tokens), len(pattern.tokens) + pattern.left_off
+            why = "the ends may be cut out of words; they are compared as text"
+            console.print(Text(f"looks for {kept} of the text's {all_of_it} tokens, {core!r}: {why}", "dim"))
+        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task(f"{corpus.name}: {store.tokens:,} tokens", total=store.tokens)
+            in_corpus = places_of(corpus, store, pattern, functools.partial(progress.advance, bar))
+            places += itertools.islice(in_corpus, count - len(places))
+            shown = progress.tasks[bar]
+        rate = shown.completed / max(shown.elapsed or 0, 1e-3)
+        console.print(Text(f"looked through {shown.completed:,} tokens of {corpus.name}, {rate:,.0f} a second", "dim"))
+        if len(places) == count:
+            console.print(Text(f"these are the first {count} places of the text, there may be more (--count)", "dim"))
+            break
+    if not places:
+        console.print("the text is in no document; words may be cut at its ends where it has three or more")
+    return places
+
+
+def _table(run: Run, found: Examples, place: Place, epochs: int) -> Table:
+    """When a place is seen, a line for each example."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    columns = ["epoch", run.unit, *(["example of it"] if run.pack else []), *(["step"] if run.batch_size else [])]
+    for title in columns:
+        table.add_column(title, justify="right")
+    for title in ("denoiser", "its tokens"):
+        table.add_column(title)
+    for number, segment, address in seen(run, found, place, epochs):
+        numbers = [number // len(found), number, segment, run.step_of(number)]
+        cells = [str(each) for each in numbers if each is not None]
+        table.add_row(*cells, address.denoiser, ranges_in_words(address.tokens))
+    return table
+
+
+def _encoded(corpus: Corpus, text: str) -> list[int]:
+    return encode_batch(corpus.tokenizer, [text.encode()])[0].tolist()
+
+
+def _same(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids two sequences begin with that are the same.
+
+    >>> _same([1, 2, 3], [1, 2, 4, 5])
+    2
+    """
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))

@@ -1,0 +1,342 @@
+"""What the examples of a mixture are like, measured on a sample, beside what the objective says that they must be.
+
+The sample comes from the mixture's `get_dataset` (`quick_tasks`). The chunk of each example is put together again (`dissection`).
+What must hold for any corpus is a law (`laws`); all else is a number to look at. For tasks of other kinds than this package's,
+only shares and lengths are measured.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+
+from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.example_features import TASK, TOKEN_FEATURES
+from ul2_tasks.looking.printing import tracked
+from ul2_tasks.looking.statistics import Summary
+from ul2_tasks.looking.texts.counts import COLUMNS, Counts
+from ul2_tasks.looking.texts.first_documents import FirstDocuments
+from ul2_tasks.looking.texts.laws import check_laws
+from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, TaskStatistics
+from ul2_tasks.looking.texts.overlap import pairs_that_share
+from ul2_tasks.looking.texts.quick_tasks import drawn_mixture, quick_tasks, reads_memory
+from ul2_tasks.looking.texts.theory import binomial_interval, chi_square_p_value, span_probabilities
+from ul2_tasks.order.packing import count_rows
+from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.version import __version__
+from ul2_tasks.vocabulary.special_ids import vocabulary_identity, what_is_lost
+
+QUANTILES = (5, 25, 50, 75, 95)
+MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
+POOL = 4096  # examples that are packed together
+BINS = 50  # for the positions in a chunk
+MAX_LENGTHS = 60  # the most bars of a histogram of span lengths; with more lengths a bar stands for several
+LEAST_CHUNKS = 50  # for a test of span lengths
+FINGERPRINTS_A_CHUNK = 64  # on average
+
+Progress = Callable[[Iterable[Mapping[str, np.ndarray]], int], Iterable[Mapping[str, np.ndarray]]]
+
+
+def measure(
+    mixture: str,
+    sequence_length: Mapping[str, int],
+    examples: int = 4000,
+    seed: int | None = 0,
+    split: str = "train",
+    progress: Progress = tracked,
+) -> Statistics:
+    """Draws examples of a registered mixture and measures them.
+
+    `mixture` names one of `register` or `mix`, such as "ul2_mix", or any SeqIO mixture that has such tasks. `sequence_length` has
+    the budgets in tokens. `progress` takes the examples and their number, and gives the examples on one by one. Raises a ValueError
+    where fewer than 1 example is asked for, or the corpus has no text.
+    """
+    if examples < 1:
+        raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
+    provider = seqio.MixtureRegistry.get(mixture)
+    present = [task for task in denoising_tasks(mixture) if split in task.splits]
+    if not present:
+        splits = sorted({name for task in denoising_tasks(mixture) for name in task.splits})
+        raise ValueError(f"no denoising task of {mixture!r} has a split {split!r}, only {splits}")
+    counts = {task.name: examples * provider.get_rate(task) / provider.total_rate for task in present}
+    tasks, documents = quick_tasks(present, sequence_length, split, counts)
+    drawn = drawn_mixture(provider, tasks)
+    marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # without theirs, replies are refused
+    dataset = drawn.get_dataset(sequence_length, split=split, seed=seed, num_epochs=None, passthrough_features=[TASK, *marks])
+    return measure_examples(
+        drawn, sequence_length, progress(dataset.take(examples).as_numpy_iterator(), examples), documents, seed, split
+    )
+
+
+def measure_examples(
+    mixture: seqio.Mixture,
+    sequence_length: Mapping[str, int],
+    examples: Iterable[Mapping[str, Any]],
+    documents: Mapping[str, FirstDocuments],
+    seed: int | None = 0,
+    split: str = "train",
+) -> Statistics:
+    """Measures examples that were drawn before, as `measure` does.
+
+    Each is {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes}; there is at least one, from an endless dataset. Memory
+    grows by some 30 bytes for each. `documents` are the first ones of each corpus, by the name of the corpus's task.
+    """
+    present = [task for task in mixture.tasks if split in task.splits]
+    tasks = {task.name: task for task in present if isinstance(task, DenoisingTask)}
+    others = [task.name for task in present if task.name not in tasks]
+    every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // FINGERPRINTS_A_CHUNK)
+    counts = {name: Counts(task, sequence_length, every) for name, task in tasks.items()}
+    drawn, own = _count(examples, counts, [*tasks, *others])
+    rates = {task.name: mixture.get_rate(task) for task in present}
+    rates = {name: rate / sum(rates.values()) for name, rate in rates.items()}
+    measured = [
+        _task_statistics(counts[name], own[name], drawn, rates[name], documents[task.source.corpus.name].lengths.mean())
+        for name, task in tasks.items()
+    ]
+    other_tasks = [
+        OtherTask(
+            task=name, examples=len(own[name]["inputs"]), share=_share(own[name], drawn, rates[name]), lengths=_lengths(own[name])
+        )
+        for name in others
+    ]
+    shared_text = [_shared_text(counts[a], counts[b]) for a, b in itertools.combinations(tasks, 2)]
+    read = {
+        name: sum(int(own[task.name]["chunk"].sum()) for task in tasks.values() if task.source.corpus.name == name)
+        for name in documents
+    }
+    corpora = [_corpus(name, documents[name], tasks.values(), read[name]) for name in documents]
+    lengths = np.concatenate([found.lengths for found in documents.values()])
+    return Statistics(
+        mixture=mixture.name,
+        version=__version__,
+        split=split,
+        seed=seed,
+        examples=len(drawn["inputs"]),
+        sequence_length={key: int(sequence_length[key]) for key in TOKEN_FEATURES},
+        corpus="; ".join(corpus.source for corpus in corpora),
+        vocabulary="; ".join(dict.fromkeys(corpus.vocabulary for corpus in corpora)),
+        documents={"looked_at": len(lengths), "tokens": Summary.of(lengths, QUANTILES)},
+        corpora=corpora,
+        tasks=measured,
+        others=other_tasks,
+        notes=[*_notes_on_tasks(mixture, split, others), *(note for corpus in corpora for note in _notes(corpus))],
+        share_sentence=_share_sentence([*measured, *other_tasks]),
+        lengths=_summaries(drawn),
+        compression=_ratio(drawn["inputs"][drawn["chunk"] > 0].sum(), drawn["chunk"].sum()),
+        fill=_fill(drawn, sequence_length),
+        truncated=sum(task.faults.counts["truncated"] for task in counts.values()),
+        shared_text=shared_text,
+        laws=check_laws(list(counts.values()), measured, other_tasks, shared_text),
+    )
+
+
+def _count(
+    examples: Iterable[Mapping[str, Any]], counts: Mapping[str, Counts], tasks: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    """Adds the examples to the counts of their tasks.
+
+    `tasks` are the names of all tasks; only the denoising tasks have counts. Returns `COLUMNS` of all examples, [examples] int32
+    each, and the same of the examples of each task, by its name.
+    """
+    numbers = {name: number for number, name in enumerate(tasks)}
+    table = array.array("i")
+    for example in examples:
+        name = example[TASK].decode()
+        row = counts[name].add(example) if name in counts else [len(example[key]) for key in TOKEN_FEATURES]
+        table.extend((numbers[name], *row, *[0] * (len(COLUMNS) - len(row))))
+    which, *columns = np.frombuffer(table, np.int32).reshape(-1, 1 + len(COLUMNS)).T
+    drawn = dict(zip(COLUMNS, columns))
+    return drawn, {name: {key: values[which == number] for key, values in drawn.items()} for name, number in numbers.items()}
+
+
+def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask], tokens_read: int) -> Corpus:
+    of_corpus = [task for task in tasks if task.source.corpus.name == name]
+    corpus = of_corpus[0].source.corpus
+    lengths = documents.lengths
+    exponents = np.frexp(lengths)[1]  # 0 for a length of 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, ..
+    return Corpus(
+        corpus=name,
+        source=describe_source(corpus.source),
+        vocabulary=vocabulary_identity(corpus.output_features["targets"].vocabulary),
+        tasks=[task.name for task in of_corpus],
+        documents=len(lengths),
+        is_all=documents.is_all,
+        tokens=Summary.of(lengths, QUANTILES),  # type: ignore[arg-type]  # there is a document
+        histogram={
+            "values": [0, *(1 << exponent for exponent in range(exponents.max()))],
+            "documents": np.bincount(exponents).tolist(),
+        },
+        characters_a_token=_ratio(documents.characters, lengths.sum()),
+        unknown=_ratio(documents.unknown, lengths.sum()),
+        come_back=_ratio(documents.come_back, documents.decoded),
+        lost=what_is_lost(corpus.tokenizer),
+        in_memory=any(map(reads_memory, of_corpus)),
+        times_read=_ratio(tokens_read, lengths.sum()) if documents.is_all or reads_memory(of_corpus[0]) else None,
+    )
+
+
+def _notes_on_tasks(mixture: seqio.Mixture, split: str, others: Sequence[str]) -> Iterator[str]:
+    absent = [task.name for task in mixture.tasks if split not in task.splits]
+    if absent:
+        yield f"left out, as they have no split {split!r}: {', '.join(absent)}"
+    if others:
+        yield f"not of ul2_tasks, of which shares and lengths alone are measured and no law but that of rates: {', '.join(others)}"
+
+
+def _notes(corpus: Corpus) -> Iterator[str]:
+    tokens = f"{round(corpus.tokens.mean * corpus.documents):,} tokens"
+    if corpus.in_memory:
+        part = "all" if corpus.is_all else "the first"
+        yield (
+            f"to read {corpus.corpus} often enough would take minutes, as its documents are so few or so short: {part}"
+            f" {corpus.documents:,} documents, of {tokens}, were read in memory, and these examples hold them"
+            f" {corpus.times_read:,.0f} times"
+        )
+    elif corpus.times_read is not None and corpus.times_read > MANY_TIMES:
+        yield f"{corpus.corpus} has {tokens}: these examples hold it {corpus.times_read:,.0f} times"
+
+
+def _task_statistics(
+    counts: Counts, own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float, tokens_a_document: float
+) -> TaskStatistics:
+    """The statistics of one task.
+
+    `own` and `all_` are `COLUMNS` of the task's examples and of all examples, [examples] int32 each. `rate` is the wanted share of
+    the examples. `tokens_a_document` is the mean of the corpus.
+    """
+    full, examples = counts.full, len(own["inputs"])
+    full_examples = int(own["is_full"].sum())
+    is_whole = own["chunk"] > 0
+    documents_per_chunk = full.length / tokens_a_document if tokens_a_document else None
+    if documents_per_chunk and not counts.concatenates:
+        documents_per_chunk = min(1.0, documents_per_chunk)
+    return TaskStatistics(
+        task=counts.task.name,
+        corpus=counts.task.source.corpus.name,
+        denoiser=dataclasses.asdict(counts.task.denoiser),
+        full_chunk=dataclasses.asdict(full),
+        examples=examples,
+        full_examples=full_examples,
+        share=_share(own, all_, rate),
+        corruption_rate={"wanted": full.noise / full.length, "measured": _ratio(own["noise"].sum(), own["chunk"].sum())},
+        spans=_spans(counts, own, full_examples),
+        lengths=_summaries(own),
+        compression=_ratio(own["inputs"][is_whole].sum(), own["chunk"].sum()),
+        fill={key: _ratio(own[key].sum(), examples * counts.sequence_length[key]) for key in TOKEN_FEATURES},
+        masked=_in_bins(counts.noise_at / full_examples) if full_examples else None,
+        documents_per_chunk=documents_per_chunk,
+    )
+
+
+def _share(own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float) -> dict[str, float]:
+    drawn = len(all_["inputs"])
+    low, high = binomial_interval(drawn, rate)
+    return {
+        **{"wanted": rate, "low": low / drawn, "high": high / drawn, "examples": len(own["inputs"]) / drawn},
+        **{key: _ratio(own[key].sum(), all_[key].sum()) or 0.0 for key in TOKEN_FEATURES},
+    }
+
+
+def _spans(counts: Counts, own: Mapping[str, np.ndarray], full_examples: int) -> Spans:
+    full, found = counts.full, counts.span_lengths
+    expected = span_probabilities(counts.task.denoiser, full.length)
+    expected = np.pad(expected, [0, found.size - expected.size])
+    is_full = own["is_full"] > 0
+    p_value = None
+    if full_examples >= LEAST_CHUNKS and expected.max() < 1:
+        # Only the first span of each chunk: the lengths of its spans have a fixed sum, so they are not independent.
+        p_value = chi_square_p_value(np.bincount(own["first_span"][is_full], minlength=expected.size), expected)
+
+    likely = np.flatnonzero((expected > expected.max() / 1000) | (found > 0))
+    first, end = likely[0], likely[-1] + 1
+    width = -(-(end - first) // MAX_LENGTHS)
+    values = np.arange(first, end, width)
+    measured, theory = (np.add.reduceat(values_[first:end], values - first) for values_ in (found, expected))
+    return {
+        "wanted": full.spans,
+        "measured": _ratio(own["spans"][is_full].sum(), full_examples),
+        "mean_length": {
+            "wanted": full.noise / full.spans,
+            "measured": _ratio(own["noise"][is_full].sum(), own["spans"][is_full].sum()),
+        },
+        "lengths": {
+            "values": values.tolist(),
+            "width": int(width),
+            "measured": (measured / found.sum()).tolist() if found.sum() else None,
+            "theory": theory.tolist(),
+        },
+        "p_value": p_value,
+    }
+
+
+def _in_bins(values: np.ndarray) -> list[float]:
+    """[L] values to [BINS] means. A value on the border of two bins counts in both, in proportion."""
+    edges = np.linspace(0, values.size, BINS + 1)
+    sums = np.interp(edges, np.arange(values.size + 1), np.append(0.0, np.cumsum(values)))
+    return (np.diff(sums) * BINS / values.size).tolist()
+
+
+def _summaries(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
+    return {**_lengths(columns), "chunk": Summary.of(columns["chunk"][columns["chunk"] > 0], QUANTILES)}
+
+
+def _lengths(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
+    return {key: Summary.of(columns[key], QUANTILES) for key in TOKEN_FEATURES}
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return float(part / whole) if whole else None
+
+
+def _fill(columns: Mapping[str, np.ndarray], sequence_length: Mapping[str, int]) -> dict[str, dict[str, float | None]]:
+    budgets = tuple(int(sequence_length[key]) for key in TOKEN_FEATURES)
+    lengths = np.stack([columns[key] for key in TOKEN_FEATURES], axis=1)
+    lengths = lengths[((lengths > 0) & (lengths <= budgets)).all(axis=1)]  # the others are reported as truncated
+    if not lengths.size:
+        return {kind: dict.fromkeys(TOKEN_FEATURES) for kind in ("unpacked", "packed", "bound")}
+    pools = np.split(lengths, range(POOL, len(lengths), POOL))
+    rows = sum(count_rows(pool, budgets) for pool in pools)
+    demand = lengths.mean(axis=0) / budgets
+    fills = {"unpacked": demand, "packed": lengths.sum(axis=0) / (rows * np.array(budgets)), "bound": demand / demand.max()}
+    return {kind: dict(zip(TOKEN_FEATURES, fill.tolist())) for kind, fill in fills.items()}
+
+
+def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
+    """What the largest weight means for the loss: weights count examples, the loss counts target tokens."""
+    drawn = [task for task in tasks if task.examples]
+    greatest = max(drawn, key=lambda task: (task.share["wanted"], task.share["targets"]))
+    shares = {key: f"{greatest.share[key]:.1%}" for key in ("examples", *TOKEN_FEATURES)}
+    sentence = (
+        f"{greatest.task} is {shares['examples']} of the examples, with {shares['inputs']} of the input tokens and"
+        f" {shares['targets']} of the target tokens, over which the loss is summed: weights count examples, not tokens."
+    )
+    others = sorted((task for task in drawn if task is not greatest), key=lambda task: task.share["targets"] / task.share["wanted"])
+    compared = []
+    for other in dict.fromkeys(others[index].task for index in (-1, 0) if others):
+        (share,) = (task.share for task in others if task.task == other)
+        weight, tokens = (greatest.share[key] / share[key] for key in ("wanted", "targets"))
+        by_weight = "the same weight as" if round(weight, 2) == 1 else f"{weight:.3g} times the weight of"
+        compared.append(f"for {by_weight} {other} it has {tokens:.3g} times its target tokens")
+    also = ", and ".join(compared)
+    return f"{sentence} {also[0].upper()}{also[1:]}." if also else sentence
+
+
+def _shared_text(a: Counts, b: Counts) -> SharedText:
+    count = min(len(a.first_texts), len(b.first_texts))
+    same = pairs_that_share(a.first_texts[:count], b.first_texts[:count], 0)
+    different = [
+        pairs_that_share(a.first_texts[:count], b.first_texts[:count], count * part // 4) for part in (1, 2, 3) if count >= 4
+    ]
+    return {
+        "tasks": [a.task.name, b.task.name],
+        "anywhere": a.text.part_shared(b.text),
+        "at_once": _ratio(*same),
+        "by_chance": _ratio(sum(shared for shared, _ in different), sum(pairs for _, pairs in different)),
+        "examples": same[1],
+    }

@@ -1,1 +1,0 @@
-"""What a mixture measures, against what it must be."""
