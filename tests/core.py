@@ -9,6 +9,8 @@ import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import itertools
 import json
 import pathlib
 import pickle
@@ -33,13 +35,17 @@ CORE = {
     "addresses": {"dataset", "resuming"},
     "mixtures": set(),
 }
-BESIDE = (
+BESIDE = {
     "converters.row_format",
+    "converters.hugging_face",
     "tasks.examples",
     "pytorch.collator",
+    "pytorch.states",
     *(f"looking.{name}" for name in ("printing", "readable", "samples", "run")),
     *(f"looking.texts.{name}" for name in ("draw", "find", "length_table", "show", "steps", "tasks")),
-)
+}
+OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.picture_collator", "pytorch.picture_rows"}  # where that is installed
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
 
 
@@ -59,7 +65,7 @@ class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def files_of_the_core() -> list[str]:
     found = {f"{room}.{path.stem}" for room in CORE for path in (PACKAGE / room).glob("[a-z]*.py")}
     doors = {f"{room}.{door}" for room, doors in CORE.items() for door in doors}
-    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE} - doors)
+    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE, *(OF_TORCH if HAS_TORCH else ())} - doors)
 
 
 def digest(examples) -> str:
@@ -128,24 +134,23 @@ def tokens(folder: pathlib.Path) -> str:
     return digest(ul2_tasks.examples(ul2_tasks.Mixture("pair", f"megatron:{folder}/pair"), LENGTHS)[:5])
 
 
-def conversations(folder: pathlib.Path) -> list[list[int]]:
-    """The values of each feature, as a chat and as replies, read from a cache."""
-    from ul2_tasks.chat.by_name import open_renderer
-    from ul2_tasks.chat.examples import Stops, chats, replies
-    from ul2_tasks.chat.supervision import Supervision
-    from ul2_tasks.corpus.build_cache import build
-    from ul2_tasks.corpus.configuration import CorpusConfiguration
-    from ul2_tasks.corpus.conversations import DescribedConversations
-    from ul2_tasks.sources.memory import embedded_chat
+def conversations(folder: pathlib.Path) -> dict:
+    """As chats and as replies: from memory, and from a cache."""
+    import ul2_tasks
 
-    renderer, supervision = open_renderer("harmony:default"), Supervision()
-    given = (embedded_chat(), CorpusConfiguration(), renderer, supervision)
-    build(DescribedConversations("talks_corpus", *given), str(folder / "CACHE"))
-    reader = DescribedConversations("talks_corpus", *given, (str(folder / "CACHE"),)).conversations("train", use_cached=True)
-    stops = Stops(renderer.final_stop, renderer.keeps_history)
-    read = reader.read(np.arange(3))
-    made = chats(read, supervision, stops, None), replies(read, supervision, stops, (None, None))
-    return [examples.values[key].tolist() for examples in made for key in sorted(examples.values)]
+    chat = ul2_tasks.Chat("talks", mode="[S]")
+    uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
+    chat.cache(folder / "CACHE")
+    cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
+    replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
+    assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()
+    return {
+        "from memory": digest(uncached),
+        "from a cache": digest(cached),
+        "replies": digest(replies),
+        "fingerprint": chat.fingerprint(),
+        "where": cached.where(7),
+    }
 
 
 def pictures() -> list[int]:
@@ -166,6 +171,25 @@ def collated() -> list[list[int]]:
     return collate([text[:200] for text in ul2_tasks.embedded_documents()[:3]])["input_ids"].tolist()
 
 
+def batches(folder: pathlib.Path) -> list:
+    """What PyTorch reads of a description: single examples, batches of a model of Transformers, and a state."""
+    import ul2_tasks
+
+    mixture = ul2_tasks.Mixture("core", str(folder / "texts.jsonl"))
+    settings = {"seed": 3, "cache_dirs": [folder / "CACHE"]}
+    single = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, **settings)
+    padded = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, feature_converter=converter(), rank=1, world_size=2, **settings)
+    elements = [next(iter(single)), *itertools.islice(iter(padded), 2)]
+    return [*({name: values.tolist() for name, values in element.items()} for element in elements), padded.state_dict()]
+
+
+def converter():
+    """Of batches that are padded."""
+    import ul2_tasks
+
+    return ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
+
+
 def main(folder: pathlib.Path) -> dict:
     for name in files_of_the_core():
         importlib.import_module(name)
@@ -176,6 +200,7 @@ def main(folder: pathlib.Path) -> dict:
         "conversations": conversations(folder),
         "pictures": pictures(),
         "collated": collated(),
+        "batches": batches(folder) if HAS_TORCH else None,
     }
 
 

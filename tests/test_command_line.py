@@ -18,6 +18,7 @@ import seqio
 from click.testing import CliRunner
 from support import check_packages_once, mistral_model
 
+import ul2_tasks
 from ul2_command import main
 from ul2_command.options import of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, open_source, register
@@ -471,8 +472,10 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
     cached = [*what, "--cache", tmp_path / "cache"]
     asked = ["--lengths", "64,64", "--seed", 5, "--batch_size", 16]
     wanted = [ul2("show", "fed", *cached, *asked, "--step", 9).stdout, ul2("find", "fed", *cached, *asked, "--document", 3).stdout]
-    run = Run("fed_mix", {"inputs": 64, "targets": 64}, seed=5, batch_size=16)
-    (tmp_path / RUN_RECORD).write_text(json.dumps(dataclasses.asdict(run) | identities(run)))
+    mixture = ul2_tasks.Mixture("fed", corpus, text_key="content")
+    run = Run(mixture, {"inputs": 64, "targets": 64}, seed=5, batch_size=16, cache_dirs=[tmp_path / "cache"])
+    record = {field.name: getattr(run, field.name) for field in dataclasses.fields(Run)} | {"mixture": "fed_mix", "cache_dirs": []}
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record | identities(run)))
     recorded = [*cached, "--run", tmp_path]
     assert [ul2("show", *recorded, "--step", 9).stdout, ul2("find", *recorded, "--document", 3).stdout] == wanted
     assert ul2("show", "fed", *recorded, *asked, "--step", 9).stdout == wanted[0], "what is the same may be given, too"
@@ -489,7 +492,7 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
             assert done.exit_code == 2
             assert told in done.stderr
             assert done.stderr.endswith("has it; leave it out\n")
-    (tmp_path / RUN_RECORD).write_text(json.dumps(dataclasses.asdict(run) | {"vocabulary": "another"}))
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record | {"vocabulary": "another"}))
     assert "vocabulary is 'another' there, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 

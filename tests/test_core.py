@@ -1,6 +1,7 @@
 """The wall around the core: it needs neither SeqIO nor TensorFlow, and gives what it gives beside them."""
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -29,7 +30,7 @@ def alone(tmp_path_factory):
 def test_each_file_of_the_core_is_imported_where_seqio_and_tensorflow_raise(alone):
     """A file that is no door and needs one of them fails in `alone`. A door that needs neither is in the core."""
     made, _ = alone
-    assert made.keys() == {"texts", "commands", "tokens", "conversations", "pictures", "collated"}
+    assert made.keys() == {"texts", "commands", "tokens", "conversations", "pictures", "collated", "batches"}
     for room, doors in core.CORE.items():
         for door in doors:
             text = (core.PACKAGE / room / f"{door}.py").read_text()
@@ -61,6 +62,43 @@ def test_a_mixture_has_the_examples_of_its_name(alone):
     finally:
         seqio.set_global_cache_dirs(before)
     assert made["texts"]["from memory"] == made["texts"]["from a cache"]
+
+
+@pytest.mark.parametrize("form", ["chat", "reply"])
+def test_conversations_have_the_examples_of_their_name(alone, form):
+    made, folder = alone
+    lengths = {"tokens": 4096} if form == "chat" else {"inputs": 4096, "targets": 4096}
+    name = ul2_tasks.register_chat("talks", mode="[S]", form=form)
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(folder / "CACHE")])
+    try:
+        cached = seqio.get_mixture_or_task(name).get_dataset(lengths, "train", use_cached=True, seed=3, num_epochs=1)
+        found = core.digest(cached.as_numpy_iterator())
+    finally:
+        seqio.set_global_cache_dirs(before)
+    assert found == made["conversations"]["from a cache" if form == "chat" else "replies"]
+    assert made["conversations"]["from memory"] == made["conversations"]["from a cache"]
+
+
+def test_pytorch_reads_of_a_mixture_what_it_reads_of_its_name(alone):
+    """The same batches, and the same state, which each loads of the other."""
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    made, folder = alone
+    name = ul2_tasks.register("core", str(folder / "texts.jsonl"))
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(folder / "CACHE")])
+    try:
+        settings = {"seed": 3, "use_cached": True}
+        single = ul2_tasks.UL2IterableDataset(name, core.LENGTHS, **settings)
+        padded = ul2_tasks.UL2IterableDataset(
+            name, core.LENGTHS, feature_converter=core.converter(), rank=1, world_size=2, **settings
+        )
+        elements = [next(iter(single)), *itertools.islice(iter(padded), 2)]
+        *found, state = made["batches"]
+        assert found == [{key: values.tolist() for key, values in element.items()} for element in elements]
+        assert state == json.loads(json.dumps(padded.state_dict()))
+    finally:
+        seqio.set_global_cache_dirs(before)
 
 
 def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):
@@ -102,7 +140,9 @@ def test_examples_say_what_does_not_go_with_a_description():
     kept_apart = ul2_tasks.Mixture(merge_examples=False)
     with pytest.raises(ValueError, match="the chunks of 'ul2_r1' have no fixed places, as documents are kept apart"):
         ul2_tasks.examples(kept_apart, core.LENGTHS)
-    with pytest.raises(ValueError, match=r"cache_dirs is \['CACHE'\], and goes with a ul2_tasks.Mixture alone"):
+    with pytest.raises(
+        ValueError, match=r"cache_dirs is \['CACHE'\], and goes with a description alone, such as a ul2_tasks.Mixture"
+    ):
         ul2_tasks.examples("ul2_mix", core.LENGTHS, cache_dirs=["CACHE"])
     with pytest.raises(ValueError, match=r"cache_dirs is 'CACHE', expected a list of folders, such as \['CACHE'\]"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs="CACHE")

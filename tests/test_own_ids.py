@@ -27,6 +27,7 @@ from ul2_tasks import (
     register_chat,
     register_pictures,
 )
+from ul2_tasks.addresses.fingerprint import described
 from ul2_tasks.addresses.resuming import as_text
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
@@ -38,7 +39,6 @@ from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.show import show_json, show_step_json
 from ul2_tasks.tasks.pictures import pictures_tasks
-from ul2_tasks.tasks.providers import _describe
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens, text_vocabulary
 
 QUIET = Console(quiet=True)
@@ -172,8 +172,8 @@ def test_a_fingerprint_is_that_of_the_same_ids_however_they_are_given(folder, ow
     """It is the one of 1.0.3, which was given SeqIO's ids, so that what was saved there is resumed."""
     vocabulary = ul2_tasks.open_vocabulary(folder, sentinels=0, modes=[])
     ids = [own[name] for name in UNUSED]
-    described = [
-        as_text(_describe(configured(R, sentinels, {"[R]": mode}), vocabulary))
+    told = [
+        as_text(described(configured(R, sentinels, {"[R]": mode}), vocabulary))
         for sentinels, mode in (
             (UNUSED, "[R]"),
             (ids, own["[R]"]),
@@ -182,8 +182,8 @@ def test_a_fingerprint_is_that_of_the_same_ids_however_they_are_given(folder, ow
         )
     ]
     of_seqio = [id + 1 for id in ids]
-    assert set(described) == {described[0]}
-    assert f"sentinels: 30 ids, crc32 {zlib.crc32(repr(of_seqio).encode())}, modes: {{[R]: {own['[R]'] + 1}}}" in described[0]
+    assert set(told) == {told[0]}
+    assert f"sentinels: 30 ids, crc32 {zlib.crc32(repr(of_seqio).encode())}, modes: {{[R]: {own['[R]'] + 1}}}" in told[0]
 
 
 TAKEN = {

@@ -20,7 +20,6 @@ FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/**
 
 # What is read, with the file that does, and why there is no public name for it.
 READ = {
-    ("tensorflow.python.eager", "ul2_tasks/pytorch/forks.py"): "the context, which knows whether TensorFlow has run",
     ("_initialized", "ul2_tasks/pytorch/forks.py"): "whether TensorFlow has run: every public function that could tell starts it",
     (
         "_check_compatible_features",

@@ -15,7 +15,7 @@ import new_process
 import pytest
 import sentencepiece
 import seqio
-from test_packing import ADVICE
+from test_advice import ADVICE
 
 import ul2_tasks
 from ul2_command import main

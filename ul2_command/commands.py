@@ -11,7 +11,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_command.errors import PROBLEMS_FOUND, Group, plain
-from ul2_command.kinds import corpora_of, kind_of, unknown_tasks
+from ul2_command.kinds import corpora_of, kind_of, left_out, unknown_tasks
 from ul2_command.options import (
     files,
     host,
@@ -381,6 +381,9 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
         import seqio
 
         seqio.add_global_cache_dirs([cache_dir])
+    if options["written_as"] == "megatron":
+        for sentence in left_out(kind, data):
+            click.echo(sentence, err=True)
     kind.export(data, output, use_cached=bool(cache_dir), **options)
 
 

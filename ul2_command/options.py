@@ -300,14 +300,8 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     """
     from ul2_tasks.looking.run import Run, read_record, run_of
 
-    if not run_dir and data.described is not None:
-        return Run(data.described, pack=packed, cache_dirs=(cache_dir,) if cache_dir else (), **options)
-    import seqio
-
-    if cache_dir:
-        seqio.add_global_cache_dirs([cache_dir])
     if not run_dir:
-        return Run(data.mixture, pack=packed, **options)
+        return Run(**_named(data.registration, cache_dir), pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
@@ -318,9 +312,20 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
             raise click.UsageError(
                 f"{option}: got {got!r}, expected {recorded[name]!r}, as the run in {run_dir} has it; leave it out"
             )
-    dataclasses.replace(data.registration, name=run.name).apply()
+    run = dataclasses.replace(run, **_named(dataclasses.replace(data.registration, name=run.name), cache_dir))
     run.check(record, run_dir)
     return run
+
+
+def _named(registration: Any, cache_dir: str | None) -> dict[str, Any]:
+    """What a `Run` reads: a description and where its cache is, or the name of what is registered."""
+    if registration.described is not None:
+        return {"mixture": registration.described, "cache_dirs": (cache_dir,) if cache_dir else ()}
+    import seqio
+
+    if cache_dir:
+        seqio.add_global_cache_dirs([cache_dir])
+    return {"mixture": registration.apply()}
 
 
 def with_lengths(default: str | None, shown: str | bool = True) -> Callable:

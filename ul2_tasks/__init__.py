@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ul2_tasks.export.folder import read_examples
     from ul2_tasks.images.interleaved import CodeRun, PictureRun
     from ul2_tasks.mixtures.advice import best_chunk_tokens
+    from ul2_tasks.mixtures.chat import Chat
     from ul2_tasks.mixtures.mixture import Mixture
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
@@ -52,6 +53,7 @@ __all__ = [
     "UL2",
     "UL2R",
     "CausalDenoiser",
+    "Chat",
     "ChatFeatureConverter",
     "CodeRun",
     "Denoiser",
@@ -97,6 +99,7 @@ _MODULES = {
     "UL2": "denoising.denoisers",
     "UL2R": "denoising.denoisers",
     "CausalDenoiser": "denoising.denoisers",
+    "Chat": "mixtures.chat",
     "ChatFeatureConverter": "converters.chat",
     "CodeRun": "images.interleaved",
     "Denoiser": "denoising.denoisers",

@@ -36,5 +36,5 @@ def compiled(function: Callable) -> Callable:
 
 
 def part_of_compiled(function: Callable) -> Callable:
-    """A function that compiled functions of the same file call."""
+    """A function that compiled functions call. It is of their file, as old as what is kept of them, or one that never changes."""
     return numba.njit(nogil=True)(function)

@@ -75,6 +75,8 @@ def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:
 
 TOKEN_FEATURES = token_features(EXAMPLE)
 
+SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels"}  # what `transformers` calls the features of one that is not padded
+
 IMAGES = "images"  # of texts with pictures in places: the pictures' bytes, which have no tokens of their own
 
 # For get_dataset(passthrough_features=["denoiser", "task"]): the names of an example's denoiser, "" if there is none, and task.

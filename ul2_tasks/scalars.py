@@ -1,8 +1,9 @@
-"""Numbers as users give them: Python's or NumPy's. A bool is not a number here."""
+"""Arguments as users give them. Numbers are Python's or NumPy's, and a bool is not a number here."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TypeGuard, TypeVar
 
 import numpy as np
@@ -27,3 +28,15 @@ def as_python(value: T) -> T:
     (512, 0.15)
     """
     return value.item() if isinstance(value, np.generic) else value
+
+
+def check_on_error(on_error: object, name: str = "on_error") -> None:
+    """Raises a ValueError where an argument does not say what becomes of bad records."""
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"{name} is {on_error!r}, expected 'raise' or 'skip'")
+
+
+def check_split(split: str, splits: Iterable[str], of: object) -> None:
+    """Raises a ValueError where there is no such split."""
+    if split not in splits:
+        raise ValueError(f"there is no split {split!r} in {of!r}, only {sorted(splits)}")

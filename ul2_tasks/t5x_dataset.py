@@ -22,8 +22,8 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.addresses.dataset import continued, fingerprint_of
+from ul2_tasks.addresses.fingerprint import ADDED
 from ul2_tasks.addresses.numbering import RUN_RECORD
-from ul2_tasks.addresses.resuming import ADDED
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
 from ul2_tasks.jobs.manifest import differences, load, write_manifest
 from ul2_tasks.scalars import is_integer

@@ -291,8 +291,7 @@ def test_a_kind_without_a_row_is_named_by_its_place_in_the_cache(tmp_path, monke
     name = ul2_tasks.register_chat("ec_place", paths)
     build("ec_place_corpus", str(tmp_path / "cache"), console=QUIET)
     task = seqio.get_mixture_or_task(name)
-    supervision = dataclasses.replace(task.supervision, spans="harmony")
-    other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, supervision=supervision))
+    other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, spans="harmony"))
     reader = task.corpus.conversations("train", use_cached=True)
     place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl: message 4 of 4 is of the kind"
     with pytest.raises(ValueError, match=place):

@@ -15,10 +15,11 @@ from rich.console import Console
 from support import iterate, saved_and_resumed
 
 import ul2_tasks
-from ul2_tasks.chat.supervision import HARMONY, Supervision
+from ul2_tasks.chat.supervision import HARMONY
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.tasks.chat import ChatTask, open_conversations
+from ul2_tasks.mixtures.chat import open_conversations
+from ul2_tasks.tasks.chat import ChatTask
 
 CONVERSATIONS = [
     [
@@ -136,7 +137,7 @@ def test_what_is_learned_is_decided_when_the_cache_is_read(cached):
         {"turns": "each"},
         {"spans": {**HARMONY, "assistant/analysis": 0}},
     ):
-        configuration = dataclasses.replace(task.configuration, supervision=Supervision(**settings))
+        configuration = dataclasses.replace(task.configuration, **settings)
         other = ChatTask("rc_other", task.corpus, "chat", configuration)
         found, before = other.examples(reader, np.arange(3), {}), task.examples(reader, np.arange(3), {})
         assert (found.values["span_id"].tolist(), len(found.conversations)) != (before.values["span_id"].tolist(), 3)
@@ -260,7 +261,7 @@ def test_a_corpus_that_makes_no_example_is_an_error_and_no_endless_loop(folder):
 
 def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, folder):
     assert ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), form="reply") == "rc_jsonl_reply"
-    with pytest.raises(ValueError, match=r"'rc_jsonl_chat' is already registered with other arguments: supervision is .*'whole'"):
+    with pytest.raises(ValueError, match=r"'rc_jsonl_chat' is already registered with other arguments: supervise is 'whole', got"):
         ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), supervise="sampled")
     with pytest.raises(ValueError, match="form is 'replies', expected one of"):
         ul2_tasks.register_chat("rc_x", form="replies")

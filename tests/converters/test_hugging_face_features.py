@@ -415,11 +415,11 @@ def test_an_id_that_the_model_has_no_row_for_is_an_error_with_the_examples_numbe
     told = "example 2 of the dataset, counted from 0: its targets hold the id 9, but embedding_rows is 9; before training give"
     with pytest.raises(tf.errors.InvalidArgumentError, match=told):
         converted([*PAIRS[1:], PAIRS[0]], embedding_rows=9, **settings)
-    assert str(vars(HuggingFaceFeatureConverter(embedding_rows=9))) == str(vars(HuggingFaceFeatureConverter()))
+    assert repr(HuggingFaceFeatureConverter(embedding_rows=9)) == repr(HuggingFaceFeatureConverter())
     with pytest.raises(ValueError, match="decoder_start_token_id is 9, expected an id below embedding_rows, 9"):
         HuggingFaceFeatureConverter(embedding_rows=9, decoder_start_token_id=9)
 
 
 def test_no_multiple_is_a_multiple_of_1():
     none, one = (HuggingFaceFeatureConverter("longest", 3, pad_to_multiple_of=multiple) for multiple in (None, 1))
-    assert str(vars(none)) == str(vars(one)), "so that a state of one is one of the other"
+    assert repr(none) == repr(one), "so that a state of one is one of the other"

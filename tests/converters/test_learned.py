@@ -108,5 +108,5 @@ def test_seqio_converts_no_mask():
 
 
 def test_the_repr_that_states_of_datasets_have_is_the_same_without_spans():
-    assert "span_id" not in str(vars(HuggingFaceFeatureConverter()))
-    assert "span_id" in str(vars(HuggingFaceFeatureConverter(span_id=True)))
+    assert "span_id" not in repr(HuggingFaceFeatureConverter())
+    assert "span_id" in repr(HuggingFaceFeatureConverter(span_id=True))

@@ -10,7 +10,8 @@ from support import flat
 from ul2_tasks import CausalDenoiser, default_vocabulary, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.corpus import corpus_settings
-from ul2_tasks.corpus.view import CorpusView, salted
+from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
 from ul2_tasks.sources.splits import hash_fraction
 

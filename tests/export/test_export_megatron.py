@@ -7,7 +7,7 @@ import pytest
 import seqio
 from click.testing import CliRunner
 from rich.console import Console
-from support import byte_vocabulary
+from support import at_once, byte_vocabulary, refused
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, open_source, register
@@ -85,6 +85,33 @@ def test_what_is_there_or_empty_is_refused(tmp_path):
     write_megatron(task, str(tmp_path))
     with pytest.raises(ValueError, match=r"megatron_refused-train\.bin is there already; delete it, or name another folder"):
         write_megatron(task, str(tmp_path))
+
+
+def test_of_jobs_that_write_one_pair_one_alone_does_and_the_others_are_refused(tmp_path):
+    task = corpus("megatron_at_once")
+    found = at_once(lambda: write_megatron(task, str(tmp_path)), count=4)
+    (written,) = (one for one in found if isinstance(one, dict))
+    assert len(refused(found)) == 3
+    assert len(texts(written["prefix"], True)) == written["documents"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["megatron_at_once-train.bin", "megatron_at_once-train.idx"]
+
+
+def test_what_a_killed_job_left_is_removed_by_the_next(tmp_path):
+    left = tmp_path / "megatron_killed-train_parts"
+    left.mkdir()
+    (left / "bin.tmp").write_bytes(b"half")
+    write_megatron(corpus("megatron_killed"), str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["megatron_killed-train.bin", "megatron_killed-train.idx"]
+
+
+def test_tasks_without_a_corpus_are_named(tmp_path):
+    features = corpus("megatron_beside").output_features
+    pieces = {name: seqio.Feature(features["targets"].vocabulary, add_eos=False) for name in ("inputs", "targets")}
+    source = seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: None, splits=["train"])
+    seqio.TaskRegistry.add("megatron_plain", source=source, preprocessors=[], output_features=pieces)
+    seqio.MixtureRegistry.add("megatron_with_plain", [("megatron_beside_r1", 1), ("megatron_plain", 1)])
+    done = CliRunner().invoke(main, ["export", "megatron_with_plain", "--format", "megatron", "--output", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (0, "left out, as they have no corpus of texts: megatron_plain\n")
 
 
 def test_the_command_says_what_it_wrote_and_refuses_what_goes_with_examples(tmp_path):

@@ -26,7 +26,8 @@ from ul2_tasks.files.systems import (
     size,
 )
 
-SYSTEMS = ("local", "file://", "memory://", "ram://")  # the last is TensorFlow's alone: it stands for gs:// without gcsfs
+# memory:// moves as fsspec does for any system; ram:// is TensorFlow's alone, and stands for gs:// without gcsfs.
+SYSTEMS = ("local", "file://", "memory://", "ram://")
 
 
 @pytest.fixture(params=SYSTEMS)
@@ -67,6 +68,44 @@ def test_a_folder_is_made_with_those_above_it_and_removed_with_what_is_in_it(fol
     remove_tree(place(folder, "of"))
     assert names_in(folder) == set()
     assert names_in(place(folder, "of")) == set(), "there is no such folder"
+
+
+def test_brackets_in_names_are_no_globs(folder):
+    """`a[1].txt` as a glob would name the other file, `a1.txt`."""
+    inside = place(folder, "of[1]")
+    make_folders(place(inside, "empty[2]"))
+    path, other, beside = (write(place(inside, name), name.encode()) for name in ("a[1].txt", "a1.txt", "b[1].txt"))
+    neighbour = write(place(folder, "of1"), b"of1")
+    assert names_in(inside) == {"a[1].txt", "a1.txt", "b[1].txt", "empty[2]"}
+    assert [name.rpartition("/")[2] for name in list_files(path)] == ["a[1].txt"]
+    move(path, beside)
+    assert (exists(path), read(beside), read(other)) == (False, b"a[1].txt", b"a1.txt")
+    remove(beside)
+    assert names_in(inside) == {"a1.txt", "empty[2]"}
+    remove_tree(inside)
+    assert (names_in(folder), is_folder(inside), read(neighbour)) == ({"of1"}, False, b"of1")
+
+
+def test_a_chained_address_is_one_of_its_last_protocol(tmp_path):
+    folder = f"simplecache::memory://{tmp_path.name}/of[1]"
+    path, moved = write(place(folder, "a[1].txt"), b"one"), place(folder, "b[1].txt")
+    move(path, moved)
+    assert (names_in(folder), read(moved), size(moved)) == ({"b[1].txt"}, b"one", 3)
+    assert list(map(read, list_files(folder))) == [b"one"]
+    remove_tree(folder)
+    assert not exists(folder)
+    with pytest.raises(ValueError, match="no file system for nothing:// is installed"):
+        file_system("simplecache::nothing://a/b")
+
+
+def test_a_local_link_is_removed_and_what_it_leads_to_stays(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "a.txt").write_text("a")
+    (tmp_path / "of[1]").mkdir()
+    (tmp_path / "of[1]" / "link").symlink_to(tmp_path / "kept")
+    remove_tree(str(tmp_path / "of[1]"))
+    assert sorted(os.listdir(tmp_path)) == ["kept"]
+    assert os.listdir(tmp_path / "kept") == ["a.txt"]
 
 
 def interrupted_while_it_writes(path: str) -> None:

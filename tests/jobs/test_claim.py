@@ -5,22 +5,24 @@ import os
 import socket
 import threading
 import time
+from typing import ClassVar
 
+import fsspec
 import pytest
 import tensorflow as tf
+from fsspec.implementations.memory import MemoryFileSystem
 from rich.console import Console
 from support import at_once, refused
 
+from ul2_tasks.files.systems import read
 from ul2_tasks.jobs import claim
 from ul2_tasks.jobs.claim import taken
+from ul2_tasks.jobs.job import Job, called_in, run_job
 from ul2_tasks.jobs.shards import (
     JobShard,
     all_shards,
     begin,
-    called_in,
     finished_shards,
-    remove_records,
-    run,
     temporary_files,
     write_shard,
 )
@@ -79,6 +81,68 @@ def test_a_job_that_did_not_run_for_long_ends_when_another_one_has_begun(tmp_pat
     assert "running.1" in os.listdir(records), "the other's"
 
 
+class _Troubled(MemoryFileSystem):
+    """A system whose library raises its own errors while there is `trouble`, or that keeps no file."""
+
+    protocol = "troubled"
+    store: ClassVar[dict] = {}
+    pseudo_dirs: ClassVar[list] = [""]
+    trouble = threading.Event()
+    met = threading.Event()
+    keeps = True
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.removeprefix("troubled://"))
+
+    def _open(self, path, mode="rb", **options):
+        if self.trouble.is_set():
+            self.met.set()
+            raise RuntimeError("the connection was lost")
+        if not self.keeps:
+            raise FileNotFoundError(path)
+        return super()._open(path, mode, **options)
+
+
+fsspec.register_implementation("troubled", _Troubled, clobber=True)
+
+
+def test_a_claim_is_kept_after_any_error_of_a_file_system(monkeypatch):
+    monkeypatch.setattr(claim, "_AGAIN", 0.01)
+    monkeypatch.setattr(claim, "_SETTLED", 0)
+
+    def written():
+        return json.loads(read("troubled://kept/parts/running"))["time"]
+
+    with taken("troubled://kept/parts") as check:
+        _Troubled.trouble.set()
+        assert _Troubled.met.wait(10)
+        _Troubled.trouble.clear()
+        before, end = written(), time.monotonic() + 10
+        while written() == before:
+            assert time.monotonic() < end, "nobody rewrites the claim"
+            time.sleep(0.01)
+        check()
+
+
+def end_where_nothing_is_removed(monkeypatch):
+    with taken("troubled://ended/parts"):
+        monkeypatch.setattr(_Troubled, "rm_file", lambda self, path: 1 / 0)
+        raise KeyError("of the job")
+
+
+def test_a_job_ends_as_it_did_where_its_claim_cannot_be_removed(monkeypatch):
+    monkeypatch.setattr(claim, "_SETTLED", 0)
+    with pytest.raises(KeyError, match="of the job"):
+        end_where_nothing_is_removed(monkeypatch)
+
+
+def test_a_folder_that_keeps_no_claim_is_an_error_and_not_for_ever(monkeypatch):
+    monkeypatch.setattr(_Troubled, "keeps", False)
+    with pytest.raises(ValueError, match="troubled://lost/parts must be a folder that keeps"), taken("troubled://lost/parts"):
+        pass
+
+
 def shards_of(folder, count=6):
     names = [f"shard_{number}" for number in range(count)]
     return [JobShard(name=name, files=(f"{name}.txt",), folder=str(folder), records=f"{folder}/_parts", reads="") for name in names]
@@ -99,17 +163,25 @@ def write(shard, advance=lambda more: None, content="some text"):
 def job(folder):
     """As `build` and the exports have it."""
     shards = shards_of(folder)
-    with taken(shards[0].records) as check:
-        waiting = begin(shards, finished_shards(shards), {"arguments": {"shards": len(shards)}})
-        run("job", shards, waiting, write, None, QUIET, check)
-        written = all_shards(shards)
-        remove_records(shards[0].records)
-    return written
+    return run_job(
+        Job(
+            name="job",
+            folder=str(folder),
+            shards=shards,
+            existing=lambda: None,
+            begin=lambda: begin(shards, finished_shards(shards), {"arguments": {"shards": len(shards)}}),
+            write=write,
+            finish=lambda: {"shards": all_shards(shards)},
+            summarize=lambda manifest: None,
+        ),
+        None,
+        QUIET,
+    )
 
 
 def test_of_jobs_on_one_folder_one_writes_all_and_nothing_is_lost(tmp_path):
     found = at_once(lambda: job(tmp_path), count=4)
-    (written,) = (one for one in found if isinstance(one, list))
+    (written,) = (one["shards"] for one in found if isinstance(one, dict))
     assert len(refused(found)) == 3
     assert written == [{"file": f"shard_{number}.txt", "bytes": 9} for number in range(6)]
     assert sorted(os.listdir(tmp_path)) == [file["file"] for file in written]

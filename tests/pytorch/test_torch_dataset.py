@@ -22,8 +22,9 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from ul2_tasks import T5GEMMA2, mix, register  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
-from ul2_tasks.pytorch import dataset as torch_dataset  # noqa: E402
+from ul2_tasks.pytorch import streams  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
+from ul2_tasks.pytorch.streams import Numbers  # noqa: E402
 from ul2_tasks.sources.memory import MemoryDataSource, texts_in_memory  # noqa: E402
 from ul2_tasks.tasks.registration import Registration  # noqa: E402
 
@@ -201,7 +202,7 @@ EACH_TIME, ONCE = 0.0, float("inf")  # when a snapshot is taken
 )
 def test_a_state_goes_on_where_it_was_taken(monkeypatch, each, saved_after, converter):
     """It is asked for several times, written to a file, and the snapshot is that of the first or of the last time."""
-    monkeypatch.setattr(torch_dataset, "SECONDS_PER_SECOND_OF_WRITING", each)
+    monkeypatch.setattr(streams, "SECONDS_PER_SECOND_OF_WRITING", each)
     name = "documents_mix" if converter else "documents_r1"
     original = dataset(name, feature_converter=converter)
     iterator = iter(original)
@@ -363,7 +364,7 @@ def test_numbers_that_end_where_there_is_no_end_say_so(elements, told):
     def build(start):
         return tf.data.Dataset.from_tensors({"inputs": [5, 1], "targets": [6, 1]}).repeat(elements)
 
-    numbers = torch_dataset._Numbers(build, {"num_epochs": None}, "1 of 2", 1)
+    numbers = Numbers(build, {"num_epochs": None}, "1 of 2", 1)
     assert len(take(elements, numbers)) == elements
     with pytest.raises(ValueError, match=told):
         next(numbers)

@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ul2_tasks.tasks.chat import open_conversations
+from ul2_tasks.mixtures.chat import open_conversations
 
 TALK = [{"role": "user", "content": "2 plus 2?"}, {"role": "assistant", "channel": "final", "content": "4."}]
 

@@ -13,7 +13,7 @@ from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.vocabulary.pieces import special_names
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary, SentencePieceVocabulary
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
     encodable_ids,
@@ -65,6 +65,19 @@ def test_no_text_becomes_a_special_id_of_the_default_vocabulary_or_an_unknown(te
     assert not set(ids) & reserved
     normalized = " ".join(text.split())
     assert vocabulary.decode(ids) == normalized
+
+
+def test_the_fast_tokenizer_has_seqios_ids_in_graphs():
+    """Which are not those of Python: unknown pieces that follow each other are one there, and each its own here."""
+    fast, seqios = (
+        kind(str(DEFAULT_MODEL), use_fast_tokenizer=True) for kind in (SentencePieceVocabulary, seqio.SentencePieceVocabulary)
+    )
+    text = "e\u0301 \u65e5\u672c"
+    expected = seqios.encode_tf(text).numpy().tolist()
+    assert fast.encode(text) == seqios.encode(text) != expected
+    assert fast.encode_tf(text).numpy().tolist() == expected
+    assert fast.tf_tokenizer.tokenize(text).numpy().tolist() == expected
+    assert fast.decode_tf(tf.constant(expected)).numpy() == default_vocabulary().decode_tf(tf.constant(expected)).numpy()
 
 
 def test_seqios_extra_ids_come_in_t5s_order(tmp_path):

@@ -37,6 +37,15 @@ def corpora_of(data: Data) -> list[Any]:
     return list(dict.fromkeys(corpus for each in (kind, *others) for corpus in each.corpora(data)))
 
 
+def left_out(kind: Kind, data: Data) -> list[str]:
+    """Says which tasks of a mixture have no tokens that are exported beside those of a kind."""
+    others = [task for task in data.tasks if not kind.owns(task)]
+    told = {each: each.left_out([task for task in others if each.owns(task)]) for each in KINDS}
+    untold = [task.name for task in others if not any(each.owns(task) for each in KINDS if told[each])]
+    without = [f"left out, as they have no corpus of {kind.name}: {', '.join(untold)}"] if untold else []
+    return without + [f"left out, as they are {sentence}" for sentences in told.values() for sentence in sentences]
+
+
 def unknown_tasks(data: Data) -> list[str]:
     """The names of the tasks of a mixture that are of no kind."""
     return [task.name for task in data.tasks if not any(kind.owns(task) for kind in KINDS)]

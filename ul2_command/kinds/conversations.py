@@ -59,6 +59,10 @@ class Conversations(Kind):
 
         return examine_chat(data.mixture, self.lengths_of(data), split)
 
+    def left_out(self, tasks):
+        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
+        return [f"conversations: {name}_reply; `ul2 export {name}_chat` writes them, with masks" for name in names]
+
     def export(self, data, output, *, written_as, use_cached, max_documents, input_manifest, pipeline_options, **others):
         from ul2_tasks.export.conversations import write_conversations
 

@@ -101,6 +101,10 @@ class Kind(Protocol):
         """`ul2 export`: writes files."""
         raise _undone(self)
 
+    def left_out(self, tasks: Sequence[Any]) -> list[str]:
+        """`ul2 export --format megatron` of texts: says how tasks of this kind, beside them, are exported, where they are."""
+        return []
+
 
 def _undone(kind: Kind) -> NotImplementedError:
     return NotImplementedError(f"{kind.name}: a command that is neither done nor refused")

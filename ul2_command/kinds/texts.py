@@ -13,12 +13,19 @@ from ul2_command.options import Data, open_run
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
 
+_OF_EXAMPLES = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
+
 
 class Texts(Kind):
     name = "texts"
     cannot: ClassVar = {
         f"export {option}": f"{option} goes with conversations; leave it out" for option in ("--max_documents", "--input_manifest")
     }
+
+    def refusal(self, data):
+        if data.given.get("written_as") == "megatron" and (given := data.given_of(*_OF_EXAMPLES)):
+            return f"{data.option(given[0])} goes with examples, and --format megatron writes tokens; leave it out"
+        return super().refusal(data)
 
     def owns(self, task):
         from ul2_tasks.tasks.providers import DenoisingTask
@@ -124,18 +131,8 @@ def _with_texts(data: Data, texts: Sequence[str]) -> str:
 
 def _export_tokens(data: Data, output: str, split: str, use_cached: bool) -> None:
     from ul2_tasks.export.megatron import write_megatron
-    from ul2_tasks.tasks.chat import chat_tasks
-    from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
+    from ul2_tasks.tasks.providers import denoising_tasks
 
-    none = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
-    if given := data.given_of(*none):
-        option = data.option(given[0])
-        raise click.UsageError(f"{option} goes with examples, and --format megatron writes tokens; leave it out")
-    chats: list[Any] = chat_tasks(data.mixture)
-    if left_out := [task.name for task in other_tasks(data.mixture) if task not in chats]:
-        click.echo(f"left out, as they have no corpus of texts: {', '.join(left_out)}", err=True)
-    for name in dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in chats):
-        click.echo(f"left out, as they are conversations: {name}_reply; `ul2 export {name}_chat` writes them, with masks", err=True)
     for corpus in {task.source.corpus.name: task.source.corpus for task in denoising_tasks(data.mixture)}.values():
         written = write_megatron(corpus, output, split, use_cached=use_cached)
         click.echo(

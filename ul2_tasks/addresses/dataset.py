@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.addresses.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
-from ul2_tasks.addresses.numbering import Numbering
+from ul2_tasks.addresses.numbering import Numbering, Share
 from ul2_tasks.addresses.resuming import as_text, refusal, resume_at_number_only_in
 from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
@@ -51,22 +51,18 @@ class Numbered:
 class Reading:
     """Which examples are read.
 
-    The lengths of examples were solved for `sequence_length`, and `epochs` is None for no end. Each of the hosts has `run` elements
-    in a row before the next host has as many; `start` is the number of the first element that any host has. Only `features` are
-    kept of an example. `fingerprint` is all that decides which example has which number, and what it is. Without a seed, see
-    `has_seed`, iterators cannot be resumed.
+    The lengths of examples were solved for `sequence_length`, and `epochs` is None for no end. Only `features` are kept of an
+    example. `fingerprint` is all that decides which example has which number, and what it is. Without a seed, see `has_seed`,
+    iterators cannot be resumed.
     """
 
     numbering: Numbering
     sequence_length: Mapping[str, int]
     epochs: int | None
-    host: int
-    hosts: int
+    share: Share
     features: Collection[str]
     fingerprint: Mapping[str, object]
     has_seed: bool
-    run: int = 1
-    start: int = 0
 
     def examples(self) -> tf.data.Dataset:
         """One by one: {"inputs": [tokens] int32, "targets": [tokens] int32}, and the names of denoiser and task where wanted."""
@@ -114,16 +110,6 @@ class Reading:
 
         return self._with_numbers(make, {"pack": pack})
 
-    def _numbers(self, elements: np.ndarray) -> np.ndarray:
-        """The numbers of this host's elements."""
-        runs, places = np.divmod(elements, self.run)
-        return self.start + (runs * self.hosts + self.host) * self.run + places
-
-    def _count(self, stop: int) -> int:
-        """How many elements this host has whose numbers are below `stop`."""
-        rounds, rest = divmod(max(0, stop - self.start), self.hosts * self.run)
-        return rounds * self.run + min(max(0, rest - self.host * self.run), self.run)
-
     @property
     def _id_shift(self) -> int:
         return id_shift(members_of(self.numbering)[0].solution.vocabulary)
@@ -145,14 +131,14 @@ class Reading:
         batch_size: int | None = None,
     ) -> tf.data.Dataset:
         """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
-        own = _WITHOUT_END if self.epochs is None else self._count(self.epochs * numbering.epoch)
+        own = _WITHOUT_END if self.epochs is None else self.share.count(self.epochs * numbering.epoch)
         at_a_time = max(1, int(_TOKENS_AT_A_TIME // numbering.tokens_per_element))
         if batch_size:
             at_a_time = batch_size * max(1, at_a_time // batch_size)
             own = first + max(0, own - first) // batch_size * batch_size
         members, pack = members_of(numbering), bool(numbering.packed)
 
-        share = {"shard": [self.host, self.hosts], "runs": [self.run, self.start]}
+        share = {"shard": [self.share.host, self.share.hosts], "runs": [self.share.run, self.share.start]}
         # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
         sizes = {"at_a_time": at_a_time, "batch_size": batch_size}
         fingerprint = {**self.fingerprint, **more, **share, **sizes}
@@ -169,7 +155,7 @@ class Reading:
             if not is_own(first):
                 return nothing
             start = int(first % _MARKED)
-            batch = read_batch(numbering, self._numbers(np.arange(start, min(start + at_a_time, own))))
+            batch = read_batch(numbering, self.share.numbers(np.arange(start, min(start + at_a_time, own))))
             return batch._replace(members=batch.members + mark)
 
         def made(batch: Batch) -> dict[str, np.ndarray]:
@@ -218,12 +204,12 @@ def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
     return numbered.dataset(int(first))
 
 
-def shared_out(dataset: tf.data.Dataset, host: int, hosts: int, run: int, start: int) -> tf.data.Dataset:
-    """The same examples, shared out in another way: after the number `start`, so many in a row to each host in turn.
+def shared_out(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
+    """The same examples, shared out in another way.
 
-    The dataset is what `get_dataset` of a mixture or task returned, of which `fingerprint_of` says something; see also `Reading`.
+    The dataset is what `get_dataset` of a mixture or task returned, of which `fingerprint_of` says something.
     """
-    return dataclasses.replace(facts_of(dataset).rows, host=host, hosts=hosts, run=run, start=start).examples()
+    return dataclasses.replace(facts_of(dataset).rows, share=share).examples()
 
 
 def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:

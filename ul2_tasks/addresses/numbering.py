@@ -38,6 +38,32 @@ class Slots(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class Share:
+    """Which elements one of several hosts has: `run` in a row, before the next host has as many. `start` is the first of all."""
+
+    host: int = 0
+    hosts: int = 1
+    run: int = 1
+    start: int = 0
+
+    def numbers(self, elements: np.ndarray) -> np.ndarray:
+        """The numbers of this host's elements, which are counted from 0."""
+        runs, places = np.divmod(elements, self.run)
+        return self.start + (runs * self.hosts + self.host) * self.run + places
+
+    def count(self, stop: int) -> int:
+        """How many elements this host has whose numbers are below `stop`."""
+        rounds, rest = divmod(max(0, stop - self.start), self.hosts * self.run)
+        return rounds * self.run + min(max(0, rest - self.host * self.run), self.run)
+
+
+def check_hosts(name: str, split: str, elements: int, hosts: int) -> None:
+    """Raises a ValueError where hosts outnumber the elements that all epochs have."""
+    if elements < hosts:
+        raise ValueError(f"{name!r} has {elements} examples in split {split!r}, too few for {hosts} hosts")
+
+
+@dataclasses.dataclass(frozen=True)
 class Numbering:
     """The elements of a mixture of corpora, without end: a cycle of corpora, and in each a position of its own order.
 

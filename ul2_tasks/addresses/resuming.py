@@ -15,11 +15,8 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from ul2_tasks.addresses.fingerprint import ADDED
 from ul2_tasks.graphs import no_autograph
-
-# What a stream reads; by name, what is read of which the rest of a fingerprint of numbers does not tell the content; and the rates
-# of a mixture of texts with images.
-ADDED = ("source", "sources", "mixing_rates")
 
 
 def texts_of(fingerprint: Mapping[str, object]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -57,9 +57,15 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     and tokens as here; a corpus that was tokenized into memory travels with its tokens. Nothing need be registered there.
     """
 
-    def __init__(self, numbering: Numbering, budgets: Mapping[str, int], epoch: int = 0):
-        """Takes the numbering, the lengths of packed rows, and the number of the epoch."""
-        self.numbering, self._budgets, self._epoch = numbering, budgets, epoch
+    def __init__(
+        self, numbering: Numbering, budgets: Mapping[str, int], describe: Callable[[], Mapping[str, object]], epoch: int = 0
+    ):
+        """Takes the numbering, the budgets, what tells all that decides which element has which number, and the epoch."""
+        self.numbering, self.budgets, self.describe, self._epoch = numbering, budgets, functools.cache(describe), epoch
+
+    def __reduce__(self) -> tuple:
+        """For another process, in which nothing is known of the corpora but their tokens."""
+        return Examples, (self.numbering, self.budgets, functools.partial(dict, self.describe()), self._epoch)
 
     def __len__(self) -> int:
         """How many elements an epoch has."""
@@ -69,7 +75,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         """The elements of another epoch, from 0: other borders of chunks, other denoisers, another order, other noise."""
         if not is_integer(epoch, at_least=0):
             raise ValueError(f"epoch is {epoch!r}, expected an integer, 0 or more")
-        return Examples(self.numbering, self._budgets, int(epoch))
+        return Examples(self.numbering, self.budgets, self.describe, int(epoch))
 
     def __getitem__(self, index):
         """The element of a number, negative ones from the end; or a list of those of a slice."""
@@ -85,18 +91,12 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         """The elements of several numbers, made at once, which costs a tenth of one after the other."""
         if not len(indices):
             return []
-        members = members_of(self.numbering)
-        batch = read_batch(self.numbering, self._numbers(indices))
-        pack = bool(self.numbering.packed)
-        widths = self._budgets if pack else widest(members)
-        rows, sizes = write_batch(batch, members, widths, pack)
-        if shift := id_shift(members[0].solution.vocabulary):
-            is_token = {key: rows[f"{key}_segment_ids"] > 0 if pack else True for key in EXAMPLE}
-            rows |= {key: np.where(is_token[key], rows[key] - np.int32(shift), 0) for key in EXAMPLE}
-        if pack:
+        rows, sizes, of_members = read_rows(self, self._numbers(indices))
+        if self.numbering.packed:
             return [{key: feature[row] for key, feature in rows.items()} for row in range(len(indices))]
         features = {key: [row[:size] for row, size in zip(rows[key], sizes[key].tolist())] for key in EXAMPLE}
-        names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in batch.members.tolist())
+        members = members_of(self.numbering)
+        names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in of_members.tolist())
         return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
 
     def where(self, index: int) -> Address | list[Address]:
@@ -127,7 +127,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         start, stop = chosen.store.tokens_of(operator.index(document))
         if start == stop:
             return []  # it has no token
-        first, last = self._first, self._first + len(self) - 1
+        first, last = self.first, self.first + len(self) - 1
         found: set[int] = set()
         for epoch in self.numbering.epochs_of(kind, first, last):
             held = chosen.order.slots_with(epoch, start, stop)
@@ -136,7 +136,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return sorted(found)
 
     @functools.cached_property
-    def _first(self) -> int:
+    def first(self) -> int:
         return self._epoch * len(self)
 
     def _numbers(self, indices: Sequence[int]) -> np.ndarray:
@@ -145,7 +145,19 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         if len(wrong):
             what = "row" if self.numbering.packed else "example"
             raise IndexError(f"there is no {what} {wrong[0]}, only 0 to {len(self) - 1}; .epoch(1) has those of the next epoch")
-        return self._first + numbers % len(self)
+        return self.first + numbers % len(self)
+
+
+def read_rows(examples: Examples, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+    """The elements of numbers of any epoch: what `write_batch` gives, in the tokenizer's own ids, and each example's member."""
+    numbering, budgets = examples.numbering, examples.budgets
+    members, pack = members_of(numbering), bool(numbering.packed)
+    batch = read_batch(numbering, numbers)
+    rows, sizes = write_batch(batch, members, budgets if pack else widest(members), pack)
+    if shift := id_shift(members[0].solution.vocabulary):
+        is_token = {key: rows[f"{key}_segment_ids"] > 0 if pack else True for key in EXAMPLE}
+        rows |= {key: np.where(is_token[key], rows[key] - np.int32(shift), 0) for key in EXAMPLE}
+    return rows, sizes, batch.members
 
 
 def _address(corpus: OrderedCorpus, epoch: int, slot: int) -> Address:

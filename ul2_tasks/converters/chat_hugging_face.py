@@ -23,7 +23,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
-from ul2_tasks.converters.hugging_face import shift_of_ids
+from ul2_tasks.converters.hugging_face_graph import shift_of_ids
 from ul2_tasks.converters.marks import checked
 from ul2_tasks.example_features import CHAT, IGNORED, LOSS_MASK, SPAN_ID
 from ul2_tasks.graphs import no_autograph

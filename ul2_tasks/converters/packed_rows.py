@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
+from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.example_features import Feature, token_features
 from ul2_tasks.graphs import python_op
 from ul2_tasks.order.packing import assign_rows
-
-_ALIGNMENT = 64  # TensorFlow takes an array as it is where it begins at a multiple of so many bytes, and copies any other
 
 
 def packed_rows(
@@ -46,7 +45,7 @@ def packed_rows(
         row = assign_rows(to_pack, tuple(lengths[tokens] for tokens in of_tokens))
         written: list[np.ndarray] = []
         for tokens, own in sides.items():
-            blocks = _zeros(len(names[tokens]), int(row.max(initial=-1)) + 1, lengths[tokens])
+            blocks = zeros_for_tensors(len(names[tokens]), (int(row.max(initial=-1)) + 1, lengths[tokens]))
             _write(
                 {key: given[key] for key in own}, tokens, given[f"{tokens}_sizes"], row, dict(zip(names[tokens], blocks)), bos_id
             )
@@ -57,15 +56,6 @@ def packed_rows(
     widths = {name: lengths[tokens] for tokens in of_tokens for name in names[tokens]}
     rows = python_op(write, inputs, [tf.int32] * len(widths))
     return {name: tf.ensure_shape(values, [None, width]) for (name, width), values in zip(widths.items(), rows)}
-
-
-def _zeros(count: int, rows: int, length: int) -> list[np.ndarray]:
-    """Arrays [rows, length] int32, which TensorFlow need not copy."""
-    size = -(-rows * length * 4 // _ALIGNMENT) * _ALIGNMENT
-    memory = np.zeros(count * size + _ALIGNMENT, np.uint8)
-    first = -memory.ctypes.data % _ALIGNMENT
-    places = [first + size * place for place in range(count)]
-    return [memory[place : place + rows * length * 4].view(np.int32).reshape(rows, length) for place in places]
 
 
 def _write(

@@ -13,7 +13,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.converters.hugging_face import batch_inputs, shift_of_ids
+from ul2_tasks.converters.hugging_face_graph import batch_inputs, shift_of_ids
 from ul2_tasks.converters.marks import absent, example_spec
 from ul2_tasks.converters.row_format import RowFormat
 from ul2_tasks.example_features import EXAMPLE, IMAGES
@@ -53,6 +53,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         self,
         batch_size: int,
         padding: str = "longest",
+        *,
         pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
@@ -121,7 +122,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             first = number * self._batch_size
-            rows = batch_inputs(examples, task_feature_lengths, self._row_format, spec, shift, first)
+            rows = batch_inputs(examples, task_feature_lengths, self._row_format, spec, shift=shift, first=first)
             values = python_op(seen, [rows["input_ids"], examples[IMAGES]], tf.float32)
             return {**rows, PIXELS: tf.ensure_shape(values, [None, 3, self._side, self._side])}
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
-from ul2_tasks.example_features import EXAMPLE, IGNORED, SPAN_ID
+from ul2_tasks.compiled import compiled
+from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, SPAN_ID
 from ul2_tasks.scalars import is_integer
 
 PADDINGS = ("longest", "max_length")
+# What is said of an example with an id that the model's embedding has no row for.
+NO_ROW = (
+    "example {} of the dataset, counted from 0: its {} hold the id {}, but embedding_rows is {}; before training give the model a"
+    " row for each id, model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)), with the task's vocabulary"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,43 +79,82 @@ class RowFormat:
 
 
 def padded_inputs(
-    rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], lengths: Mapping[str, int], row_format: RowFormat
+    rows: Mapping[str, np.ndarray],
+    sizes: Mapping[str, np.ndarray],
+    lengths: Mapping[str, int],
+    row_format: RowFormat,
+    marks: Mapping[str, np.ndarray] = MappingProxyType({}),
+    *,
+    dtype: type = np.int64,
 ) -> dict[str, np.ndarray]:
-    """`hugging_face.model_inputs` without TensorFlow: the model inputs of a batch, [B, length] int64 each.
+    """The model inputs of a batch. Nothing is cut: with padding "max_length" no example may be longer than `lengths`.
 
-    `rows` are [B, width] integers of inputs and of targets, in the tokenizer's own ids, of which `sizes`, [B] int64, are used.
+    `rows` are [B, width] integers of inputs and of targets, in the tokenizer's own ids, of which `sizes`, [B] integers, are used.
+    `lengths` are in tokens, and only for padding "max_length". `marks` are of the targets, [B, width] uint8: "loss_mask", 1 for
+    those that are learned, without which all are; and "span_id", where the model inputs are to have it.
+
+    The result is [B, length] of `dtype` each. For an encoder-decoder model, as T5's in `transformers` (arXiv 1910.10683):
+        input_ids: the inputs, padded with the pad id.
+        attention_mask: 1 for inputs, 0 for padding.
+        labels: the targets, -100 where they are not learned, and in the padding.
+        decoder_input_ids: the targets, padded with the pad id and shifted right by one place, after the start id. This is
+            what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels, if all are learned.
+        decoder_attention_mask: 1 for targets, 0 for padding.
+    For a decoder-only model, which shifts the labels itself:
+        input_ids: the inputs and then the targets, padded with the pad id.
+        attention_mask: 1 for inputs and targets, 0 for padding.
+        labels: the targets that are learned in their places, -100 elsewhere.
+    For both, where it is asked for:
+        span_id: of each label, 0 where that is -100.
+
+    >>> rows, sizes = {"inputs": np.array([[5, 6, 1]]), "targets": np.array([[7, 1]])}, {"inputs": [3], "targets": [2]}
+    >>> of_t5 = RowFormat(
+    ...     padding="longest", pad_to_multiple_of=4, pad_token_id=0, decoder_start_token_id=0, decoder_only=False
+    ... )
+    >>> for name, values in padded_inputs(rows, sizes, {}, of_t5).items():
+    ...     print(name, values.tolist())
+    input_ids [[5, 6, 1, 0]]
+    attention_mask [[1, 1, 1, 0]]
+    decoder_input_ids [[0, 7, 1, 0]]
+    decoder_attention_mask [[1, 1, 0, 0]]
+    labels [[7, 1, -100, -100]]
     """
-    fixed = row_format.row_lengths(lengths)
-    multiple = row_format.pad_to_multiple_of or 1
+    (inputs, of_inputs), (targets, of_targets) = ((rows[key], np.asarray(sizes[key])) for key in EXAMPLE)
+    pad, is_one_row, nowhere = row_format.pad_token_id, row_format.decoder_only, np.zeros_like(of_inputs)
+    first = of_inputs if is_one_row else nowhere  # where the targets begin in the labels
+    of_labels = first + of_targets
+    of_ids = of_labels if is_one_row else of_inputs
 
-    def width(name: str, longest: int) -> int:
-        return fixed[name] if row_format.padding == "max_length" else -(-longest // multiple) * multiple
+    def filled(name: str, of_each: np.ndarray, padding: int, *parts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
+        multiple, is_fixed = row_format.pad_to_multiple_of or 1, row_format.padding == "max_length"
+        width = row_format.row_lengths(lengths)[name] if is_fixed else -(-int(of_each.max()) // multiple) * multiple
+        written: np.ndarray = np.full([len(of_each), width], padding, dtype)
+        for values, starts, counts in parts:
+            _put(written, values, starts, counts)
+        return written
 
-    (inputs, of_inputs), (targets, of_targets) = ((rows[key], sizes[key][:, None]) for key in EXAMPLE)
-    pad = row_format.pad_token_id
-    if row_format.decoder_only:
-        places = np.arange(width("input_ids", int((of_inputs + of_targets).max())))
-        is_input, is_token = places < of_inputs, places < of_inputs + of_targets
-        of_target = _at(targets, places - of_inputs)
-        input_ids = np.where(is_input, _at(inputs, places), np.where(is_token, of_target, pad))
-        labels = np.where(is_token & ~is_input, of_target, IGNORED)
-        return {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64), "labels": labels}
-    places = np.arange(width("input_ids", int(of_inputs.max())))
-    targets_places = np.arange(width("labels", int(of_targets.max())))
-    is_input, is_target = places < of_inputs, targets_places < of_targets
-    target = _at(targets, targets_places)
-    read = np.full(target.shape, row_format.decoder_start_token_id, np.int64)
-    read[:, 1:] = np.where(is_target, target, pad)[:, :-1]
-    return {
-        "input_ids": np.where(is_input, _at(inputs, places), pad),
-        "attention_mask": is_input.astype(np.int64),
-        "decoder_input_ids": read,
-        "decoder_attention_mask": is_target.astype(np.int64),
-        "labels": np.where(is_target, target, IGNORED),
-    }
+    def mask(of_each: np.ndarray, like: np.ndarray) -> np.ndarray:
+        return (np.arange(like.shape[1]) < of_each[:, None]).astype(dtype)
+
+    def of_learned(values: np.ndarray, nothing: int) -> np.ndarray:
+        if LOSS_MASK in marks:
+            values = np.where(marks[LOSS_MASK] == 1, values, np.asarray(nothing, dtype))
+        return filled("labels", of_labels, nothing, (values, first, of_targets))
+
+    of_both = [(inputs, nowhere, of_inputs), (targets, first, of_targets)]
+    input_ids = filled("input_ids", of_ids, pad, *of_both[: 1 + is_one_row])
+    batch = {"input_ids": input_ids, "attention_mask": mask(of_ids, input_ids)}
+    if not is_one_row:
+        read = filled("labels", of_labels, pad, of_both[1])
+        batch["decoder_input_ids"] = np.insert(read[:, :-1], 0, row_format.decoder_start_token_id, axis=1)
+        batch["decoder_attention_mask"] = mask(of_targets, read)
+    batch["labels"] = of_learned(targets, IGNORED)
+    return batch | ({SPAN_ID: of_learned(marks[SPAN_ID], 0)} if row_format.span_id else {})
 
 
-def _at(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The values of rows, [B, width], at places, [length] or [B, length]; at places beyond them any value. [B, length] int64."""
-    within = np.clip(places, 0, rows.shape[1] - 1)
-    return (rows[:, within] if within.ndim == 1 else np.take_along_axis(rows, within, axis=1)).astype(np.int64)
+@compiled
+def _put(rows, values, starts, counts):
+    """Writes the first `counts`, [B], of `values`, [B, width], into `rows`, [B, length], from the place `starts`, [B], on."""
+    for row in range(len(rows)):
+        for place in range(counts[row]):
+            rows[row, starts[row] + place] = values[row, place]

@@ -34,9 +34,9 @@ from ul2_tasks.corpus.corpus import Corpus, TextCorpus, corpus_settings
 from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, reads_of
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.files.systems import absolute, exists, is_folder, names_in, place, remove, remove_tree
-from ul2_tasks.jobs.claim import taken
+from ul2_tasks.files.systems import absolute, exists, names_in, place, remove, remove_tree
 from ul2_tasks.jobs.forms import EACH, check_form
+from ul2_tasks.jobs.job import Job, import_beam, run_job
 from ul2_tasks.jobs.manifest import differences, load_object, total
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
@@ -45,9 +45,7 @@ from ul2_tasks.jobs.shards import (
     all_shards,
     begin,
     finished_shards,
-    import_beam,
     remove_records,
-    run,
     temporary_files,
     write_shard,
 )
@@ -101,11 +99,11 @@ def build(
 ) -> dict:
     """Caches a corpus, by its name or as it is described, or goes on where an interrupted job stopped.
 
-    `output_dir` is one of SeqIO's global cache directories, on any file system that TensorFlow reads. All workers must see it, and
-    the cache becomes a folder in it. `max_documents` is of each split, for a smoke build. Each worker calls `prepare` first, so
-    that it has the task too: `Registration.apply`, or the import of a module. `pipeline_options` are Beam's; None writes one shard
-    after the other in this process, without Beam. Returns the manifest. A finished cache, or one that was begun with other
-    settings, raises a ValueError; a source that cannot be read, or changes during the job, a RuntimeError.
+    `output_dir` is one of SeqIO's global cache directories, on any file system that fsspec or TensorFlow has. All workers must see
+    it, and the cache becomes a folder in it. `max_documents` is of each split, for a smoke build. Each worker calls `prepare`
+    first, so that it has the task too: `Registration.apply`, or the import of a module. `pipeline_options` are Beam's; None writes
+    one shard after the other in this process, without Beam. Returns the manifest. A finished cache, or one that was begun with
+    other settings, raises a ValueError; a source that cannot be read, or changes during the job, a RuntimeError.
     """
     console = console or Console(stderr=True)
     if pipeline_options is not None:
@@ -113,12 +111,8 @@ def build(
     task = _to_cache(corpus)
     cache_dir = folder_of(absolute(output_dir), task.name)
     settings = corpus_settings(task)
-    records = place(cache_dir, _RECORDS)
     of_now = reads_of(task.source)
     shards = list(_source_shards(corpus, cache_dir, max_documents, of_now))
-    if cache.is_cache(cache_dir) and not is_folder(records):
-        return _existing(cache_dir, task, settings, max_documents, of_now, console)
-
     begun: dict[str, Any] = {
         "schema_version": cache.SCHEMA_VERSION,
         "settings": settings,
@@ -128,17 +122,19 @@ def build(
         "reads": of_now,
     }
     started = time.monotonic()
-    with taken(records) as check:
-        if cache.is_cache(cache_dir):  # another job has just finished it, or was killed before it removed the records
-            manifest = _existing(cache_dir, task, settings, max_documents, of_now, console)
-            remove_records(records)
-            return manifest
-        waiting = _begin(cache_dir, task, begun, shards, console)
-        write = functools.partial(_write_shard, prepare=prepare)
-        run(task.name, shards, waiting, write, pipeline_options, console, check, of="documents")
-        manifest = _finish(cache_dir, task, begun, shards)
-    _summarize(manifest, task, cache_dir, output_dir, time.monotonic() - started, console)
-    return manifest
+    job = Job(
+        name=task.name,
+        folder=cache_dir,
+        shards=shards,
+        existing=lambda: _existing(cache_dir, task, begun) if cache.is_cache(cache_dir) else None,
+        begin=lambda: _begin(cache_dir, task, begun, shards, console),
+        write=functools.partial(_write_shard, prepare=prepare),
+        finish=lambda: _finish(cache_dir, task, begun, shards),
+        summarize=lambda manifest: _summarize(manifest, task, output_dir, time.monotonic() - started, console),
+        of="documents",
+        made_with="settings",
+    )
+    return run_job(job, pipeline_options, console)
 
 
 def _write_shard(
@@ -264,23 +260,20 @@ def _source_shards(corpus: str | Corpus, cache_dir: str, max_documents: int | No
             )
 
 
-def _existing(
-    cache_dir: str, corpus: Corpus, settings: dict[str, str], max_documents: int | None, of_now: Reads, console: Console
-) -> dict:
+def _existing(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any]) -> dict:
     """The manifest of a complete cache. Raises a ValueError unless it is what the job would write."""
-    manifest = cache.check(cache_dir, corpus, settings)
-    if manifest["max_documents"] != max_documents:
+    manifest = cache.check(cache_dir, corpus, begun["settings"])
+    if manifest["max_documents"] != begun["max_documents"]:
         raise ValueError(
-            f"{cache_dir} is complete, with max_documents {manifest['max_documents']}, not {max_documents}; delete it, or name"
-            " another folder"
+            f"{cache_dir} is complete, with max_documents {manifest['max_documents']}, not {begun['max_documents']}; delete it, or"
+            " name another folder"
         )
-    changed, are_same_parts = changes(cache.reads(manifest), of_now)
+    changed, are_same_parts = changes(cache.reads(manifest), begun["reads"])
     if changed:
         raise ValueError(
             f"{cache_dir} is complete, and its source has changed since: {changed}; leave this line out to keep it as it is, or"
             f" delete {f'its {cache.COMPLETED} to have those shards' if are_same_parts else 'the folder to have it'} written again"
         )
-    console.print(f"{cache_dir} is complete already, and was made with these settings", markup=False, soft_wrap=True)
     return manifest
 
 
@@ -413,13 +406,12 @@ def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards
         manifest["totals"]["repeated_ids"] = count_repeated([*itertools.chain(*paths.values())])
     cache.write_manifest(cache_dir, manifest)
     write_atomically(place(cache_dir, cache.COMPLETED), "")
-    remove_records(place(cache_dir, _RECORDS))
     return manifest
 
 
-def _summarize(manifest: dict, corpus: Corpus, cache_dir: str, output_dir: str, seconds: float, console: Console) -> None:
+def _summarize(manifest: dict, corpus: Corpus, output_dir: str, seconds: float, console: Console) -> None:
     of_a_token = manifest["totals"]["bytes"] / manifest["totals"]["tokens"]
-    title = Text(f"{cache_dir}, {seconds:.1f} s, {of_a_token:.2f} bytes a token")
+    title = Text(f"{folder_of(absolute(output_dir), corpus.name)}, {seconds:.1f} s, {of_a_token:.2f} bytes a token")
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=0)  # 10^8 tokens fit a terminal of 80 columns
     for column in ("split", "documents", "tokens", "tokens a document", "empty", "skipped", "bytes", "files"):
         table.add_column(column, justify="left" if column == "split" else "right", overflow="fold")

@@ -112,6 +112,14 @@ def check_manifest(cache_dir: str, corpus: Corpus, expected: Mapping[str, str], 
     return manifest
 
 
+def identity_of(corpus: Corpus, cache_dir: str, split: str) -> str:
+    """Describes what the tokens of a split are read from: its pairs of files, of a corpus that is tokens, or its cache."""
+    if corpus.is_tokens:
+        store = corpus.source.store(split)
+        return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
+    return identity(cache_dir, split)
+
+
 def identity(cache_dir: str, split: str) -> str:
     """Describes the files of a split in few words: the same on every host, and others for a cache that was written anew."""
     manifest = read_manifest(cache_dir)

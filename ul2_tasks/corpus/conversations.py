@@ -24,6 +24,7 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, Described, Encoded, corpus_settings
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, tokenize_records
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -100,8 +101,7 @@ class ChatCorpus(Corpus):
         Raises a ValueError where there is no conversation, or where there are too many for memory; and where the cache that is
         asked for is not there, is another corpus's, or is not whole.
         """
-        if split not in self.splits:
-            raise ValueError(f"there is no split {split!r} in {self.name!r}, only {sorted(self.splits)}")
+        check_split(split, self.splits, self.name)
         found = self._stored(self._manifest(), split) if use_cached else self._conversations_in_memory(split)
         if not found.count:
             raise ValueError(f"{self.name!r} has no conversation in split {split!r}; look at the source, or change how it is split")

@@ -111,10 +111,11 @@ class Corpus:
     def cache_folder(self) -> str:
         """The folder of its cache. Raises a ValueError if it is in none of SeqIO's cache directories."""
         if not self.cache_dir:
-            raise ValueError(
-                f"use_cached: {self.name!r} is in none of the cache directories {self._cache_dirs}; write it"
-                " with `ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs),"
-                " or read the source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)"
+            raise no_cache(
+                self.name,
+                self._cache_dirs,
+                "`ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs), or read the"
+                " source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)",
             )
         return self.cache_dir
 
@@ -155,6 +156,11 @@ class TextCorpus(Described):
     vocabulary: seqio.Vocabulary
     configuration: CorpusConfiguration
     cache_dirs: tuple[str, ...] = ()
+
+
+def no_cache(name: str, cache_dirs: Sequence[str], what_to_do: str) -> ValueError:
+    """What is said of a cache that is to be used and is not there."""
+    return ValueError(f"use_cached: {name!r} is in none of the cache directories {cache_dirs}; write it with {what_to_do}")
 
 
 def corpus_settings(corpus: Corpus) -> dict[str, str]:

@@ -23,6 +23,7 @@ from ul2_tasks.images.elements import Element, Picture, Text
 from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, interleaved, shifted
 from ul2_tasks.images.pictures import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.picture_examples import TEXTS, WHERE, parsed, serialized
 from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.sources.records import PROBLEM, Record
@@ -151,13 +152,7 @@ class PictureCorpusTask(CorpusTask):
         num_epochs: int | None,
     ) -> tf.data.Dataset:
         """The examples, not trimmed, and not held in memory. A cache that is missing, or another corpus's, raises a ValueError."""
-        if split not in self.splits:
-            raise ValueError(f"there is no split {split!r} in {self.name!r}, only {sorted(self.splits)}")
-        if use_cached and not self.cache_dir:
-            raise ValueError(
-                f"use_cached: {self.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
-                " `ul2 cache`, or read the source itself (use_cached=False)"
-            )
+        check_split(split, self.splits, self.name)
         # The order of a store is a permutation, which needs no buffer, and so no records in a checkpoint.
         buffer = 1 if use_cached and self._is_stored else None
         return self.get_dataset(
@@ -176,7 +171,7 @@ class PictureCorpusTask(CorpusTask):
     @property
     def _is_stored(self) -> bool:
         """Whether `ul2 cache` wrote the cache. That of SeqIO's own job has no manifest."""
-        return cache.read_manifest(self.cache_dir) is not None
+        return cache.read_manifest(self.cache_folder) is not None
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         manifest = cache.check(self.cache_dir, self, corpus_settings(self))
@@ -189,7 +184,7 @@ class PictureCorpusTask(CorpusTask):
             return {key: tf.ensure_shape(part, [None]) for key, part in parts.items()} | {MADE_OF: made_of}
 
         reading = (functools.partial(_stored, stores), [tf.int32, tf.int32, tf.string], no_autograph(example))
-        return read_in_order(stores[0].documents, 1, *reading, shuffle, seed, shard_info)
+        return read_in_order(stores[0].documents, 1, *reading, shuffle=shuffle, seed=seed, shard_info=shard_info)
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
         self.assert_cached()

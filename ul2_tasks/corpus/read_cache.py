@@ -17,6 +17,7 @@ def read_cache(
     corpus: Corpus,
     expected: Mapping[str, str],
     split: str,
+    *,
     shuffle: bool,
     seed: int | None,
     shard_info: seqio.ShardInfo | None,

@@ -10,6 +10,7 @@ import numpy as np
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record, in_lists
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.sources.splits import id_hash
@@ -79,8 +80,7 @@ def corpus_tokens(corpus: Corpus, split: str, use_cached: bool) -> Iterator[tupl
     They come in pairs of [tokens] int32, one document's after the other's, and [documents] int64, how many tokens each has. For
     errors see `cache.check`.
     """
-    if split not in corpus.splits:
-        raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
+    check_split(split, corpus.splits, corpus.name)
     if use_cached or corpus.is_tokens:
         yield from _stored_tokens(corpus, split)
         return

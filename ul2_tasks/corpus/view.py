@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 import seqio
@@ -16,6 +15,7 @@ from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.read_cache import read_cache
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
+from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.dataset_records import record_batches
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.documents import read_store
@@ -91,7 +91,9 @@ class CorpusTask(seqio.Task, Corpus):
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """The documents of the cache one by one, as a stock task reads its cache; see `read_cache`."""
-        return unbatch(read_cache(self.cache_dir, self, corpus_settings(self), split, shuffle, seed, shard_info))
+        return unbatch(
+            read_cache(self.cache_dir, self, corpus_settings(self), split, shuffle=shuffle, seed=seed, shard_info=shard_info)
+        )
 
     def _get_cached_source(self, split: str, file_shuffle_buffer_size: int | None = None) -> seqio.DataSource:
         """What `get_dataset(use_cached=True)` reads. SeqIO's own reads TFRecords alone."""
@@ -139,11 +141,9 @@ class CorpusView(seqio.DataSource):
         return CorpusView(self._corpus, self._salt, use_cached=True)
 
     def cache_identity(self, split: str) -> str:
-        """What the tokens of a split are read from; see `cache.identity`."""
-        if self._corpus.is_tokens:
-            store = self._corpus.source.store(split)
-            return f"{len(store.prefixes)} pairs, {store.documents} documents, {store.tokens} tokens"
-        return cache.identity(self._corpus.cache_folder, split)
+        """What the tokens of a split are read from; see `cache.identity_of`."""
+        corpus = self._corpus
+        return cache.identity_of(corpus, "" if corpus.is_tokens else corpus.cache_folder, split)
 
     def reads(self, split: str) -> str | None:
         """What a split is read from, by its content, see `identity.reads`; None where `cache_identity` tells that."""
@@ -203,8 +203,3 @@ class _CachedDocuments(seqio.DataSource):
         **unused_kwargs,
     ) -> tf.data.Dataset:
         return self._corpus.cached_documents(split, shuffle, seed, shard_info)
-
-
-def salted(seed: int | None, salt: str) -> int | None:
-    """Another seed for each salt, the same in every process. None, for no seed, stays None."""
-    return None if seed is None else zlib.crc32(f"{salt}/{int(seed)}".encode())

@@ -127,6 +127,7 @@ def chunk_documents(
     length: int,
     stride: int,
     rows: int,
+    *,
     keep_partial: bool,
     checked: Check,
     starts: Sequence[int],

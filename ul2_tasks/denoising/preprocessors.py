@@ -89,7 +89,9 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     if mark_documents:
         dataset, starts, ends = marked(dataset, starts, ends), [], []
     if not merge_examples:
-        blocks = chunk_documents(dataset, length, stride, rows, keep_partial, checked, starts, ends)
+        blocks = chunk_documents(
+            dataset, length, stride, rows, keep_partial=keep_partial, checked=checked, starts=starts, ends=ends
+        )
     elif stride < length:
         blocks = sliding_windows(concatenate(dataset, starts, ends), length, stride, rows, keep_partial, checked)
     else:

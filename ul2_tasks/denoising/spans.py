@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.graphs import folded, no_autograph, random_bits
+from ul2_tasks.order.permutation import GOLDEN, MULTIPLIERS
 
 
 @no_autograph
@@ -136,7 +137,9 @@ def random_below(bounds: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     Each is floor(bits * bound / 2^32) of 32 random bits, so that no integer's probability is off by more than 2^-32.
     """
     if seed.dtype == tf.uint64:
-        draws = tf.constant(np.arange(1, (bounds.shape[1] if bounds.shape.rank == 2 else 1) + 1, dtype=np.uint64) * _GOLDEN)
+        draws = tf.constant(
+            np.arange(1, (bounds.shape[1] if bounds.shape.rank == 2 else 1) + 1, dtype=np.uint64) * np.uint64(GOLDEN)
+        )
         bits = _mix(seed[:, tf.newaxis] + draws) if bounds.shape.rank == 2 else _mix(seed + draws)
         bits = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))
     else:
@@ -144,14 +147,10 @@ def random_below(bounds: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.bitwise.right_shift(tf.cast(bits, tf.int64) * tf.cast(bounds, tf.int64), 32), tf.int32)
 
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio
-_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-
-
 def _mix(values: tf.Tensor) -> tf.Tensor:
     """SplitMix64's finaliser, of [..] uint64; see `order.permutation.mix`."""
-    for shift, factor in zip((30, 27), _MULTIPLIERS):
-        values = _xor_shifted(values, shift) * tf.constant(factor, tf.uint64)
+    for shift, factor in zip((30, 27), MULTIPLIERS):
+        values = _xor_shifted(values, shift) * tf.constant(factor)
     return _xor_shifted(values, 31)
 
 
@@ -164,9 +163,9 @@ def _split(seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     if seed.dtype != tf.uint64:
         first, second = tf.unstack(random_bits([2, 2], seed, seed.dtype))  # as tf.random.split
         return first, second
-    return _mix(tf.bitwise.invert(seed)), _mix(tf.bitwise.invert(seed + tf.constant(_GOLDEN)))
+    return _mix(tf.bitwise.invert(seed)), _mix(tf.bitwise.invert(seed + tf.constant(GOLDEN, tf.uint64)))
 
 
 def _fold_in(seed: tf.Tensor) -> tf.Tensor:
     """Another seed made of a seed."""
-    return folded(seed, tf.constant(1)) if seed.dtype != tf.uint64 else _mix(seed ^ tf.constant(_GOLDEN))
+    return folded(seed, tf.constant(1)) if seed.dtype != tf.uint64 else _mix(seed ^ tf.constant(GOLDEN, tf.uint64))

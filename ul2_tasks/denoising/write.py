@@ -16,11 +16,10 @@ from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import example_lengths
 from ul2_tasks.denoising.solution import Solution
-from ul2_tasks.order.permutation import GOLDEN
+from ul2_tasks.order.permutation import GOLDEN, mix
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
-_GOLDEN, _27, _30, _31, _32 = (np.uint64(number) for number in (GOLDEN, 27, 30, 31, 32))
-_MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_GOLDEN, _32 = np.uint64(GOLDEN), np.uint64(32)
 
 
 class Recipe(NamedTuple):
@@ -97,12 +96,7 @@ def longest(denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bo
     return longest
 
 
-@part_of_compiled
-def _mix(value):
-    """See `order.permutation.mix`, of one uint64."""
-    value = (value ^ (value >> _30)) * _MULTIPLIERS[0]
-    value = (value ^ (value >> _27)) * _MULTIPLIERS[1]
-    return value ^ (value >> _31)
+_mix = part_of_compiled(mix)  # of one uint64; it is the streams' own, and never changes
 
 
 @part_of_compiled

@@ -1,7 +1,7 @@
 """Writes conversations for Megatron-LM: tokens, what is learned of them, and which span they belong to, in files that go together.
 
 One shard for each file of the source, and each split. `conversations_folder` describes the folder, and checks it. An export that
-was killed goes on where it stopped, see `jobs.shards`. The same arguments give the same bytes. The manifest is written last.
+was killed goes on where it stopped, see `jobs.job`. The same arguments give the same bytes. The manifest is written last.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
 from ul2_tasks.corpus.corpus import corpus_settings
@@ -38,9 +39,9 @@ from ul2_tasks.export.conversations_folder import (
     read_shard,
 )
 from ul2_tasks.files.listing import real_path
-from ul2_tasks.files.systems import absolute, exists, is_folder, place, sha256
+from ul2_tasks.files.systems import absolute, exists, place, sha256
 from ul2_tasks.imported import failures
-from ul2_tasks.jobs.claim import taken
+from ul2_tasks.jobs.job import Job, import_beam, run_job
 from ul2_tasks.jobs.manifest import load_object, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
@@ -50,9 +51,7 @@ from ul2_tasks.jobs.shards import (
     begin,
     check_folder,
     finished_shards,
-    import_beam,
     remove_records,
-    run,
     temporary_files,
     write_shard,
 )
@@ -61,7 +60,7 @@ from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import INPUT_MANIFEST
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
-from ul2_tasks.tasks.chat import CHAT, ChatTask
+from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.o200k import PADDED_SIZE, SHA256, O200kVocabulary
@@ -137,31 +136,7 @@ def write_conversations(
 
     reads = _reads_now(task, use_cached)
 
-    def existing() -> dict | None:
-        """The manifest, if all is written. Raises a ValueError where the folder has anything else than this export."""
-        is_written = is_export(folder)
-        check_folder(folder, [*([place(folder, MANIFEST)] if is_written else []), place(records, BEGUN)], begun)
-        if not is_written:
-            return None
-        manifest = read_manifest(folder)
-        before = {split: [str(shard.get("reads", "")) for shard in of["shards"]] for split, of in manifest["splits"].items()}
-        if changed := changes(before, reads)[0]:
-            raise ValueError(
-                f"{folder} is complete, and its source has changed since: {changed}; leave this line out to keep it as it is, or"
-                " delete the folder to have it written again"
-            )
-        return manifest
-
-    if (manifest := existing()) and not is_folder(records):
-        return _complete(manifest, folder, console)
-    with taken(records) as check:
-        if manifest := existing():  # another job has just finished it, or was killed before it removed the records
-            remove_records(records)
-            return _complete(manifest, folder, console)
-        _tell_changes(name, records, reads, console)
-        waiting = begin(shards, finished_shards(shards), begun | {"reads": reads})
-        write = functools.partial(_write_shard, prepare=prepare)
-        run(name, shards, waiting, write, pipeline_options, console, check, of="conversations")
+    def finish() -> dict:
         if changed := changes(reads, _reads_now(task, use_cached))[0]:
             raise RuntimeError(f"the source of {name!r} changed during the job: {changed}; run this line again")
         manifest = _manifest(task, begun, shards)
@@ -171,27 +146,50 @@ def write_conversations(
                 f"{name!r} makes no example of its conversations, so there is nothing to export: {_left_out(manifest)}"
             )
         write_manifest(place(folder, MANIFEST), manifest)
-        remove_records(records)
-    _summarize(manifest, folder, console)
+        return manifest
+
+    job = Job(
+        name=name,
+        folder=folder,
+        shards=shards,
+        existing=lambda: _existing(folder, begun, reads),
+        begin=lambda: _begin(shards, begun, reads, console),
+        write=functools.partial(_write_shard, prepare=prepare),
+        finish=finish,
+        summarize=lambda manifest: _summarize(manifest, folder, console),
+        of="conversations",
+    )
+    return run_job(job, pipeline_options, console)
+
+
+def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
+    """The manifest, if all is written. Raises a ValueError where the folder has anything else than this export."""
+    is_written = is_export(folder)
+    check_folder(folder, [*([place(folder, MANIFEST)] if is_written else []), place(place(folder, _RECORDS), BEGUN)], begun)
+    if not is_written:
+        return None
+    manifest = read_manifest(folder)
+    before = {split: [str(shard.get("reads", "")) for shard in of["shards"]] for split, of in manifest["splits"].items()}
+    if changed := changes(before, reads)[0]:
+        raise ValueError(
+            f"{folder} is complete, and its source has changed since: {changed}; leave this line out to keep it as it is, or"
+            " delete the folder to have it written again"
+        )
     return manifest
 
 
-def _tell_changes(name: str, records: str, reads: Reads, console: Console) -> None:
-    """Says what has changed since an unfinished export was begun, whose other shards stay."""
-    path = place(records, BEGUN)
+def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, console: Console) -> Sequence[ConversationShard]:
+    """See `shards.begin`. Says what has changed since an unfinished export was begun, whose other shards stay."""
+    path = place(shards[0].records, BEGUN)
     before = load_object(path, {}, "delete the folder, and begin again") if exists(path) else {}
     if changed := changes(before.get("reads", {}), reads)[0]:
-        told = f"{name}: the source has changed since the job began: {changed}; the shards of it are written again"
+        told = f"{shards[0].task}: the source has changed since the job began: {changed}; the shards of it are written again"
         console.print(told, markup=False, soft_wrap=True)
+    return begin(shards, finished_shards(shards), {**begun, "reads": reads})
 
 
 def _reads_now(task: ChatTask, use_cached: bool) -> dict[str, list[str]]:
     return {split: _reads(task, split, _files(task.corpus.source, split), use_cached) for split in task.splits}
-
-
-def _complete(manifest: dict, folder: str, console: Console) -> dict:
-    console.print(f"{folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
-    return manifest
 
 
 def render_again(folder: str) -> tuple[list[str], int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
-
 import numpy as np
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import corpus_tokens, stored_dtype
 from ul2_tasks.files.atomic import removed_on_failure
-from ul2_tasks.files.systems import absolute, exists, make_folders, move, place
+from ul2_tasks.files.systems import absolute, exists, move, place
+from ul2_tasks.jobs.claim import taken
+from ul2_tasks.jobs.shards import remove_records
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -22,7 +22,8 @@ def write_megatron(
     Ids are the tokenizer's own. Documents come in the order of the corpus, or of its cache. `output` is a folder, local or remote,
     that may hold others of such pairs. With `append_eod` the vocabulary's EOS ends each document, as
     `preprocess_data.py --append-eod` has it. Megatron-LM finds the borders of documents by it. Returns "prefix", "documents" and
-    "tokens". Raises a ValueError where the files are there already, the split has no document, or the vocabulary has no EOS.
+    "tokens". Raises a ValueError where the files are there already, another job writes them, the split has no document, or the
+    vocabulary has no EOS.
     """
     vocabulary = corpus.vocabulary
     if append_eod and vocabulary.eos_id is None:
@@ -30,18 +31,21 @@ def write_megatron(
     folder = absolute(output)
     prefix = place(folder, f"{corpus.name.removesuffix('_corpus')}-{split}")
     paths = f"{prefix}.bin", f"{prefix}.idx"
-    if present := [path for path in paths if exists(path)]:
-        raise ValueError(f"{present[0]} is there already; delete it, or name another folder")
-    make_folders(folder)
-    temporary = f"{paths[0]}.{uuid.uuid4().hex}.tmp", f"{paths[1]}.{uuid.uuid4().hex}.tmp"
-    with removed_on_failure(*temporary):
+    records = f"{prefix}_parts"
+    temporary = place(records, "bin.tmp"), place(records, "idx.tmp")
+    with taken(records) as check, removed_on_failure(*temporary):
+        if present := [path for path in paths if exists(path)]:
+            raise ValueError(f"{present[0]} is there already; delete it, or name another folder")
+        remove_records(records)  # of a job that was killed
         with PairWriter(*temporary, stored_dtype(corpus)) as pair:
             for tokens, lengths in corpus_tokens(corpus, split, use_cached):
                 if append_eod:
                     tokens, lengths = np.insert(tokens, np.cumsum(lengths), vocabulary.eos_id - id_shift(vocabulary)), lengths + 1
                 pair.add(tokens, lengths)
+                check()
         if not pair.documents:
             raise ValueError(f"{corpus.name!r} has no document in split {split!r}, and Megatron-LM opens no empty dataset")
+        check()
         for written, path in zip(temporary, paths):
             move(written, path)
     return {"prefix": prefix, "documents": pair.documents, "tokens": pair.tokens}

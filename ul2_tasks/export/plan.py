@@ -72,7 +72,7 @@ class Export:
 
     @property
     def records(self) -> str:
-        """The folder of the records of an unfinished export, see `jobs_shards`."""
+        """The folder of the records of an unfinished export, see `jobs.shards`."""
         return place(self.folder, RECORDS)
 
     @property

@@ -1,4 +1,4 @@
-"""Writes corrupted examples to files for other trainers. `export_folder` describes the folder, and reads it.
+"""Writes corrupted examples to files for other trainers. `folder` describes the folder, and reads it.
 
 Shard i of n has the examples that host i of n would train on, in the same order:
 
@@ -7,7 +7,7 @@ Shard i of n has the examples that host i of n would train on, in the same order
 So it also ends where that ends: when the first denoiser has read its documents `epochs` times. (Rates count examples, so by then
 the other denoisers have read less of the corpus.) The same arguments always give the same bytes, on any number of workers.
 
-An export that was killed goes on where it stopped, see `jobs_shards`. The manifest is written last.
+An export that was killed goes on where it stopped, see `jobs.job`. The manifest is written last.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from ul2_tasks.export.folder import (
 )
 from ul2_tasks.export.formats import NAMES, Examples, open_format
 from ul2_tasks.export.plan import Export, ExportArguments, ExportShard, describe, describe_ids, files_read, plan_export
-from ul2_tasks.files.systems import copy, is_folder, place, sha256, size
-from ul2_tasks.jobs.claim import taken
+from ul2_tasks.files.systems import copy, place, sha256, size
+from ul2_tasks.jobs.job import Job, import_beam, run_job
 from ul2_tasks.jobs.manifest import differences, total, write_manifest
 from ul2_tasks.jobs.shards import (
     BEGUN,
@@ -46,9 +46,6 @@ from ul2_tasks.jobs.shards import (
     begin,
     check_folder,
     finished_shards,
-    import_beam,
-    remove_records,
-    run,
     temporary_files,
     write_shard,
 )
@@ -80,10 +77,10 @@ def write_examples(
     local temporary file.
 
     `output` is a folder that is new or empty, or that has an unfinished export with the same arguments. It can be on any file
-    system that TensorFlow knows, and all workers must see it. `sequence_length` has the budgets in tokens. Each of the `shards`
-    reads its own share of the corpus. Without `use_cached`, each denoiser tokenizes its documents again, which takes most of the
-    time. Each worker calls `prepare` first, to register the mixture: it is `Registration.apply`, or the import of a module. Without
-    `pipeline_options`, which are Beam's, this process writes one shard after the other. `console` is by default stderr.
+    system that fsspec or TensorFlow has, and all workers must see it. `sequence_length` has the budgets in tokens. Each of the
+    `shards` reads its own share of the corpus. Without `use_cached`, each denoiser tokenizes its documents again, which takes most
+    of the time. Each worker calls `prepare` first, to register the mixture: it is `Registration.apply`, or the import of a module.
+    Without `pipeline_options`, which are Beam's, this process writes one shard after the other. `console` is by default stderr.
 
     Returns the manifest, see `read_manifest`. Raises a ValueError where an argument is wrong, there are too many shards for the
     corpus, the folder has other files or an export with other arguments, or another job writes into it. A RuntimeError says that
@@ -104,40 +101,36 @@ def write_examples(
     }
     export = plan_export(output, arguments)
 
-    def existing() -> tuple[dict[str, dict], dict | None]:
-        """The shards that are written, and the manifest, if these are all. Raises a ValueError where there is anything else."""
-        known = [manifest_path(export.folder) or "", place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
-        check_folder(export.folder, [path for path in known if path], _begun(export))
-        finished = finished_shards(export.shards, _listed(export))
-        is_whole = len(finished) == shards and is_export(export.folder)
-        return finished, read_manifest(export.folder) if is_whole else None
-
-    finished, whole = existing()
-    if whole and not is_folder(export.records):
-        return _complete(whole, export.folder, console)
-    export.dataset(shards - 1)  # raises what is wrong with the arguments before anything is written
-    with taken(export.records) as check:
-        finished, whole = existing()  # another job may have just finished it, or was killed before it removed the records
-        if whole:
-            remove_records(export.records)
-            return _complete(whole, export.folder, console)
-        waiting = begin(export.shards, finished, _begun(export))
-        write = functools.partial(_write_shard, export=export, prepare=prepare)
-        run(mixture, export.shards, waiting, write, pipeline_options, console, check)
-        manifest = _finish(export)
-    _summarize(manifest, export.folder, console)
-    return manifest
+    job = Job(
+        name=mixture,
+        folder=export.folder,
+        shards=export.shards,
+        existing=lambda: _existing(export),
+        check=lambda: export.dataset(shards - 1),
+        begin=lambda: begin(export.shards, _finished(export), _begun(export)),
+        write=functools.partial(_write_shard, export=export, prepare=prepare),
+        finish=lambda: _finish(export),
+        summarize=lambda manifest: _summarize(manifest, export.folder, console),
+    )
+    return run_job(job, pipeline_options, console)
 
 
-def _complete(manifest: dict, folder: str, console: Console) -> dict:
-    console.print(f"{folder} is complete already, and was made with these arguments", markup=False, soft_wrap=True)
-    return manifest
+def _existing(export: Export) -> dict | None:
+    """The manifest, if all that it lists is written. Raises a ValueError where the folder has anything else than this export."""
+    known = [manifest_path(export.folder) or "", place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
+    check_folder(export.folder, [path for path in known if path], _begun(export))
+    is_whole = is_export(export.folder) and len(_finished(export)) == len(export.shards)
+    return read_manifest(export.folder) if is_whole else None
 
 
 def _begun(export: Export) -> dict[str, object]:
     """What must be the same to go on with an export."""
     reads = {"reads": export.reads} if any(export.reads.values()) else {}
     return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline, **reads}
+
+
+def _finished(export: Export) -> dict[str, dict]:
+    return finished_shards(export.shards, _listed(export))
 
 
 def _listed(export: Export) -> dict[str, dict]:
@@ -213,7 +206,6 @@ def _finish(export: Export) -> dict:
         "shards": shards,
     }
     write_manifest(place(export.folder, MANIFEST), manifest)
-    remove_records(export.records)
     return manifest
 
 

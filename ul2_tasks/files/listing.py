@@ -82,11 +82,17 @@ def contents(paths: Sequence[str]) -> str:
 
 
 def _told(path: str) -> tuple[str, str]:
-    if is_local(path):
+    if is_local(path := local_path(path)):
         found = os.stat(path)
-        return os.path.realpath(path), f"{found.st_size} bytes, {found.st_mtime_ns}"
+        return real_path(path), f"{found.st_size} bytes, {found.st_mtime_ns}"
     system, name = file_system(path)
-    return _told(name) if isinstance(system, LocalFileSystem) else (system.unstrip_protocol(name), stamp(path))
+    return system.unstrip_protocol(name), stamp(path)
+
+
+def local_path(path: str) -> str:
+    """The path that a `file://` address has on this machine; any other as it is."""
+    system, name = file_system(path)
+    return name if isinstance(system, LocalFileSystem) else path
 
 
 def real_path(path: str) -> str:

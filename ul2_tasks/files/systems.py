@@ -19,7 +19,7 @@ import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
-from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+from fsspec.implementations.memory import MemoryFile
 
 
 class _LocalFiles(LocalFileSystem):
@@ -140,7 +140,7 @@ def move(source: str, target: str) -> None:
     _, new_name = file_system(target)
     if isinstance(system, LocalFileSystem):
         os.replace(name, new_name)
-    elif isinstance(system, MemoryFileSystem | AsyncFileSystem):  # whose `mv` takes a name with brackets for a glob
+    elif isinstance(system, AsyncFileSystem) or type(system).mv is AbstractFileSystem.mv:  # which takes [brackets] for a glob
         system.cp_file(name, new_name)
         system.rm_file(name)
     else:
@@ -156,11 +156,15 @@ def remove(path: str) -> None:
 def remove_tree(folder: str) -> None:
     """Removes a folder, with all that is in it."""
     system, name = file_system(folder)
-    if set(name) & set("*?["):  # which fsspec's `rm` would take for a glob
-        for path in system.find(name):
-            system.rm_file(path)
-    else:
+    if isinstance(system, LocalFileSystem) or not set(name) & set("*?["):
         system.rm(name, recursive=True)
+    else:  # fsspec's `rm` would take it for a glob
+        found = system.find(name, withdirs=True, detail=True)
+        for path in sorted(found, reverse=True):
+            if found[path]["type"] == "file":
+                system.rm_file(path)
+            elif system.isdir(path):  # one of an object store has gone with its last file
+                system.rmdir(path)
 
 
 def parallel_map(function: Callable, values: Iterable) -> list:

@@ -57,6 +57,10 @@ class TensorFlowFileSystem(AbstractFileSystem):
         with _os_errors(path):
             tf.io.gfile.remove(path)
 
+    def rmdir(self, path: str) -> None:
+        """Removes a folder."""
+        self.rm(path, recursive=True)
+
     def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Removes a file, or a folder with all that is in it."""
         with _os_errors(path):

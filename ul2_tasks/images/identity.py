@@ -5,15 +5,13 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
-import os
 import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsspec.implementations.local import LocalFileSystem
-
+from ul2_tasks.files.listing import local_path, real_path
 from ul2_tasks.files.systems import file_system
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -45,13 +43,7 @@ def facts_of(path: str) -> FileFacts:
     changed = next((found[key] for key in _CHANGED if found.get(key)), "")
     if isinstance(changed, float):
         changed = datetime.datetime.fromtimestamp(changed, datetime.timezone.utc).isoformat()
-    return FileFacts(real_path(path), int(found.get("size") or 0), str(changed))
-
-
-def real_path(path: str) -> str:
-    """Where a path leads to; an address as it is."""
-    system, name = file_system(path)
-    return os.path.realpath(name) if isinstance(system, LocalFileSystem) else path
+    return FileFacts(real_path(local_path(path)), int(found.get("size") or 0), str(changed))
 
 
 def files_in_words(files: Iterable[FileFacts], folders: Iterable[str]) -> str:
@@ -75,8 +67,8 @@ def records_in_words(records: Sequence[Mapping[str, Any]]) -> str:
 def function_in_words(function: Callable) -> str:
     """The module and the name of a function; of an object that is called those of its class, and the numbers and texts in it.
 
-    >>> function_in_words(functools.partial(os.path.join, "a"))
-    'posixpath.join'
+    >>> function_in_words(functools.partial(re.sub, "a"))
+    're.sub'
     """
     if isinstance(function, functools.partial):
         return function_in_words(function.func)

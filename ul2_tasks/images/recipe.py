@@ -19,7 +19,7 @@ from ul2_tasks.images.pools import Pools
 from ul2_tasks.images.records import Records
 from ul2_tasks.images.samples import Counts, Sizes, dummy
 from ul2_tasks.images.sizes import VIT_CONVERSATION
-from ul2_tasks.scalars import as_python, is_integer
+from ul2_tasks.scalars import as_python, check_on_error, is_integer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +95,7 @@ class Recipe:
                 raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
         if not is_integer(self.seed, at_least=-math.inf):
             raise ValueError(f"seed is {self.seed!r}, expected an integer")
-        if self.on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
+        check_on_error(self.on_error)
         if unknown := set(self.always) - {"vit", "vae"}:
             raise ValueError(f"always has {sorted(unknown)}, expected 'vit', 'vae', or both")
         if not self.sources:

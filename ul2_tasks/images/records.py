@@ -11,10 +11,10 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.files.listing import list_files
+from ul2_tasks.files.listing import list_files, local_path, real_path
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable
 from ul2_tasks.files.systems import is_folder, parallel_map
-from ul2_tasks.images.identity import facts_of, files_in_words, real_path, records_in_words
+from ul2_tasks.images.identity import facts_of, files_in_words, records_in_words
 from ul2_tasks.images.paths import located
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece
@@ -65,7 +65,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
         raise ValueError(f"there is no record: none of the {len(paths)} files has one, the first is {paths[0]!r}")
     digest = hashlib.blake2b(repr([tuple(piece) for piece in pieces]).encode(), digest_size=8).hexdigest()
     what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest}"
-    beginnings = {real_path(os.path.dirname(path) if folder is None else folder) for path in paths}
+    beginnings = {real_path(local_path(os.path.dirname(path) if folder is None else folder)) for path in paths}
     content = functools.partial(files_in_words, facts, beginnings)
     return Records(pieces, functools.partial(_read_file, folder=folder), what, content)
 

@@ -24,6 +24,7 @@ from ul2_tasks.jobs.manifest import load, load_object
 STALE = 60.0  # seconds after which a claim is that of a job that was killed
 _AGAIN = STALE / 6  # seconds after which a job rewrites its own
 _SETTLED = 1.0  # seconds in which jobs that began at once have written theirs, where no file system says which came first
+_TRIES = 100  # to write a claim: each time another job has just ended, or has written that claim first
 _NAME = re.compile(r"running(?:\.(\d+))?")
 _WRITTEN = re.compile(r"running(\.\d+)?(\.[0-9a-f]{32}\.tmp)?")
 _FORM = {"host": str, "process": int, "time": int | float}
@@ -71,7 +72,7 @@ def is_claim(name: str) -> bool:
 
 def _claim(records: str, token: str) -> str:
     """Writes a claim, and returns its name."""
-    while True:
+    for _ in range(_TRIES):
         _refuse_others(records)
         name = _name(max(_numbers(records), default=-1) + 1)
         make_folders(records)
@@ -86,6 +87,10 @@ def _claim(records: str, token: str) -> str:
                 remove(place(records, name))
                 raise
             return name
+    raise ValueError(
+        f"{records} must be a folder that keeps what is written, got one whose files went {_TRIES} times. Look for what removes"
+        " files there, and run this line again."
+    )
 
 
 def _create(path: str, token: str) -> bool:

@@ -1,4 +1,4 @@
-"""A job that writes a folder shard by shard: how it begins, resumes, runs (here or on Beam's workers) and shows its progress.
+"""The shards of a job: how it begins, which it has written, how one is written, and what is left of a job that was killed.
 
 The unit of work is a shard. A worker writes the files of a shard under temporary names, renames them, and then writes a record
 of them. Records have a folder of their own, with `begun.json`, which says what was asked for:
@@ -17,16 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
-import os
-import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ul2_tasks.files.atomic import removed_on_failure, write_atomically
 from ul2_tasks.files.systems import exists, make_folders, move, names_in, parallel_map, place, remove, size
@@ -153,32 +147,6 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
     return waiting
 
 
-def run(
-    name: str,
-    shards: Sequence[JobShard],
-    waiting: Sequence[JobShard],
-    write: Callable[..., object],
-    pipeline_options: Sequence[str] | None,
-    console: Console,
-    check: Callable[[], None],
-    of: str = "examples",
-) -> None:
-    """Writes the shards that are waiting, and shows how many are written.
-
-    `write` is called with each of them, on a worker. In this process it is also given `advance`, a function to call with the number
-    of examples, or of what else `of` says, that were written since the last call. `pipeline_options` are Beam's; None writes one
-    shard after the other in this process, without Beam. `check` is called now and then, and at the end, and raises an error if the
-    folder is no longer this job's; see `claim.taken`.
-    """
-    with _progress(name, len(shards), waiting, console, check, of) as advance:
-        if pipeline_options is not None:
-            _run_on_beam(pipeline_options, write, waiting, shards[0].records)
-        else:
-            for shard in waiting:
-                write(shard, advance=advance)
-    check()
-
-
 def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[[], dict], where: Callable[[], str]) -> None:
     """Writes the files of a shard and then its record, unless there is one. Runs on a worker.
 
@@ -246,86 +214,3 @@ def unfinished(folder: str) -> str | None:
                 " which goes on where it stopped, or delete the folder"
             )
     return None
-
-
-def import_beam():
-    """Apache Beam. Where it is not installed, an ImportError says what to install."""
-    try:
-        import apache_beam
-    except ImportError as error:
-        raise ImportError(f"a Beam job needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
-    return apache_beam
-
-
-_current = threading.Lock()
-_inside: list[str] = []  # the folder from which a worker's process came, once for each call that is in the job's
-
-
-def called_in(folder: str, function: Callable[[Any], object], value: object) -> object:
-    """Calls a function in the folder of the job, where its relative paths lie, if the worker sees it: its own may be another."""
-    if not os.path.isdir(folder):
-        return function(value)
-    with _current:
-        _inside.append(_inside[0] if _inside else os.getcwd())
-        os.chdir(folder)
-    try:
-        return function(value)
-    finally:
-        with _current:
-            before = _inside.pop()
-            if not _inside:  # a process can have several threads, and has one current folder
-                os.chdir(before)
-
-
-def _run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object], temporary: str) -> None:
-    """Calls a function with each value, on Beam's workers, which have their temporary files in a folder."""
-    beam = import_beam()
-    try:
-        with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline:
-            in_folder = functools.partial(called_in, os.getcwd(), function)
-            _ = pipeline | beam.Create(list(values)) | beam.Reshuffle() | beam.Map(in_folder)
-    except RuntimeError as error:
-        if str(error).startswith(KeyboardInterrupt.__name__):  # Beam's form of an interrupt of the function
-            raise KeyboardInterrupt from error
-        raise
-    except KeyboardInterrupt:
-        if "--direct_running_mode=multi_processing" in options:  # the interrupt ends its processes, which then remove nothing
-            for name in names_in(temporary):
-                if name.endswith(".tmp"):
-                    remove(place(temporary, name))
-        raise
-
-
-@contextlib.contextmanager
-def _progress(
-    name: str, shards: int, waiting: Sequence[JobShard], console: Console, check: Callable[[], None], of: str
-) -> Iterator[Callable[[int], None]]:
-    """Shows how many of the shards have a record, wherever the workers are. Gives the function `advance`, see `run`."""
-    present = shards - len(waiting)
-    if present:
-        console.print(f"{name}: {present} of {shards} shards are there already", markup=False, soft_wrap=True)
-    to_come = {f"{shard.name}.json" for shard in waiting}
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[examples]}")
-    examples, stop = 0, threading.Event()
-    with Progress(*columns, TimeElapsedColumn(), console=console) as shown:
-        bar = shown.add_task(f"{name}: shards", total=shards, completed=present, examples="")
-
-        def advance(more: int) -> None:
-            nonlocal examples
-            check()
-            examples += more
-            shown.update(bar, examples=f"{examples:,} {of}")
-
-        def watch() -> None:
-            while not stop.wait(0.5):
-                written = names_in(waiting[0].records) & to_come if waiting else ()
-                shown.update(bar, completed=present + len(written))
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield advance
-            shown.update(bar, completed=shards)
-        finally:
-            stop.set()
-            watcher.join()

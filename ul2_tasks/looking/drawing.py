@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.view import salted
 from ul2_tasks.denoising.preprocessors import TOKENS_PER_BLOCK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.looking.first_documents import FirstDocuments, first_documents
+from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 
 MOST_DOCUMENTS_READ = 250_000  # of one corpus for a sample; so many take some ten seconds

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ul2_tasks.addresses.fingerprint import ADDED
 from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.corpus import Corpus
@@ -107,7 +108,7 @@ class Run:
         return None if self.batch_size is None else self.first_step + number // self.batch_size
 
     def check(self, record: Mapping[str, object], folder: str) -> None:
-        """Raises a ValueError unless what is registered now is what the record in a run's folder is of; says what differs."""
+        """Raises a ValueError unless what is read now is what the record in a run's folder is of; says what differs."""
         now = json.loads(json.dumps(identities(self)))
         different = [words for key in now if key in record for words in differences(record[key], now[key], key)]
         if different:
@@ -151,15 +152,6 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 
 
 def identities(run: Run) -> dict[str, object]:
-    """What a run's record says of what it reads, as it is registered now."""
-    import seqio
-
-    from ul2_tasks.addresses.dataset import fingerprint_of
-    from ul2_tasks.addresses.resuming import ADDED
-
-    provider = seqio.get_mixture_or_task(run.name)
-    dataset = provider.get_dataset(run.sequence_length, split=run.split, use_cached=True, shuffle=run.shuffle, seed=run.seed)
-    told = fingerprint_of(dataset)
-    if told is None:
-        raise ValueError(f"{run.name!r} is read as a stream, so no example has a number; ul2_tasks.examples says why")
+    """What a run's record says of what it reads, as it is named now."""
+    told = run.examples().describe()
     return {key: told[key] for key in ("numbered_version", "vocabulary", "tasks", "rates", "corpora", *ADDED) if key in told}

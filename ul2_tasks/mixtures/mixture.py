@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.tokens import stored_tokens, tokens_in_memory
-from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.corpus.configuration import CorpusConfiguration, digest
-from ul2_tasks.corpus.corpus import Corpus, TextCorpus, corpus_settings
-from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.scalars import as_python
-from ul2_tasks.sources.base import is_source
+from ul2_tasks.mixtures.description import Description, corpus_in, folders
+from ul2_tasks.scalars import as_python, check_on_error
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.read import TokenStore
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
-class Mixture:
+class Mixture(Description):
     """A corpus of texts and the denoisers that read it, which need not be registered anywhere. Opens no file yet.
 
         mixture = ul2_tasks.Mixture(source="corpus/*.jsonl.gz", vocabulary="my.model")
@@ -38,8 +35,7 @@ class Mixture:
         examples = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512}, cache_dirs=["CACHE"])
 
     The arguments are those of `register`, which takes them to SeqIO's registries; a mixture of the same arguments and the same name
-    has the same examples there. Two mixtures are equal if their arguments are, with sources that read the same
-    (`identity.source_identity`). Neither SeqIO nor TensorFlow is imported, unless the source or the vocabulary is one of theirs.
+    has the same examples there. Neither SeqIO nor TensorFlow is imported, unless the source or the vocabulary is one of theirs.
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>, in caches and in examples.
@@ -82,60 +78,34 @@ class Mixture:
         vocabulary, tokens = open_for_modes(vocabulary, [denoiser.mode for denoiser in checked], sentinels, modes)
         if isinstance(chunk_tokens, Mapping):
             chunk_tokens = {key: as_python(bound) for key, bound in chunk_tokens.items()}
-        fields = {
-            "name": name,
-            "source": opened,
-            "vocabulary": vocabulary,
-            "denoisers": checked,
-            "text_key": text_key or getattr(opened, "text_key", "text"),
-            "on_error": on_error,
-            "sentinels": tokens,
-            "modes": plain_modes(modes),
-            "chunk_tokens": as_python(chunk_tokens),
-            "merge_examples": merge_examples,
-            "separate_documents": separate_documents,
-        }
-        for key, value in fields.items():
-            object.__setattr__(self, key, value)
+        self._set(
+            name=name,
+            source=opened,
+            vocabulary=vocabulary,
+            denoisers=checked,
+            text_key=text_key or getattr(opened, "text_key", "text"),
+            on_error=on_error,
+            sentinels=tokens,
+            modes=plain_modes(modes),
+            chunk_tokens=as_python(chunk_tokens),
+            merge_examples=merge_examples,
+            separate_documents=separate_documents,
+        )
         self._check()
 
     def _check(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(r"[\w.:#]+", self.name):
-            raise ValueError(f"name is {self.name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
         for name in ("merge_examples", "separate_documents"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected True or False")
-        if self.on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
+        check_on_error(self.on_error)
         names = [denoiser.name for denoiser in self.denoisers]
         if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
             raise ValueError(f"chunk_tokens has {unknown}, but the denoisers are {names}")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mixture) and all(is_same(value, vars(other)[key]) for key, value in vars(self).items())
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.denoisers))
-
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The corpus, whose cache may be in one of these folders."""
         configuration = CorpusConfiguration(self.text_key, self.on_error, _special_tokens(self))
-        if isinstance(cache_dirs, str | os.PathLike):
-            raise ValueError(f"cache_dirs is {cache_dirs!r}, expected a list of folders, such as [{os.fspath(cache_dirs)!r}]")
-        folders = tuple(os.fspath(folder) for folder in cache_dirs)
-        return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, folders)
-
-    def fingerprint(self) -> str:
-        """16 hexadecimal digits of the arguments, others for a mixture of other arguments. Opens the vocabulary.
-
-        Raises a ValueError where the source or the vocabulary cannot tell what it is.
-        """
-        said = {key: repr(value) for key, value in vars(self).items() if key not in ("name", "source", "vocabulary")}
-        return digest(corpus_settings(self.corpus()) | said)
-
-    def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
-        """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
-        return build(self.corpus(), os.fspath(output_dir), max_documents=max_documents)
+        return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, folders(cache_dirs))
 
 
 def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration:
@@ -186,7 +156,7 @@ def stream_reason(mixture: Mixture) -> str | None:
 
 def described_tasks(mixture: Mixture, cache_dirs: Sequence[str | os.PathLike] = ()) -> list[DescribedTask]:
     """The tasks of a mixture, by name, as SeqIO has them."""
-    corpus = mixture.corpus(cache_dirs)
+    corpus = corpus_in(mixture, cache_dirs)
     tasks = [DescribedTask(f"{mixture.name}_{each.name}", corpus, denoising_of(mixture, each)) for each in mixture.denoisers]
     return sorted(tasks, key=lambda task: task.name)
 
@@ -224,16 +194,10 @@ def number(
     Raises a ValueError where their chunks have no fixed places.
     """
     tasks = described_tasks(mixture, cache_dirs)
-    corpus = tasks[0].corpus
-    if cache_dirs and not corpus.cache_dir and not corpus.is_tokens:
-        raise ValueError(
-            f"cache_dirs: {corpus.name!r} is in none of {list(map(str, cache_dirs))}; write it with Mixture.cache or `ul2 cache`,"
-            " or leave cache_dirs out, so that a small corpus is tokenized into memory"
-        )
     for task in tasks:
         if reason := task.why_a_stream():
             raise no_fixed_places(task.name, reason)
-    members = [Member(task.name, corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
+    members = [Member(task.name, task.corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
     numbering = number_examples(members, tokens_of(split, first), seed, shuffle)
     assert numbering is not None, "each corpus has tokens: they are stored, or in memory"
     return numbering
@@ -258,11 +222,3 @@ def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], 
 def no_fixed_places(task: str, reason: str) -> ValueError:
     """What is said of a task that has no examples by number."""
     return ValueError(f"the chunks of {task!r} have no fixed places, as {reason}; read it as a stream, with get_dataset")
-
-
-def is_same(a: object, b: object) -> bool:
-    """Whether two arguments are the same: sources, if they tell what they read, and it is the same."""
-    if a is b or not (is_source(a) and is_source(b)):
-        return a is b or a == b
-    identity = source_identity(a)
-    return identity is not None and identity == source_identity(b)

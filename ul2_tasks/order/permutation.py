@@ -18,6 +18,7 @@ import numpy as np
 
 _ROUNDS = 6
 GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: SplitMix64's step
+MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _64 = (1 << 64) - 1
 
 
@@ -38,8 +39,8 @@ def invert(numbers: np.ndarray, size: int | np.ndarray, key: int | np.ndarray) -
 
 def mix(values: np.ndarray) -> np.ndarray:
     """Mixes the bits of [..] uint64, so that each bit depends on all: the finaliser of SplitMix64 (Steele and others, 2014)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    values = (values ^ (values >> np.uint64(30))) * MULTIPLIERS[0]
+    values = (values ^ (values >> np.uint64(27))) * MULTIPLIERS[1]
     return values ^ (values >> np.uint64(31))
 
 

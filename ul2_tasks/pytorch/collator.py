@@ -165,7 +165,7 @@ class UL2DataCollator:
             examples: texts, ids [tokens], or dictionaries with one of these; they can be of different kinds.
 
         Returns:
-            [B, length] int64 for each model input, see `hugging_face.model_inputs`, in the order of the examples.
+            [B, length] int64 for each model input, see `row_format.padded_inputs`, in the order of the examples.
 
         Raises:
             ValueError: there are no examples; or an example, which is named, is empty, too long, of another type, or has a

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-
-from tensorflow.python.eager import context
+import sys
 
 _forked_from_tensorflow = False
 
@@ -21,7 +20,8 @@ def check_process() -> None:
 
 def tensorflow_has_run() -> bool:
     """Whether TensorFlow has run an op in this process: if so, it knows its devices and has started threads."""
-    return context.context()._initialized
+    eager = sys.modules.get("tensorflow.python.eager.context")
+    return eager is not None and eager.context()._initialized
 
 
 def _remember_fork() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ul2_tasks.example_features import IGNORED, IMAGES
+from ul2_tasks.converters.row_format import RowFormat, padded_inputs
+from ul2_tasks.example_features import IMAGES, SINGLE_EXAMPLE
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, PictureRun
 from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
 from ul2_tasks.scalars import is_integer
@@ -49,13 +50,16 @@ class T5Gemma2Collator:
         Raises:
             ValueError: an argument is no number of its kind.
         """
-        pad_to_multiple_of = 1 if pad_to_multiple_of is None else pad_to_multiple_of
-        values = {"pad_to_multiple_of": pad_to_multiple_of, "side": side}
-        for name, value in values.items():
-            if not is_integer(value, at_least=1):
-                raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
-        self._multiple, self._side, self._picture = pad_to_multiple_of, side, picture
-        self._start, self._pad = decoder_start_token_id, pad_token_id
+        if not is_integer(side, at_least=1):
+            raise ValueError(f"side is {side!r}, expected an integer of at least 1")
+        self._row_format = RowFormat(
+            padding="longest",
+            pad_to_multiple_of=pad_to_multiple_of,
+            pad_token_id=pad_token_id,
+            decoder_start_token_id=decoder_start_token_id,
+            decoder_only=False,
+        )
+        self._side, self._picture = side, picture
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Makes a batch.
@@ -72,28 +76,20 @@ class T5Gemma2Collator:
         """
         if not examples:
             raise ValueError("there are no examples, expected at least one")
-        input_ids, mask = self._rows([example["input_ids"] for example in examples])
-        targets, target_mask = self._rows([example["labels"] for example in examples])
+        rows, sizes = {}, {}
+        for key, name in SINGLE_EXAMPLE.items():
+            rows[key], sizes[key] = _side_by_side([np.asarray(example[name]) for example in examples])
+        batch = padded_inputs(rows, sizes, {}, self._row_format)
         images = [image for example in examples for image in example.get(IMAGES, ())]
-        check_placeholders(input_ids, len(images), self._picture)
-        shifted = np.concatenate([np.full((len(examples), 1), self._start), targets[:, :-1]], axis=1)
-        batch = {
-            "input_ids": input_ids,
-            "attention_mask": mask,
-            "decoder_input_ids": shifted,
-            "decoder_attention_mask": target_mask,
-            "labels": np.where(target_mask > 0, targets, IGNORED),
-        }
+        check_placeholders(batch["input_ids"], len(images), self._picture)
         if images:
             batch[PIXELS] = pixel_values(images, self._side)
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
-    def _rows(self, examples: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Padded rows, and a mask of what is no padding, [B, length] int64 each."""
-        longest = max(len(tokens) for tokens in examples)
-        rows = np.full((len(examples), -(-longest // self._multiple) * self._multiple), self._pad, np.int64)
-        mask = np.zeros_like(rows)
-        for row, own_mask, tokens in zip(rows, mask, examples):
-            row[: len(tokens)] = np.asarray(tokens)
-            own_mask[: len(tokens)] = 1
-        return rows, mask
+
+def _side_by_side(examples: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ids, [B, longest] int64, and how many of each are used, [B] int64."""
+    sizes = np.array([len(ids) for ids in examples])
+    rows = np.zeros((len(examples), sizes.max()), np.int64)
+    rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.concatenate(examples)
+    return rows, sizes

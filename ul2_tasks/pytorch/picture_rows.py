@@ -17,13 +17,14 @@ from ul2_tasks.images.problems import Problems
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
+from ul2_tasks.pytorch.states import check_part, check_version
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.own_ids import OwnIds
 
 try:
     import torch
 
-    from ul2_tasks.pytorch.processes import check_part, check_version, given_process, reading_process
+    from ul2_tasks.pytorch.processes import given_process, reading_process
 except ImportError as error:
     raise ImportError(
         f"ul2_tasks.pytorch.picture_rows needs the package torch ({error}); pip install 'ul2_tasks[torch]'"

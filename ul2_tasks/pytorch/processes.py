@@ -1,20 +1,61 @@
-"""Which of several processes a dataset is in, and whether a state is one of its own."""
+"""Which of several processes a dataset is in, and what each of their workers reads."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import sys
-from collections.abc import Mapping
 from types import FrameType
 
 import torch
+
+from ul2_tasks.addresses.numbering import Share
 
 # Who deals the rows of an iterable dataset out to processes, by module. Both of accelerate's loaders do what accelerate decided.
 _DEALERS = {
     "accelerate.data_loader": {"IterableDatasetShard", "DataLoaderShard", "DataLoaderDispatcher"},
     "transformers.trainer_pt_utils": {"IterableDatasetShard"},
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A process of several and a worker of its own, of several. Those of indexed examples take `in_a_row` in turn.
+
+    An element has `joined` examples.
+    """
+
+    rank: int
+    world_size: int
+    worker: int
+    workers: int
+    in_a_row: int
+    joined: int
+
+    @property
+    def of_shards(self) -> tuple[int, int]:
+        """Which shard of a stream is read, of how many."""
+        return self.rank * self.workers + self.worker, self.world_size * self.workers
+
+    @property
+    def shard(self) -> str:
+        index, shards = self.of_shards
+        return f"{index} of {shards}"
+
+    def share(self, start: int) -> Share:
+        """Which indexed examples are read, from a number on."""
+        return Share(self.worker * self.world_size + self.rank, self.world_size * self.workers, self.in_a_row, start)
+
+    @property
+    def each(self) -> int:
+        """How many indexed examples all readers take while this one takes an element."""
+        return self.joined * self.world_size * self.workers
+
+    @property
+    def worker_of_several(self) -> dict[str, str]:
+        """What a state says of a worker that is not alone."""
+        return {"workers": f"{self.worker} of {self.workers}"} if self.workers > 1 else {}
 
 
 def this_process() -> tuple[int, int]:
@@ -69,17 +110,3 @@ def _deals_out(reader: object, dealers: set[str]) -> bool:
     if hasattr(reader, "num_processes"):  # also in a worker that was spawned
         return reader.num_processes > 1
     return sys.modules["accelerate.state"].PartialState().num_processes > 1
-
-
-def check_version(state: object, version: int) -> None:
-    """Raises a ValueError if this is no state of a dataset, or one of another version."""
-    if not isinstance(state, Mapping):
-        raise ValueError(f"the state is {state!r:.100}, expected what state_dict() gave")
-    if state.get("version") != version:
-        raise ValueError(f"the state has version {state.get('version')!r}, expected {version}; start anew")
-
-
-def check_part(name: str, value: object, valid: bool, expected: str) -> None:
-    """Raises a ValueError if a part of a state is not what a dataset writes there; states come from files, and from others."""
-    if not valid:
-        raise ValueError(f"the state's {name} is {value!r:.100}, expected {expected}; give what state_dict() gave, or start anew")

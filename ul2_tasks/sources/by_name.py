@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.imported import is_seqio
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, is_source
 from ul2_tasks.sources.file_source import Files, FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
@@ -100,8 +101,7 @@ def documents(source: seqio.DataSource, split: str, max_characters: int, seed: i
     A task reads 16 segments at a time. Of more, in files that Python reads, each in turn gives some texts, so that all are among
     the first `max_characters`. A record with a problem raises a ValueError, which says what it is.
     """
-    if split not in source.splits:
-        raise ValueError(f"there is no split {split!r} in {source!r}, only {sorted(source.splits)}")
+    check_split(split, source.splits, source)
     inner = source.source if isinstance(source, HashSplit) else source
     if isinstance(inner, RecordSource) and len(source.list_shards(split)) > SEGMENTS_AT_A_TIME:
         yield from _in_turn(source, split, max_characters, seed)

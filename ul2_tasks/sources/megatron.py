@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ul2_tasks.files.listing import list_files
-from ul2_tasks.scalars import as_python, is_integer
+from ul2_tasks.scalars import as_python, check_split, is_integer
 from ul2_tasks.sources.base import DataSource
 from ul2_tasks.store.read import Store
 
@@ -67,8 +67,7 @@ class MegatronSource(DataSource):
     @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
     def store(self, split: str) -> Store:
         """The documents of a split, EOD included."""
-        if split not in self.splits:
-            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
+        check_split(split, self.splits, self)
         given = (str(prefix).removesuffix(".bin").removesuffix(".idx") for prefix in self._prefixes[split])
         paths = list_files([f"{prefix}.idx" for prefix in given])
         return Store.open([path.removesuffix(".idx") for path in paths])

@@ -9,6 +9,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import DataSource, name_of
 from ul2_tasks.sources.splits import check_fraction, hash_fraction, split_rule
 
@@ -80,8 +81,7 @@ class MemoryDataSource(DataSource):
         """
         if self._documents is None:
             self._documents = self._loaded()  # not before all are there: a load that was interrupted begins anew
-        if split not in self._documents:
-            raise ValueError(f"there is no split {split!r}, only {sorted(self._documents)}")
+        check_split(split, self._documents, self)
         return self._documents[split]
 
     def _loaded(self) -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ from ul2_tasks.images.pictures import file_of, kind_of
 from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, name_of
 from ul2_tasks.sources.records import Record
 
@@ -134,8 +135,7 @@ class PictureSource(RecordSource):
         return places_of(super().get_dataset(split, shuffle, seed, shard_info), _RECORD)
 
     def _records(self, split: str) -> Records:
-        if split not in self._held:
-            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self._held)}")
+        check_split(split, self._held, self)
         if split not in self._opened:
             held: Any = self._held[split]
             if not _are_records(held):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.records import Record
 
@@ -100,8 +101,7 @@ class HashSplit(DataSource):
 
         Where ids are wanted, a document without one is a problem. A source that has a split `validation` of its own is refused.
         """
-        if split not in self.splits:
-            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
+        check_split(split, self.splits, self)
         self.check_splits()
         dataset = self.source.get_dataset("train", shuffle=shuffle, seed=seed, shard_info=shard_info)
         from ul2_tasks.sources.split_streams import documents_that

@@ -38,6 +38,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import PROBLEM, SEGMENTS_AT_A_TIME, Record, in_lists
 
 _RECORDS_PER_BLOCK = 128
@@ -55,8 +56,7 @@ def interleaved(
     stream: Callable[[tf.Tensor], tf.data.Dataset],
 ) -> tf.data.Dataset:
     """The records of a `base.RecordSource`, see its `get_dataset`. `stream` gives those of a segment, by its number."""
-    if split not in source.splits:
-        raise ValueError(f"there is no split {split!r} in {source!r}, only {sorted(source.splits)}")
+    check_split(split, source.splits, source)
     count = len(source.list_shards(split))
     index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
     if num_shards > count:

@@ -9,6 +9,7 @@ import seqio
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.files import Layout
 from ul2_tasks.sources.records import check_fields
 
@@ -42,8 +43,7 @@ class TfdsSource(seqio.TfdsDataSource):
 
     def get_dataset(self, split: str = "train", *args, **kwargs) -> tf.data.Dataset:
         """See `seqio.DataSource.get_dataset`. Raises a ValueError where there is no such split or feature."""
-        if split not in self.splits:
-            raise ValueError(f"there is no split {split!r} in {self!r}, only {sorted(self.splits)}")
+        check_split(split, self.splits, self)
         dataset = super().get_dataset(split, *args, **kwargs)
         check_fields(f"tfds:{self._name}", sorted(dataset.element_spec), Layout("tfds", text_key=self.text_key))
         return dataset

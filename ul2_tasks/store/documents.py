@@ -32,7 +32,7 @@ def read_store(store: Store, id_shift: int, shuffle: bool, seed: int | None, sha
         return {"targets": ragged(tokens, lengths)}
 
     reading = (read, [tf.int32, tf.int64], batch)
-    return read_in_order(store.documents, DOCUMENTS_PER_BATCH, *reading, shuffle, seed, shard_info)
+    return read_in_order(store.documents, DOCUMENTS_PER_BATCH, *reading, shuffle=shuffle, seed=seed, shard_info=shard_info)
 
 
 @no_autograph
@@ -42,6 +42,7 @@ def read_in_order(
     read: Callable[[np.ndarray], tuple],
     dtypes: list[tf.DType],
     element: Callable[..., Any],
+    *,
     shuffle: bool,
     seed: int | None,
     shard_info: seqio.ShardInfo | None,

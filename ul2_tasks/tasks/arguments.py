@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex
-
-import seqio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from ul2_tasks.scalars import is_integer
 
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
 
-def seed_from(seed: SupportsIndex | None) -> int | None:
-    """The seed as one of Python's integers, whatever library's it is; None for none. It has at most 64 bits."""
+
+class Reader(NamedTuple):
+    """Who reads a dataset: with which seed, None for another order each time; how many epochs, None for no end; and which host."""
+
+    seed: int | None
+    num_epochs: int | None
+    host: int
+    hosts: int
+
+    def reads(self, shuffle: object) -> dict[str, object]:
+        """The last part of a fingerprint. It is that of one pipeline alone where there is no seed."""
+        from ul2_tasks.addresses.resuming import seed_of
+
+        return {"shuffle": shuffle, "seed": seed_of(self.seed), "shard": [self.host, self.hosts]}
+
+    def only(self, fingerprint: Mapping[str, object], dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """The same dataset, whose iterators resume under this fingerprint alone; see `resuming.resume_only_in`."""
+        from ul2_tasks.addresses.resuming import resume_only_in
+
+        return resume_only_in(fingerprint, dataset, has_seed=self.seed is not None)
+
+
+def reader_of(seed: SupportsIndex | None, num_epochs: int | None, shard_info: seqio.ShardInfo | None) -> Reader:
+    """The arguments as Python's own integers, whatever library's they are. A seed has at most 64 bits."""
     try:
         number = None if seed is None else operator.index(seed)
     except TypeError:
         raise ValueError(f"seed is {seed!r}, expected an integer, or None for another order each time") from None
     if number is not None and not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"seed is {number}, expected an integer of 64 bits, from -2**63 to 2**63 - 1")
-    return number
-
-
-def host_of(shard_info: seqio.ShardInfo | None) -> tuple[int, int]:
-    """The number of this host, and how many there are."""
     host, hosts = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
     if not 0 <= host < hosts:
         raise ValueError(f"shard_info is {shard_info}, expected an index from 0 to {hosts - 1}")
-    return host, hosts
+    return Reader(number, epochs_of(num_epochs), host, hosts)
 
 
 def epochs_of(num_epochs: int | None) -> int | None:
-    """The number of epochs; None for no end. Raises a ValueError where it is no integer of at least 1."""
+    """The number of epochs as one of Python's integers; None for no end."""
     if num_epochs is not None and not is_integer(num_epochs, at_least=1):
         raise ValueError(f"num_epochs is {num_epochs!r}, expected an integer of at least 1, or None for no end")
     return None if num_epochs is None else int(num_epochs)

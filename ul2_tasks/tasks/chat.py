@@ -5,60 +5,34 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.addresses.resuming import resume_only_in, seed_of
-from ul2_tasks.chat.by_name import Renderer, open_renderer
-from ul2_tasks.chat.examples import Examples, Stops, chats, replies
+from ul2_tasks.chat.by_name import Renderer
+from ul2_tasks.chat.examples import Examples
+from ul2_tasks.chat.objective import AT_A_TIME, CHAT, FORMS, no_example
 from ul2_tasks.chat.reading import Reader
-from ul2_tasks.chat.segments import Conversations
-from ul2_tasks.chat.supervision import ConversationError, Supervision
-from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
-from ul2_tasks.corpus.view import CorpusView, salted
+from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.counting import count
 from ul2_tasks.datasets import with_id_shift
-from ul2_tasks.example_features import CHAT as CHAT_FEATURES
-from ul2_tasks.example_features import REPLY as REPLY_FEATURES
-from ul2_tasks.example_features import TASK, TOKEN_FEATURES, token_features
+from ul2_tasks.example_features import TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.order.permutation import permute
-from ul2_tasks.scalars import is_integer
-from ul2_tasks.sources.by_name import open_source
+from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.sources.files import MESSAGES_JSON, SYNTH_ID
-from ul2_tasks.sources.memory import embedded_chat
-from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
+from ul2_tasks.tasks.arguments import check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
-from ul2_tasks.tasks.names import check_names_are_free, is_registered
-from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_tokens
+from ul2_tasks.tasks.names import hand_over
+from ul2_tasks.vocabulary.special_ids import Mode, id_shift
 
-CHAT, REPLY = FORMS = ("chat", "reply")
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
-_CONVERSATIONS_AT_A_TIME = 64
 _left_out: collections.Counter[str] = collections.Counter()  # examples of this process, by task and cause
-
-
-@dataclasses.dataclass(frozen=True)
-class ChatConfiguration:
-    """The arguments of `register_chat` except the name, in the one form that equal arguments have."""
-
-    source: seqio.DataSource
-    renderer: str
-    text_key: str
-    on_error: str
-    supervision: Supervision
-    reply_supervision: Supervision
-    mode: tuple[int, ...]
-
-    def __post_init__(self):
-        if self.on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error is {self.on_error!r}, expected 'raise' or 'skip'")
 
 
 class ChatTask(seqio.Task):
@@ -69,7 +43,7 @@ class ChatTask(seqio.Task):
     "reply".
     """
 
-    def __init__(self, name: str, corpus: ChatCorpusTask, form: str, configuration: ChatConfiguration):
+    def __init__(self, name: str, corpus: ChatCorpusTask, form: str, configuration: Chat):
         tokens = seqio.Feature(corpus.renderer.vocabulary, add_eos=False)
         features = {"inputs": tokens, "targets": tokens}
         if form == CHAT:
@@ -79,6 +53,7 @@ class ChatTask(seqio.Task):
             }
         super().__init__(name, CorpusView(corpus, salt=name), features, preprocessors=[], shuffle_buffer_size=None)
         self.configuration, self.form = configuration, form
+        self.objective = objective_of(configuration, form)
 
     @property
     def corpus(self) -> ChatCorpusTask:
@@ -86,7 +61,7 @@ class ChatTask(seqio.Task):
 
     @property
     def supervision(self) -> Supervision:
-        return self.configuration.supervision if self.form == CHAT else self.configuration.reply_supervision
+        return self.objective.supervision
 
     @property
     def learns_all_targets(self) -> bool:
@@ -94,37 +69,13 @@ class ChatTask(seqio.Task):
         return self.supervision.supervise != "content" and all(self.supervision.spans.values())  # type: ignore[union-attr]
 
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
-        """The examples of some conversations, with the ids of the task's vocabulary.
-
-        `reader` is of `corpus.conversations`, and `numbers`, [n] int64, say which conversations. `lengths` are the most tokens of
-        "tokens", or of "inputs" and "targets"; None, or nothing, for any number. Raises a ValueError as `examples.chats` does,
-        which says where the conversation is.
-        """
-        try:
-            found = self._examples(reader.read(numbers), lengths)
-        except ConversationError as error:
-            raise ValueError(f"{reader.where(int(numbers[error.number]))}: {error.what}") from error
-        return found._replace(conversations=numbers[found.conversations])
-
-    def _examples(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:
-        renderer = self.corpus.renderer
-        stops = Stops(renderer.final_stop, renderer.keeps_history)
-        shift = np.int32(id_shift(renderer.vocabulary))
-        if self.form == CHAT:
-            found = chats(conversations, self.supervision, stops, lengths.get("tokens"))
-            ids = {"tokens": found.values["tokens"] + shift} if shift else {}
-        else:
-            mode = self.configuration.mode
-            most = lengths.get("inputs")
-            budgets = None if most is None else most - len(mode), lengths.get("targets")
-            found = replies(conversations, self.supervision, stops, budgets)
-            ids = {key: found.values[key] + shift for key in TOKEN_FEATURES}
-            if mode:
-                of_inputs = found.lengths["inputs"]
-                places = np.repeat(np.cumsum(of_inputs) - of_inputs, len(mode))
-                ids["inputs"] = np.insert(ids["inputs"], places, np.tile(np.array(mode, np.int32), len(of_inputs)))
-                found = found._replace(lengths=found.lengths | {"inputs": of_inputs + len(mode)})
-        return found._replace(values=found.values | ids)
+        """The examples of some conversations of `corpus.conversations`, with SeqIO's ids; see `Objective.examples`."""
+        found, shift = self.objective.examples(reader, numbers, lengths), np.int32(id_shift(self.corpus.renderer.vocabulary))
+        if not shift:
+            return found
+        return found._replace(
+            values=found.values | {key: found.values[key] + shift for key in token_features(self.objective.features)}
+        )
 
     def get_dataset(
         self,
@@ -155,53 +106,52 @@ class ChatTask(seqio.Task):
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         reader = self.corpus.conversations(split, use_cached)
-        host, hosts = host_of(shard_info)
-        num_epochs, seed = epochs_of(num_epochs), seed_from(seed)
+        who = reader_of(seed, num_epochs, shard_info)
+        seed, num_epochs, host, hosts = who
         own = len(range(host, reader.count, hosts))
-        lengths = self._lengths(sequence_length)
+        lengths = self.objective.lengths(sequence_length, self.name)
         self._check_not_empty(reader, host, hosts, lengths, split)
 
         def read(key: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, ...]:
-            places = np.arange(int(first), min(int(first) + _CONVERSATIONS_AT_A_TIME, own))
+            places = np.arange(int(first), min(int(first) + AT_A_TIME, own))
             numbers = host + hosts * (permute(places, own, int(key)) if shuffle else places)
             found = self.examples(reader, numbers, lengths)
             self._report(found.counts)
             return tuple(part for name in names for part in (found.values[name], found.lengths[name]))
 
-        spec = CHAT_FEATURES if self.form == CHAT else REPLY_FEATURES
+        spec = self.objective.features
         names = list(spec)
         dtypes = [dtype for feature in spec.values() for dtype in (tf.as_dtype(feature.dtype), tf.int64)]
         batches = _passes(
             lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self.name), num_epochs
         )
-        fingerprint = self._fingerprint(reader, split, use_cached, shuffle, seed, lengths, host, hosts)
+        fingerprint = {
+            "chat_version": CHAT_VERSION,
+            "task": self.name,
+            "form": self.form,
+            "supervision": dataclasses.asdict(self.supervision),
+            "mode": [id + id_shift(self.corpus.renderer.vocabulary) for id in self.configuration.mode],
+            "renderer": self.corpus.renderer.identity,
+            "sequence_length": dict(lengths),
+            "split": split,
+            "corpus": self.source.cached().cache_identity(split) if use_cached else reader.identity,
+            **who.reads(bool(shuffle)),
+        }
         if rates is not None:
             fingerprint["rates"] = dict(rates)
-        batches = resume_only_in(fingerprint, batches, has_seed=seed is not None)
-        examples = _examples_of(batches, [name for name in names if features is None or name in features], names)
+        examples = _examples_of(
+            who.only(fingerprint, batches), [name for name in names if features is None or name in features], names
+        )
         return with_id_shift(examples, self.corpus.renderer.vocabulary)
-
-    def _lengths(self, sequence_length: Mapping[str, int] | None) -> dict[str, int | None]:
-        wanted = token_features(CHAT_FEATURES if self.form == CHAT else REPLY_FEATURES)
-        given = dict(sequence_length or {})
-        if unknown := sorted(given.keys() - {*wanted, "loss_mask", "span_id"}):
-            raise ValueError(f"sequence_length has {unknown}, but the tokens of {self.name!r} are {list(wanted)}")
-        for key, length in given.items():
-            if length is not None and not is_integer(length, at_least=1):
-                raise ValueError(f"sequence_length has {length!r} for {key!r}, expected an integer of at least 1, or None")
-        return {key: None if given.get(key) is None else int(given[key]) for key in wanted}
 
     def _check_not_empty(self, reader: Reader, host: int, hosts: int, lengths: Mapping[str, int | None], split: str) -> None:
         """Raises a ValueError where a pass would give no example, and passes that are repeated would never end."""
         counts: collections.Counter[str] = collections.Counter()
-        for first in range(host, reader.count, hosts * _CONVERSATIONS_AT_A_TIME):
-            found = self.examples(reader, np.arange(first, reader.count, hosts)[:_CONVERSATIONS_AT_A_TIME], lengths)
+        for found in self.objective.of_all(reader, lengths, host, hosts):
             counts += found.counts
             if len(found.conversations):
                 return
-        share = f", of host {host} of {hosts}" if hosts > 1 else ""
-        why = ", ".join(f"{number} {cause}" for cause, number in counts.items()) or "there is none"
-        raise ValueError(f"{self.name!r} makes no example of its conversations in split {split!r}{share}: {why}")
+        raise no_example(self.name, split, counts, f", of host {host} of {hosts}" if hosts > 1 else "")
 
     def _report(self, counts: Mapping[str, int]) -> None:
         for cause, number in counts.items():
@@ -209,32 +159,6 @@ class ChatTask(seqio.Task):
                 total, is_logged = count(_left_out, f"{self.name}: {cause}")
                 if is_logged:
                     logging.warning("%s: %d examples until now are %s", self.name, total, cause)
-
-    def _fingerprint(
-        self,
-        reader: Reader,
-        split: str,
-        use_cached: bool,
-        shuffle: bool,
-        seed: int | None,
-        lengths: Mapping[str, int | None],
-        host: int,
-        hosts: int,
-    ) -> dict[str, object]:
-        return {
-            "chat_version": CHAT_VERSION,
-            "task": self.name,
-            "form": self.form,
-            "supervision": dataclasses.asdict(self.supervision),
-            "mode": list(self.configuration.mode),
-            "renderer": self.corpus.renderer.identity,
-            "sequence_length": dict(lengths),
-            "split": split,
-            "corpus": self.source.cached().cache_identity(split) if use_cached else reader.identity,
-            "shuffle": bool(shuffle),
-            "seed": seed_of(seed),
-            "shard": [host, hosts],
-        }
 
 
 class ChatMixture(seqio.Mixture):
@@ -314,61 +238,40 @@ def register_chat(
     >>> ul2_tasks.register_chat("docs")
     'docs_chat'
     """
+    chat = Chat(
+        name,
+        source,
+        renderer,
+        messages_key=messages_key,
+        id_key=id_key,
+        validation=validation,
+        on_error=on_error,
+        spans=spans,
+        supervise=supervise,
+        turns=turns,
+        too_long=too_long,
+        mode=mode,
+    )
+    return add_chat(chat, form)
+
+
+def add_chat(chat: Chat, form: str = CHAT) -> str:
+    """Hands conversations to SeqIO's registries; see `register_chat`."""
     if form not in FORMS:
         raise ValueError(f"form is {form!r}, expected one of {list(FORMS)}")
-    opened = open_renderer(renderer)
-    source = open_conversations(source, messages_key, id_key, validation)
-    text_key = getattr(source, "text_key", "text")
-    learned: dict[str, Any] = {"spans": spans, "supervise": supervise, "too_long": too_long}
-    configuration = ChatConfiguration(
-        source=source,
-        renderer=renderer if isinstance(renderer, str) else opened.identity,
-        text_key=text_key,
-        on_error=on_error,
-        supervision=Supervision(**learned, turns=turns or "all"),
-        reply_supervision=Supervision(**learned, turns=turns or ("each" if opened.keeps_history else "last")),
-        mode=() if mode is None else _mode_ids(opened.vocabulary, mode),
-    )
-    if not opened.keeps_history and turns == "each":
-        raise ValueError(
-            "turns is 'each', but this renderer leaves out of a history what its template leaves out, so that the history of an"
-            " earlier turn cannot be told; give turns='last', or a conversation for each turn"
-        )
-    wanted = f"{name}_{form}"
-    if is_registered(seqio.TaskRegistry, wanted, configuration):
-        return wanted
-    check_names_are_free(name, ["corpus", *FORMS])
+    return hand_over(chat, ("corpus", *FORMS), lambda: _tasks(chat), form)
+
+
+def _tasks(chat: Chat) -> list[seqio.Task]:
+    described = chat.corpus()
     corpus = ChatCorpusTask(
-        f"{name}_corpus",
-        source,
-        configuration=CorpusConfiguration(text_key, on_error),
-        renderer=opened,
-        supervision=configuration.supervision,
+        described.name,
+        described.source,
+        configuration=described.configuration,
+        renderer=described.renderer,
+        supervision=described.supervision,
     )
-    tasks: list[seqio.Task] = [corpus, *(ChatTask(f"{name}_{each}", corpus, each, configuration) for each in FORMS)]
-    for task in tasks:
-        seqio.TaskRegistry.add_provider(task.name, task)
-    return wanted
-
-
-def open_conversations(
-    spec: seqio.DataSource | Files | Mapping[str, Files],
-    messages_key: str = "messages",
-    id_key: str | None = None,
-    validation: float | None = None,
-    **options: Any,
-) -> seqio.DataSource:
-    """The source of conversations; see `register_chat`, and for `options` `open_source`."""
-    if isinstance(spec, str) and spec == "embedded":
-        spec = embedded_chat()
-    text_key = messages_key
-    if isinstance(spec, seqio.DataSource):
-        text_key = getattr(spec, "text_key", "text")
-        if messages_key not in ("messages", text_key):
-            raise ValueError(f"messages_key is {messages_key!r}, but {spec!r} gives conversations as {text_key!r}; leave it out")
-    elif messages_key == MESSAGES_JSON and validation is not None:
-        id_key = id_key or SYNTH_ID
-    return open_source(spec, text_key=text_key, id_key=id_key, validation=validation, as_json=True, **options)
+    return [corpus, *(ChatTask(f"{chat.name}_{form}", corpus, form, chat) for form in FORMS)]
 
 
 def chat_tasks(name: str) -> list[ChatTask]:
@@ -376,21 +279,12 @@ def chat_tasks(name: str) -> list[ChatTask]:
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, ChatTask)]
 
 
-def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
-    if isinstance(mode, str) and piece_id(vocabulary, mode) is None:
-        raise ValueError(
-            f"mode is {mode!r}, which is no piece of {vocabulary}; give register_chat a piece that the renderer's vocabulary has,"
-            " an id, or ids"
-        )
-    return special_tokens(vocabulary, "the mode", modes={"the mode": [mode] if isinstance(mode, str) else mode}).mode
-
-
 @no_autograph
 def _passes(batch, own: int, shuffle: bool, seed: int | None, num_epochs: int | None) -> tf.data.Dataset:
     """Batches of conversations, `own` of them in each pass, in a permutation of their own for each pass."""
 
     def one_pass(key: tf.Tensor) -> tf.data.Dataset:
-        firsts = tf.data.Dataset.range(0, own, _CONVERSATIONS_AT_A_TIME)
+        firsts = tf.data.Dataset.range(0, own, AT_A_TIME)
         return firsts.map(lambda first: batch(key, first), num_parallel_calls=tf.data.AUTOTUNE)
 
     if not shuffle:

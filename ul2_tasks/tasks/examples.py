@@ -4,16 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import overload
 
+from ul2_tasks.addresses.batches import members_of
+from ul2_tasks.addresses.fingerprint import fingerprint
 from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
 from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, number, tokens_of
 from ul2_tasks.scalars import is_integer
 
 
+@overload
 def examples(
     mixture: Mixture | str,
+    sequence_length: Mapping[str, int],
+    *,
+    split: str = ...,
+    seed: int = ...,
+    shuffle: bool = ...,
+    pack: bool = ...,
+    cache_dirs: Sequence[str | os.PathLike] = ...,
+) -> Examples: ...
+@overload
+def examples(
+    mixture: Chat,
+    sequence_length: Mapping[str, int],
+    *,
+    split: str = ...,
+    seed: int = ...,
+    shuffle: bool = ...,
+    cache_dirs: Sequence[str | os.PathLike] = ...,
+) -> ChatExamples: ...
+def examples(
+    mixture: Mixture | Chat | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = "train",
@@ -21,17 +47,18 @@ def examples(
     shuffle: bool = True,
     pack: bool = False,
     cache_dirs: Sequence[str | os.PathLike] = (),
-) -> Examples:
+) -> Examples | ChatExamples:
     """The examples of a mixture as a sequence, or its packed rows: those that `get_dataset` gives of a cache, by their numbers.
 
     Args:
-        mixture: a `Mixture`; or the name of one that `register` or `mix` returned, or of one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        mixture: a `Mixture`; or the name of one that `register` or `mix` returned, or of one of its tasks. Or a `Chat`.
+        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens. Of a `Chat` they make replies, and {"tokens": int}
+            makes chats; see `ChatExamples`.
         split: of the corpora.
         seed: an integer; another one gives another order and other noise.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
         pack: whether the elements are rows of several examples, as `EncDecFeatureConverter(pack=True)` makes them.
-        cache_dirs: of a `Mixture`, the folders that `ul2 cache` or `Mixture.cache` wrote into. What is registered has its cache in
+        cache_dirs: of a description, the folders that `ul2 cache` or its `cache` wrote into. What is registered has its cache in
             SeqIO's own cache directories (`seqio.add_global_cache_dirs`).
 
     Raises:
@@ -47,6 +74,10 @@ def examples(
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
+    if isinstance(mixture, Chat):
+        if pack:
+            raise ValueError("pack is True, and rows of conversations are not fixed; set pack=False, and pack as they are read")
+        return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
     name = mixture.name if isinstance(mixture, Mixture) else mixture
     if isinstance(mixture, Mixture):
         found: Numbering | None = number(
@@ -54,8 +85,8 @@ def examples(
         )
     elif cache_dirs:
         raise ValueError(
-            f"cache_dirs is {cache_dirs!r}, and goes with a ul2_tasks.Mixture alone; name the folder of what is registered with"
-            " seqio.add_global_cache_dirs"
+            f"cache_dirs is {cache_dirs!r}, and goes with a description alone, such as a ul2_tasks.Mixture; name the folder of what"
+            " is registered with seqio.add_global_cache_dirs"
         )
     else:
         found = _registered(mixture, sequence_length, split, int(seed), shuffle)
@@ -63,7 +94,28 @@ def examples(
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:
         raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
-    return Examples(numbering, budgets)
+
+    members = members_of(numbering)
+    corpora = {member.corpus.name: member.corpus for member in members}
+    folders = {name: None if corpus.is_tokens else corpus.cache_dir for name, corpus in corpora.items()}  # as they are now
+
+    def describe() -> dict[str, object]:
+        rates = {member.task: member.rate for member in members}
+        registered = f"{name}_mix" if isinstance(mixture, Mixture) else name
+        told = fingerprint(
+            registered,
+            members,
+            numbering,
+            sequence_length,
+            rates=rates,
+            cache_dirs=folders,
+            split=split,
+            shuffle=bool(shuffle),
+            seed=int(seed),
+        )
+        return told | {"use_cached": any(folders.values())}
+
+    return Examples(numbering, budgets, describe)
 
 
 def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int, shuffle: bool) -> Numbering | None:

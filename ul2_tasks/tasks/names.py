@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import seqio
 
 from ul2_tasks.corpus.identity import cannot_tell, source_identity
-from ul2_tasks.mixtures.mixture import is_same
+from ul2_tasks.mixtures.description import Description, is_same
 from ul2_tasks.sources.base import is_source
+from ul2_tasks.tasks.providers import DenoisingMixture
+
+
+def hand_over(description: Description, suffixes: Sequence[str], tasks: Callable[[], Sequence[seqio.Task]], returned: str) -> str:
+    """Registers the tasks of a description, unless they are registered. Their names and that of a mixture are NAME_SUFFIX.
+
+    Gives NAME_RETURNED. If that is "mix", it is a mixture of those tasks that have denoisers, at their weights.
+    """
+    name = f"{description.name}_{returned}"
+    if is_registered(seqio.MixtureRegistry if returned == "mix" else seqio.TaskRegistry, name, description):
+        return name
+    check_names_are_free(description.name, suffixes)
+    made = tasks()
+    for task in made:
+        seqio.TaskRegistry.add_provider(task.name, task)
+    if returned == "mix":
+        rates = [(task.name, task.denoiser.weight) for task in made if hasattr(task, "denoiser")]
+        seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=description)
+    return name
 
 
 def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, configuration: object) -> bool:

@@ -12,10 +12,8 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.resuming import resume_only_in, seed_of
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.pictures import PIECES, PictureCorpusTask, images_feature
-from ul2_tasks.corpus.view import salted
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import budgets, chunk_length
@@ -25,8 +23,9 @@ from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, CodeRun, PictureRun
+from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.pictures import Held, open_pictures
-from ul2_tasks.tasks.arguments import epochs_of, host_of, seed_from
+from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.names import check_names_are_free, is_registered
 from ul2_tasks.tasks.picture_fit import Fit
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
@@ -188,8 +187,8 @@ class PicturesTask(seqio.Task):
             raise ValueError(
                 f"sequence_length has {unknown}, expected inputs and targets alone: an example has all of its pictures, or is none"
             )
-        fit, (host, hosts) = self.fit(sequence_length), host_of(shard_info)
-        num_epochs, seed = epochs_of(num_epochs), seed_from(seed)
+        fit, who = self.fit(sequence_length), reader_of(seed, num_epochs, shard_info)
+        seed, num_epochs, *_ = who
         read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
         fit.check_not_empty(read(shuffle=False, num_epochs=1), split)
         corrupted = self.corrupted(fit)
@@ -211,9 +210,7 @@ class PicturesTask(seqio.Task):
             "sequence_length": dict(zip(TOKEN_FEATURES, fit.lengths)),
             "split": split,
             "use_cached": bool(use_cached),
-            "shuffle": bool(shuffle),
-            "seed": seed_of(seed),
-            "shard": [host, hosts],
+            **who.reads(bool(shuffle)),
             "source": self.corpus.reads(split, use_cached),
         }
         if rates:
@@ -222,8 +219,7 @@ class PicturesTask(seqio.Task):
             fingerprint["chunks_version"] = CHUNKS_VERSION
         with seqio.utils.map_seed_manager(seed):
             examples = fit.examples(no_autograph(read)(shuffle=shuffle, num_epochs=num_epochs))
-            guarded = resume_only_in(fingerprint, examples, has_seed=seed is not None)
-            made = with_id_shift(no_autograph(corrupt)(guarded), self.configuration.vocabulary)
+            made = with_id_shift(no_autograph(corrupt)(who.only(fingerprint, examples)), self.configuration.vocabulary)
         if not (shuffle and fit.joins_records):
             return made
         buffer = max(1, min(seqio.SHUFFLE_BUFFER_SIZE, SHUFFLED_TOKENS // sum(fit.lengths)))

@@ -6,7 +6,6 @@ are streams, as SeqIO's are. Either way an iterator resumes only in the pipeline
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import secrets
 import zlib
@@ -18,11 +17,13 @@ import tensorflow as tf
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.dataset import Reading
-from ul2_tasks.addresses.numbering import number_examples
-from ul2_tasks.addresses.resuming import resume_only_in, seed_of
+from ul2_tasks.addresses.fingerprint import described, fingerprint
+from ul2_tasks.addresses.numbering import Share, check_hosts, number_examples
+from ul2_tasks.addresses.resuming import seed_of
 from ul2_tasks.addresses.tokens import stored_tokens
 from ul2_tasks.chat.supervision import TEXT
 from ul2_tasks.corpus import cache, passes
+from ul2_tasks.corpus.corpus import no_cache
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.own_code import code_in_words
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
@@ -37,11 +38,10 @@ from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.pictures import PictureSource
-from ul2_tasks.tasks.arguments import check_splits, epochs_of, host_of, seed_from
+from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
-NUMBERED_VERSION = 1  # raised whenever a number is that of another example
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
 # document, and the longer the chunks are, the fewer a document has.
@@ -132,11 +132,21 @@ class DenoisingTask(seqio.Task):
         the output features. A pass that gives no example is an error while iterating; see `passes.repeat`.
         """
         kept = self.output_features if features is None else features
-        seed, num_epochs, (shard, shards) = seed_from(seed), epochs_of(num_epochs), host_of(shard_info)
+        who = reader_of(seed, num_epochs, shard_info)
         if reading := _numbered(
-            self, [self], {self.name: 1.0}, {}, sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs, kept
+            self,
+            [self],
+            {self.name: 1.0},
+            {},
+            who,
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            features=kept,
         ):
             return reading.examples()
+        seed, num_epochs, shard, shards = who
         solution = self.solve(sequence_length)
         source = self.source.cached() if use_cached else self.source
         if shuffle and shuffle_buffer_size is None:
@@ -145,14 +155,12 @@ class DenoisingTask(seqio.Task):
             "stream_version": STREAM_VERSION,
             "task": self.name,
             "rates": rates,
-            "settings": _describe(self.configuration, self.vocabulary),
+            "settings": described(self.configuration, self.vocabulary),
             "vocabulary": vocabulary_identity(self.vocabulary),
             "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
             "split": split,
             "cache": source.cache_identity(split) if use_cached else None,
-            "shuffle": shuffle_buffer_size if shuffle else False,
-            "seed": seed_of(seed),
-            "shard": [shard, shards],
+            **who.reads(shuffle_buffer_size if shuffle else False),
         }
         if told := source.reads(split):
             fingerprint["source"] = told
@@ -167,7 +175,7 @@ class DenoisingTask(seqio.Task):
             is_whole=shards == 1,
         )
         with seqio.utils.map_seed_manager(seed):
-            blocks = resume_only_in(fingerprint, chunk(documents, solution), has_seed=seed is not None)
+            blocks = who.only(fingerprint, chunk(documents, solution))
             names = {DENOISER: self.denoiser.name, TASK: self.name}
             blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
             examples = corrupt(blocks, solution)
@@ -219,15 +227,26 @@ class DenoisingMixture(seqio.Mixture):
         Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
         """
         check_splits(self, split)
-        seed, num_epochs = seed_from(seed), epochs_of(num_epochs)
-        host_of(shard_info)
+        who = reader_of(seed, num_epochs, shard_info)
+        seed, num_epochs, *_ = who
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
         marks = kept & MARKS
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask)]
         rates = {task.name: self.get_rate(task) for task in self.tasks}
-        reading = _numbered(self, ours, rates, _read_by_others(self, split, use_cached), *common, kept - marks)
+        reading = _numbered(
+            self,
+            ours,
+            rates,
+            _read_by_others(self, split, use_cached),
+            who,
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            features=kept - marks,
+        )
         if reading is None:
             stream = super().get_dataset(
                 *common,
@@ -323,49 +342,44 @@ def _numbered(
     tasks: Sequence[DenoisingTask],
     rates: Mapping[str, float],
     others: Mapping[str, str],
+    who: Reader,
+    *,
     sequence_length: Mapping[str, int] | None,
     split: str,
     use_cached: bool,
     shuffle: bool,
-    seed: int | None,
-    shard_info: seqio.ShardInfo | None,
-    num_epochs: int | None,
     features: Collection[str],
 ) -> Reading | None:
     """What reads the tasks by number; None where they have to be streams. Raises a ValueError where hosts outnumber examples."""
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
+    seed, num_epochs, host, hosts = who
+    numbered = members(tasks, rates, sequence_length)
     numbering = number_examples(
-        members(tasks, rates, sequence_length),
+        numbered,
         lambda corpus, separate_documents: stored_tokens(corpus, split, use_cached, separate_documents),
         order_seed(provider, secrets.randbits(62) if seed is None else seed),
         bool(shuffle),
     )
     if numbering is None:
         return None
-    host, hosts = host_of(shard_info)
-    if num_epochs is not None and num_epochs * numbering.epoch < hosts:
-        raise ValueError(
-            f"{provider.name!r} has {num_epochs * numbering.epoch} examples in split {split!r}, too few for {hosts} hosts"
-        )
+    if num_epochs is not None:
+        check_hosts(provider.name, split, num_epochs * numbering.epoch, hosts)
     assert sequence_length is not None  # `solve` has refused None
-    views = {task.source.corpus.name: task.source.cached() for task in tasks}
-    fingerprint = {
-        "numbered_version": NUMBERED_VERSION,
-        "mixture": provider.name,
-        "tasks": {task.name: _describe(task.configuration, task.vocabulary) for task in tasks},
-        "rates": rates,
-        "vocabulary": vocabulary_identity(tasks[0].vocabulary),
-        "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
-        "split": split,
-        "corpora": {name: view.cache_identity(split) for name, view in views.items()},
-        "shuffle": bool(shuffle),
-        "seed": seed_of(seed),
-    }
-    if sources := {name: told for name, view in views.items() if (told := view.reads(split))} | dict(others):
-        fingerprint["sources"] = sources
+    told = fingerprint(
+        provider.name,
+        numbered,
+        numbering,
+        sequence_length,
+        rates=rates,
+        cache_dirs={task.source.corpus.name: task.source.corpus.cache_dir for task in tasks},
+        split=split,
+        shuffle=bool(shuffle),
+        seed=seed_of(seed),
+        others=others,
+    )
     lengths = {key: int(length) for key, length in sequence_length.items()}
-    return Reading(numbering, lengths, num_epochs, host, hosts, features, fingerprint, has_seed=seed is not None)
+    return Reading(numbering, lengths, num_epochs, Share(host, hosts), features, told, has_seed=seed is not None)
 
 
 def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> dict[str, str]:
@@ -381,10 +395,8 @@ def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> 
 
 def _check_cached(task: seqio.Task, use_cached: bool) -> None:
     if use_cached and task.supports_caching and not task.cache_dir:
-        raise ValueError(
-            f"use_cached: {task.name!r} is in none of the cache directories {seqio.get_global_cache_dirs()}; write it with"
-            f" `seqio_cache_tasks --tasks={task.name}`, or read all tasks without caches (use_cached=False)"
-        )
+        what_to_do = f"`seqio_cache_tasks --tasks={task.name}`, or read all tasks without caches (use_cached=False)"
+        raise no_cache(task.name, seqio.get_global_cache_dirs(), what_to_do)
 
 
 @no_autograph
@@ -432,21 +444,3 @@ def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Da
     if not names:
         return blocks
     return blocks.map(lambda block: block | {key: tf.fill(tf.shape(block["length"]), name) for key, name in names.items()})
-
-
-def _describe(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> dict[str, object]:
-    """Describes a configuration in few words: a list of a thousand sentinels by its length and checksum.
-
-    Iterators are saved with these names in this order, and with SeqIO's ids.
-    """
-    sentinels, modes = configuration.special_tokens.of_seqio(vocabulary)
-    if sentinels is not None and not isinstance(sentinels, str):
-        sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
-    return {
-        "denoiser": dataclasses.asdict(configuration.denoiser),
-        "sentinels": sentinels,
-        "modes": modes,
-        "merge_examples": configuration.merge_examples,
-        "chunk_tokens": configuration.chunk_tokens,
-        "separate_documents": configuration.separate_documents,
-    }

@@ -91,7 +91,9 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
 
 
 def _register_chat(name: str, source: dict[str, Any], arguments: dict[str, Any]) -> str:
-    from ul2_tasks.tasks.chat import FORMS, open_conversations, register_chat
+    from ul2_tasks.chat.objective import FORMS
+    from ul2_tasks.mixtures.chat import open_conversations
+    from ul2_tasks.tasks.chat import register_chat
 
     for form in FORMS:
         if name.endswith(f"_{form}"):
@@ -105,7 +107,8 @@ def _register_chat(name: str, source: dict[str, Any], arguments: dict[str, Any])
 def _registered(name: str) -> str:
     import seqio
 
-    from ul2_tasks.tasks.chat import CHAT, ChatTask, register_chat
+    from ul2_tasks.chat.objective import CHAT
+    from ul2_tasks.tasks.chat import ChatTask, register_chat
     from ul2_tasks.tasks.providers import DenoisingTask
 
     names = sorted(seqio.MixtureRegistry.names())

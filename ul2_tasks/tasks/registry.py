@@ -9,14 +9,15 @@ from typing import TypeGuard
 
 import seqio
 
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of
 from ul2_tasks.scalars import is_finite
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.tasks.chat import CHAT, ChatMixture, ChatTask
-from ul2_tasks.tasks.names import check_names_are_free, is_registered
+from ul2_tasks.tasks.chat import ChatMixture, ChatTask
+from ul2_tasks.tasks.names import hand_over, is_registered
 from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.special_ids import (
@@ -102,13 +103,11 @@ def register(
 
 def add(mixture: Mixture) -> str:
     """Hands a mixture to SeqIO's registries; see `register`."""
-    name, denoisers = f"{mixture.name}_mix", mixture.denoisers
-    if is_registered(seqio.MixtureRegistry, name, mixture):
-        return name
-    check_names_are_free(mixture.name, ["corpus", "mix", *(denoiser.name for denoiser in denoisers)])
+    return hand_over(mixture, ("corpus", "mix", *(denoiser.name for denoiser in mixture.denoisers)), lambda: _tasks(mixture), "mix")
 
-    feature = seqio.Feature(mixture.vocabulary, add_eos=True)
-    described = mixture.corpus()
+
+def _tasks(mixture: Mixture) -> list[seqio.Task]:
+    feature, described = seqio.Feature(mixture.vocabulary, add_eos=True), mixture.corpus()
     corpus = CorpusTask(described.name, described.source, {"targets": feature}, configuration=described.configuration)
     tasks = [
         DenoisingTask(
@@ -117,14 +116,9 @@ def add(mixture: Mixture) -> str:
             {"inputs": feature, "targets": feature},
             configuration=denoising_of(mixture, denoiser),
         )
-        for denoiser in denoisers
+        for denoiser in mixture.denoisers
     ]
-    providers: list[seqio.Task] = [corpus, *tasks]
-    for task in providers:
-        seqio.TaskRegistry.add_provider(task.name, task)
-    rates = [(task.name, task.denoiser.weight) for task in tasks]
-    seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=mixture)
-    return name
+    return [corpus, *tasks]
 
 
 def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:

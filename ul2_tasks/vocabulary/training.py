@@ -81,7 +81,7 @@ def train(
     Each rule, except "identity", reduces runs of spaces to one, and removes spaces at the ends of a text. Too few different pieces
     for this size, or too many different characters, raise a ValueError.
     """
-    return _train(documents, size, model_type, sentinels, modes, normalization, max_characters)[0]
+    return _train(documents, size, model_type, sentinels, modes, normalization=normalization, max_characters=max_characters)[0]
 
 
 def train_to_file(
@@ -103,7 +103,9 @@ def train_to_file(
     output = str(output)
     described = f"{output.removesuffix('.model')}.json"
     _check_output(output, described)
-    model, corpus = _train(documents, size, model_type, sentinels, modes, normalization, max_characters)
+    model, corpus = _train(
+        documents, size, model_type, sentinels, modes, normalization=normalization, max_characters=max_characters
+    )
     provenance = {
         "python": platform.python_version(),
         "sentencepiece": sentencepiece.__version__,
@@ -142,6 +144,7 @@ def _train(
     model_type: str,
     sentinels: int,
     modes: Sequence[str],
+    *,
     normalization: str,
     max_characters: int,
 ) -> tuple[bytes, Corpus]:

@@ -35,7 +35,7 @@ def drawn_once():
 
     @functools.cache
     def drawn(mixture, lengths, count, seed, split, denoisers):
-        return list(draw(mixture, dict(lengths), count, seed, split, denoisers))
+        return list(draw(mixture, dict(lengths), count, seed=seed, split=split, denoisers=denoisers))
 
     def draw_once(mixture, lengths, count, seed, split, denoisers):
         return drawn(mixture, tuple(lengths.items()), count, seed, split, denoisers and tuple(denoisers))

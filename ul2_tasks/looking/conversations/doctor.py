@@ -14,13 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.chat.messages import Message
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.chat.segments import kind_name, kind_of
 from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import Rendered, cause, in_memory, records, render
 from ul2_tasks.looking.findings import Finding, examine_installation, left_out
-from ul2_tasks.tasks.chat import CHAT, ChatTask
+from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.o200k import FILE, SHA256, O200kVocabulary
 from ul2_tasks.vocabulary.special_ids import what_is_lost
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import LENGTH, Conversations
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.tasks.chat import CHAT, ChatTask, chat_tasks
+from ul2_tasks.tasks.chat import ChatTask, chat_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 AT_A_TIME = 64  # conversations
@@ -76,12 +77,7 @@ def that_drops(task: ChatTask) -> ChatTask:
     """The same task, which counts examples that are too long where they would be an error."""
     if task.supervision.too_long != "raise":
         return task
-    supervision = dataclasses.replace(task.supervision, too_long="drop")
-    if task.form == CHAT:
-        configuration = dataclasses.replace(task.configuration, supervision=supervision)
-    else:
-        configuration = dataclasses.replace(task.configuration, reply_supervision=supervision)
-    return ChatTask(task.name, task.corpus, task.form, configuration)
+    return ChatTask(task.name, task.corpus, task.form, dataclasses.replace(task.configuration, too_long="drop"))
 
 
 def read_examples(

@@ -22,6 +22,7 @@ def draw(
     mixture: str | Mixture,
     sequence_length: Mapping[str, int],
     count: int,
+    *,
     seed: int = 0,
     split: str = "train",
     denoisers: Collection[str] | None = None,
@@ -75,7 +76,7 @@ def _by_number(
     chunks = [task.solve(sequence_length).full.length for task in tasks_of(mixture, denoisers)]
     first = max(FIRST_TOKENS, FIRST_CHUNKS * sum(chunks))
     numbering = number(mixture, sequence_length, split=split, seed=seed, first=first)
-    found = Examples(numbering, sequence_length)
+    found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
     fed = fed_at(found, range(epochs * len(found)), count, denoisers)
     return (dataclasses.replace(each.sample, number=next(counted[each.sample.task])) for each in fed)

@@ -38,7 +38,7 @@ def show(
     From 100 columns on inputs and targets are side by side.
     """
     console = console or Console()
-    samples = draw(mixture, sequence_length, count, seed, split, denoisers)
+    samples = draw(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers)
     print_head(console, name_of(mixture), sequence_length, split, seed)
     if any(task.configuration.merge_examples for task in tasks_of(mixture, denoisers)):
         console.print(Text(f"{BORDER} stands where another document begins", "dim"))
@@ -121,7 +121,9 @@ def show_json(
     file: TextIO | None = None,
 ) -> None:
     """Writes the same examples as JSON Lines, each a `samples.Sample`."""
-    print_json_lines(map(dataclasses.asdict, draw(mixture, sequence_length, count, seed, split, denoisers)), file)
+    print_json_lines(
+        map(dataclasses.asdict, draw(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers)), file
+    )
 
 
 def _description(denoiser: Denoiser, full: Chunk) -> Text:

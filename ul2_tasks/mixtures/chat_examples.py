@@ -1,0 +1,131 @@
+"""`ChatExamples`: the examples of conversations as a sequence."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.chat.objective import AT_A_TIME, CHAT, REPLY, Objective, no_example
+from ul2_tasks.chat.reading import Reader
+from ul2_tasks.mixtures.chat import Chat, objective_of
+from ul2_tasks.mixtures.description import corpus_in
+from ul2_tasks.order.permutation import permute
+from ul2_tasks.order.stream_keys import key_of_pass, salted
+from ul2_tasks.scalars import is_integer
+
+
+class _Counted(NamedTuple):
+    """What is the same in all epochs. `of_each` are how many examples each conversation makes, [conversations] int64."""
+
+    reader: Reader
+    objective: Objective
+    lengths: Mapping[str, int | None]
+    seed: int | None
+    of_each: np.ndarray
+    counts: collections.Counter[str]
+
+
+class ChatExamples(Sequence[dict[str, np.ndarray]]):
+    """An epoch of the examples of conversations: those of the stream, in its order, if one host reads it with the same seed.
+
+    An example is {"tokens": [tokens] int32, "loss_mask", "span_id": [tokens] uint8}; or, of replies, {"inputs", "targets":
+    [tokens] int32, "loss_mask", "span_id": [tokens] uint8, of the targets}. Ids are the tokenizer's own, also where SeqIO's are one
+    higher.
+
+    A conversation makes one example or several, as replies and `turns="each"` have it; or none, where nothing of it is learned, or
+    it is too long and `too_long` is not "raise". `left_out` counts these. So the examples are counted when the sequence is made,
+    which reads all conversations once. From then on an example costs its own conversation alone.
+
+    It is a map-style dataset of PyTorch and a random-access source of grain. `ul2_tasks.examples` makes it.
+    """
+
+    def __init__(self, counted: _Counted, epoch: int = 0):
+        """See `chat_examples`."""
+        self._counted, self._epoch = counted, epoch
+
+    def __len__(self) -> int:
+        """How many examples an epoch has."""
+        return int(self._counted.of_each.sum())
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many examples are left out of each epoch, by cause: "without a learned token", "too long"."""
+        return {cause: number for cause, number in self._counted.counts.items() if cause != "shortened"}
+
+    def epoch(self, epoch: int) -> ChatExamples:
+        """The examples of another epoch, from 0: in another order, if they are shuffled."""
+        if not is_integer(epoch, at_least=0):
+            raise ValueError(f"epoch is {epoch!r}, expected an integer, 0 or more")
+        return ChatExamples(self._counted, int(epoch))
+
+    def __getitem__(self, index):
+        """The example of a number, negative ones from the end; or a list of those of a slice."""
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
+        return self.__getitems__([index])[0]
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        for first in range(0, len(self), AT_A_TIME):
+            yield from self[first : first + AT_A_TIME]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
+        """The examples of several numbers, made at once, which costs less than one after the other."""
+        if not len(indices):
+            return []
+        conversations, places = self._found(indices)
+        numbers = np.unique(conversations)
+        made = self._counted.objective.examples(self._counted.reader, numbers, self._counted.lengths)
+        rows = np.searchsorted(made.conversations, conversations) + places
+        stops = {key: np.cumsum(lengths) for key, lengths in made.lengths.items()}
+        return [
+            {key: values[stops[key][row] - made.lengths[key][row] : stops[key][row]].copy() for key, values in made.values.items()}
+            for row in rows
+        ]
+
+    def where(self, index: int) -> str:
+        """Where the conversation of an example is, in words."""
+        return self._counted.reader.where(int(self._found([index])[0][0]))
+
+    def _found(self, indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The conversation of each example, and which of its examples it is, from 0."""
+        numbers = np.array([operator.index(index) for index in indices], np.int64)
+        if len(wrong := numbers[(numbers < -len(self)) | (numbers >= len(self))]):
+            raise IndexError(f"there is no example {wrong[0]}, only 0 to {len(self) - 1}; .epoch(1) has those of the next epoch")
+        numbers %= len(self)
+        order, ends = self._order
+        at = np.searchsorted(ends, numbers, side="right")
+        return order[at], numbers - ends[at] + self._counted.of_each[order[at]]
+
+    @functools.cached_property
+    def _order(self) -> tuple[np.ndarray, np.ndarray]:
+        """The conversations in the order of the epoch, and how many examples there are up to each."""
+        order = np.arange(len(self._counted.of_each))
+        if self._counted.seed is not None:
+            order = permute(order, len(order), key_of_pass(self._counted.seed, self._epoch))
+        return order, np.cumsum(self._counted.of_each[order])
+
+
+def chat_examples(
+    chat: Chat, sequence_length: Mapping[str, int | None], split: str, seed: int, shuffle: bool, cache_dirs: Sequence
+) -> ChatExamples:
+    """The examples of conversations: with a length of "tokens" as chats, and else as replies. See `examples.examples`.
+
+    Raises a ValueError where no conversation makes an example, or one is too long and that is to be raised.
+    """
+    form = CHAT if "tokens" in sequence_length else REPLY
+    name, objective = f"{chat.name}_{form}", objective_of(chat, form)
+    lengths, corpus = objective.lengths(sequence_length, name), corpus_in(chat, cache_dirs)
+    reader = corpus.conversations(split, use_cached=bool(corpus.cache_dir))  # type: ignore[attr-defined]
+    counts, conversations = collections.Counter[str](), []
+    for found in objective.of_all(reader, lengths):
+        counts += found.counts
+        conversations.append(found.conversations)
+    of_each = np.bincount(np.concatenate(conversations), minlength=reader.count)
+    if not of_each.any():
+        raise no_example(name, split, counts)
+    return ChatExamples(_Counted(reader, objective, lengths, salted(seed, name) if shuffle else None, of_each, counts))

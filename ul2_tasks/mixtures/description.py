@@ -1,0 +1,83 @@
+"""`Description`: data and what is made of them, as arguments that are registered nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.configuration import digest
+from ul2_tasks.corpus.corpus import Corpus, corpus_settings
+from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.sources.base import is_source
+
+_OF_THE_CORPUS = ("source", "vocabulary", "renderer")  # what the settings of the corpus tell
+
+
+class Description:
+    """The arguments of one kind of data, in the one form that equal arguments have.
+
+    Two are equal if their arguments are, with sources that read the same (`identity.source_identity`).
+    """
+
+    name: str
+
+    def _set(self, **fields: object) -> None:
+        """Sets the fields of one that is made, and is frozen from then on."""
+        for key, value in fields.items():
+            object.__setattr__(self, key, value)
+        if not isinstance(self.name, str) or not re.fullmatch(r"[\w.:#]+", self.name):
+            raise ValueError(f"name is {self.name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(is_same(value, vars(other)[key]) for key, value in vars(self).items())
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.name))
+
+    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
+        """The corpus, whose cache may be in one of these folders."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits of the arguments, others for other arguments, but not for another name. Opens the vocabulary.
+
+        Raises a ValueError where the source or the vocabulary cannot tell what it is.
+        """
+        said = {key: repr(value) for key, value in vars(self).items() if key not in ("name", *_OF_THE_CORPUS)}
+        return digest(corpus_settings(self.corpus()) | said)
+
+    def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
+        """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
+        return build(self.corpus(), os.fspath(output_dir), max_documents=max_documents)
+
+
+def folders(cache_dirs: Sequence[str | os.PathLike]) -> tuple[str, ...]:
+    """The folders that a cache may be in, as texts."""
+    if isinstance(cache_dirs, str | os.PathLike):
+        raise ValueError(f"cache_dirs is {cache_dirs!r}, expected a list of folders, such as [{os.fspath(cache_dirs)!r}]")
+    return tuple(os.fspath(folder) for folder in cache_dirs)
+
+
+def corpus_in(description: Description, cache_dirs: Sequence[str | os.PathLike]) -> Corpus:
+    """The corpus of a description. Raises a ValueError where folders are given, and its cache is in none of them."""
+    corpus = description.corpus(cache_dirs)
+    if cache_dirs and not corpus.cache_dir and not corpus.is_tokens:
+        raise ValueError(
+            f"cache_dirs: {corpus.name!r} is in none of {list(map(str, cache_dirs))}; write it with"
+            f" {type(description).__name__}.cache or `ul2 cache`, or leave cache_dirs out, so that a small corpus is tokenized into"
+            " memory"
+        )
+    return corpus
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Whether two arguments are the same: sources and renderers, if they tell what they are, and it is the same."""
+    if a is b:
+        return True
+    if is_source(a) and is_source(b):
+        identity = source_identity(a)
+        return identity is not None and identity == source_identity(b)
+    return a == b or (hasattr(a, "render") and hasattr(b, "render") and a.identity == b.identity)

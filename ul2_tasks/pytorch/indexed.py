@@ -1,0 +1,98 @@
+"""Indexed examples as PyTorch takes them, without TensorFlow: single ones, batches of model inputs, or packed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ul2_tasks.addresses.numbering import check_hosts
+from ul2_tasks.addresses.sequence import Examples, read_rows
+from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
+from ul2_tasks.example_features import EXAMPLE, SINGLE_EXAMPLE
+from ul2_tasks.pytorch.processes import Reader
+from ul2_tasks.pytorch.states import number_of, state_of
+
+_AT_A_TIME = 512  # examples: one alone costs ten times as much as among others
+_WITHOUT_END = 1 << 60
+
+
+class Indexed:
+    """An iterator over a reader's share of indexed examples. It is at a number, and begins at any.
+
+    `epochs` is None for no end, and `pipeline` is what a state says beside the number.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        reader: Reader,
+        converter: HuggingFaceFeatureConverter | None,
+        epochs: int | None,
+        pipeline: Mapping[str, Any],
+    ):
+        self._examples, self._reader, self._converter = examples, reader, converter
+        self._pipeline = {**pipeline, **reader.worker_of_several}
+        self._stop = None if epochs is None else examples.first + epochs * len(examples)
+        self._start, self._given = examples.first, 0
+        self._elements = self._read()
+        if epochs is not None:
+            check_hosts(pipeline["mixture"], pipeline["split"], epochs * len(examples), reader.share(0).hosts)
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken; for an iterator that has given nothing yet."""
+        self._start = number_of(state, self._pipeline, self._start)
+
+    def state(self) -> dict[str, Any]:
+        """Where it is, see `UL2IterableDataset.state_dict`."""
+        return state_of({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._reader.each})
+
+    def __iter__(self) -> Indexed:
+        return self
+
+    def __next__(self) -> dict[str, torch.Tensor]:
+        element = next(self._elements)
+        self._given += 1
+        return {name: to_torch(values) for name, values in element.items()}
+
+    def _read(self) -> Iterator[dict[str, np.ndarray]]:
+        share, joined = self._reader.share(self._start), self._reader.joined
+        own = _WITHOUT_END if self._stop is None else share.count(self._stop)
+        at_a_time = joined * max(1, _AT_A_TIME // joined)
+        for first in range(0, own, at_a_time):
+            rows, sizes, _ = read_rows(self._examples, share.numbers(np.arange(first, min(first + at_a_time, own))))
+            count = len(rows["inputs"])
+            if self._examples.numbering.packed:
+                yield from ({key: values[row] for key, values in rows.items()} for row in range(count))
+            elif self._converter is None:
+                for row in range(count):
+                    yield {name: rows[key][row, : sizes[key][row]] for key, name in SINGLE_EXAMPLE.items()}
+            elif self._converter.batch_size is None:
+                batch = self._padded(rows, sizes, first)
+                yield from ({name: values[row] for name, values in batch.items()} for row in range(count))
+            else:
+                for start in range(0, count, joined):
+                    part = slice(start, start + joined)
+                    yield self._padded(
+                        {key: rows[key][part] for key in EXAMPLE}, {key: sizes[key][part] for key in EXAMPLE}, first + start
+                    )
+
+    def _padded(self, rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], first: int) -> dict[str, np.ndarray]:
+        """The model inputs of a batch. `first` is the number of its first example among those that were read here."""
+        assert self._converter is not None
+        row_format = self._converter.row_format
+        for key in EXAMPLE if row_format.embedding_rows is not None else ():
+            largest = rows[key].max(axis=1)
+            row = int(largest.argmax())
+            if largest[row] >= row_format.embedding_rows:
+                raise ValueError(NO_ROW.format(first + row, key, largest[row], row_format.embedding_rows))
+        return padded_inputs(rows, sizes, self._examples.budgets, row_format, dtype=np.int32)
+
+
+def to_torch(values: np.ndarray) -> torch.Tensor:
+    """A tensor of its own, with integers as int64."""
+    tensor = torch.from_numpy(values)
+    return tensor.long() if values.dtype.kind in "iu" else tensor

@@ -1,0 +1,73 @@
+"""States of datasets: what is in one, and whether it is of the dataset that loads it. They come from files, and from others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ul2_tasks.addresses.fingerprint import ADDED
+from ul2_tasks.scalars import is_integer
+
+STATE_VERSION = 1
+CHECKPOINT = "iterator"
+ANOTHER = "the state was saved by another pipeline"
+REMEDY = "load it into one with the settings of the saved one, or start anew"
+_CHECKPOINT_FILE = re.compile(rf"{CHECKPOINT}\.(index|data-\d{{5}}-of-\d{{5}})")
+
+
+def state_of(place: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of `UL2IterableDataset`."""
+    return {"version": STATE_VERSION, **place}
+
+
+def check_version(state: object, version: int) -> None:
+    """Raises a ValueError if this is no state of a dataset, or one of another version."""
+    if not isinstance(state, Mapping):
+        raise ValueError(f"the state is {state!r:.100}, expected what state_dict() gave")
+    if state.get("version") != version:
+        raise ValueError(f"the state has version {state.get('version')!r}, expected {version}; start anew")
+
+
+def check_part(name: str, value: object, valid: bool, expected: str) -> None:
+    """Raises a ValueError if a part of a state is not what a dataset writes there."""
+    if not valid:
+        raise ValueError(f"the state's {name} is {value!r:.100}, expected {expected}; give what state_dict() gave, or start anew")
+
+
+def check_form(state: Mapping[str, Any]) -> None:
+    """Raises a ValueError if a state of this version has not the parts that `UL2IterableDataset.state_dict` names."""
+    pipeline, number, snapshot = state.get("pipeline"), state.get("number"), state.get("snapshot")
+    given: Any = state.get("given", 0 if "number" in state else None)
+    check_part("pipeline", pipeline, isinstance(pipeline, Mapping), "its settings by name")
+    if "number" in state:
+        check_part("number", number, is_integer(number, at_least=0) and number < 2**63, "that of an example, 0 or more")
+    check_part("given", given, is_integer(given, at_least=0), "how many were given, 0 or more")
+    if snapshot is None:
+        return
+    check_part("snapshot", snapshot, isinstance(snapshot, Mapping), "None, or {'given': int, 'files': {name: bytes}}")
+    before, files = snapshot.get("given"), snapshot.get("files")
+    check_part("snapshot's given", before, is_integer(before, at_least=1) and before <= given, f"1 to {given}")
+    check_part("snapshot's files", files, isinstance(files, Mapping), "bytes by name")
+    for name, content in files.items():  # they are written into a folder
+        check_part("file", name, isinstance(name, str) and bool(_CHECKPOINT_FILE.fullmatch(name)), "a checkpoint's name")
+        check_part(f"file {name}", content, isinstance(content, bytes), "bytes")
+
+
+def check_same(saved: Mapping[str, Any], present: Mapping[str, Any], may_lack: Collection[str] = ()) -> None:
+    """Raises a ValueError that says what differs between a pipeline that was saved and the one here."""
+    compared = [key for key in present if key in saved or key not in may_lack]
+    different = [f"{key} was {saved.get(key)!r}, is {present[key]!r}" for key in compared if saved.get(key) != present[key]]
+    if different:
+        raise ValueError(f"{ANOTHER}: {'; '.join(different)}; {REMEDY}")
+
+
+def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int = 0) -> int:
+    """The number that a state of indexed examples is at, which is of the same pipeline; `first` where it is of before them."""
+    # A state of before the first example names a shard, and has no fingerprint. One worker alone is not named. Those of 1.0.3 lack
+    # `ADDED`.
+    saved = state["pipeline"]
+    check_same(saved, pipeline, may_lack=pipeline if "shard" in saved else {"workers", *ADDED})
+    if state.get("given"):
+        raise ValueError(f"{ANOTHER}: the state is of a stream, and here examples have numbers; {REMEDY}")
+    return state.get("number", first)

@@ -1,0 +1,260 @@
+"""What a name of SeqIO's registries gives `UL2IterableDataset`: an iterator of TensorFlow that can say where it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
+from ul2_tasks.converters.pictures import PIXELS
+from ul2_tasks.corpus.passes import NO_EXAMPLE
+from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
+from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
+from ul2_tasks.pytorch.forks import tensorflow_has_run
+from ul2_tasks.pytorch.indexed import to_torch
+from ul2_tasks.pytorch.processes import Reader
+from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, REMEDY, check_same, number_of, state_of
+from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
+from ul2_tasks.tasks.registration import Registration
+
+# A new snapshot is written only when this many times as long has passed since the last one as that one took to write.
+SECONDS_PER_SECOND_OF_WRITING = 20.0
+
+_SINGLE_EXAMPLE = {**SINGLE_EXAMPLE, "tokens": "input_ids"}
+_ADVICE = "each DataLoader worker of each process reads a shard of its own; use fewer workers, or more documents"
+
+
+def open_stream(
+    mixture: str | Registration,
+    sequence_length: Mapping[str, int],
+    reader: Reader,
+    converter: seqio.FeatureConverter | None,
+    pipeline: Mapping[str, Any],
+) -> Stream:
+    """An iterator over what the reader reads of a mixture. `pipeline` has the settings of `get_dataset`, and what else is compared.
+
+    TensorFlow is kept from seeing GPUs, because it would take all of their memory, unless it ran in this process before.
+    """
+    if not tensorflow_has_run():
+        tf.config.set_visible_devices([], "GPU")
+
+    def converted(examples: tf.data.Dataset) -> tf.data.Dataset:
+        return examples if converter is None else converter(examples, task_feature_lengths=sequence_length)
+
+    provider = _provider(mixture)
+    examples = _examples(provider, sequence_length, reader, converter, pipeline)
+    fingerprint = fingerprint_of(examples)
+    if fingerprint is None:
+        warn_if_changed(examples)
+        for feature in [*provider.output_features.values()][:1]:
+            examples = with_id_shift(examples, feature.vocabulary)
+        return Stream(converted(examples), pipeline, reader.shard)
+
+    def build(start: int) -> tf.data.Dataset:
+        return converted(shared_out(examples, reader.share(start)))
+
+    settings = {key: value for key, value in pipeline.items() if key != "shard"}
+    return Numbers(build, {**fingerprint, **settings, **reader.worker_of_several}, reader.shard, reader.each)
+
+
+def _provider(mixture: str | Registration) -> seqio.Task | seqio.Mixture:
+    name = mixture.apply() if isinstance(mixture, Registration) else mixture
+    registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
+    if name not in registered:
+        raise ValueError(
+            f"no mixture or task {name!r} is registered in this process, only {sorted(registered)}; register it first, or give"
+            f" ul2_tasks.Registration({name!r}, modules=[..]), which spawned workers need, with a module that does"
+        )
+    return seqio.get_mixture_or_task(name)
+
+
+def _examples(
+    provider: seqio.Task | seqio.Mixture,
+    sequence_length: Mapping[str, int],
+    reader: Reader,
+    converter: seqio.FeatureConverter | None,
+    pipeline: Mapping[str, Any],
+) -> tf.data.Dataset:
+    settings: dict[str, Any] = {key: pipeline[key] for key in ("split", "seed", "use_cached", "num_epochs")}
+    features = converter.TASK_FEATURES if isinstance(converter, seqio.FeatureConverter) else ()
+    if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
+        settings["passthrough_features"] = marks
+    shard_info = seqio.ShardInfo(*reader.of_shards)
+    try:
+        return provider.get_dataset(sequence_length, shuffle=True, shard_info=shard_info, **settings)
+    except ValueError as error:
+        if shard_info.num_shards == 1:
+            raise
+        raise ValueError(f"shard {reader.shard}: {error} ({_ADVICE})") from error
+
+
+class Stream:
+    """An iterator over a dataset that can say where it is, and go on from there.
+
+        elements given    0 ................... 40 ........... 57
+                                                |              |
+                                           a snapshot      state(): 57 were given, and the snapshot of 40
+
+    To resume, the snapshot is read, and then 17 elements are taken and thrown away.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any], shard: str):
+        self._iterator = iter(dataset)
+        self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
+        self._id_shift = stated_id_shift(dataset)
+        self._pipeline = pipeline
+        self._shard = shard
+        self._given = 0
+        self._snapshot: Mapping[str, Any] | None = None
+        self._written = time.monotonic()  # when the snapshot was written
+        self._seconds_to_write = 0.0
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken; for an iterator that has given nothing yet."""
+        check_same(state["pipeline"], self._pipeline, may_lack={"shard"} if "number" in state else ())
+        if "number" in state:
+            raise ValueError(f"{ANOTHER}: the state is a number, and here examples are a stream; {REMEDY}")
+        self._snapshot = state["snapshot"]
+        if self._snapshot:
+            started = time.monotonic()
+            _restore(self._checkpoint, self._snapshot["files"])
+            self._given = self._snapshot["given"]
+            self._written = time.monotonic()
+            self._seconds_to_write = self._written - started  # reading takes about as long as writing
+        while self._given < state["given"]:
+            try:
+                self._take()
+            except StopIteration as error:
+                ended = f"the data ends after {self._given}, but {state['given']} were given when it was saved"
+                raise ValueError(f"{ANOTHER}: {ended}; {REMEDY}") from error
+
+    def state(self) -> dict[str, Any]:
+        """Where it is, see `UL2IterableDataset.state_dict`. Writes a snapshot if one is due."""
+        now = time.monotonic()
+        due = now - self._written >= SECONDS_PER_SECOND_OF_WRITING * self._seconds_to_write
+        # The first snapshot is always due, because it has the pipeline's fingerprint.
+        if self._given and (self._snapshot is None or (due and self._given > self._snapshot["given"])):
+            self._snapshot = {"given": self._given, "files": _checkpoint_files(self._checkpoint)}
+            self._written = time.monotonic()
+            self._seconds_to_write = self._written - now
+        return state_of({"pipeline": dict(self._pipeline), "given": self._given, "snapshot": self._snapshot})
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        element = self._take()
+        _check_learned(element)
+        ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
+        left_out = {*_SINGLE_EXAMPLE, *([PIXELS] if PIXELS in element and not len(element[PIXELS]) else [])}
+        others = {key: value for key, value in element.items() if key not in left_out}
+        return ids | {key: value.numpy().tolist() if key == IMAGES else _to_torch(value) for key, value in others.items()}
+
+    def _take(self) -> Mapping[str, tf.Tensor]:
+        """The next element. What TensorFlow raises about a shard without examples becomes a ValueError."""
+        try:
+            element = next(self._iterator)
+        except StopIteration:
+            if self._pipeline["num_epochs"] is None:
+                raise ValueError(self._ended()) from None
+            raise
+        except tf.errors.InternalError as error:
+            if "components but got" not in error.message:
+                raise
+            without = "its examples have other features; those of replies had no masks until version 1.0.3"
+            raise ValueError(f"{ANOTHER}: {without}; {REMEDY}") from error
+        except tf.errors.InvalidArgumentError as error:
+            no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
+            if not no_example:
+                raise
+            is_whole = self._shard == "0 of 1"
+            raise ValueError(no_example[1] if is_whole else f"{no_example[1]} ({_ADVICE})") from None
+        self._given += 1
+        return element
+
+    def _ended(self) -> str:
+        """What is wrong where data without an end has ended."""
+        if not self._given:
+            return f"shard {self._shard} has no documents ({_ADVICE})"
+        ended = f"shard {self._shard} ended after {self._given} elements, expected no end (num_epochs=None)"
+        return f"{ended}; see whether its files changed, and start anew"
+
+
+class Numbers(Stream):
+    """The same where examples have numbers, so that a number says where it is.
+
+    `build` makes the dataset of this process and worker from a number on. `each` is how many examples all processes and workers
+    take while this one takes an element.
+    """
+
+    def __init__(self, build: Callable[[int], tf.data.Dataset], pipeline: Mapping[str, Any], shard: str, each: int):
+        super().__init__(build(0), pipeline, shard)
+        self._build, self._each, self._start = build, each, 0
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._start = number_of(state, self._pipeline)
+        self._iterator = iter(self._build(self._start))
+
+    def state(self) -> dict[str, Any]:
+        return state_of({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._each})
+
+
+def _check_learned(element: Mapping[str, tf.Tensor]) -> None:
+    """Raises a ValueError where `labels` would say that a target of a reply is learned, and its mask says that it is not."""
+    if LOSS_MASK not in element or "targets" not in element:
+        return
+    if unlearned := int(tf.math.count_nonzero(element[LOSS_MASK] == 0)):
+        raise ValueError(
+            f"{unlearned} of the {len(element['targets'])} targets of a reply are not to be learned, which `labels` of a single"
+            " example cannot say, as a decoder reads them, too; give feature_converter=HuggingFaceFeatureConverter(..)"
+        )
+
+
+def _checkpoint_files(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:
+    """Writes a checkpoint, and returns its files by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.write(f"{folder}/{CHECKPOINT}")
+        files = {}
+        for name in sorted(os.listdir(folder)):
+            with open(f"{folder}/{name}", "rb") as file:
+                files[name] = file.read()
+        return files
+
+
+def _restore(checkpoint: tf.train.Checkpoint, files: Mapping[str, bytes]) -> None:
+    """Reads a checkpoint from its files. A checkpoint of another pipeline is a ValueError that says what differs."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            with open(f"{folder}/{name}", "wb") as file:
+                file.write(content)
+        try:
+            checkpoint.read(f"{folder}/{CHECKPOINT}").assert_consumed()
+        except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+            raise ValueError(f"{ANOTHER}: {_differences(error.message)}; {REMEDY}") from error
+
+
+def _differences(message: str) -> str:
+    """What differs between the two fingerprints (see `providers`) in TensorFlow's message; the message if it has none."""
+    found = re.search(r"Saved:\] \[(\{.*\})\] \[this one:\] \[(\{.*?\})\]\s", message)
+    if not found:
+        return message
+    saved, present = (re.split(r", (?=\w+: )", fingerprint.replace("{", "").replace("}", "")) for fingerprint in found.groups())
+    return "; ".join(
+        f"{whose} {', '.join(item for item in items if item not in others)}"
+        for whose, items, others in (("saved:", saved, present), ("this one:", present, saved))
+    )
+
+
+def _to_torch(value: tf.Tensor) -> Any:
+    """A tensor of PyTorch; of strings a list, or one string."""
+    array = value.numpy()
+    if value.dtype == tf.string:
+        return [text.decode() for text in array] if value.shape.rank else array.decode()
+    return to_torch(array)
