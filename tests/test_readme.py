@@ -42,6 +42,11 @@ assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.M
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec
 """,
+    "docs/get_started/from_hugging_face.md": """
+assert len(batch["labels"]) == 8
+row = next(iter(dataset))
+assert len(row["input_ids"]) == 256 and 0 < (row["labels"] != -100).sum() < (row["attention_mask"] == 1).sum()
+""",
     "docs/guides/your_corpus.md": """
 import seqio
 mixture = seqio.get_mixture_or_task(name)
