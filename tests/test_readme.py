@@ -47,6 +47,9 @@ assert len(batch["labels"]) == 8
 row = next(iter(dataset))
 assert len(row["input_ids"]) == 256 and 0 < (row["labels"] != -100).sum() < (row["attention_mask"] == 1).sum()
 """,
+    "docs/get_started/which_path.md": """
+assert len(batch["labels"]) == 32 and len(row["labels"]) == 8 and examples[0]["inputs"].shape == (128,)
+""",
     "docs/guides/your_corpus.md": """
 import seqio
 mixture = seqio.get_mixture_or_task(name)
