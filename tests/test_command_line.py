@@ -662,3 +662,22 @@ def test_libraries_are_quiet_and_errors_are_not(tmp_path):
     assert done.returncode == 0, done.stderr
     wanted = "WARNING:root:a warning of ones own\nan error of ones own\n"
     assert done.stderr == wanted, "and nothing of what TensorFlow says at its start"
+
+
+def test_the_first_command_fits_one_screen_of_80_columns():
+    done = CliRunner().invoke(main, [], env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    for denoiser in T5GEMMA2:
+        (row,) = (line.split() for line in lines if line.startswith(f"ul2_{denoiser.name} "))
+        full = chunk_length(denoiser, {"inputs": 512, "targets": 512})
+        assert row[1:] == [
+            denoiser.mode,
+            "suffix" if denoiser.single_span else f"{denoiser.mean_span_length}",
+            f"{denoiser.noise_density:.0%}",
+            *map(str, (full.length, full.inputs, full.targets)),
+            f"{denoiser.weight / 8:.1%}",
+        ]
+    assert "Checked on 4,000 examples, seed 0: 8 of 8 PASS" in lines

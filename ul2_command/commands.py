@@ -43,7 +43,7 @@ with_examples = click.option(
 def main(context: click.Context) -> None:
     """UL2 pre-training data for SeqIO and t5x: look at it, check it, prepare it.
 
-    Without a command, it shows examples of the mixture that comes with this package, and statistics of 4,000 of them.
+    Without a command, it shows the mixture that comes with this package, an example, and what 4,000 of them are checked for.
 
     NAME stands for the mixture NAME_mix. It is "ul2", which comes with this package (the default); or one that a --module
     registers; or a new one, made of the --corpus, --vocabulary and --preset that are given.
@@ -58,8 +58,11 @@ def main(context: click.Context) -> None:
     Take it elsewhere:   ul2 export mine --module my_corpora --format parquet --output examples
     """
     if context.invoked_subcommand is None:
-        for command in (show, stats):
-            command.main([], prog_name=f"ul2 {command.name}", standalone_mode=False)
+        from rich.console import Console
+
+        from ul2_tasks.looking.texts.overview import print_overview
+
+        print_overview(Console())
 
 
 @main.command()

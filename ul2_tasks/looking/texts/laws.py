@@ -10,11 +10,11 @@ from ul2_tasks.looking.texts.measurements import OtherTask, SharedText, TaskStat
 from ul2_tasks.looking.texts.theory import SIGNIFICANCE
 
 _OF_EXAMPLES = {  # by the kind of a fault, see `Counts`
-    "truncated": "nothing is truncated",
-    "unreadable": "mode, sentinels and EOS are in their places, each sentinel once in inputs and once in targets",
-    "miscounted": "every chunk has exactly the noise tokens and spans of its length",
-    "special": "no padding, sentinel or mode is inside a chunk",
-    "empty": "inputs are never empty",
+    "truncated": "no truncation",
+    "unreadable": "well-formed sentinels",
+    "miscounted": "exact corruption rates",
+    "special": "no special token in text",
+    "empty": "no empty inputs",
 }
 LEAST_PAIRS = 20  # of examples with the same number, for a verdict on the text that they share
 
@@ -43,14 +43,14 @@ def _rates_law(tasks: Sequence[TaskStatistics | OtherTask]) -> Law:
         f" {task.share['high']:.2%}"
         for task in wrong
     ]
-    return Law("rates are within their binomial bounds", not wrong, "; ".join(found) or f"all {len(tasks)} tasks are")
+    return Law("mixing rates as expected", not wrong, "; ".join(found) or f"all {len(tasks)} tasks are")
 
 
 def _span_lengths_law(tasks: Sequence[TaskStatistics]) -> Law:
     p_values = {task.task: p_value for task in tasks if (p_value := task.spans["p_value"]) is not None}
     wrong = {task: p_value for task, p_value in p_values.items() if p_value < SIGNIFICANCE}
     found = ", ".join(f"{task} p = {p_value:.2g}" for task, p_value in (wrong or p_values).items())
-    return Law("span lengths are as likely as in theory", not wrong, found or "nothing drawn, or too few full chunks to tell")
+    return Law("span lengths as expected", not wrong, found or "nothing drawn, or too few full chunks to tell")
 
 
 def _shared_text_law(pairs: Sequence[SharedText]) -> Law:
@@ -61,7 +61,7 @@ def _shared_text_law(pairs: Sequence[SharedText]) -> Law:
     these show what chance gives in this very corpus, whatever its size, its documents and its repeated phrases. With
     `LEAST_PAIRS` pairs an excess of one half over chance has a probability of about `theory.SIGNIFICANCE` or less.
     """
-    law = "denoisers read different text at a time"
+    law = "denoisers read different text"
     enough = [
         (at_once, by_chance, " and ".join(pair["tasks"]))
         for pair in pairs
