@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from ul2_tasks.corpus.pictures import PictureCorpusTask
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask
 from ul2_tasks.looking.findings import (
     About,
     Finding,

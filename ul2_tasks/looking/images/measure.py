@@ -17,7 +17,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.pictures import PictureCorpusTask
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.denoising.joined_pieces import cut, joined
 from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
