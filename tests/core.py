@@ -103,28 +103,29 @@ def texts(folder: pathlib.Path) -> dict:
 
 def commands(folder: pathlib.Path) -> dict[str, str]:
     """What commands print of files, after `ul2 cache` found the cache whole."""
-    from click.testing import CliRunner
-
-    import ul2_command
     from ul2_tasks.mixtures import advice
 
     advice.POOL, advice.POOLS, advice.FRACTIONS = 64, 1, (0.5,)
-
-    def ul2(command: str) -> str:
-        name, *options = command.split()
-        done = CliRunner().invoke(ul2_command.main, [name, "core", "--corpus", str(folder / "texts.jsonl"), *options])
-        assert done.exit_code == 0, done.output
-        return done.output if name == "cache" else done.stdout
-
-    cache = folder / "CACHE"
-    assert "is complete already" in ul2(f"cache --output {cache}")
+    cache, texts = folder / "CACHE", f"core --corpus {folder / 'texts.jsonl'}"
+    assert "is complete already" in ul2(f"cache {texts} --output {cache}")
     return {
-        "find": ul2(f"find --document 3 --lengths 96,80 --cache {cache}"),
-        "show": ul2("show --count 1 --lengths 96,80"),
-        "show --json": ul2("show --count 1 --lengths 96,80 --json"),
-        "show --step": ul2(f"show --step 2 --batch_size 4 --packed --lengths 96,80 --cache {cache} --json"),
-        "lengths": ul2("lengths --lengths 96,80 --json"),
+        "find": ul2(f"find {texts} --document 3 --lengths 96,80 --cache {cache}"),
+        "show": ul2(f"show {texts} --count 1 --lengths 96,80"),
+        "show --json": ul2(f"show {texts} --count 1 --lengths 96,80 --json"),
+        "show --step": ul2(f"show {texts} --step 2 --batch_size 4 --packed --lengths 96,80 --cache {cache} --json"),
+        "lengths": ul2(f"lengths {texts} --lengths 96,80 --json"),
     }
+
+
+def ul2(command: str) -> str:
+    """What a command prints."""
+    from click.testing import CliRunner
+
+    import ul2_command
+
+    done = CliRunner().invoke(ul2_command.main, command.split())
+    assert done.exit_code == 0, done.output
+    return done.output if command.startswith("cache") else done.stdout
 
 
 def tokens(folder: pathlib.Path) -> str:
@@ -144,6 +145,7 @@ def conversations(folder: pathlib.Path) -> dict:
     chat = ul2_tasks.Chat("talks", mode="[S]")
     uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
     chat.cache(folder / "CACHE")
+    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --mode [S] --output {folder / 'CACHE'}")
     cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()

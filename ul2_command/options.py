@@ -225,22 +225,23 @@ class Data:
     @functools.cached_property
     def mixture(self) -> str:
         """The name of the mixture or task, which is registered."""
-        if self.described is None:
-            return self.registration.apply()
-        from ul2_tasks.tasks.registry import add
+        from ul2_tasks.tasks.registration import hand_over
 
-        return add(self.described)
+        return self.registration.apply() if self.described is None else hand_over(self.described, self.registration)
 
     @functools.cached_property
     def described(self):
-        """The mixture as a description, a `Mixture`, for which SeqIO need not be imported; None of what is registered elsewhere."""
+        """The mixture as a description, for which SeqIO need not be imported; None of what is registered elsewhere."""
         return self.registration.described
 
     @property
     def tasks(self) -> Sequence:
-        """The tasks of the mixture; none of one that is described: it is texts."""
-        if self.described is not None:
-            return ()
+        """The tasks of the mixture; of one that is described the description alone, for which SeqIO need not be imported."""
+        return self.registered_tasks if self.described is None else [self.described]
+
+    @property
+    def registered_tasks(self) -> Sequence:
+        """The tasks of the mixture, which is registered."""
         import seqio
 
         return seqio.get_subtasks(seqio.get_mixture_or_task(self.mixture))

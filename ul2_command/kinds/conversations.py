@@ -15,6 +15,7 @@ _NO_DENOISER = "{it}, which have no denoiser and no --text; leave them out"
 
 class Conversations(Kind):
     name = "conversations"
+    parts: ClassVar = {"ul2_tasks.mixtures.chat": "Chat", "ul2_tasks.tasks.chat": "ChatTask"}
     cannot: ClassVar = {
         "find": _NO_NUMBERS,
         "show --step": _NO_NUMBERS,
@@ -22,11 +23,6 @@ class Conversations(Kind):
         "stats --output": "--output goes with denoisers; --json prints the statistics of conversations",
         "lengths": "{it}, which are not cut into chunks; {elsewhere}",
     }
-
-    def owns(self, task):
-        from ul2_tasks.tasks.chat import ChatTask
-
-        return isinstance(task, ChatTask)
 
     def lengths_of(self, data):
         return data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
@@ -72,8 +68,8 @@ class Conversations(Kind):
     def export(self, data, output, *, written_as, use_cached, max_documents, input_manifest, pipeline_options, **others):
         from ul2_tasks.export.conversations import write_conversations
 
-        if [task.name for task in data.tasks] != [data.mixture]:
-            each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.tasks)
+        if [task.name for task in data.registered_tasks] != [data.mixture]:
+            each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.registered_tasks)
             raise click.UsageError(f"{data.mixture} is not one corpus of conversations for a decoder; export {each}")
         if written_as != "megatron":
             raise click.UsageError(f"--format: got {written_as!r}, and conversations are written as megatron")

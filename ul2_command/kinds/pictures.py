@@ -11,6 +11,7 @@ _NO_NUMBERS = "{it}, whose examples have no numbers; {elsewhere}"
 
 class Pictures(Kind):
     name = "texts with pictures"
+    parts: ClassVar = {"ul2_tasks.tasks.pictures": "PicturesTask"}
     cannot: ClassVar = {
         "find": _NO_NUMBERS,
         "show --step": _NO_NUMBERS,
@@ -20,11 +21,6 @@ class Pictures(Kind):
         "lengths": "{it}, whose chunks have no one length; {elsewhere}",
         "export": "{it}, which is not exported: `ul2 cache` writes it, and training reads that (use_cached=True); {elsewhere}",
     }
-
-    def owns(self, task):
-        from ul2_tasks.tasks.pictures import PicturesTask
-
-        return isinstance(task, PicturesTask)
 
     def lengths_of(self, data):
         of_denoisers(data.lengths)

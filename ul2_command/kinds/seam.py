@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import click
 
 from ul2_command.options import Data
+from ul2_tasks.imported import is_instance
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,18 +26,20 @@ class Kind(Protocol):
         name: "conversations", for example.
         cannot: the sentences that refuse commands, such as "find", and options of commands, such as "stats --output". In them
             {it} is "NAME is conversations", and {elsewhere} names the commands that look at it.
+        parts: the names of the classes of its descriptions and tasks, by their modules.
     """
 
     name: ClassVar[str]
     cannot: ClassVar[Mapping[str, str]]
+    parts: ClassVar[Mapping[str, str]] = {}
 
     def is_named(self, data: Data) -> bool:
         """Whether options alone name it, and no mixture is registered."""
         return False
 
     def owns(self, task: Any) -> bool:
-        """Whether a task of SeqIO is of this kind."""
-        return False
+        """Whether a description or a task of SeqIO is of this kind. Imports nothing for that."""
+        return any(is_instance(task, module, name) for module, name in self.parts.items())
 
     def name_of(self, data: Data) -> str:
         """What sentences call the data."""
@@ -55,6 +58,8 @@ class Kind(Protocol):
 
     def corpora(self, data: Data) -> list[Any]:
         """`ul2 cache`: the corpora of its tasks."""
+        if data.described is not None:
+            return [data.described.corpus()]
         return [task.corpus for task in data.tasks if self.owns(task)]
 
     def show(self, data: Data, as_json: bool, *, count: int, **options) -> None:

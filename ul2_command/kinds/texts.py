@@ -18,6 +18,7 @@ _OF_EXAMPLES = ("sequence_length", "seed", "epochs", "shards", "workers", "runne
 
 class Texts(Kind):
     name = "texts"
+    parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture", "ul2_tasks.tasks.providers": "DenoisingTask"}
     cannot: ClassVar = {
         f"export {option}": f"{option} goes with conversations; leave it out" for option in ("--max_documents", "--input_manifest")
     }
@@ -27,17 +28,12 @@ class Texts(Kind):
             return f"{data.option(given[0])} goes with examples, and --format megatron writes tokens; leave it out"
         return super().refusal(data)
 
-    def owns(self, task):
-        from ul2_tasks.tasks.providers import DenoisingTask
-
-        return isinstance(task, DenoisingTask)
-
     def lengths_of(self, data):
         return of_denoisers(data.lengths) or (TRAINED if "step" in data.given else SHOWN)
 
     def corpora(self, data):
         if data.described is not None:
-            return [data.described.corpus()]
+            return super().corpora(data)
         from ul2_tasks.tasks.providers import denoising_tasks
 
         return [task.source.corpus for task in denoising_tasks(data.mixture)]

@@ -7,9 +7,13 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ul2_tasks.chat.objective import CHAT, FORMS
+from ul2_tasks.mixtures.chat import Chat, open_conversations
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import texts_in_memory
+
+_EMBEDDED = {**dict.fromkeys(("ul2", "ul2_mix"), Mixture), **dict.fromkeys(("chat", "chat_chat", "chat_reply"), Chat)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,32 +42,48 @@ class Registration:
         """
         for module in self.modules:
             importlib.import_module(module)
-        if "renderer" in self.arguments:
-            return _register_chat(self.name, dict(self.source), dict(self.arguments))
         if not self.source and not self.arguments:
             return _registered(self.name)
-        from ul2_tasks.tasks.registry import add
-
-        return add(self._described())
+        return hand_over(self._described(), self)
 
     @property
-    def described(self) -> Mixture | None:
-        """The mixture as a description, which needs no SeqIO; None where a module registers it, or where it is conversations.
+    def described(self) -> Mixture | Chat | None:
+        """What a command names as a description, which needs no SeqIO; None where a module registers it.
 
         Raises:
-            ValueError: see `open_source` and `Mixture`.
+            ValueError: see `open_source`, `Mixture` and `Chat`.
         """
-        if self.modules or "renderer" in self.arguments:
+        if self.modules:
             return None
         if not self.source and not self.arguments:
-            return Mixture() if self.name in ("ul2", "ul2_mix") else None
-        return None if self.name in ("ul2", "ul2_mix") else self._described()  # which comes with this package, of other arguments
+            return _EMBEDDED[self.name]() if self.name in _EMBEDDED else None
+        is_ours = self.name in ("ul2", "ul2_mix") and "renderer" not in self.arguments
+        return None if is_ours else self._described()  # what comes with this package, of other arguments
 
-    def _described(self) -> Mixture:
-        arguments = dict(self.arguments)
+    def _described(self) -> Mixture | Chat:
+        arguments, source = dict(self.arguments), dict(self.source)
+        if "renderer" in arguments:
+            arguments.pop("form", None)
+            if source:
+                key = arguments.pop("messages_key", "messages")
+                spec, key = source.pop("spec", "embedded"), source.pop("text_key", key)
+                arguments["source"] = open_conversations(spec, key, **source)
+            return Chat(_name_and_form(self.name)[0], **arguments)
         if "preset" in arguments:
             arguments["denoisers"] = arguments.pop("preset")
         return Mixture(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **self.source}), **arguments)
+
+
+def hand_over(description: Mixture | Chat, registration: Registration) -> str:
+    """Registers with SeqIO what is described, and returns its name."""
+    if isinstance(description, Chat):
+        from ul2_tasks.tasks.chat import add_chat
+
+        form = _name_and_form(registration.name)[1] or registration.arguments.get("form", CHAT)
+        return add_chat(description, form)
+    from ul2_tasks.tasks.registry import add
+
+    return add(description)
 
 
 def with_texts(mixture: str, texts: Sequence[str]) -> str:
@@ -90,24 +110,18 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
     return add(of_texts)
 
 
-def _register_chat(name: str, source: dict[str, Any], arguments: dict[str, Any]) -> str:
-    from ul2_tasks.chat.objective import FORMS
-    from ul2_tasks.mixtures.chat import open_conversations
-    from ul2_tasks.tasks.chat import register_chat
-
-    for form in FORMS:
-        if name.endswith(f"_{form}"):
-            name, arguments["form"] = name.removesuffix(f"_{form}"), form
-    if source:
-        messages_key = arguments.pop("messages_key", "messages")
-        arguments["source"] = open_conversations(source.pop("spec", "embedded"), source.pop("text_key", messages_key), **source)
-    return register_chat(name, **arguments)
+def _name_and_form(name: str) -> tuple[str, str | None]:
+    """NAME of NAME_chat or NAME_reply, and the form; of another name that and None."""
+    form = None
+    for each in FORMS:
+        if name.endswith(f"_{each}"):
+            name, form = name.removesuffix(f"_{each}"), each
+    return name, form
 
 
 def _registered(name: str) -> str:
     import seqio
 
-    from ul2_tasks.chat.objective import CHAT
     from ul2_tasks.tasks.chat import ChatTask, register_chat
     from ul2_tasks.tasks.providers import DenoisingTask
 
