@@ -47,6 +47,7 @@ BESIDE = {
 OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.picture_collator", "pytorch.picture_rows"}  # where that is installed
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
+PICTURE = {"start": 4060, "placeholder": 4061, "end": 4062, "tokens": 4}
 
 
 class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -155,6 +156,16 @@ def conversations(folder: pathlib.Path) -> dict:
     }
 
 
+def texts_with_pictures(folder: pathlib.Path) -> dict:
+    """The cache of texts with pictures in places."""
+    import ul2_tasks
+
+    pictures = ul2_tasks.Pictures("seen", picture=ul2_tasks.PictureRun(**PICTURE))
+    manifest = pictures.cache(folder / "CACHE")
+    files = [file for shard in manifest["splits"]["train"]["shards"] for file in shard["files"]]
+    return {"fingerprint": pictures.fingerprint(), "totals": manifest["totals"], "files": files}
+
+
 def pictures() -> list[int]:
     """A row of texts and pictures."""
     from picture_sources import recipe
@@ -200,6 +211,7 @@ def main(folder: pathlib.Path) -> dict:
         "commands": commands(folder),
         "tokens": tokens(folder),
         "conversations": conversations(folder),
+        "texts with pictures": texts_with_pictures(folder),
         "pictures": pictures(),
         "collated": collated(),
         "batches": batches(folder) if HAS_TORCH else None,

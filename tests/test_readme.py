@@ -42,6 +42,14 @@ assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.M
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec
 """,
+    "docs/get_started/from_hugging_face.md": """
+assert len(batch["labels"]) == 8
+row = next(iter(dataset))
+assert len(row["input_ids"]) == 256 and 0 < (row["labels"] != -100).sum() < (row["attention_mask"] == 1).sum()
+""",
+    "docs/get_started/which_path.md": """
+assert len(batch["labels"]) == 32 and len(row["labels"]) == 8 and examples[0]["inputs"].shape == (128,)
+""",
     "docs/guides/your_corpus.md": """
 import seqio
 mixture = seqio.get_mixture_or_task(name)
@@ -246,6 +254,12 @@ def test_each_name_of_the_package_that_is_written_out_is_there():
         assert hasattr(importlib.import_module(module), attribute) or importlib.util.find_spec(name), name
 
 
+def texts_of(path: pathlib.Path) -> list[str]:
+    """The texts in a module, those of an f-string between its values."""
+    constants = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+    return [node.value for node in constants if isinstance(node.value, str)]
+
+
 def slug(heading: str) -> str:
     """The anchor of a heading, as the site and GitHub have it."""
     return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
@@ -267,6 +281,16 @@ def test_links_lead_somewhere():
                 headings = re.findall(r"^#+ (.*)$", FENCED.sub("", pages[name]), re.MULTILINE)
                 assert anchor in map(slug, headings), f"{page}: {target}"
     assert links > 60
+
+
+def test_the_messages_that_troubleshooting_quotes_are_the_package_s():
+    """Two dots stand for what differs from one error to another."""
+    texts = "\n".join(text for path in REPOSITORY.glob("ul2_*/**/*.py") for text in texts_of(path))
+    lines = [line for block in blocks("docs/help/troubleshooting.md", "text") for line in block.splitlines()]
+    assert len(lines) > 30
+    for line in lines:
+        for fragment in re.sub(r"^\w+Error: ", "", line).split(".."):
+            assert fragment.strip() in texts, line
 
 
 def test_links_of_readme_are_files():

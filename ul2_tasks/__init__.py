@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.chat import Chat
     from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
+    from ul2_tasks.mixtures.pictures import Pictures
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
@@ -66,6 +67,7 @@ __all__ = [
     "Mix",
     "Mixture",
     "PictureRun",
+    "Pictures",
     "Registration",
     "ReplyFeatureConverter",
     "SequentialDenoiser",
@@ -114,6 +116,7 @@ _MODULES = {
     "Mixture": "mixtures.mixture",
     "PictureRowsDataset": "pytorch.picture_rows",
     "PictureRun": "images.interleaved",
+    "Pictures": "mixtures.pictures",
     "Registration": "tasks.registration",
     "ReplyFeatureConverter": "converters.chat",
     "SequentialDenoiser": "denoising.denoisers",

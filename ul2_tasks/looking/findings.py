@@ -129,16 +129,12 @@ def examine_installation() -> Iterator[Finding]:
     found = ", ".join(f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items() if version)
     yield Finding("ok", "installation", found)
     if missing := [name for name in _PACKAGES if not versions[name]]:
-        yield Finding(
-            "note", "installation", f"not installed: {', '.join(missing)}", "; ".join(_PACKAGES[name] for name in missing)
-        )
+        remedy = "; ".join(_PACKAGES[name] for name in missing)
+        yield Finding("note", "installation", f"not installed: {', '.join(missing)}", remedy)
     if seqio.__version__ != versions["seqio"]:
-        yield Finding(
-            "problem",
-            "installation",
-            f"seqio {versions['seqio']} is installed, but {seqio.__version__} is what is imported, from {seqio.__file__}",
-            "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it",
-        )
+        found = f"seqio {versions['seqio']} is installed, but {seqio.__version__} is what is imported, from {seqio.__file__}"
+        remedy = "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it"
+        yield Finding("problem", "installation", found, remedy)
     check = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
     if check.returncode and check.stdout.strip():
         remedy = "pip install what it asks for, best all extras in one command"

@@ -13,13 +13,13 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.mixtures.description import Description, corpus_in, folders
+from ul2_tasks.mixtures.description import Description, corpus_in, folders, special_tokens_of
 from ul2_tasks.scalars import as_python, check_on_error
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, Token, plain_modes
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_modes
 
 if TYPE_CHECKING:
     import seqio
@@ -103,7 +103,7 @@ class Mixture(Description):
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The corpus, whose cache may be in one of these folders."""
-        configuration = CorpusConfiguration(self.text_key, self.on_error, _special_tokens(self))
+        configuration = CorpusConfiguration(self.text_key, self.on_error, special_tokens_of(self))
         return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, folders(cache_dirs))
 
 
@@ -112,7 +112,7 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
     bounds = mixture.chunk_tokens
     return DenoisingConfiguration(
         denoiser,
-        _special_tokens(mixture),
+        special_tokens_of(mixture),
         chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
         merge_examples=mixture.merge_examples,
         separate_documents=mixture.separate_documents,
@@ -187,12 +187,6 @@ def solved_members(
         if reason := task.why_a_stream():
             raise no_fixed_places(task.name, reason)
     return [Member(task.name, task.corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
-
-
-def _special_tokens(mixture: Mixture) -> SpecialTokensRequest:
-    """The sentinels and modes of all denoisers."""
-    modes = tuple(dict.fromkeys(denoiser.mode for denoiser in mixture.denoisers))
-    return SpecialTokensRequest(mixture.sentinels, mixture.modes, mode_names=modes)
 
 
 def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], TokenStore]:

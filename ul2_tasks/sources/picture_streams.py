@@ -1,16 +1,16 @@
-"""Records of texts and pictures as tf.Examples."""
+"""Records of texts and pictures in tf.data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
+import seqio
 import tensorflow as tf
 
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.sources.records import PROBLEM
-
-TEXTS, WHERE = "texts", "where"
+from ul2_tasks.sources.picture_examples import TEXTS, WHERE, serialized
+from ul2_tasks.sources.records import PROBLEM, Record
 
 
 @no_autograph
@@ -25,15 +25,18 @@ def places_of(records: tf.data.Dataset, record_key: str) -> tf.data.Dataset:
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def serialized(texts: Sequence[bytes], images: Sequence[bytes], where: bytes) -> bytes:
-    """A record as a `tf.train.Example`, see `PictureSource`."""
-    features = {TEXTS: texts, IMAGES: images, WHERE: [where]}
-    lists = {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=values)) for key, values in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
+def records_of(source: seqio.DataSource, split: str, shard: int, num_shards: int) -> Iterator[Record]:
+    """The records of a shard of one of SeqIO's sources, each serialized."""
+    dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
+    check_features(dataset)
+    for record in dataset.as_numpy_iterator():
+        text = serialized(record[TEXTS].tolist(), record[IMAGES].tolist(), record.get(WHERE, b""))
+        yield Record(text, problem=record.get(PROBLEM, b"").decode(errors="replace"))
 
 
-def parsed(record: bytes) -> tuple[list[bytes], list[bytes], bytes]:
-    """What `serialized` was given."""
-    features = tf.train.Example.FromString(record).features.feature
-    texts, images, where = (list(features[key].bytes_list.value) for key in (TEXTS, IMAGES, WHERE))
-    return texts, images, b"".join(where)
+def check_features(records: tf.data.Dataset) -> None:
+    """Raises a ValueError where records are none of texts and images."""
+    if missing := sorted({TEXTS, IMAGES} - records.element_spec.keys()):
+        raise ValueError(
+            f"the source has the features {sorted(records.element_spec)}, expected texts and images; {missing} missing"
+        )

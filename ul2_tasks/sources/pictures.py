@@ -23,6 +23,7 @@ from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.picture_examples import serialized
 from ul2_tasks.sources.records import Record
 
 if TYPE_CHECKING:
@@ -196,8 +197,6 @@ def _as_example(plan: Sequence[Element], where: str, folder: str) -> bytes:
     images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in plan]
     if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
         raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
-    from ul2_tasks.sources.picture_streams import serialized
-
     return serialized(texts, images, where.encode())
 
 

@@ -12,7 +12,7 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.corpus.pictures_task import PIECES
+from ul2_tasks.corpus.pictures import PIECES
 from ul2_tasks.counting import count
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.joined_pieces import chunk_records

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.chat.messages import Message
-from ul2_tasks.chat.segments import kind_name, kind_of
+from ul2_tasks.chat.segments import Segment, kind_name, kind_of
 from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
@@ -130,31 +130,23 @@ def _examine_messages(conversations: Sequence[Rendered], about: About) -> Iterat
             "nothing is learned of them",
             lambda one: all(segment.role != "assistant" for segment in one.segments),
         ),
-        (
-            "have a message with an empty content",
-            "see whether a field is missing",
-            lambda one: any(map(_is_empty, one.messages)),
-        ),
+        ("have a message with an empty content", "see whether a field is missing", lambda one: any(map(_is_empty, one.messages))),
         (
             f"have {LONG_RUN:,} letters or more without a space",
             "see whether they are data, such as base64, or a table",
             lambda one: any(map(_TEXT_RUN.search, _texts(one.messages))),
         ),
-        (
-            "have the id of an earlier one",
-            "give each its own; splits go by it",
-            _repeats(lambda one: one.id),
-        ),
-        (
-            "are the same as an earlier one",
-            "leave out the copies",
-            _repeats(lambda one: hashlib.sha256(repr([segment.ids for segment in one.segments]).encode()).digest()),
-        ),
+        ("have the id of an earlier one", "give each its own; splits go by it", _repeats(lambda one: one.id)),
+        ("are the same as an earlier one", "leave out the copies", _repeats(lambda one: _digest(one.segments))),
     ]
     for what, remedy, is_wrong in findings:
         if wrong := [one for one in conversations if is_wrong(one)]:
             first = f", the first: {wrong[0].where}" if wrong[0].where else ""
             yield about("note", "corpus", f"{len(wrong):,} of {len(conversations):,} conversations {what}{first}", remedy)
+
+
+def _digest(segments: Sequence[Segment]) -> bytes:
+    return hashlib.sha256(repr([segment.ids for segment in segments]).encode()).digest()
 
 
 def _repeats(key_of: Callable[[Rendered], bytes]) -> Callable[[Rendered], bool]:

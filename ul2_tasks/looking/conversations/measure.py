@@ -31,10 +31,7 @@ class ChatCorpusStatistics:
     """What was read of a corpus.
 
     Attributes:
-        corpus: the name of its task.
-        source, renderer: in words.
         conversations: how many were read.
-        is_all: whether there are no others.
         refused: how many records were refused, by cause. Of a cache only their number is known.
     """
 
@@ -65,8 +62,6 @@ class ChatTaskStatistics:
     """The measurements of one task.
 
     Attributes:
-        form: "chat" or "reply".
-        supervision: its fields, see `Supervision`.
         conversations: how many were read.
         examples: how many they gave.
         left_out: how many were "too long" or "without a learned token", and how many of the examples are "shortened".
@@ -113,10 +108,8 @@ def measure_chat(
 ) -> ChatStatistics:
     """Measures the chat tasks of a task or mixture.
 
-    `sequence_length` has the most tokens of "tokens", "inputs" and "targets"; None, or nothing, for any number. With `use_cached`,
-    conversations come from all of the corpus's cache. Otherwise its first records are rendered, and the text of final messages is
-    compared. Of each task `examples` are measured, or some more, if there are as many. Without a cache that many conversations are
-    rendered. Raises a ValueError where a record is refused that is to be raised, or the task's spans lack a message's kind.
+    With `use_cached`, conversations come from all of the corpus's cache. Otherwise its first records are rendered, and the text of
+    final messages is compared. Of each task `examples` are measured, or some more, if there are as many.
     """
     tasks = chat_tasks_of(name)
     corpora = {task.corpus.name: task.corpus for task in tasks}

@@ -42,7 +42,6 @@ class Looked(NamedTuple):
     """What was read of a corpus.
 
     Attributes:
-        is_all: whether it has no others.
         right: the place of each that is right, and what it is.
         problems: those that are not, by what it is, without numbers and texts.
     """
@@ -90,12 +89,8 @@ class PictureTaskStatistics:
     """The measurements of a task.
 
     Attributes:
-        rate: its share of the mixture's examples.
         joins_records: whether records are joined, and cut into chunks.
-        examples: how many the records make.
-        pictures: how many are in these.
         tokens: "text", "pictures" (their runs), and of both together "noise", which is what the targets ask for.
-        spans: of noise.
         lengths: of "inputs", "targets" and "chunk", which is what an example is made of.
         fill: the mean part of each budget that an example takes; None without examples.
         unfit, first: see `Made`, and what was said of the first of each cause.
@@ -185,10 +180,7 @@ def make_examples(task: PicturesTask, looked: Looked, sequence_length: Mapping[s
 def measure_picture_tasks(
     name: str, sequence_length: Mapping[str, int], split: str = "train", seed: int = 0, records: int = RECORDS
 ) -> PictureTasksStatistics:
-    """Measures the tasks of a mixture of `register_pictures`.
-
-    `name` may be one task's. `sequence_length` has the budgets in tokens, `seed` is of the noise, and `records` is per corpus.
-    """
+    """Measures the tasks of a mixture of `register_pictures`, or one task; `seed` is of the noise, and `records` per corpus."""
     provider, tasks = seqio.get_mixture_or_task(name), pictures_tasks(name)
     corpora = {task.corpus.name: task.corpus for task in tasks}
     looked = {corpus: look_at_corpus(corpora[corpus], split, records) for corpus in corpora}

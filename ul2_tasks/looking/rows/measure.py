@@ -50,8 +50,6 @@ class PictureSourceStatistics:
     """The measurements of a source.
 
     Attributes:
-        records: how many it has.
-        looked_at: how many were read.
         plans: how many samples have which plan, in letters.
         elements: of each kind of element how many there are, and how many of these are dropped.
         counts: of each budget what samples take of it.
@@ -75,9 +73,7 @@ class PictureStatistics(Checked):
     """The measurements.
 
     Attributes:
-        budgets: of a row.
         rows: how many were packed, of all sources as the recipe mixes them.
-        samples: how many are in them.
         fill: the part of each budget that is used; None where there is none.
         lacking: how many rows have no "vit", no "vae", no "text" that is learned.
         rows_of_epoch: about how many rows there are in the time in which the source that takes longest has an epoch.

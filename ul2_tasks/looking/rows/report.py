@@ -35,10 +35,7 @@ _THUMBNAIL = 128  # pixels of the longer side
 def write_picture_report(
     recipe: Recipe, path: str | os.PathLike, *, records: int = 1000, count: int = 4
 ) -> tuple[PictureStatistics, pathlib.Path]:
-    """Measures records, and writes the page. All texts are escaped; the page has no script, and loads nothing.
-
-    Of each source so many `records` are measured, and `count` are shown.
-    """
+    """Measures `records` of each source, and writes a page that shows `count`. It has no script, and loads nothing."""
     check_path(path)
     statistics = measure_pictures(recipe, records)
     samples = [

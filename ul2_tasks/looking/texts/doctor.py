@@ -86,9 +86,8 @@ def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[F
     text_key, skip = corpus.configuration.text_key, corpus.configuration.on_error == "skip"
     documents = [document if isinstance(document, Mapping) else {text_key: document} for document in read]
     if text_key not in documents[0]:
-        yield Finding(
-            "problem", "corpus", f"the source has no feature {text_key!r}, it has {sorted(documents[0])}", "give text_key"
-        )
+        found = f"the source has no feature {text_key!r}, it has {sorted(documents[0])}"
+        yield Finding("problem", "corpus", found, "give text_key")
         return
     problems = [document[PROBLEM].decode() for document in documents if document.get(PROBLEM)]
     texts = [document[text_key] for document in documents if document[text_key]]
@@ -130,12 +129,8 @@ def _examine_choice(source: seqio.DataSource, split: str) -> Iterator[Finding]:
     }
     if any(doubts.values()):
         found = ", ".join(doubt for doubt, holds in doubts.items() if holds)
-        yield Finding(
-            "note",
-            "corpus",
-            f"a {chosen} may not be a document: of {seen.documents:,}, {found}",
-            f"see whether another choice of documents (--documents) fits: {in_words(paths)}",
-        )
+        remedy = f"see whether another choice of documents (--documents) fits: {in_words(paths)}"
+        yield Finding("note", "corpus", f"a {chosen} may not be a document: of {seen.documents:,}, {found}", remedy)
 
 
 def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str, int]) -> Iterator[Finding]:

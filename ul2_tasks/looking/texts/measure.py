@@ -51,11 +51,9 @@ def measure(
     split: str = "train",
     progress: Progress = tracked,
 ) -> Statistics:
-    """Draws examples of a registered mixture and measures them.
+    """Draws examples of a registered mixture, which may be any of SeqIO's that has denoising tasks, and measures them.
 
-    `mixture` names one of `register` or `mix`, such as "ul2_mix", or any SeqIO mixture that has such tasks. `sequence_length` has
-    the budgets in tokens. `progress` takes the examples and their number, and gives the examples on one by one. Raises a ValueError
-    where fewer than 1 example is asked for, or the corpus has no text.
+    `progress` takes the examples and their number, and gives the examples on one by one.
     """
     if examples < 1:
         raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
@@ -139,10 +137,9 @@ def measure_examples(
 def _count(
     examples: Iterable[Mapping[str, Any]], counts: Mapping[str, Counts], tasks: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
-    """Adds the examples to the counts of their tasks.
+    """Adds the examples to the counts of their tasks, of which those alone that denoise have counts.
 
-    `tasks` are the names of all tasks; only the denoising tasks have counts. Returns `COLUMNS` of all examples, [examples] int32
-    each, and the same of the examples of each task, by its name.
+    Returns `COLUMNS` of all examples, [examples] int32 each, and the same of the examples of each of `tasks`.
     """
     numbers = {name: number for number, name in enumerate(tasks)}
     table = array.array("i")
@@ -205,11 +202,7 @@ def _notes(corpus: Corpus) -> Iterator[str]:
 def _task_statistics(
     counts: Counts, own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float, tokens_a_document: float
 ) -> TaskStatistics:
-    """The statistics of one task.
-
-    `own` and `all_` are `COLUMNS` of the task's examples and of all examples, [examples] int32 each. `rate` is the wanted share of
-    the examples. `tokens_a_document` is the mean of the corpus.
-    """
+    """The statistics of one task; `own` and `all_` are `COLUMNS` of its examples and of all, [examples] int32 each."""
     full, examples = counts.full, len(own["inputs"])
     full_examples = int(own["is_full"].sum())
     is_whole = own["chunk"] > 0
