@@ -10,7 +10,7 @@ import seqio
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import EncDecFeatureConverter, HuggingFaceFeatureConverter, Mixture, UL2IterableDataset  # noqa: E402
+from ul2_tasks import Chat, EncDecFeatureConverter, HuggingFaceFeatureConverter, Mix, Mixture, UL2IterableDataset  # noqa: E402
 from ul2_tasks.store.write import PairWriter  # noqa: E402
 
 LENGTHS = {"inputs": 64, "targets": 48}
@@ -142,6 +142,22 @@ def test_the_state_of_a_stream_is_refused(mixture, cache):
         iter(other)
 
 
+def test_a_mix_is_that_of_its_name(tmp_path):
+    """Of pairs of Megatron's, which are read by number without a cache."""
+    mixtures = []
+    for number, name in enumerate(("torch_one", "torch_two")):
+        with PairWriter(str(tmp_path / f"{name}.bin"), str(tmp_path / f"{name}.idx"), np.dtype(np.uint16)) as pair:
+            pair.add(np.arange(300, 2300 + 500 * number, dtype=np.int32), np.array([1500, 500 + 500 * number]))
+        mixtures.append(Mixture(name, f"megatron:{tmp_path}/{name}"))
+        ul2_tasks.register(name, f"megatron:{tmp_path}/{name}")
+    described = UL2IterableDataset(Mix("torch_mixed", dict(zip(mixtures, (3, 1)))), LENGTHS)
+    same = UL2IterableDataset(ul2_tasks.mix("torch_mixed", {"torch_one_mix": 3, "torch_two_mix": 1}), LENGTHS)
+    assert told(itertools.islice(iter(described), 20)) == told(itertools.islice(iter(same), 20))
+    assert described.state_dict() == same.state_dict() | {"number": 20}
+    same.load_state_dict(described.state_dict())
+    assert told(itertools.islice(iter(same), 5)) == told(itertools.islice(iter(described), 20, 25))
+
+
 def test_a_pair_of_megatrons_is_that_of_its_name(tmp_path):
     with PairWriter(str(tmp_path / "pair.bin"), str(tmp_path / "pair.idx"), np.dtype(np.uint16)) as pair:
         pair.add(np.arange(300, 3500, dtype=np.int32), np.array([1500, 1700]))
@@ -156,7 +172,7 @@ def test_a_pair_of_megatrons_is_that_of_its_name(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"use_cached": True}, "use_cached must be False, got True: it is no argument of a Mixture; name the folders"),
+        ({"use_cached": True}, "use_cached must be False, got True: it is no argument of a description; name the"),
         ({"sequence_length": None}, 'sequence_length must be {"inputs": int, "targets": int}, got None. Give the budgets'),
         ({"seed": None}, "seed is None, expected an integer"),
         ({"num_epochs": 0}, "num_epochs is 0, expected an integer of at least 1"),
@@ -170,6 +186,10 @@ def test_a_pair_of_megatrons_is_that_of_its_name(tmp_path):
             r"cache_dirs must be \(\), got \('CACHE',\): it is no argument of",
         ),
         ({"mixture": "ul2_mix", "sequence_length": None}, "sequence_length must be"),
+        (
+            {"mixture": Chat("talks", ul2_tasks.MemoryDataSource(letters, validation=0), "harmony:default")},
+            "mixture must be a Mixture",
+        ),
     ],
 )
 def test_arguments_that_do_not_go_with_the_mixture_are_refused(mixture, arguments, sentence):

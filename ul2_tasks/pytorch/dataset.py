@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
@@ -49,9 +50,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     `feature_converter` it gives what the converter makes, whole batches or padded examples. Integers become int64, strings become
     str or lists of str, and all else keeps its type.
 
-    **Of a description**, a `Mixture` or what `examples` returned, the process imports neither TensorFlow nor SeqIO, and examples
-    have numbers. They are those of the name that `register` gives the same arguments, where that is read by number, and each loads
-    the other's state. Packed rows (`examples(.., pack=True)`) come as they are, [length] int64 for each feature.
+    **Of a description**, a `Mixture`, a `Mix`, or what `examples` returned of one, the process imports neither TensorFlow nor
+    SeqIO, and examples have numbers. They are those of the name that `register` or `mix` gives the same arguments, where that is
+    read by number, and each loads the other's state. Packed rows (`examples(.., pack=True)`) come as they are, [length] int64 for
+    each feature.
 
     **By number.** Where examples have numbers, as those of a description, or by name those of a cache of `ul2 cache`
     (`use_cached=True`), batch n is the same set of examples on any number of processes and workers, and a state is a number: that
@@ -96,7 +98,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     def __init__(
         self,
-        mixture: Mixture | Examples | str | Registration,
+        mixture: Mixture | Mix | Examples | str | Registration,
         sequence_length: Mapping[str, int] | None = None,
         *,
         split: str = "train",
@@ -112,15 +114,15 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """Opens the corpus of a description; of a name, no file.
 
         Args:
-            mixture: a `Mixture`; or what `examples` returned; or the name of a registered mixture or task; or a `Registration`,
-                which is applied in the process that iterates. In workers that are spawned, only the tasks that `import ul2_tasks`
-                registers are there without it.
+            mixture: a `Mixture` or `Mix`; or what `examples` returned of one; or the name of a registered mixture or task; or a
+                `Registration`, which is applied in the process that iterates. In workers that are spawned, only the tasks that
+                `import ul2_tasks` registers are there without it.
             sequence_length: {"inputs": int, "targets": int}, the budgets in tokens. What `examples` returned has its own, and
                 its own split, seed and cache.
             split, num_epochs: see `seqio.Task.get_dataset`.
             seed: of the order and the noise. With None, by name, they differ each time, and there is no state.
             use_cached: by name, see `seqio.Task.get_dataset`.
-            cache_dirs: of a `Mixture`, see `examples`.
+            cache_dirs: of a description, see `examples`.
             rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads,
                 otherwise those of `torch.distributed` if it is initialised, otherwise the environment variables RANK and
                 WORLD_SIZE, otherwise 0 and 1.
@@ -140,8 +142,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 " DataLoader's, where it joins single examples"
             )
         self._settings: dict[str, Any] = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
-        if isinstance(mixture, Mixture):
-            _check_left_out("of a Mixture; name the folders of its cache, cache_dirs=[..]", use_cached=(use_cached, False))
+        if isinstance(mixture, Mixture | Mix):
+            _check_left_out("of a description; name the folders of its cache, cache_dirs=[..]", use_cached=(use_cached, False))
             lengths = _given(sequence_length)
             mixture = examples(mixture, lengths, split=split, seed=seed, cache_dirs=cache_dirs)  # type: ignore[arg-type]
         elif isinstance(mixture, Examples):
@@ -153,10 +155,15 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 use_cached=(use_cached, False),
                 cache_dirs=(tuple(cache_dirs), ()),
             )
-        else:
+        elif isinstance(mixture, str | Registration):
             _check_left_out("of a name; give use_cached=True, and seqio.add_global_cache_dirs", cache_dirs=(tuple(cache_dirs), ()))
             self._sequence_length = dict(_given(sequence_length))
             importlib.import_module("ul2_tasks.pytorch.streams")  # here, so that workers that are forked need not
+        else:
+            raise ValueError(
+                f"mixture must be a Mixture, a Mix, what ul2_tasks.examples returned of one, or a name, got {mixture!r:.100}."
+                " Register what is described in another way, and give its name."
+            )
         if isinstance(mixture, Examples):
             _check_converter(feature_converter, mixture)
             self._settings["num_epochs"] = epochs_of(num_epochs)

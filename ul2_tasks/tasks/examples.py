@@ -81,7 +81,7 @@ def examples(
             raise ValueError("pack is True, and rows of conversations are not fixed; set pack=False, and pack as they are read")
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
     if isinstance(mixture, Mixture | Mix):
-        name, others = mixture.name, (sequence_length, cache_dirs)
+        name, others = f"{mixture.name}_mix", (sequence_length, cache_dirs)
         members = solved_members(mixture, *others) if isinstance(mixture, Mixture) else members_of_mix(mixture, *others)
         found = number_examples(members, tokens_of(split), int(seed), shuffle)
     elif cache_dirs:
@@ -90,7 +90,7 @@ def examples(
             " is registered with seqio.add_global_cache_dirs"
         )
     else:
-        found = _registered(mixture, sequence_length, split, int(seed), shuffle)
+        name, found = mixture, _registered(mixture, sequence_length, split, int(seed), shuffle)
     budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:
@@ -98,13 +98,12 @@ def examples(
 
     members = members_of(numbering)
     corpora = {member.corpus.name: member.corpus for member in members}
-    folders = {name: None if corpus.is_tokens else corpus.cache_dir for name, corpus in corpora.items()}  # as they are now
+    folders = {key: None if corpus.is_tokens else corpus.cache_dir for key, corpus in corpora.items()}  # as they are now
 
     def describe() -> dict[str, object]:
         rates = {member.task: member.rate for member in members}
-        registered = f"{name}_mix" if isinstance(mixture, Mixture) else name
         told = fingerprint(
-            registered,
+            name,
             members,
             numbering,
             sequence_length,
