@@ -69,6 +69,10 @@ assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
 import seqio
 assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
 """,
+    "docs/guides/migrate_from_t5.md": """
+assert 0 < len(example["targets"]) < len(example["inputs"]) <= 512
+assert chunk_length(prefix, {"inputs": 512, "targets": 512}).length == 512 and prefix.noise_range(512) == (1, 511)
+""",
     "docs/guides/resume.md": "",
     "docs/guides/chat.md": """
 assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
