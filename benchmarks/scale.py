@@ -94,7 +94,7 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int) -> None:
         shard = f"train-{number:05d}-of-{pairs:05d}"
         for kind in ("bin", "idx"):
             os.link(folder / f"first.{kind}", folder / f"{shard}.{kind}")
-        files = [{"file": f"{shard}.{kind}", **entry} for kind, entry in zip(("bin", "idx"), pair.entries)]
+        files = [{"file": f"{shard}.{kind}", **entry} for kind, entry in pair.entries.items()]
         counts = {"documents": documents, "tokens": tokens, "empty": 0, "skipped": 0}
         shards.append({"shard": shard, **counts, "bytes": sum(file["bytes"] for file in files), "files": files})
     for kind in ("bin", "idx"):

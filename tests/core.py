@@ -27,11 +27,11 @@ CORE = {
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
-    "sources": {"dataset_records", "memory_streams", "picture_examples", "split_streams", "streams", "tfds", "tfrecords"},
+    "sources": {"dataset_records", "memory_streams", "picture_streams", "split_streams", "streams", "tfds", "tfrecords"},
     "jobs": set(),
     "chat": set(),
     "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
-    "corpus": {"conversations_task", "passes", "pictures", "read_cache", "tfrecords", "tokenization", "view"},
+    "corpus": {"conversations_task", "passes", "pictures_task", "read_cache", "tfrecords", "tokenization", "view"},
     "addresses": {"dataset", "resuming"},
     "mixtures": set(),
 }
@@ -47,6 +47,7 @@ BESIDE = {
 OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.picture_collator", "pytorch.picture_rows"}  # where that is installed
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
+PICTURE = {"start": 4060, "placeholder": 4061, "end": 4062, "tokens": 4}
 
 
 class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -89,10 +90,12 @@ def texts(folder: pathlib.Path) -> dict:
     cached = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")])
     rows = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")], pack=True)
     assert pickle.loads(pickle.dumps(cached))[0]["inputs"].tolist() == cached[0]["inputs"].tolist()
+    mix = ul2_tasks.Mix("mixed", {mixture: 2, ul2_tasks.Mixture("also", denoisers="UL2"): 1.5})
     return {
         "from memory": digest(uncached[:20]),
         "from a cache": digest(cached[:20]),
         "packed": digest(rows[:5]),
+        "mixed": digest(ul2_tasks.examples(mix, LENGTHS, seed=3)[:20]),
         "fingerprint": mixture.fingerprint(),
         "where": repr(cached.where(7)),
     }
@@ -153,6 +156,16 @@ def conversations(folder: pathlib.Path) -> dict:
     }
 
 
+def texts_with_pictures(folder: pathlib.Path) -> dict:
+    """The cache of texts with pictures in places."""
+    import ul2_tasks
+
+    pictures = ul2_tasks.Pictures("seen", picture=ul2_tasks.PictureRun(**PICTURE))
+    manifest = pictures.cache(folder / "CACHE")
+    files = [file for shard in manifest["splits"]["train"]["shards"] for file in shard["files"]]
+    return {"fingerprint": pictures.fingerprint(), "totals": manifest["totals"], "files": files}
+
+
 def pictures() -> list[int]:
     """A row of texts and pictures."""
     from picture_sources import recipe
@@ -198,6 +211,7 @@ def main(folder: pathlib.Path) -> dict:
         "commands": commands(folder),
         "tokens": tokens(folder),
         "conversations": conversations(folder),
+        "texts with pictures": texts_with_pictures(folder),
         "pictures": pictures(),
         "collated": collated(),
         "batches": batches(folder) if HAS_TORCH else None,

@@ -20,7 +20,7 @@ from support import check_packages_once, mistral_model
 
 import ul2_tasks
 from ul2_command import main
-from ul2_command.options import of_a_mixture
+from ul2_command.options import Data, of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, open_source, register
 from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.looking.findings import examine_vocabulary
@@ -368,7 +368,7 @@ def test_help_needs_no_tensorflow():
 import sys
 from click.testing import CliRunner
 from ul2_command import main
-from ul2_command.options import of_a_mixture
+from ul2_command.options import Data, of_a_mixture
 for line in sys.stdin.read().splitlines():
     done = CliRunner().invoke(main, [*line.split(), "--help"])
     print(done.exit_code, "tensorflow" in sys.modules, done.output.split("[")[0].split())
@@ -458,6 +458,25 @@ def test_a_step_is_shown_and_a_text_found_in_it(two):
     document = sample["address"]["documents"][0][0]
     of_document = ul2("find", *two, *asked[2:], "--document", document, "--epochs", epochs).stdout
     assert re.search(row, of_document, re.MULTILINE)
+
+
+def test_a_folder_without_the_cache_that_is_asked_for_is_told_alike(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
+    (tmp_path / "uncached.py").write_text("import ul2_tasks\nul2_tasks.register('uncached_own')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for what in (["ul2"], ["uncached", "--corpus", corpus, "--text_key", "content"], ["uncached_own", "--module", "uncached"]):
+        for command in (["show", "--step", 9, "--batch_size", 8], ["find", "--document", 3]):
+            done = ul2(command[0], *what, *command[1:], "--cache", tmp_path)
+            told = (
+                f"--cache must be a folder that `ul2 cache` wrote, got '{tmp_path}', which has no cache of {what[0]}_corpus. Write"
+            )
+            assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+
+
+def test_a_description_is_made_once():
+    data = Data(main, "described_once", None, (), {"spec": "embedded"}, {}, {})
+    assert seqio.MixtureRegistry.get(data.mixture).configuration is data.described
+    assert Data(main, "ul2", None, (), {}, {}, {}).mixture == "ul2_mix"
 
 
 def test_the_lengths_of_a_step_are_those_of_training():

@@ -12,8 +12,10 @@ import core
 import pytest
 import seqio
 from new_process import FOLDERS, TESTS
+from rich.console import Console
 
 import ul2_tasks
+from ul2_tasks.corpus.build_cache import build
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def alone(tmp_path_factory):
 def test_each_file_of_the_core_is_imported_where_seqio_and_tensorflow_raise(alone):
     """A file that is no door and needs one of them fails in `alone`. A door that needs neither is in the core."""
     made, _ = alone
-    assert made.keys() == {"texts", "commands", "tokens", "conversations", "pictures", "collated", "batches"}
+    assert made.keys() == {"texts", "commands", "tokens", "conversations", "texts with pictures", "pictures", "collated", "batches"}
     for room, doors in core.CORE.items():
         for door in doors:
             text = (core.PACKAGE / room / f"{door}.py").read_text()
@@ -57,6 +59,9 @@ def test_a_mixture_has_the_examples_of_its_name(alone):
         assert core.digest(ul2_tasks.examples(name, core.LENGTHS, seed=3)[:20]) == made["texts"]["from a cache"]
         assert core.digest(ul2_tasks.examples(name, core.LENGTHS, seed=3, pack=True)[:5]) == made["texts"]["packed"]
         cached = seqio.get_mixture_or_task(name).get_dataset(core.LENGTHS, "train", use_cached=True, seed=3, num_epochs=1)
+        ul2_tasks.register("also", denoisers="UL2")
+        mixed = ul2_tasks.mix("mixed", {name: 2, "also_mix": 1.5})
+        assert core.digest(ul2_tasks.examples(mixed, core.LENGTHS, seed=3)[:20]) == made["texts"]["mixed"]
         first = next(cached.as_numpy_iterator())
         assert first["inputs"].tolist() == ul2_tasks.examples(name, core.LENGTHS, seed=3)[0]["inputs"].tolist()
     finally:
@@ -78,6 +83,25 @@ def test_conversations_have_the_examples_of_their_name(alone, form):
         seqio.set_global_cache_dirs(before)
     assert found == made["conversations"]["from a cache" if form == "chat" else "replies"]
     assert made["conversations"]["from memory"] == made["conversations"]["from a cache"]
+
+
+def test_texts_with_pictures_have_the_cache_of_their_name(alone, tmp_path):
+    made, folder = alone
+    ul2_tasks.register_pictures("seen", picture=ul2_tasks.PictureRun(**core.PICTURE))
+    registered = build("seen_corpus", str(tmp_path), console=Console(quiet=True))
+    files = [file for shard in registered["splits"]["train"]["shards"] for file in shard["files"]]
+    assert files == made["texts with pictures"]["files"]
+    assert registered["totals"] == made["texts with pictures"]["totals"]
+    assert registered["totals"]["documents"] > 0
+    corpus = seqio.TaskRegistry.get("seen_corpus")
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(folder / "CACHE")])
+    try:
+        found = list(corpus.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1).as_numpy_iterator())
+    finally:
+        seqio.set_global_cache_dirs(before)
+    of_source = list(corpus.records("train", False, shuffle=False, seed=0, shard_info=None, num_epochs=1).as_numpy_iterator())
+    assert [one["images"].tolist() for one in found] == [one["images"].tolist() for one in of_source]
 
 
 def test_pytorch_reads_of_a_mixture_what_it_reads_of_its_name(alone):

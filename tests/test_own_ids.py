@@ -32,8 +32,8 @@ from ul2_tasks.addresses.resuming import as_text
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.looking.conversations.show import show_chat_json
-from ul2_tasks.looking.images.show import show_picture_tasks_json
+from ul2_tasks.looking.conversations import show as chats
+from ul2_tasks.looking.images.show import as_plain, draw_picture_tasks
 from ul2_tasks.looking.readable import stretches
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.texts.draw import draw
@@ -265,8 +265,7 @@ def test_ids_of_pictures_are_the_tokenizers_own():
     [task] = pictures_tasks(mixture)
     assert task.corpus.run == CodeRun(start=259, end=260, first=261, codes=8)
     [example, *_] = task.get_dataset({"inputs": 64, "targets": 64}, "train", shuffle=False, seed=0).as_numpy_iterator()
-    show_picture_tasks_json(mixture, {"inputs": 64, "targets": 64}, count=1, file=(printed := io.StringIO()))
-    shown = json.loads(printed.getvalue())
+    shown = as_plain(*draw_picture_tasks(mixture, {"inputs": 64, "targets": 64}, count=1))
     for whole, start in ((lists(example), 259), (shown["ids"], 258)):
         ids = whole["inputs"] + whole["targets"]
         place = ids.index(start)
@@ -281,8 +280,8 @@ def test_ids_of_conversations_are_the_tokenizers_own(tmp_path):
     renderer = f"harmony:{tmp_path}"
     name = register_chat("own_chat", "embedded", renderer, mode=mode, form="reply")
     assert register_chat("own_chat", "embedded", renderer, mode="[S]", form="reply") == name, "the same, by token"
-    show_chat_json(name, count=1, file=(printed := io.StringIO()))
-    assert json.loads(printed.getvalue())["inputs"][:2] == [mode, start]
+    [shown] = chats.draw_chat(name, count=1)
+    assert chats.as_plain(*shown)["inputs"][:2] == [mode, start]
 
 
 def test_tokens_that_are_parts_of_a_character_are_shown_as_it(tmp_path):

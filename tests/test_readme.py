@@ -88,8 +88,8 @@ assert asked["targets"].tolist() == [368, 262, 265, 265, 265, 265, 263, 1]
 assert [len(chunk["inputs"]) for chunk in chunks] == [24, 18]
 """,
     "docs/guides/pytorch_and_transformers.md": """
-assert list(row) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
-assert all(len(values) == 8 for values in row.values())
+assert list(first) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
+assert all(len(values) == 8 for values in first.values())
 assert len(batch["labels"]) == 32 and loss.isfinite()
 """,
     "docs/guides/chat_pytorch.md": """

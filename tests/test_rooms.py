@@ -34,7 +34,7 @@ ROOMS = {
     "converters": {"images", "order", "vocabulary"},
     "corpus": {"chat", "files", "images", "jobs", "order", "sources", "store", "vocabulary"},
     "addresses": {"corpus", "denoising", "order", "store", "vocabulary"},
-    "mixtures": {"addresses", "chat", "corpus", "denoising", "order", "sources", "store", "vocabulary"},
+    "mixtures": {"addresses", "chat", "corpus", "denoising", "images", "order", "sources", "store", "vocabulary"},
     "tasks": {"addresses", "chat", "corpus", "denoising", "images", "mixtures", "order", "sources", "vocabulary"},
     "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "mixtures", "tasks", "vocabulary"},
     "export": {"chat", "corpus", "files", "jobs", "sources", "store", "tasks", "vocabulary"},

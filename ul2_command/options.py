@@ -189,12 +189,8 @@ def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
 class Data:
     """The data that the options of a command name.
 
-    Attributes:
-        command: what is asked of them.
-        name: NAME; None by default.
-        lengths: --lengths, or its default.
-        modules, source, arguments: see `Registration`.
-        given: the parameters of the command that were given, not left to their defaults.
+    `name` is NAME, and `lengths` are --lengths, or its default; for `modules`, `source` and `arguments` see `Registration`. `given`
+    are the parameters of the command that were given, not left to their defaults.
     """
 
     command: click.Command
@@ -229,7 +225,11 @@ class Data:
     @functools.cached_property
     def mixture(self) -> str:
         """The name of the mixture or task, which is registered."""
-        return self.registration.apply()
+        if self.described is None:
+            return self.registration.apply()
+        from ul2_tasks.tasks.registry import add
+
+        return add(self.described)
 
     @functools.cached_property
     def described(self):
@@ -301,7 +301,7 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     from ul2_tasks.looking.run import Run, read_record, run_of
 
     if not run_dir:
-        return Run(**_named(data.registration, cache_dir), pack=packed, **options)
+        return Run(**_read_by(data.registration, data.described, cache_dir), pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
@@ -312,20 +312,38 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
             raise click.UsageError(
                 f"{option}: got {got!r}, expected {recorded[name]!r}, as the run in {run_dir} has it; leave it out"
             )
-    run = dataclasses.replace(run, **_named(dataclasses.replace(data.registration, name=run.name), cache_dir))
+    registration = dataclasses.replace(data.registration, name=run.name)
+    run = dataclasses.replace(run, **_read_by(registration, registration.described, cache_dir))
     run.check(record, run_dir)
     return run
 
 
-def _named(registration: Any, cache_dir: str | None) -> dict[str, Any]:
+def _read_by(registration: Any, described: Any, cache_dir: str | None) -> dict[str, Any]:
     """What a `Run` reads: a description and where its cache is, or the name of what is registered."""
-    if registration.described is not None:
-        return {"mixture": registration.described, "cache_dirs": (cache_dir,) if cache_dir else ()}
+    if described is not None:
+        cache_dirs = (cache_dir,) if cache_dir else ()
+        if cache_dir:
+            _check_cached(cache_dir, [described.corpus(cache_dirs)])
+        return {"mixture": described, "cache_dirs": cache_dirs}
     import seqio
 
+    from ul2_tasks.tasks.providers import denoising_tasks
+
+    name = registration.apply()
     if cache_dir:
         seqio.add_global_cache_dirs([cache_dir])
-    return {"mixture": registration.apply()}
+        _check_cached(cache_dir, [task.source.corpus for task in denoising_tasks(name)])
+    return {"mixture": name}
+
+
+def _check_cached(cache_dir: str, corpora: Sequence[Any]) -> None:
+    """Raises a UsageError unless each of some corpora has a cache."""
+    for corpus in corpora:
+        if not corpus.is_tokens and not corpus.cache_dir:
+            raise click.UsageError(
+                f"--cache must be a folder that `ul2 cache` wrote, got {cache_dir!r}, which has no cache of {corpus.name}. Write"
+                " it, or leave --cache out: a small corpus is tokenized into memory."
+            )
 
 
 def with_lengths(default: str | None, shown: str | bool = True) -> Callable:

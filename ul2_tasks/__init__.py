@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from ul2_tasks.images.interleaved import CodeRun, PictureRun
     from ul2_tasks.mixtures.advice import best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat
+    from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
+    from ul2_tasks.mixtures.pictures import Pictures
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
@@ -62,8 +64,10 @@ __all__ = [
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
     "MemoryDataSource",
+    "Mix",
     "Mixture",
     "PictureRun",
+    "Pictures",
     "Registration",
     "ReplyFeatureConverter",
     "SequentialDenoiser",
@@ -108,9 +112,11 @@ _MODULES = {
     "HuggingFaceFeatureConverter": "converters.hugging_face",
     "HuggingFaceVocabulary": "vocabulary.hugging_face",
     "MemoryDataSource": "sources.memory",
+    "Mix": "mixtures.mix",
     "Mixture": "mixtures.mixture",
     "PictureRowsDataset": "pytorch.picture_rows",
     "PictureRun": "images.interleaved",
+    "Pictures": "mixtures.pictures",
     "Registration": "tasks.registration",
     "ReplyFeatureConverter": "converters.chat",
     "SequentialDenoiser": "denoising.denoisers",

@@ -18,7 +18,7 @@ import ul2_tasks
 from ul2_command import main
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.corpus.pictures import PictureCorpusTask
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask
 from ul2_tasks.images.interleaved import CodeRun, texts_and_images
 
 QUIET = Console(quiet=True)

@@ -14,7 +14,7 @@ from picture_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL
 from support import UNIFORM, iterate
 
 import ul2_tasks
-from ul2_tasks.corpus.pictures import PictureCorpusTask
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask
 from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser
 from ul2_tasks.images.interleaved import PictureRun
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -275,7 +275,7 @@ def test_an_iterator_does_not_resume_over_records_that_were_written_anew(tmp_pat
         path.write_text(json.dumps({"texts": [RECORD[0]], "images": [None]}) + "\n")
         os.utime(path, ns=(time, time))
         source = ul2_tasks.open_pictures(str(path))
-        corpus = PictureCorpusTask("anew_corpus", source, VOCABULARY, configuration=configuration.corpus, run=RUN)
+        corpus = PictureCorpusTask("anew_corpus", source, VOCABULARY, configuration=configuration.corpus().configuration, run=RUN)
         task = PicturesTask("anew_s", corpus, S, configuration)
         return iterate(task.get_dataset({"inputs": 99, "targets": 99}, seed=0, num_epochs=None))
 

@@ -108,7 +108,7 @@ def test_workers_share_it_out(mixture, method):
         ({"lengths": {"inputs": 64, "targets": 64}}, "sequence_length was .*48.*, is .*64"),
         ({"seed": 6}, "seed was 5, is 6"),
         ({"converter": "max_length"}, "feature_converter was None, is .HuggingFaceFeatureConverter"),
-        ({"cached": False}, "corpora was .*store of 1 shards.*, is .*tokens in memory, sha256"),
+        ({"cached": False}, "corpora was .*store of 16 shards.*, is .*tokens in memory, sha256"),
         ({"pack": True}, "feature_converter was None, is 'packed rows'"),
         ({"shuffle": False}, "shuffle was True, is False"),
     ],

@@ -9,7 +9,7 @@ from support import byte_vocabulary, check_packages_once, restore, special_for
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, mix, open_source, register
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.looking.first_documents import first_documents
+from ul2_tasks.looking.texts.first_documents import first_documents
 from ul2_tasks.store.write import PairWriter
 
 BYTES, MODES = byte_vocabulary()

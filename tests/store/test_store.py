@@ -35,7 +35,7 @@ def test_golden_bytes(tmp_path):
     index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 3, 4) + struct.pack("<3i", 3, 2, 1)
     index += struct.pack("<3q", 0, 6, 10) + struct.pack("<4q", 0, 1, 2, 3)
     assert (tmp_path / "a.idx").read_bytes() == index
-    assert [entry["bytes"] for entry in entries] == [12, len(index)]
+    assert [entry["bytes"] for entry in entries.values()] == [12, len(index)]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32"])
@@ -89,7 +89,7 @@ def test_uint16_below_65500_ids_else_int32():
 
 
 def test_nothing_is_written_of_no_document(tmp_path):
-    assert write(tmp_path / "a", []).entries == []
+    assert write(tmp_path / "a", []).entries == {}
     assert list(tmp_path.iterdir()) == []
 
 

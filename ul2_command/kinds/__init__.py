@@ -19,8 +19,7 @@ KINDS: tuple[Kind, ...] = (Texts(), Conversations(), Pictures(), Rows())
 def kind_of(data: Data) -> Kind:
     """The kind that options name, or that all tasks of a mixture are of; the first kind takes what is left, and skips others.
 
-    Raises:
-        UsageError: the kind cannot do what is asked.
+    Raises a UsageError where the kind cannot do what is asked.
     """
     named = (kind for kind in KINDS if kind.is_named(data))
     of_all_tasks = (kind for kind in KINDS if all(map(kind.owns, data.tasks)))

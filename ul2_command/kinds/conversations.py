@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar
 
 import click
@@ -31,10 +32,14 @@ class Conversations(Kind):
         return data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
 
     def show(self, data, as_json, *, count, split, seed, **others):
-        from ul2_tasks.looking.conversations.show import show_chat, show_chat_json
+        from ul2_tasks.looking.conversations.show import as_plain, draw_chat, show_chat
+        from ul2_tasks.looking.printing import print_json_lines
 
-        shown = show_chat_json if as_json else show_chat
-        shown(data.mixture, self.lengths_of(data), count=count, split=split, seed=seed)
+        asked = {"count": count, "split": split, "seed": seed}
+        if as_json:
+            print_json_lines(itertools.starmap(as_plain, draw_chat(data.mixture, self.lengths_of(data), **asked)))
+        else:
+            show_chat(data.mixture, self.lengths_of(data), **asked)
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.conversations.measure import measure_chat
@@ -55,9 +60,10 @@ class Conversations(Kind):
         return statistics, write_chat_report(statistics, drawn, output)
 
     def examine(self, data, split):
-        from ul2_tasks.looking.conversations.doctor import examine_chat
+        from ul2_tasks.looking.conversations.doctor import examine_conversations
+        from ul2_tasks.looking.findings import examine_installation
 
-        return examine_chat(data.mixture, self.lengths_of(data), split)
+        return [*examine_installation(), *examine_conversations(data.mixture, self.lengths_of(data), split)]
 
     def left_out(self, tasks):
         names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)

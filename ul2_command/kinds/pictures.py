@@ -31,10 +31,14 @@ class Pictures(Kind):
         return data.given.get("sequence_length") or data.tasks[0].corpus.read_as[1]  # that of texts has no room for pictures
 
     def show(self, data, as_json, *, count, denoisers, split, seed, **others):
-        from ul2_tasks.looking.images.show import show_picture_tasks, show_picture_tasks_json
+        from ul2_tasks.looking.images.show import as_plain, draw_picture_tasks, show_picture_tasks
+        from ul2_tasks.looking.printing import print_json_lines
 
-        shown = show_picture_tasks_json if as_json else show_picture_tasks
-        shown(data.mixture, self.lengths_of(data), count=count, seed=seed, split=split, denoisers=denoisers or None)
+        asked = {"count": count, "seed": seed, "split": split, "denoisers": denoisers or None}
+        if as_json:
+            print_json_lines(map(as_plain, draw_picture_tasks(data.mixture, self.lengths_of(data), **asked)))
+        else:
+            show_picture_tasks(data.mixture, self.lengths_of(data), **asked)
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.images.measure import RECORDS, measure_picture_tasks

@@ -55,9 +55,13 @@ class Rows(Kind):
         return lengths
 
     def show(self, data, as_json, *, count, **others):
-        from ul2_tasks.looking.rows.show import show_pictures, show_pictures_json
+        from ul2_tasks.looking.printing import print_json_lines
+        from ul2_tasks.looking.rows.show import draw_plain, show_pictures
 
-        (show_pictures_json if as_json else show_pictures)(self._fitting(data), count)
+        if as_json:
+            print_json_lines(draw_plain(self._fitting(data), count))
+        else:
+            show_pictures(self._fitting(data), count)
 
     def measure(self, data, **others):
         from ul2_tasks.looking.rows.measure import measure_pictures
@@ -78,10 +82,11 @@ class Rows(Kind):
         return {"budgets": self.lengths_of(data)}
 
     def examine(self, data, split):
-        from ul2_tasks.looking.rows.doctor import examine_pictures
+        from ul2_tasks.looking.findings import each_once, examine_image_packages, examine_installation
+        from ul2_tasks.looking.rows.doctor import examine_recipe
 
         recipe = self._recipe(data)
-        return examine_pictures(recipe, _form(recipe, data))
+        return each_once([*examine_installation(), *examine_image_packages(), *examine_recipe(recipe, _form(recipe, data))])
 
     def _fitting(self, data: Data):
         """The recipe, where its pictures fit the tables of the model."""

@@ -21,14 +21,10 @@ from ul2_tasks.example_features import EXAMPLE
 
 
 class Batch(NamedTuple):
-    """What the examples of some elements are made of.
+    """What the m examples of some elements are made of.
 
-    Attributes:
-        places: [m] int64, ascending, which of the elements each example is of.
-        members: [m] int64, the number of its task among those of `members_of`.
-        keys: [m] uint64, of its noise.
-        starts, stops: [m] int64, its chunk among the tokens.
-        tokens: [tokens] int32.
+    `places` say, ascending, of which element each example is, `members` the number of its task among those of `members_of`, `keys`,
+    uint64, its noise, and `starts` and `stops` its chunk among the tokens, [tokens] int32.
     """
 
     places: np.ndarray

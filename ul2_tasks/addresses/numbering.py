@@ -23,13 +23,7 @@ _FOR_CORPORA = 1 << 32  # what a key is for
 
 
 class Slots(NamedTuple):
-    """The examples of some elements.
-
-    Attributes:
-        places: [m] int64, ascending, which of the elements each example is of.
-        corpora: [m] int64, the number of its corpus.
-        epochs, slots: [m] int64 each, see `Order`.
-    """
+    """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`."""
 
     places: np.ndarray
     corpora: np.ndarray
@@ -101,8 +95,8 @@ class Numbering:
         for kind, corpus in enumerate(self.corpora):
             places = np.flatnonzero(kinds == kind)
             if self.packed:
-                of_each, epochs, slots = self.packed[kind].slots(positions[places])
-                places = places[of_each]
+                in_rows = self.packed[kind].slots(positions[places])
+                places, epochs, slots = places[in_rows.places], in_rows.epochs, in_rows.slots
             else:
                 epochs, slots = corpus.order.slots(positions[places])
             found.append(Slots(places, np.full_like(places, kind), epochs, slots))

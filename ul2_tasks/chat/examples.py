@@ -31,11 +31,9 @@ _ANALYSIS, _FINAL = CHANNELS.index("analysis"), CHANNELS.index("final")
 
 
 class Stops(NamedTuple):
-    """How a renderer writes a history.
+    """How a renderer writes a history: whether reasoning of earlier turns is in the tokens, and how the last message ends.
 
-    Attributes:
-        final: the own id that ends the last message if it is the final one; None where all ends are the same.
-        keeps_history: whether reasoning of earlier turns is in the tokens.
+    `final` is the own id that ends the last message if it is the final one; None where all ends are the same.
     """
 
     final: int | None

@@ -34,10 +34,8 @@ class Reader(Protocol):
 class StoredConversations:
     """Conversations in a cache.
 
-    Attributes:
-        messages: the values of `segments.COLUMNS` of all messages of each.
-        shards: of the tokens, their names and, as far as it is known, what each was made of.
-        documents: how many conversations each shard has.
+    `messages` are the values of `segments.COLUMNS` of all messages of each. `shards` are those of the tokens, their names and, as
+    far as it is known, what each was made of; `documents` says how many conversations each has.
     """
 
     tokens: Store

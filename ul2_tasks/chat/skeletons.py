@@ -38,9 +38,8 @@ PROMPT, HEADER, BODY = range(3)  # the regions of a segment
 class MessageShape(NamedTuple):
     """All that a skeleton depends on.
 
-    Attributes:
-        parts: how many texts its content is a list of; None if it is a text.
-        reasoning: whether it has reasoning that is not empty; None if it has none at all.
+    `parts` is how many texts its content is a list of, None if it is a text; `reasoning` whether it has reasoning that is not
+    empty, None if it has none at all.
     """
 
     role: str
@@ -76,9 +75,8 @@ class Piece(NamedTuple):
 class Stretch(NamedTuple):
     """What a template writes between two markers.
 
-    Attributes:
-        marker: the number of the piece that is the marker before it; None at the beginning.
-        runs: the numbers of its pieces, in runs of one segment and region.
+    `marker` is the number of the piece that is the marker before it, None at the beginning; `runs` are the numbers of its pieces,
+    in runs of one segment and region.
     """
 
     marker: int | None
@@ -88,13 +86,10 @@ class Stretch(NamedTuple):
 class Skeleton(NamedTuple):
     """What a template writes for conversations of one shape.
 
-    Attributes:
-        pieces: in their order.
-        stretches: the same pieces, as the markers among them divide them; one more than there are markers.
-        owners: the message and channel of each segment; None for what belongs to no message.
-        holes: the place of each content.
-        left_out: the numbers of the messages whose reasoning it leaves out.
-        is_prefix_stable: whether each generation prompt after earlier messages is what the conversation goes on from.
+    `pieces` are in their order, and `stretches` are the same pieces, as the markers among them divide them; one more than there are
+    markers. `owners` are the message and channel of each segment, None for what belongs to no message; `holes` the place of each
+    content; `left_out` the numbers of the messages whose reasoning it leaves out. `is_prefix_stable` says whether each generation
+    prompt after earlier messages is what the conversation goes on from.
     """
 
     pieces: tuple[Piece, ...]

@@ -53,19 +53,16 @@ Value = TypeVar("Value")
 class TemplateRenderer:
     """Renders messages as the top of this file says.
 
-    A message is `{"role": .., "content": ..}`, with `reasoning_content` or `thinking` if it has reasoning, and `weight` 0 if it
-    is not to be learned. Its content is a text, or a list of `{"type": "text", "text": ..}`, whichever the template takes.
+    A message is `{"role": .., "content": ..}`, with `reasoning_content` or `thinking` if it has reasoning, and `weight` 0 if it is
+    not to be learned. Its content is a text, or a list of `{"type": "text", "text": ..}`, whichever the template takes.
 
     The folder has a tokenizer.json and a chat template: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
     `date` is the day that a template takes for today, "2026-01-31"; one that writes the date is refused without it. `eod` is the
     token that ends a conversation, by default the tokenizer's EOS. `settings` are what the template is told beside the messages,
     such as `{"enable_thinking": False}` or `{"tools": [..]}`.
 
-    Attributes:
-        eod: the tokenizer's own id that ends a conversation.
-        identity: equal for renderers of equal results.
-        keeps_history: False: a template decides itself which reasoning of earlier turns it writes.
-        final_stop: None: the last message ends as all others do.
+    A template decides itself which reasoning of earlier turns it writes, so that it does not keep history, and the last message
+    ends as all others do.
     """
 
     keeps_history = False

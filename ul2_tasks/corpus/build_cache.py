@@ -184,7 +184,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
         files = [
             {"file": f"{shard.pair(*of)}.{suffix}", **entry}
             for of, writer in writers.items()
-            for suffix, entry in zip(("bin", "idx"), writer.entries)
+            for suffix, entry in writer.entries.items()
         ]
         return {"splits": counts, "files": files}
 

@@ -27,15 +27,10 @@ if TYPE_CHECKING:
 
 
 class Encoded(NamedTuple):
-    """Some records as tokens.
+    """Some records as tokens: [tokens] int32, ids of the corpus's vocabulary, of one document after the other; `lengths`, int64.
 
-    Attributes:
-        texts: of each; empty where a record is skipped.
-        tokens: [tokens] int32, ids of the corpus's vocabulary, one document's after the other's.
-        lengths: [documents] int64, how many tokens each has.
-        are_whole: [documents] bool, which are documents.
-        columns: what a corpus has of its documents beside tokens, by name: [values] integers, one document's after the other's,
-            and [documents] int64, how many each has.
+    `texts` are the records' own, empty where one is skipped; `are_whole`, bool, says which are documents. `columns` are what a
+    corpus has of documents beside tokens, by name: [values] integers, likewise, and [documents] int64, how many each has.
     """
 
     texts: list[bytes]

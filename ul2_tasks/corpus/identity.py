@@ -65,21 +65,14 @@ def source_identity(source: seqio.DataSource) -> str | None:
 
 
 def source_contents(source: seqio.DataSource, split: str | None = None) -> dict[str, str]:
-    """What `source_identity` leaves out: what is in the files that a source reads, and what its functions do.
+    """What `source_identity` leaves out: what is in the files that a source reads, of all splits or one, and what its functions do.
 
     The words stay equal until a file or a function is edited. Compare those that both sides have: an earlier version had none.
     Nothing is said of documents in memory, whose identity tells their content.
 
-    Args:
-        source: any.
-        split: which one is read; by default all.
-
-    Returns:
-        "files": the files by where their paths lead, their sizes and times; tokens by samples of them. "code": the functions and
-        classes that are no library's, see `own_code`. What a source does not have is not there, nor what it cannot tell.
-
-    Raises:
-        ValueError, OSError: there are no such files, or they cannot be reached.
+    Gives "files": the files by where their paths lead, their sizes and times; tokens by samples of them. And "code": the functions
+    and classes that are no library's, see `own_code`. What a source does not have is not there, nor what it cannot tell. Where
+    files are not there, or cannot be reached, it raises a ValueError or an OSError.
     """
     files, code = dict.fromkeys(_files(source, split)), code_in_words(_functions(source))
     return ({"files": "; ".join(files)} if files else {}) | ({"code": code} if code else {})

@@ -23,15 +23,10 @@ _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 
 
 class TokenBatch(NamedTuple):
-    """Some documents, with the tokenizer's own ids.
+    """Some documents, with the tokenizer's own ids: [tokens] int32, of one document after the other.
 
-    Attributes:
-        splits: [documents] str.
-        tokens: [tokens] int32, one document's after the other's.
-        lengths: [documents] int64, how many tokens each has; 0 of a record that is skipped.
-        are_whole: [documents] bool, which are documents; the others are records that are skipped.
-        columns: see `corpus.Encoded`.
-        records: what they are made of.
+    `splits`, `lengths` and `are_whole` are of each: its split, how many tokens it has, and whether it is a document: the others are
+    records that are skipped, and have none. `columns` are as `corpus.Encoded` has them, and `records` what documents are made of.
     """
 
     splits: np.ndarray

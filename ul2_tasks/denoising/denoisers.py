@@ -15,6 +15,8 @@ from ul2_tasks.scalars import as_python, is_finite, is_integer
 
 PLACEMENTS = ("t5", "uniform")
 SPLITS = ("fixed", "uniform")
+# Where a SequentialDenoiser splits texts with pictures in places.
+PIECES, LAST_IMAGE, BEFORE_LAST_IMAGE = IMAGE_SPLITS = ("pieces", "last_image", "before_last_image")
 
 
 class Denoiser:

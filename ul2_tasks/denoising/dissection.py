@@ -14,12 +14,9 @@ from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 @dataclasses.dataclass(frozen=True)
 class Dissection:
-    """What an example was made of.
+    """What an example was made of: its chunk, [L] int64, in the order of the corpus; and the lengths of the noise spans, [k] int64.
 
-    Attributes:
-        chunk: [L] int64, the tokens in their order in the corpus.
-        is_noise: [L] bool, whether the token stands in the targets.
-        spans: [k] int64, the lengths of the noise spans.
+    `is_noise`, [L] bool, says which tokens of the chunk stand in the targets.
     """
 
     chunk: np.ndarray

@@ -18,13 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.denoising.corruption import concatenate, corrupt_rows
-from ul2_tasks.denoising.denoisers import Denoiser, SequentialDenoiser
+from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE, LAST_IMAGE, PIECES, Denoiser, SequentialDenoiser
 from ul2_tasks.denoising.lengths import sentinels_needed
 from ul2_tasks.denoising.spans import random_spans
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
-PIECES, LAST_IMAGE, BEFORE_LAST_IMAGE = SPLITS = ("pieces", "last_image", "before_last_image")
 _FIRST_SENTINEL = 1 << 30  # stands for the first sentinel of a piece, until it is known how many the pieces before it have
 
 
@@ -90,12 +89,12 @@ def corrupt_pieces(
     `seed` is [2] int32 or int64. `special` has at least as many sentinels as `longest` says, and no text is longer than
     `max_length`. For the rest see `longest`. Gives {"inputs": [tokens] int32, "targets": [tokens] int32}.
 
-    >>> from ul2_tasks.denoising.denoisers import SequentialDenoiser
+    >>> from ul2_tasks.denoising.denoisers import IMAGE_SPLITS, SequentialDenoiser
     >>> half = SequentialDenoiser(name="s", noise_density=0.5)
     >>> special = SpecialTokens(sentinels=(90, 91), mode=(), eos=None, reserved=frozenset())
     >>> settings = dict(denoiser=half, special=special, max_length=4, add_eos=(False, False))
     >>> example = [tf.constant(each) for each in ([1, 2, 3, 4, 70, 71, 5, 6], [4, 2, 2], [0, 0])]
-    >>> for split in SPLITS:
+    >>> for split in IMAGE_SPLITS:
     ...     made = corrupt_pieces(*example, split=split, **settings)
     ...     print(made["inputs"].numpy(), made["targets"].numpy())
     [ 1  2 90 70 71  5 91] [90  3  4 91  6]

@@ -25,12 +25,9 @@ _GOLDEN, _32 = np.uint64(GOLDEN), np.uint64(32)
 class Recipe(NamedTuple):
     """What `write_examples` has to know of a denoiser, for chunks of L tokens at most.
 
-    Attributes:
-        counts: [L + 1, 3] int32, of each length of a chunk: spans, and the fewest and the most noise tokens.
-        is_drawn: whether these two differ for some length.
-        is_uniform: whether spans may stand anywhere, see `SpanDenoiser.placement`.
-        sentinels: [.] int32, none for no sentinels at all.
-        mode, inputs_end, targets_end: [.] int32, the ids before the inputs, and after inputs and targets.
+    `counts` are [L + 1, 3] int32, of each length of a chunk: spans, and the fewest and the most noise tokens; `is_drawn` says
+    whether these two differ for some length, and `is_uniform` whether spans may stand anywhere, see `SpanDenoiser.placement`. The
+    others are ids, int32: sentinels, of which there may be none, those before the inputs, and those after inputs and targets.
     """
 
     counts: np.ndarray
@@ -131,19 +128,11 @@ def _copy(values, start, count, row, at):
 
 @compiled
 def write_examples(recipe, tokens, starts, stops, keys, rows, places, inputs, targets):
-    """Makes examples of one denoiser.
+    """Makes n examples of one denoiser. Gives how many inputs, and how many targets, each has, [n, 2] int64.
 
-    Args:
-        recipe: of the denoiser.
-        tokens: [tokens] int32.
-        starts, stops: [n] int64, each example's chunk among the tokens, of at least one.
-        keys: [n] uint64, of the noise of each.
-        rows: [n] int64, the row that each example is written into.
-        places: [n, 2] int64, where in that row its inputs, and its targets, start.
-        inputs, targets: [rows, length] int32, which are written; there is room for each.
-
-    Returns:
-        How many inputs, and how many targets, each example has, [n, 2] int64.
+    Example i is made of the tokens [starts[i], stops[i]), at least one, both [n] int64, with the key of its noise, of [n] uint64.
+    It is written into row rows[i], [n] int64, of inputs and targets, [rows, length] int32, in which there is room for it from place
+    places[i], of [n, 2] int64, on.
     """
     counts, is_drawn, is_uniform, sentinels, mode, inputs_end, targets_end = recipe
     sizes = np.zeros((len(starts), 2), np.int64)
@@ -186,12 +175,10 @@ def write_examples(recipe, tokens, starts, stops, keys, rows, places, inputs, ta
 
 @compiled
 def write_segments(rows, starts, sizes, numbers, segment_ids, positions):
-    """Writes which example of its row each token is of, and which token of the example it is.
+    """Writes which example of its row each token is of, and which token of the example it is, [rows, length] int32 each.
 
-    Args:
-        rows, starts, sizes: [n] int64, the row of each example, and its first place and how many it has there.
-        numbers: [n] int64, which example of its row it is, from 1.
-        segment_ids, positions: [rows, length] int32, which are written.
+    `rows`, `starts`, `sizes` and `numbers` are [n] int64: of each example its row, its first place there, how many places it has,
+    and which example of the row it is, from 1.
     """
     for example in range(len(rows)):
         own_ids, own_positions, start = segment_ids[rows[example]], positions[rows[example]], starts[example]

@@ -14,7 +14,6 @@ import hashlib
 import importlib
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -23,11 +22,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
-from ul2_tasks.corpus.corpus import corpus_settings
-from ul2_tasks.corpus.made_of import Reads, changes, files_of
+from ul2_tasks.corpus.made_of import Reads, changes
 from ul2_tasks.export.conversations_folder import (
     COLUMNS,
     KIND,
@@ -38,15 +35,22 @@ from ul2_tasks.export.conversations_folder import (
     read_manifest,
     read_shard,
 )
-from ul2_tasks.files.listing import real_path
-from ul2_tasks.files.systems import absolute, exists, place, sha256
+from ul2_tasks.export.conversations_plan import (
+    RECORDS,
+    ConversationShard,
+    arguments_of,
+    chat_task,
+    input_manifest,
+    reads_now,
+    shards_of,
+)
+from ul2_tasks.files.systems import absolute, exists, place
 from ul2_tasks.imported import failures
 from ul2_tasks.jobs.job import Job, import_beam, run_job
 from ul2_tasks.jobs.manifest import load_object, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
     BEGUN,
-    JobShard,
     all_shards,
     begin,
     check_folder,
@@ -56,9 +60,6 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.files import INPUT_MANIFEST
-from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.tasks.registration import Registration
@@ -68,29 +69,9 @@ from ul2_tasks.vocabulary.special_ids import id_shift, vocabulary_identity
 
 SAMPLE = 8  # sequences of a shard that are rendered again to verify it
 _AT_A_TIME = 256  # conversations
-_RECORDS = "_parts"
 _COUNTED = ("sequences", "tokens", "learned", "bytes")
 _FEATURES = dict(zip(COLUMNS, ("tokens", "loss_mask", "span_id")))
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
-
-
-@dataclasses.dataclass(frozen=True)
-class ConversationShard(JobShard):
-    """A file of the source, and the files that one of its splits becomes.
-
-    Attributes:
-        source: the file's path, or what the source calls its shard.
-        segments: the numbers of the source's shards that are parts of the file.
-        max_conversations: how many are taken at most; None for all.
-        cache_dirs: SeqIO's cache directories, if the cache is read.
-    """
-
-    task: str
-    split: str
-    source: str
-    segments: tuple[int, ...]
-    max_conversations: int | None
-    cache_dirs: tuple[str, ...] | None
 
 
 def write_conversations(
@@ -123,21 +104,21 @@ def write_conversations(
         raise ValueError(f"max_conversations is {max_conversations!r}, expected an integer of at least 1, or None for all")
     if pipeline_options is not None:
         import_beam()
-    task = _task(name)
+    task = chat_task(name)
     folder = absolute(output)
-    records = place(folder, _RECORDS)
-    shards = list(_shards(task, folder, records, max_conversations, use_cached))
+    records = place(folder, RECORDS)
+    shards = list(shards_of(task, folder, records, max_conversations, use_cached))
     begun = {
         "schema_version": SCHEMA_VERSION,
-        "arguments": _arguments(task, max_conversations, use_cached) | {"shards": len(shards)},
-        "input_manifest": _input_manifest(task, require_input_manifest),
+        "arguments": arguments_of(task, max_conversations, use_cached) | {"shards": len(shards)},
+        "input_manifest": input_manifest(task, require_input_manifest),
         "registration": _registration(prepare),
     }
 
-    reads = _reads_now(task, use_cached)
+    reads = reads_now(task, use_cached)
 
     def finish() -> dict:
-        if changed := changes(reads, _reads_now(task, use_cached))[0]:
+        if changed := changes(reads, reads_now(task, use_cached))[0]:
             raise RuntimeError(f"the source of {name!r} changed during the job: {changed}; run this line again")
         manifest = _manifest(task, begun, shards)
         if not manifest["totals"]["sequences"]:
@@ -165,7 +146,7 @@ def write_conversations(
 def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
     """The manifest, if all is written. Raises a ValueError where the folder has anything else than this export."""
     is_written = is_export(folder)
-    check_folder(folder, [*([place(folder, MANIFEST)] if is_written else []), place(place(folder, _RECORDS), BEGUN)], begun)
+    check_folder(folder, [*([place(folder, MANIFEST)] if is_written else []), place(place(folder, RECORDS), BEGUN)], begun)
     if not is_written:
         return None
     manifest = read_manifest(folder)
@@ -188,10 +169,6 @@ def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, co
     return begin(shards, finished_shards(shards), {**begun, "reads": reads})
 
 
-def _reads_now(task: ChatTask, use_cached: bool) -> dict[str, list[str]]:
-    return {split: _reads(task, split, _files(task.corpus.source, split), use_cached) for split in task.splits}
-
-
 def render_again(folder: str) -> tuple[list[str], int]:
     """Compares the first sequences of each shard with what the corpus's text gives now.
 
@@ -204,8 +181,8 @@ def render_again(folder: str) -> tuple[list[str], int]:
     if not isinstance(registration, Mapping) or registration.get("modules"):
         return [], 0  # no code that a file names is run
     try:
-        task = _task(Registration(**registration).apply())
-        shards = list(_shards(task, absolute(folder), "", SAMPLE, use_cached=False))
+        task = chat_task(Registration(**registration).apply())
+        shards = list(shards_of(task, absolute(folder), "", SAMPLE, use_cached=False))
         listed = {
             f"{split['folder']}-{shard['shard']}": shard for split in manifest["splits"].values() for shard in split["shards"]
         }
@@ -239,69 +216,6 @@ def _registration(prepare: Callable[[], object]) -> dict[str, object] | None:
     """How the task is registered, as JSON has it; None where that is a program's own."""
     owner = getattr(prepare, "__self__", None)
     return json.loads(json.dumps(dataclasses.asdict(owner))) if isinstance(owner, Registration) else None
-
-
-def _task(name: str) -> ChatTask:
-    chats = [each for each in seqio.TaskRegistry.names() if isinstance(seqio.TaskRegistry.get(each), ChatTask)]
-    if name not in chats:
-        raise ValueError(f"there is no chat task {name!r}, only {sorted(chats)}; register it first")
-    task = seqio.TaskRegistry.get(name)
-    if task.form != CHAT:
-        chat = f"{task.corpus.name.removesuffix('_corpus')}_{CHAT}"
-        raise ValueError(f"{name!r} has inputs and targets, and this format has one text; export {chat!r}")
-    return task
-
-
-def _shards(
-    task: ChatTask, folder: str, records: str, max_conversations: int | None, use_cached: bool
-) -> Iterator[ConversationShard]:
-    for split in task.splits:
-        groups = _files(task.corpus.source, split)
-        reads = _reads(task, split, groups, use_cached)
-        digits = max(2, len(str(len(groups) - 1)))
-        for number, (source, segments) in enumerate(groups):
-            stem = f"shard_{number:0{digits}d}"
-            share = None
-            if max_conversations is not None:
-                share = max_conversations // len(groups) + (number < max_conversations % len(groups))
-            yield ConversationShard(
-                name=f"{folder_of(split)}-{stem}",
-                files=tuple(f"{stem}_{column}.{suffix}" for column in COLUMNS for suffix in ("bin", "idx")),
-                folder=place(folder, folder_of(split)),
-                records=records,
-                reads=reads[number],
-                task=task.name,
-                split=split,
-                source=source,
-                segments=segments,
-                max_conversations=share,
-                cache_dirs=tuple(seqio.get_global_cache_dirs()) if use_cached else None,
-            )
-
-
-def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ...]]], use_cached: bool) -> list[str]:
-    """What each group of segments is made of, see `made_of`: a file, with its size and time, or what the cache has of it."""
-    if use_cached:
-        hashes = task.corpus.stored_hashes(split)
-        return [f"{path}, of the cache: {' '.join(hashes[number] for number in numbers)}" for path, numbers in groups]
-    found = files_of(task.corpus.source, split)
-    beside = [found[key] for key in ("files", "code") if key in found]
-    of_each = [[*([found[path]] if path in found else []), *beside] for path in (real_path(path) for path, _ in groups)]
-    return [f"{real_path(path)}: {', '.join(words)}" if words else "" for (path, _), words in zip(groups, of_each)]
-
-
-def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, ...]]]:
-    """The files of a split with the numbers of their segments; of a source without files its shards."""
-    if isinstance(source, HashSplit):
-        return _files(source.source, "train")
-    if isinstance(source, FileSource):
-        paths = [segment.path for segment in source.segments(split)]
-    else:
-        paths = list(source.list_shards(split))
-    return [
-        (path, tuple(number for number, _ in numbers))
-        for path, numbers in itertools.groupby(enumerate(paths), key=lambda item: item[1])
-    ]
 
 
 def _write_shard(
@@ -348,7 +262,7 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
         files = [
             {"file": file, **entry}
             for writer, *names in zip(writers.values(), shard.files[::2], shard.files[1::2])
-            for file, entry in zip(names, writer.entries)
+            for file, entry in zip(names, writer.entries.values())
         ]
     tokens = writers["tokens"]
     return {
@@ -376,33 +290,6 @@ def _parts(task: ChatTask, shard: ConversationShard, skipped: collections.Counte
             left -= count
             if not left:
                 return
-
-
-def _arguments(task: ChatTask, max_conversations: int | None, use_cached: bool) -> dict[str, object]:
-    corpus = task.corpus
-    return {
-        "task": task.name,
-        "corpus": corpus_settings(corpus),
-        "supervision": dataclasses.asdict(task.supervision),
-        "read": "the cache" if use_cached else "the text",
-        "max_conversations": max_conversations,
-    }
-
-
-def _input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
-    """The path and the SHA-256 of the manifest in the folder of the source's files, if it has one."""
-    source = task.corpus.source
-    while isinstance(source, HashSplit):
-        source = source.source
-    files = [path for split in source.splits for path in source.files(split)] if isinstance(source, FileSource) else []
-    folders = {os.path.dirname(path) for path in files}
-    path = place(folders.pop() or ".", INPUT_MANIFEST) if len(folders) == 1 else ""
-    if path and exists(path):
-        return {"path": path, "sha256": sha256(path)}
-    if required:
-        missing = f"{path} is not there" if path else f"{source!r} is not one folder of files"
-        raise ValueError(f"the input's manifest is required, and {missing}")
-    return None
 
 
 def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard]) -> dict:

@@ -57,11 +57,8 @@ class ExportShard(JobShard):
 class Export:
     """An export to be written.
 
-    Attributes:
-        folder: the absolute path of the folder, or one on a remote file system.
-        pipeline: what makes the examples, see `describe`.
-        reads: what they are made of, see `files_read`.
-        cache_dirs: SeqIO's cache directories, for workers.
+    `pipeline` is what makes the examples, see `describe`, `reads` what they are made of, see `files_read`, and `cache_dirs` are
+    SeqIO's cache directories, for workers.
     """
 
     folder: str

@@ -21,10 +21,8 @@ _CAUSAL, _NOISE = MODES.index("causal"), MODES.index("noise")
 class Places(NamedTuple):
     """What decides which places a place sees, [places] int64 each.
 
-    Attributes:
-        sample: the number of its sample.
-        picture: the number of its split, if all places of the split see each other; -1 in a causal split.
-        noise: the number of its split, if no place outside the split sees it; -1 if it is not noised.
+    `sample` is the number of its sample. `picture` is the number of its split where all places of the split see each other, and -1
+    in a causal split; `noise` likewise where no place outside the split sees it, and -1 where it is not noised.
     """
 
     sample: Any

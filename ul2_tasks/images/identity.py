@@ -33,11 +33,7 @@ class FileFacts(NamedTuple):
 
 
 def facts_of(path: str) -> FileFacts:
-    """A file of any file system.
-
-    Raises:
-        OSError: it cannot be reached.
-    """
+    """A file of any file system. An OSError says that it cannot be reached."""
     system, name = file_system(path)
     found = system.info(name)
     changed = next((found[key] for key in _CHANGED if found.get(key)), "")

@@ -127,12 +127,9 @@ def shifted(run: PictureRun | CodeRun, by: int) -> PictureRun | CodeRun:
 
 
 class Interleaved(NamedTuple):
-    """A record as ids.
+    """A record as ids: [tokens] int32, and `images`, its P pictures as the plan has them.
 
-    Attributes:
-        tokens: [tokens] int32.
-        pieces: [2 P + 1] int32, how many of them each piece of text has, and in turn each of the P runs.
-        images: the P pictures, as the plan has them.
+    `pieces` are [2 P + 1] int32, how many of the tokens each piece of text has, and in turn each of the P runs.
     """
 
     tokens: np.ndarray

@@ -22,11 +22,9 @@ _logger = logging.getLogger(__name__)
 
 
 class RecordError(ValueError):
-    """What is wrong with a record: its name and a sentence.
+    """What is wrong with a record: its name, or "" where that stands in the sentence alone, and a sentence.
 
-    Attributes:
-        cause: where it was found: "record", "plan", "sample", "too long" or "picture".
-        record: its name; "" where that stands in the sentence alone.
+    `cause` is where it was found: "record", "plan", "sample", "too long" or "picture".
     """
 
     def __init__(self, cause: str, sentence: str, record: str = ""):

@@ -1,7 +1,7 @@
 """What the manifest of a job says of its files: checksums, differences.
 
-A job (`jobs_shards`) writes a folder of files, and a manifest that lists them with their bytes and SHA-256. The caches' and the
-exports' manifests say more, which is their own (`cache`, `export_folder`); what is the same for both is here.
+A job (`job`) writes a folder of files, and a manifest that lists them with their bytes and SHA-256. The caches' and the
+exports' manifests say more, which is their own (`corpus.cache`, `export.folder`); what is the same for both is here.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import itertools
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 
 import seqio
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.looking.statistics import Law
 from ul2_tasks.tasks.pictures import PicturesTask
 from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, embedding_rows, id_shift, own_size, piece_names, what_is_lost
@@ -58,6 +59,9 @@ class Finding:
     concerns: tuple[str, ...] = ()
 
 
+About = Callable[..., Finding]  # with what all findings of one thing have in common
+
+
 def each_once(findings: Iterable[Finding]) -> list[Finding]:
     """The findings, those that say the same as one, of all that they concern."""
     merged: dict[Finding, list[str]] = {}
@@ -69,6 +73,18 @@ def each_once(findings: Iterable[Finding]) -> list[Finding]:
 def left_out(is_skipped: bool, remedy: str) -> tuple[str, str]:
     """The kind and the remedy of a finding on what on_error="skip" leaves out; `remedy` is that of on_error="raise"."""
     return ("note", "they are left out and counted") if is_skipped else ("problem", remedy)
+
+
+def first_words(error: Exception) -> str:
+    """An error without what TensorFlow adds to it."""
+    return getattr(error, "message", str(error)).split("\nTraceback")[0]
+
+
+def broken_laws(about: str, laws: Iterable[Law]) -> Iterator[Finding]:
+    """A problem for each law that does not hold."""
+    for law in laws:
+        if not law.holds:
+            yield Finding("problem", about, f"{law.law}: {law.found}", "report it; this should not be")
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
@@ -113,16 +129,12 @@ def examine_installation() -> Iterator[Finding]:
     found = ", ".join(f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items() if version)
     yield Finding("ok", "installation", found)
     if missing := [name for name in _PACKAGES if not versions[name]]:
-        yield Finding(
-            "note", "installation", f"not installed: {', '.join(missing)}", "; ".join(_PACKAGES[name] for name in missing)
-        )
+        remedy = "; ".join(_PACKAGES[name] for name in missing)
+        yield Finding("note", "installation", f"not installed: {', '.join(missing)}", remedy)
     if seqio.__version__ != versions["seqio"]:
-        yield Finding(
-            "problem",
-            "installation",
-            f"seqio {versions['seqio']} is installed, but {seqio.__version__} is what is imported, from {seqio.__file__}",
-            "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it",
-        )
+        found = f"seqio {versions['seqio']} is installed, but {seqio.__version__} is what is imported, from {seqio.__file__}"
+        remedy = "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it"
+        yield Finding("problem", "installation", found, remedy)
     check = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
     if check.returncode and check.stdout.strip():
         remedy = "pip install what it asks for, best all extras in one command"

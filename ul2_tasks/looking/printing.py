@@ -9,10 +9,11 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from rich import box
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +21,7 @@ from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import make_folders
 from ul2_tasks.looking.statistics import Law
 
+Item = TypeVar("Item")
 NOTHING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 LINE_END = "⏎\n"
@@ -123,6 +125,12 @@ def write_statistics(statistics: Any, samples: Iterable[Any], folder: str) -> li
     write_atomically(paths[0], as_json(statistics))
     write_atomically(paths[1], lines.getvalue())
     return paths
+
+
+def tracked(items: Iterable[Item], total: int, what: str = "drawing examples") -> Iterable[Item]:
+    """The same items. If stderr is a terminal, a bar there shows how many were taken."""
+    console = Console(stderr=True)
+    return track(items, what, total, console=console, transient=True, disable=not console.is_terminal)
 
 
 def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int], split: str, seed: int) -> None:

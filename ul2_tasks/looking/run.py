@@ -80,14 +80,7 @@ class Run:
         )
 
     def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:
-        """The numbers, over all epochs, of the examples or rows of a step.
-
-        Args:
-            step: of the model.
-            host: which host, and of how many.
-
-        Raises:
-            ValueError: the run has no such step; no batch size is given; the hosts do not share a batch equally.
+        """The numbers, over all epochs, of the examples or rows of a step; `host` is which host, and of how many.
 
         >>> run = Run("ul2_mix", {"inputs": 512, "targets": 512}, batch_size=8, first_step=100)
         >>> run.numbers(102), run.numbers(102, host=(1, 4))
@@ -124,11 +117,7 @@ def run_of(record: Mapping[str, Any]) -> Run:
 
 
 def read_record(folder: str) -> dict:
-    """The record of what a run reads, from its folder.
-
-    Raises:
-        ValueError: there is none, or it is of another kind.
-    """
+    """The record of what a run reads, from its folder."""
     path = place(folder, RUN_RECORD)
     if not exists(path):
         raise ValueError(f"there is no {RUN_RECORD} in {folder}; a run writes it there whose data have addresses")

@@ -1,7 +1,8 @@
-"""What the statistics of all kinds of data share: summaries, laws, and problems of the same kind."""
+"""What the statistics of all kinds of data share: summaries, tallies of what is wrong, and laws."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,18 @@ class Summary:
         return cls(float(array.mean()), sd, int(array.min()), int(array.max()), quantiles)
 
 
+class Tally:
+    """How many things of each kind were found, and what was said of the first."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.first: dict[str, str] = {}
+
+    def add(self, kind: str, found: str, times: int = 1) -> None:
+        self.counts[kind] += times
+        self.first.setdefault(kind, found)
+
+
 @dataclasses.dataclass(frozen=True)
 class Law:
     """A law: what must hold, whether it does, and what was found, in words."""
@@ -48,13 +61,14 @@ class Law:
     found: str
 
     @classmethod
-    def counted(cls, law: str, broken: int, examples: int, first: str = "") -> Law:
-        """A law that some of the examples break; `first` says what was found of the first of them.
+    def counted(cls, law: str, kind: str, faults: Tally, examples: int) -> Law:
+        """A law that each example keeps that has no fault of a kind.
 
-        >>> Law.counted("inputs are never empty", 0, 4000).found
+        >>> Law.counted("inputs are never empty", "empty", Tally(), 4000).found
         'in all 4,000 examples'
         """
-        found = f"not in {broken:,} of {examples:,} examples; {first}" if broken else f"in all {examples:,} examples"
+        broken = faults.counts[kind]
+        found = f"not in {broken:,} of {examples:,} examples; {faults.first[kind]}" if broken else f"in all {examples:,} examples"
         return cls(law, not broken, found)
 
 

@@ -13,17 +13,10 @@ from ul2_tasks.jobs.shards import unfinished
 
 
 def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
-    """Reads a cache or export again, and compares it with what its manifest says.
+    """Reads a cache or export again, or several that are right in a folder, and compares each with what its manifest says.
 
-    Args:
-        folder: that of a cache or an export; or one that has the folders of several right in it.
-
-    Returns:
-        For each of them: its folder; a sentence for each thing that is wrong, such as that it is not finished; and, where nothing
-        is wrong, the totals of its manifest, such as {"documents": 525, ..}.
-
-    Raises:
-        ValueError: there is no such folder, or no cache and no export in it.
+    Of each there is its folder; a sentence for each thing that is wrong, such as that it is not finished; and, where nothing is
+    wrong, the totals of its manifest, such as {"documents": 525, ..}.
     """
     if not is_folder(folder):
         raise ValueError(f"there is no folder {folder!r}; expected the --output of `ul2 cache` or of `ul2 export`")

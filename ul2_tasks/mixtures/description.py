@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.sources.base import is_source
+from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, Token
 
 _OF_THE_CORPUS = ("source", "vocabulary", "renderer")  # what the settings of the corpus tell
 
@@ -28,8 +30,7 @@ class Description:
         """Sets the fields of one that is made, and is frozen from then on."""
         for key, value in fields.items():
             object.__setattr__(self, key, value)
-        if not isinstance(self.name, str) or not re.fullmatch(r"[\w.:#]+", self.name):
-            raise ValueError(f"name is {self.name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
+        check_name(self.name)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and all(is_same(value, vars(other)[key]) for key, value in vars(self).items())
@@ -54,6 +55,12 @@ class Description:
         return build(self.corpus(), os.fspath(output_dir), max_documents=max_documents)
 
 
+def check_name(name: object) -> None:
+    """Raises a ValueError where SeqIO could not have such a name."""
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.:#]+", name):
+        raise ValueError(f"name is {name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
+
+
 def folders(cache_dirs: Sequence[str | os.PathLike]) -> tuple[str, ...]:
     """The folders that a cache may be in, as texts."""
     if isinstance(cache_dirs, str | os.PathLike):
@@ -71,6 +78,23 @@ def corpus_in(description: Description, cache_dirs: Sequence[str | os.PathLike])
             " memory"
         )
     return corpus
+
+
+class HasDenoisers(Protocol):
+    """A description with denoisers."""
+
+    @property
+    def denoisers(self) -> tuple[Denoiser, ...]: ...
+    @property
+    def sentinels(self) -> tuple[Token, ...] | str | None: ...
+    @property
+    def modes(self) -> Mapping[str, Mode] | None: ...
+
+
+def special_tokens_of(description: HasDenoisers) -> SpecialTokensRequest:
+    """The sentinels and modes of all denoisers."""
+    modes = tuple(dict.fromkeys(denoiser.mode for denoiser in description.denoisers))
+    return SpecialTokensRequest(description.sentinels, description.modes, mode_names=modes)
 
 
 def is_same(a: Any, b: Any) -> bool:

@@ -8,19 +8,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
-from ul2_tasks.addresses.numbering import Numbering, number_examples
 from ul2_tasks.addresses.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.mixtures.description import Description, corpus_in, folders
+from ul2_tasks.mixtures.description import Description, corpus_in, folders, special_tokens_of
 from ul2_tasks.scalars import as_python, check_on_error
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, Token, plain_modes
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_modes
 
 if TYPE_CHECKING:
     import seqio
@@ -104,7 +103,7 @@ class Mixture(Description):
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The corpus, whose cache may be in one of these folders."""
-        configuration = CorpusConfiguration(self.text_key, self.on_error, _special_tokens(self))
+        configuration = CorpusConfiguration(self.text_key, self.on_error, special_tokens_of(self))
         return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, folders(cache_dirs))
 
 
@@ -113,7 +112,7 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
     bounds = mixture.chunk_tokens
     return DenoisingConfiguration(
         denoiser,
-        _special_tokens(mixture),
+        special_tokens_of(mixture),
         chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
         merge_examples=mixture.merge_examples,
         separate_documents=mixture.separate_documents,
@@ -179,38 +178,22 @@ def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collect
     return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
 
 
-def number(
-    mixture: Mixture,
-    sequence_length: Mapping[str, int],
-    *,
-    split: str,
-    seed: int,
-    shuffle: bool = True,
-    cache_dirs: Sequence[str | os.PathLike] = (),
-    first: int | None = None,
-) -> Numbering:
-    """The examples of an epoch by their numbers; with `first`, of the first documents, which have so many tokens if all do.
-
-    Raises a ValueError where their chunks have no fixed places.
-    """
+def solved_members(
+    mixture: Mixture, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()
+) -> list[Member]:
+    """The denoising tasks, as SeqIO has them. Raises a ValueError where their chunks have no fixed places."""
     tasks = described_tasks(mixture, cache_dirs)
     for task in tasks:
         if reason := task.why_a_stream():
             raise no_fixed_places(task.name, reason)
-    members = [Member(task.name, task.corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
-    numbering = number_examples(members, tokens_of(split, first), seed, shuffle)
-    assert numbering is not None, "each corpus has tokens: they are stored, or in memory"
-    return numbering
-
-
-def _special_tokens(mixture: Mixture) -> SpecialTokensRequest:
-    """The sentinels and modes of all denoisers."""
-    modes = tuple(dict.fromkeys(denoiser.mode for denoiser in mixture.denoisers))
-    return SpecialTokensRequest(mixture.sentinels, mixture.modes, mode_names=modes)
+    return [Member(task.name, task.corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
 
 
 def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], TokenStore]:
-    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory; see `number`."""
+    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory.
+
+    With `first` the corpus in memory ends after the first documents that have so many tokens.
+    """
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
         stored = stored_tokens(corpus, split, True, separate_documents)

@@ -36,13 +36,10 @@ FOR_STARTS, FOR_TAILS, FOR_SLOTS, FOR_NOISE, FOR_ROWS, FOR_CONTENTS = range(6)  
 
 
 class Chunks(NamedTuple):
-    """Where the chunks of examples lie in the corpus.
+    """Where the chunks of n examples lie in the corpus, [n] int64 each: each one's denoiser, and its tokens [start, stop).
 
-    Attributes:
-        kinds: [n] int64, the denoiser of each, as a number.
-        starts: [n] int64, from 0 to N - 1, the first token.
-        stops: [n] int64, the token after the last. Where it is above N the chunk goes round the end of the corpus: it has the
-            tokens [start, N), then [0, stop - N).
+    Starts are from 0 to N - 1. A chunk whose stop is above N goes round the end of the corpus: it has [start, N), then [0, stop -
+    N).
     """
 
     kinds: np.ndarray

@@ -14,12 +14,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
 from ul2_tasks.order.epochs import FOR_CONTENTS, FOR_ROWS, Order
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
 from ul2_tasks.order.templates import Sizes, best_cycles, template
+
+
+class RowSlots(NamedTuple):
+    """The examples of n rows, [examples] int64 each: of which row each is, from 0 to n - 1, ascending; its epoch and its slot."""
+
+    places: np.ndarray
+    epochs: np.ndarray
+    slots: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +44,7 @@ class PackedOrder:
     >>> packed.rows  # two cycles, and a tail of 4 tokens
     3
     >>> packed.slots(np.array([0, 2, 3]))
-    (array([0, 0, 1, 2, 2]), array([0, 0, 0, 1, 1]), array([0, 1, 4, 0, 1]))
+    RowSlots(places=array([0, 0, 1, 2, 2]), epochs=array([0, 0, 0, 1, 1]), slots=array([0, 1, 4, 0, 1]))
     """
 
     order: Order
@@ -86,12 +95,8 @@ class PackedOrder:
         before = [np.cumsum(part, axis=0) - part for part in self._parts]
         return np.pad(np.concatenate(before), [(0, 1), (0, 1)])
 
-    def slots(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The examples of each row.
-
-        Rows are [n] integers from 0, below 2**63. Gives places, epochs and slots, [examples] int64 each. Places are ascending, and
-        say of which of the n rows each example is, from 0 to n - 1.
-        """
+    def slots(self, rows: np.ndarray) -> RowSlots:
+        """The examples of each row. Rows are [n] integers from 0, below 2**63."""
         epochs, rows = np.divmod(np.asarray(rows, np.int64), self.rows)
         if self.order.shuffle:
             rows = permute(rows, self.rows, self._row_keys(epochs))
@@ -104,7 +109,7 @@ class PackedOrder:
         before[:, -1] += rows - tail
         places, kinds = np.divmod(np.repeat(np.arange(held.size), held.ravel()), held.shape[1])
         in_row = np.arange(len(kinds)) - np.repeat(np.cumsum(held) - held.ravel(), held.ravel())
-        return places, epochs[places], self._contents(epochs[places], kinds, before[places, kinds] + in_row)
+        return RowSlots(places, epochs[places], self._contents(epochs[places], kinds, before[places, kinds] + in_row))
 
     def rows_at(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """The inverse of `slots`: in which row each slot of each epoch is, [n] int64."""

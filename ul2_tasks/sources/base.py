@@ -53,6 +53,21 @@ class DataSource(_Base):
     def list_shards(self, split: str) -> Sequence[str]:
         """The names of the shards."""
 
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused_kwargs: Any,
+    ) -> tf.data.Dataset:
+        """See `seqio.DataSource.get_dataset`."""
+        return self._as_dataset(split, shuffle, seed, shard_info)
+
+    @abc.abstractmethod
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """The records of a split."""
+
 
 class RecordSource(DataSource):
     """A corpus that Python reads, in segments that hosts and workers share out."""
@@ -73,15 +88,8 @@ class RecordSource(DataSource):
     def supports_arbitrary_sharding(self) -> bool:
         return False
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs: Any,
-    ) -> tf.data.Dataset:
-        """A dataset of string scalars: the text and the id under their keys, and the problem; see `seqio.DataSource.get_dataset`.
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """A dataset of string scalars: the text and the id under their keys, and the problem.
 
         Documents come in the order of the corpus; or, shuffled, from 16 segments at a time, in a random order of the segments.
         Fewer segments than shards are refused.

@@ -97,9 +97,7 @@ def format_of(paths: Iterable[str]) -> str:
 def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
     """The segments of files: one for each file, or several where there are few files and they can be read from the middle.
 
-    Raises:
-        ValueError: all files are empty, or no file has a row.
-        OSError: a file cannot be reached.
+    Raises a ValueError where all files are empty, or no file has a row.
     """
     sizes = parallel_map(size, paths)
     if not any(sizes):

@@ -102,6 +102,6 @@ class MegatronSource(DataSource):
             )
         return store.without_last(int(eod))
 
-    def get_dataset(self, split: str = "train", shuffle: bool = True, seed=None, shard_info=None, **unused_kwargs):
+    def _as_dataset(self, *arguments: object):
         """Raises a ValueError: there is no text."""
         raise ValueError(f"{self!r} has tokens and no text; register it, and read its mixture")

@@ -7,7 +7,7 @@ import hashlib
 import importlib.resources
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import DataSource, name_of
@@ -95,15 +95,8 @@ class MemoryDataSource(DataSource):
             found["validation" if hash_fraction(text.encode()) < self._validation else "train"].append(text)
         return found
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs: Any,
-    ) -> tf.data.Dataset:
-        """A dataset of {"text": string scalar}; see `seqio.DataSource.get_dataset`."""
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """A dataset of {"text": string scalar}."""
         from ul2_tasks.sources.memory_streams import one_by_one
 
         return one_by_one(self.documents(split), split, shuffle, seed, shard_info)

@@ -23,6 +23,7 @@ from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.picture_examples import serialized
 from ul2_tasks.sources.records import Record
 
 if TYPE_CHECKING:
@@ -121,18 +122,11 @@ class PictureSource(RecordSource):
                 read = [Record(_as_example([], name, folder), problem=sentence_of(error))]
             yield from read
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs: Any,
-    ) -> tf.data.Dataset:
-        """See `PictureSource`; the order is that of `RecordSource.get_dataset`."""
-        from ul2_tasks.sources.picture_examples import places_of
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """See `PictureSource`; the order is that of `RecordSource._as_dataset`."""
+        from ul2_tasks.sources.picture_streams import places_of
 
-        return places_of(super().get_dataset(split, shuffle, seed, shard_info), _RECORD)
+        return places_of(super()._as_dataset(split, shuffle, seed, shard_info), _RECORD)
 
     def _records(self, split: str) -> Records:
         check_split(split, self._held, self)
@@ -203,8 +197,6 @@ def _as_example(plan: Sequence[Element], where: str, folder: str) -> bytes:
     images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in plan]
     if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
         raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
-    from ul2_tasks.sources.picture_examples import serialized
-
     return serialized(texts, images, where.encode())
 
 

@@ -33,14 +33,10 @@ Item = TypeVar("Item")
 
 
 class Record(NamedTuple):
-    """A document; or, where `problem` is not empty, what is wrong at the place of one.
+    """A document; or, where `problem` is not empty, what is wrong at the place of one, and where that is.
 
-    Attributes:
-        text: the document; where it has a value, bytes of about its size.
-        id: of the document, where one is wanted.
-        problem: what is wrong, with the place of it.
-        where: its `str` is the place of the document, if it is known.
-        value: what JSON or Arrow has in place of a text, see `Layout.as_json`.
+    `id` is empty where none is wanted. `str(where)` is the place of the document, if it is known. `value` is what JSON or Arrow has
+    in place of a text, see `Layout.as_json`; `text` then is bytes of about its size.
     """
 
     text: bytes = b""

@@ -89,15 +89,8 @@ class HashSplit(DataSource):
         self.check_splits()
         return self.source.list_shards("train")
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs,
-    ) -> tf.data.Dataset:
-        """A dataset of the source's text and, where it has them, ids and problems; see `seqio.DataSource.get_dataset`.
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """A dataset of the source's text and, where it has them, ids and problems.
 
         Where ids are wanted, a document without one is a problem. A source that has a split `validation` of its own is refused.
         """

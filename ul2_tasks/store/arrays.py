@@ -83,18 +83,10 @@ def open_reader(path: str) -> Reader:
 
 
 def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[np.ndarray]:
-    """Reads ranges of several arrays at once.
+    """Reads ranges of several arrays at once: the values of each, in the order asked.
 
-    Args:
-        arrays: of either kind.
-        numbers: [n] int64, which of them each range is of.
-        starts, stops: [n] int64, the values [start, stop) of each range.
-
-    Returns:
-        The values of each range, in the order asked.
-
-    Raises:
-        OSError: a file cannot be read, or it ends before.
+    Range i has the values [starts[i], stops[i]) of array number `numbers[i]`; all three are [n] int64. An OSError says that a file
+    cannot be read, or ends before.
     """
     fetched = _fetched(arrays, numbers, starts, stops)
     return [
@@ -104,15 +96,9 @@ def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
 
 
 def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Reads ranges of several arrays of integers at once, see `read_ranges`.
+    """The ranges of `read_ranges`, of arrays of integers: [values] int32, one range's after the other's.
 
-    Returns:
-        [values] int32, one range's after the other's.
-
-    Raises:
-        ValueError: a dtype wider than int32 holds what is no id.
-        IndexError: a range does not lie in its array.
-        OSError: see `read_ranges`.
+    Raises a ValueError where a dtype wider than int32 holds what is no id, and an IndexError where a range is not in its array.
     """
     _check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
     fetched = _fetched(arrays, numbers, starts, stops)
@@ -202,9 +188,9 @@ def _fetched(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, s
 def _announce(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
     """Has the kernel fetch all of these bytes at once. A copy alone would wait for one page after the other."""
     wanted = np.flatnonzero(stops > starts)
-    _, files, firsts, lasts = near_ranges(numbers[wanted], starts[wanted], stops[wanted], _NEAR)
-    firsts = firsts // mmap.PAGESIZE * mmap.PAGESIZE
-    for number, first, length in zip(files.tolist(), firsts.tolist(), (lasts - firsts).tolist()):
+    found = near_ranges(numbers[wanted], starts[wanted], stops[wanted], _NEAR)
+    firsts = found.starts // mmap.PAGESIZE * mmap.PAGESIZE
+    for number, first, length in zip(found.files.tolist(), firsts.tolist(), (found.stops - firsts).tolist()):
         arrays[number].map.madvise(mmap.MADV_WILLNEED, first, length)
 
 

@@ -33,14 +33,14 @@ class WithEnds:
         return self.read_chunks(np.array([start]), np.array([stop])) if start < stop else np.zeros([0], np.int32)
 
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        before, counts, places = self._store.ends_within(starts, stops)
-        tokens = self._store.read_chunks(starts - before, stops - before - counts)
+        ends = self._store.ends_within(starts, stops)
+        tokens = self._store.read_chunks(starts - ends.before, stops - ends.before - ends.counts)
         lengths = stops - starts
-        in_result = places + np.repeat(np.cumsum(lengths) - lengths - starts, counts)
-        return np.insert(tokens, in_result - np.arange(len(places)), self._end)
+        in_result = ends.places + np.repeat(np.cumsum(lengths) - lengths - starts, ends.counts)
+        return np.insert(tokens, in_result - np.arange(len(ends.places)), self._end)
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
-        (first, last), _, _ = self._store.ends_within(np.array([start, stop - 1]), np.array([start + 1, stop]))
+        first, last = self._store.ends_within(np.array([start, stop - 1]), np.array([start + 1, stop])).before
         return int(first), int(last) + 1
 
     def tokens_of(self, document: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from fsspec import AbstractFileSystem
@@ -25,37 +25,37 @@ _Out = TypeVar("_Out")
 
 
 def fetch(paths: Sequence[str], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[memoryview]:
-    """Reads ranges of files.
+    """Reads ranges of files: the bytes of each, in the order asked.
 
-    Args:
-        paths: of the files.
-        numbers: [n] int64, which file each range is of.
-        starts, stops: [n] int64, the bytes [start, stop) of each range.
-
-    Returns:
-        The bytes of each range, in the order asked.
-
-    Raises:
-        OSError: a file cannot be read, or it ends before.
+    Range i has the bytes [starts[i], stops[i]) of file number `numbers[i]`; all three are [n] int64. An OSError says that a file
+    cannot be read, or ends before.
     """
     if not len(numbers):
         return []
-    which, of_requests, firsts, lasts = near_ranges(numbers, starts, stops, _NEAR)
-    requests = zip(of_requests.tolist(), firsts.tolist(), lasts.tolist())
+    found = near_ranges(numbers, starts, stops, _NEAR)
+    requests = zip(found.files.tolist(), found.starts.tolist(), found.stops.tolist())
     buffers = _read([(paths[number], first, last) for number, first, last in requests])
+    before = found.starts[found.which]
     return [
         buffers[request][start:stop]
-        for request, start, stop in zip(which.tolist(), (starts - firsts[which]).tolist(), (stops - firsts[which]).tolist())
+        for request, start, stop in zip(found.which.tolist(), (starts - before).tolist(), (stops - before).tolist())
     ]
 
 
-def near_ranges(
-    numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray, near: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+class NearRanges(NamedTuple):
+    """In which of m ranges each of n others lies, [n] int64; and the files, starts and stops of these, [m] int64 each."""
+
+    which: np.ndarray
+    files: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+
+def near_ranges(numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray, near: int) -> NearRanges:
     """Makes one range of those of a file between which there are at most `near` bytes.
 
-    Range i has the bytes [starts[i], stops[i]) of file number `numbers[i]`; all three are [n] int64. Gives in which of the new
-    ranges each lies, [n] int64; and the files, starts and stops of these, [m] int64 each, in the order of the files.
+    Range i has the bytes [starts[i], stops[i]) of file number `numbers[i]`; all three are [n] int64. Gives the new ones in the
+    order of the files.
 
     >>> files, starts, stops = np.array([0, 1, 0, 0]), np.array([50, 5, 0, 12]), np.array([60, 9, 10, 20])
     >>> [column.tolist() for column in near_ranges(files, starts, stops, near=2)]
@@ -70,7 +70,7 @@ def near_ranges(
     which[order] = np.cumsum(is_first) - 1
     files, firsts = numbers[order][is_first], starts[order][is_first]
     lasts = reached[np.append(np.flatnonzero(is_first)[1:], len(order)) - 1] if len(order) else stops
-    return which, files, firsts - (files << _FILE), lasts - (files << _FILE)
+    return NearRanges(which, files, firsts - (files << _FILE), lasts - (files << _FILE))
 
 
 def concurrently(function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:

@@ -142,10 +142,8 @@ def serialize(lengths: np.ndarray, dtype: np.dtype) -> bytes:
 def read_index(path: str) -> Index:
     """Reads an `.idx` file.
 
-    Raises:
-        ValueError: it is no such file, it is truncated, or it is of data that is no text: its dtype is no integer, or it has
-            modes, as multi-modal data has.
-        OSError: it cannot be read.
+    Raises a ValueError where it is no such file, is truncated, or is of data that is no text: its dtype is no integer, or it has
+    modes.
     """
     present = size(path)
     read = open_reader(path) if present >= _HEADER.size else lambda dtype, start, count: np.zeros(count, dtype)

@@ -82,15 +82,23 @@ class MemoryStore:
             raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
         return int(self._ends[document - 1]) if document else 0, int(self._ends[document])
 
-    def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))
         counts = after - before
         documents = np.arange(counts.sum()) + np.repeat(before - (np.cumsum(counts) - counts), counts)
-        return before, counts, self._ends_with_ends[documents]
+        return Ends(before, counts, self._ends_with_ends[documents])
 
     @functools.cached_property
     def _ends_with_ends(self) -> np.ndarray:
         return self._ends + np.arange(len(self._ends))
+
+
+class Ends(NamedTuple):
+    """Where documents end in n ranges: how many before each, and how many in it, [n] int64; and where these do, [ends] int64."""
+
+    before: np.ndarray
+    counts: np.ndarray
+    places: np.ndarray
 
 
 class _Places(NamedTuple):
@@ -216,12 +224,10 @@ class Store:
         before = int(self._token_starts[pair])
         return before + start, before + stop
 
-    def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         """Where documents end in ranges of the stream in which one more token follows each document, see `WithEnds`.
 
-        Range i has the tokens [starts[i], stops[i]) of that stream, both [n] int64, and at least one. Gives how many documents end
-        before each range, [n] int64; how many end in it, [n] int64; and the places of that stream at which these end, of one range
-        after the other, [ends] int64.
+        Range i has the tokens [starts[i], stops[i]) of that stream, both [n] int64, and at least one.
         """
         borders = self._token_starts + self._document_starts
         ranges, pairs, starts, stops = by_pair(borders, starts, stops)
@@ -232,7 +238,7 @@ class Store:
         before = np.array([first for first, _ in found], np.int64) + self._document_starts[pairs]
         places = np.concatenate([np.zeros([0], np.int64), *(ends for _, ends in found)]) + np.repeat(borders[pairs], counts)
         _, firsts = np.unique(ranges, return_index=True)
-        return before[firsts], np.add.reduceat(counts, firsts) if len(firsts) else counts, places
+        return Ends(before[firsts], np.add.reduceat(counts, firsts) if len(firsts) else counts, places)
 
     def _document_at(self, token: int) -> int:
         pair = int(np.searchsorted(self._token_starts, token, side="right")) - 1

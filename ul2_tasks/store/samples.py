@@ -20,13 +20,8 @@ def sampled_hash(prefixes: Sequence[str]) -> str:
     """16 hexadecimal digits, which are others where pairs of files have other sizes, or other bytes in a block that is read.
 
     Up to 64 blocks of 4 kB are read of each file, its beginning and its end among them. Of many files fewer are read, four of each
-    at least, and of very many, pairs that are spread among them. Small files are read whole.
-
-    Args:
-        prefixes: of the pairs, see `Store`. Where they lie makes no difference.
-
-    Raises:
-        OSError: a file cannot be read, or it ends before.
+    at least, and of very many, pairs that are spread among them. Small files are read whole. Where the files lie makes no
+    difference.
     """
     pairs = _spread(len(prefixes) - 1, min(len(prefixes), _MOST_READS // (2 * _FEWEST_BLOCKS)))
     paths = [f"{prefixes[pair]}.{kind}" for pair in pairs.tolist() for kind in ("idx", "bin")]

@@ -19,7 +19,7 @@ class PairWriter:
             pair.add(np.array([5, 6, 7, 8, 9]), np.array([3, 2]))
         entries = pair.entries
 
-    At the end of the block `entries` has the "bytes" and "sha256" of either file, or nothing where there is no document.
+    At the end of the block `entries` has "bin" and "idx", the "bytes" and "sha256" of each; nothing where there is no document.
     """
 
     def __init__(self, bin_path: str, idx_path: str, dtype: np.dtype):
@@ -27,7 +27,7 @@ class PairWriter:
         self._lengths: list[np.ndarray] = []
         self._file: _HashedFile | None = None
         self.documents = self.tokens = 0
-        self.entries: list[dict[str, int | str]] = []
+        self.entries: dict[str, dict[str, int | str]] = {}
 
     def add(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
         """Adds documents: [tokens] integers, document after document, and [documents] integers, how many tokens each has."""
@@ -55,7 +55,7 @@ class PairWriter:
             index = _HashedFile(self._idx_path)
             index.write(serialize(np.concatenate(self._lengths), self._dtype))
             index.close()
-            self.entries = [self._file.entry, index.entry]
+            self.entries = {"bin": self._file.entry, "idx": index.entry}
 
 
 class _HashedFile:

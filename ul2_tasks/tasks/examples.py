@@ -13,13 +13,14 @@ from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
-from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, number, tokens_of
+from ul2_tasks.mixtures.mix import Mix, members_of_mix
+from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, solved_members, tokens_of
 from ul2_tasks.scalars import is_integer
 
 
 @overload
 def examples(
-    mixture: Mixture | str,
+    mixture: Mixture | Mix | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = ...,
@@ -39,7 +40,7 @@ def examples(
     cache_dirs: Sequence[str | os.PathLike] = ...,
 ) -> ChatExamples: ...
 def examples(
-    mixture: Mixture | Chat | str,
+    mixture: Mixture | Mix | Chat | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = "train",
@@ -51,7 +52,8 @@ def examples(
     """The examples of a mixture as a sequence, or its packed rows: those that `get_dataset` gives of a cache, by their numbers.
 
     Args:
-        mixture: a `Mixture`; or the name of one that `register` or `mix` returned, or of one of its tasks. Or a `Chat`.
+        mixture: a `Mixture`, a `Mix` of several, or a `Chat`; or the name of a mixture that `register` or `mix` returned, or of
+            one of its tasks.
         sequence_length: {"inputs": int, "targets": int}, the budgets in tokens. Of a `Chat` they make replies, and {"tokens": int}
             makes chats; see `ChatExamples`.
         split: of the corpora.
@@ -78,11 +80,10 @@ def examples(
         if pack:
             raise ValueError("pack is True, and rows of conversations are not fixed; set pack=False, and pack as they are read")
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
-    name = mixture.name if isinstance(mixture, Mixture) else mixture
-    if isinstance(mixture, Mixture):
-        found: Numbering | None = number(
-            mixture, sequence_length, split=split, seed=int(seed), shuffle=shuffle, cache_dirs=cache_dirs
-        )
+    if isinstance(mixture, Mixture | Mix):
+        name, others = mixture.name, (sequence_length, cache_dirs)
+        members = solved_members(mixture, *others) if isinstance(mixture, Mixture) else members_of_mix(mixture, *others)
+        found = number_examples(members, tokens_of(split), int(seed), shuffle)
     elif cache_dirs:
         raise ValueError(
             f"cache_dirs is {cache_dirs!r}, and goes with a description alone, such as a ul2_tasks.Mixture; name the folder of what"

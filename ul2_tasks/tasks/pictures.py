@@ -12,67 +12,30 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.pictures import PIECES, PictureCorpusTask, images_feature
+from ul2_tasks.corpus.pictures import PIECES
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask, images_feature
 from ul2_tasks.datasets import with_id_shift
-from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser, Denoiser, check_denoisers
+from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
+from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.denoising.lengths import budgets, chunk_length
-from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, SPLITS, corrupt_pieces, splits_once
-from ul2_tasks.denoising.pieces import PIECES as EACH_PIECE
+from ul2_tasks.denoising.pieces import corrupt_pieces, splits_once
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, CodeRun, PictureRun
+from ul2_tasks.mixtures.description import special_tokens_of
+from ul2_tasks.mixtures.pictures import Pictures
 from ul2_tasks.order.stream_keys import salted
-from ul2_tasks.sources.pictures import Held, open_pictures
+from ul2_tasks.sources.pictures import Held
 from ul2_tasks.tasks.arguments import reader_of
-from ul2_tasks.tasks.names import check_names_are_free, is_registered
+from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.picture_fit import Fit
-from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
-from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, Token, id_shift, plain_modes
+from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask
+from ul2_tasks.vocabulary.by_name import more_sentinels
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
 CHUNKS_VERSION = 1  # the same of examples of records that are joined
-ON_PROBLEM = ("raise", "skip")
-
-
-@dataclasses.dataclass(frozen=True)
-class PicturesConfiguration:
-    """The arguments of `register_pictures` except the name, in the one form that equal arguments have."""
-
-    source: seqio.DataSource
-    vocabulary: seqio.Vocabulary
-    denoisers: tuple[Denoiser, ...]
-    split: str
-    picture: PictureRun | CodeRun
-    on_error: str
-    unfit: str
-    sentinels: tuple[Token, ...] | str | None
-    modes: Mapping[str, Mode] | None
-
-    def __post_init__(self):
-        for name, expected in {"split": SPLITS, "on_error": ON_PROBLEM, "unfit": ON_PROBLEM}.items():
-            if getattr(self, name) not in expected:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {list(expected)}")
-        if not isinstance(self.picture, PictureRun | CodeRun):
-            raise ValueError(f"picture is {self.picture!r}, expected a PictureRun or a CodeRun")
-        if self.split == BEFORE_LAST_IMAGE and not isinstance(self.picture, CodeRun):
-            raise ValueError(f"split is {self.split!r}, which asks for pictures, but placeholders say nothing; give a CodeRun")
-        if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
-            raise ValueError(
-                f"denoisers {causal} keep nothing that pictures could stand among; take a SequentialDenoiser, and"
-                " split='last_image'"
-            )
-
-    @property
-    def special_tokens(self) -> SpecialTokensRequest:
-        return SpecialTokensRequest(self.sentinels, self.modes, tuple(dict.fromkeys(each.mode for each in self.denoisers)))
-
-    @property
-    def corpus(self) -> CorpusConfiguration:
-        """The configuration of the task `NAME_corpus`."""
-        return CorpusConfiguration(on_error=self.on_error, special_tokens=self.special_tokens)
 
 
 class PicturesTask(seqio.Task):
@@ -85,7 +48,7 @@ class PicturesTask(seqio.Task):
 
     checks_rates = True
 
-    def __init__(self, name: str, corpus: PictureCorpusTask, denoiser: Denoiser, configuration: PicturesConfiguration):
+    def __init__(self, name: str, corpus: PictureCorpusTask, denoiser: Denoiser, configuration: Pictures):
         tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
         features = {"inputs": tokens, "targets": tokens} | (
             {} if isinstance(configuration.picture, CodeRun) else {IMAGES: images_feature()}
@@ -146,12 +109,7 @@ class PicturesTask(seqio.Task):
         """
         vocabulary, run = self.configuration.vocabulary, self.corpus.run
         shift = id_shift(vocabulary)
-        special = self.configuration.special_tokens.tokens(vocabulary, self.denoiser.mode)
-        if max(run.ids) >= vocabulary.vocab_size:
-            raise ValueError(
-                f"the ids of pictures reach {max(run.ids) - shift}, and the vocabulary has {vocabulary.vocab_size - shift} ids;"
-                " give picture=PictureRun(..) with ids of this vocabulary that no text needs"
-            )
+        special = special_tokens_of(self.configuration).tokens(vocabulary, self.denoiser.mode)
         taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
         taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
         if both := {id - shift: taken[id] for id in run.ids if id in taken}:
@@ -272,25 +230,38 @@ def register_pictures(
     Raises:
         ValueError: an argument is none of its kind; the name is taken, by another provider or by other arguments, which are named.
     """
-    denoisers = check_denoisers(denoisers)
-    vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in denoisers], sentinels, modes)
-    if not isinstance(source, seqio.DataSource):
-        source = open_pictures(source)
-    configuration = PicturesConfiguration(
-        source, vocabulary, denoisers, split, picture, on_error, unfit, sentinels, plain_modes(modes)
+    return add_pictures(
+        Pictures(
+            name,
+            source,
+            vocabulary,
+            denoisers,
+            split=split,
+            picture=picture,
+            on_error=on_error,
+            unfit=unfit,
+            sentinels=sentinels,
+            modes=modes,
+        )
     )
-    mixture = f"{name}_mix"
-    if is_registered(seqio.MixtureRegistry, mixture, configuration):
-        return mixture
-    check_names_are_free(name, ["corpus", "mix", *(denoiser.name for denoiser in denoisers)])
-    corpus = PictureCorpusTask(f"{name}_corpus", source, vocabulary, configuration=configuration.corpus, run=picture)
-    tasks = [PicturesTask(f"{name}_{denoiser.name}", corpus, denoiser, configuration) for denoiser in denoisers]
-    providers: list[seqio.Task] = [corpus, *tasks]
-    for task in providers:
-        seqio.TaskRegistry.add_provider(task.name, task)
-    rates = [(task.name, task.denoiser.weight) for task in tasks]
-    seqio.MixtureRegistry.add(mixture, rates, mixture_cls=DenoisingMixture, configuration=configuration)
-    return mixture
+
+
+def add_pictures(pictures: Pictures) -> str:
+    """Hands texts with pictures in places to SeqIO's registries; see `register_pictures`."""
+    suffixes = ("corpus", "mix", *(denoiser.name for denoiser in pictures.denoisers))
+    return hand_over(pictures, suffixes, lambda: _tasks(pictures), "mix")
+
+
+def _tasks(pictures: Pictures) -> list[seqio.Task]:
+    described = pictures.corpus()
+    corpus = PictureCorpusTask(
+        described.name,
+        described.source,
+        described.vocabulary,
+        configuration=described.configuration,
+        run=described.picture,
+    )
+    return [corpus, *(PicturesTask(f"{pictures.name}_{each.name}", corpus, each, pictures) for each in pictures.denoisers)]
 
 
 def pictures_tasks(name: str) -> list[PicturesTask]:

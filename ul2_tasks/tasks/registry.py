@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeGuard
 
 import seqio
 
@@ -13,8 +12,8 @@ from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
+from ul2_tasks.mixtures.mix import weights_of
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of
-from ul2_tasks.scalars import is_finite
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import ChatMixture, ChatTask
 from ul2_tasks.tasks.names import hand_over, is_registered
@@ -142,15 +141,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         ValueError: a weight is no positive number; a name is not registered; a task has other features, or another vocabulary than
             conversations; none is a denoising task; the name is taken by another mixture.
     """
-    try:
-        weights = dict(mixtures)
-    except (TypeError, ValueError):
-        weights = {}
-    if not weights or len(weights) < len(mixtures) or not all(map(_is_weight, weights.values())):
-        raise ValueError(
-            f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
-            " SeqIO has them"
-        )
+    weights = weights_of(mixtures)
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     missing = sorted(set(weights) - registered)
     if missing:
@@ -199,7 +190,3 @@ def _mixed(name: str, weights: Mapping[str, float], tasks: Iterable[seqio.Task],
         rates = beside_pictures(weights) if has_pictures else list(weights.items())
         seqio.MixtureRegistry.add(mixture, rates, mixture_cls=mixture_cls, configuration=configuration)
     return mixture
-
-
-def _is_weight(weight: object) -> TypeGuard[float]:
-    return is_finite(weight) and weight > 0

@@ -128,13 +128,11 @@ def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded:
 
 
 class Marked(NamedTuple):
-    """A tokenizer for text that markers stand in.
+    """A tokenizer for text that markers stand in: a `tokenizers.Tokenizer`.
 
-    Attributes:
-        tokenizer: a `tokenizers.Tokenizer`.
-        ids: the tokenizer's own ids of the markers, by their names. A marker is an added token that is special, or whose name
-            has more than letters, digits and spaces in it.
-        private: the private names of the markers, which no text spells, by their names. The tokenizer knows only these.
+    `ids` are the tokenizer's own ids of the markers, by their names. A marker is an added token that is special, or whose name has
+    more than letters, digits and spaces in it. `private` are the markers' private names, which no text spells and which alone the
+    tokenizer knows, by their names.
     """
 
     tokenizer: Any

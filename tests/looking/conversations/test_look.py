@@ -1,6 +1,7 @@
 """What people look at: examples of conversations, their measurements and laws, and what a doctor finds."""
 
 import io
+import itertools
 import json
 import pathlib
 import re
@@ -24,9 +25,9 @@ from ul2_tasks.looking.conversations.laws import LAWS
 from ul2_tasks.looking.conversations.measure import measure_chat
 from ul2_tasks.looking.conversations.records import cause
 from ul2_tasks.looking.conversations.report import write_chat_report
-from ul2_tasks.looking.conversations.show import draw_chat, show_chat, show_chat_json
+from ul2_tasks.looking.conversations.show import as_plain, draw_chat, show_chat
 from ul2_tasks.looking.conversations.table import print_chat
-from ul2_tasks.looking.printing import as_json
+from ul2_tasks.looking.printing import as_json, print_json_lines
 from ul2_tasks.tasks.chat import ChatTask
 
 CALL = [
@@ -79,8 +80,7 @@ def shown(name, **settings) -> str:
 
 
 def as_lines(name, **settings) -> list[dict]:
-    file = io.StringIO()
-    show_chat_json(name, file=file, **settings)
+    print_json_lines(itertools.starmap(as_plain, draw_chat(name, **settings)), file := io.StringIO())
     return [json.loads(line) for line in file.getvalue().splitlines()]
 
 

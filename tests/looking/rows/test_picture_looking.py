@@ -237,12 +237,12 @@ def test_what_is_wrong_is_counted_by_cause_and_the_rest_is_shown():
         "plan: captions is '..', which has no caption that is not empty",
         "sample: the picture '..' cannot be read",
     )
-    assert (len(looked.samples), list(looked.problems.values())) == (2, [1, 1])
-    assert [kind.startswith(known) for kind, known in zip(looked.problems, (no_caption, no_file))] == [True, True]
-    assert looked.first[no_caption] == "mine, record 0: captions is '', which has no caption that is not empty"
-    assert (
-        list(looked.first.values())[1] == "mine, record 1: the picture 'no/such/file.png' cannot be read: No such file or directory"
-    )
+    assert (len(looked.samples), list(looked.problems.counts.values())) == (2, [1, 1])
+    assert [kind.startswith(known) for kind, known in zip(looked.problems.counts, (no_caption, no_file))] == [True, True]
+    assert list(looked.problems.first.values()) == [
+        "mine, record 0: captions is '', which has no caption that is not empty",
+        "mine, record 1: the picture 'no/such/file.png' cannot be read: No such file or directory",
+    ]
     console = Console(file=io.StringIO(), width=200)
     show_pictures(recipe, 4, console)
     print_pictures(measure_pictures(recipe), console)

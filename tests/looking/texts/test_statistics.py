@@ -21,12 +21,12 @@ from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.example_features import TASK
-from ul2_tasks.looking.first_documents import first_documents
-from ul2_tasks.looking.printing import as_json, write_statistics
+from ul2_tasks.looking.printing import as_json, tracked, write_statistics
 from ul2_tasks.looking.statistics import Summary
 from ul2_tasks.looking.texts import measure as measure_module
 from ul2_tasks.looking.texts.draw import draw
-from ul2_tasks.looking.texts.measure import BINS, measure, measure_examples, track_on_terminal
+from ul2_tasks.looking.texts.first_documents import first_documents
+from ul2_tasks.looking.texts.measure import BINS, measure, measure_examples
 from ul2_tasks.looking.texts.measurements import OtherTask, Statistics
 from ul2_tasks.looking.texts.overlap import WINDOW, Fingerprints, fingerprints
 from ul2_tasks.looking.texts.show import show
@@ -534,7 +534,7 @@ def test_the_examples_of_the_seed_are_measured_and_progress_sees_each_and_is_sil
     measured = measure(mixture.name, LENGTHS, 30, seed=1, progress=watch)
     assert measured == dataclasses.replace(measure_these(mixture, examples[:30]), seed=1)
     assert len(seen) == 30
-    assert list(track_on_terminal(iter(seen), 30)) == seen
+    assert list(tracked(iter(seen), 30)) == seen
     output = capsys.readouterr()
     assert output.out == output.err == ""
 

@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.chat.messages import Message
-from ul2_tasks.chat.objective import CHAT
-from ul2_tasks.chat.segments import kind_name, kind_of
+from ul2_tasks.chat.segments import Segment, kind_name, kind_of
 from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import Rendered, cause, in_memory, records, render
-from ul2_tasks.looking.findings import Finding, examine_installation, left_out
+from ul2_tasks.looking.findings import About, Finding, first_words, left_out
+from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.o200k import FILE, SHA256, O200kVocabulary
 from ul2_tasks.vocabulary.special_ids import what_is_lost
@@ -28,46 +28,27 @@ from ul2_tasks.vocabulary.special_ids import what_is_lost
 LOOKED_AT = 1000  # records
 LONG_RUN = 10_000  # letters without a space
 _LOOKED_AT_FOR_A_SPLIT = 100_000  # records, before a split is called empty
-About = Callable[..., Finding]
 _TEXT_RUN = re.compile(rf"\S{{{LONG_RUN},}}")
 
 
 class _Seen(NamedTuple):
-    """What was read of a corpus.
-
-    Attributes:
-        conversations: those that were rendered.
-        refused: how many records were not, by cause.
-        first: the problem of the first record of each cause.
-        missing: how many were not because a package is missing, by what is said of it.
-    """
+    """What was read of a corpus: the conversations that were rendered, the records that were refused, by cause, and those whose
+    package is missing, by what is said of it."""
 
     conversations: list[Rendered]
-    refused: collections.Counter[str]
-    first: dict[str, str]
+    refused: Tally
     missing: collections.Counter[str]
 
     @property
     def records(self) -> int:
         """How many records were read."""
-        return len(self.conversations) + self.refused.total() + self.missing.total()
-
-
-def examine_chat(name: str, sequence_length: Mapping[str, int | None] | None = None, split: str = "train") -> list[Finding]:
-    """Looks at the chat tasks of a task or mixture: at the installation, the tokenizer, 1,000 conversations of each corpus, and
-    the lengths.
-
-    >>> from ul2_tasks import register_chat
-    >>> {finding.kind for finding in examine_conversations(register_chat("docs"))} <= {"ok", "note"}
-    True
-    """
-    return [*examine_installation(), *examine_conversations(name, sequence_length, split)]
+        return len(self.conversations) + self.refused.counts.total() + self.missing.total()
 
 
 def examine_conversations(
     name: str, sequence_length: Mapping[str, int | None] | None = None, split: str = "train"
 ) -> Iterator[Finding]:
-    """The findings of `examine_chat` without those of the installation."""
+    """Looks at the tokenizer, 1,000 conversations of each corpus, and the lengths."""
     tasks = chat_tasks_of(name)
     lengths = {task.name: budgets(task, sequence_length) for task in tasks}
     for corpus in {task.corpus.name: task.corpus for task in tasks}.values():
@@ -79,17 +60,14 @@ def examine_conversations(
         try:
             seen = _read(corpus, split)
         except (ValueError, OSError, tf.errors.OpError) as error:
-            message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-            yield about("problem", "corpus", message.split("\nTraceback")[0], "mend it, or name other files")
+            yield about("problem", "corpus", first_words(error), "mend it, or name other files")
             continue
         yield from _examine_refused(corpus, seen, about)
         if not seen.conversations:
-            yield about(
-                "problem", "corpus", f"no conversation in the {seen.records:,} records of split {split!r} that were looked at"
-            )
+            what = f"no conversation in the {seen.records:,} records of split {split!r} that were looked at"
+            yield about("problem", "corpus", what)
             continue
         yield from _examine_messages(seen.conversations, about)
-        yield from _examine_twins(seen.conversations, about)
         yield from _examine_validation(corpus, split, about)
         for task in tasks:
             if task.corpus.name == corpus.name:
@@ -97,7 +75,7 @@ def examine_conversations(
 
 
 def _read(corpus: ChatCorpusTask, split: str) -> _Seen:
-    seen = _Seen([], collections.Counter(), {}, collections.Counter())
+    seen = _Seen([], Tally(), collections.Counter())
     for record in itertools.islice(records(corpus, split), LOOKED_AT):
         try:
             rendered = render(corpus, record)
@@ -105,9 +83,7 @@ def _read(corpus: ChatCorpusTask, split: str) -> _Seen:
             seen.missing[str(error)] += 1
             continue
         if rendered.problem:
-            why = cause(rendered.problem)
-            seen.refused[why] += 1
-            seen.first.setdefault(why, rendered.problem)
+            seen.refused.add(cause(rendered.problem), rendered.problem)
         else:
             seen.conversations.append(rendered)
     return seen
@@ -125,9 +101,8 @@ def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding
         yield about("ok", "vocabulary", f"{FILE} is {path}, SHA-256 {SHA256}")
     yield about("ok", "vocabulary", f"{corpus.renderer.identity}; {vocabulary.vocab_size:,} ids")
     if lost := what_is_lost(corpus.tokenizer):
-        yield about(
-            "note", "vocabulary", f"tokens do not give all of a text back: {'; '.join(lost)}", "another vocabulary keeps it"
-        )
+        what = f"tokens do not give all of a text back: {'; '.join(lost)}"
+        yield about("note", "vocabulary", what, "another vocabulary keeps it")
 
 
 def _examine_refused(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Iterator[Finding]:
@@ -135,36 +110,54 @@ def _examine_refused(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Itera
         yield about("problem", "installation", f"{number:,} of {seen.records:,} conversations cannot be rendered: {problem}")
     skips = corpus.configuration.on_error == "skip"
     kind, remedy = left_out(skips, "mend them, or --on_error skip (on_error='skip') leaves them out")
-    for why, number in seen.refused.most_common():
-        yield about(kind, "corpus", f"{number:,} of {seen.records:,} records are refused, the first: {seen.first[why]}", remedy)
+    for why, number in seen.refused.counts.most_common():
+        first = seen.refused.first[why]
+        yield about(kind, "corpus", f"{number:,} of {seen.records:,} records are refused, the first: {first}", remedy)
     if seen.conversations:
         messages = sum(len(one.messages) for one in seen.conversations)
         yield about("ok", "corpus", f"{len(seen.conversations):,} conversations of {messages:,} messages looked at")
 
 
 def _examine_messages(conversations: Sequence[Rendered], about: About) -> Iterator[Finding]:
-    open_ended = [one for one in conversations if one.messages[-1]["role"] != "assistant"]  # a template may add a segment
-    yield from _places(
-        open_ended,
-        len(conversations),
-        "end with a message that is not the assistant's",
-        about,
-        "what follows it is not there to learn",
-    )
-    silent = [one for one in conversations if not any(segment.role == "assistant" for segment in one.segments)]
-    yield from _places(silent, len(conversations), "have no message of the assistant", about, "nothing is learned of them")
-    empty = [one for one in conversations if any(map(_is_empty, one.messages))]
-    yield from _places(empty, len(conversations), "have a message with an empty content", about, "see whether a field is missing")
-    long = [one for one in conversations if any(_TEXT_RUN.search(text) for text in _texts(one.messages))]
-    what = f"have {LONG_RUN:,} letters or more without a space"
-    yield from _places(long, len(conversations), what, about, "see whether they are data, such as base64, or a table")
+    findings: list[tuple[str, str, Callable[[Rendered], object]]] = [
+        (
+            "end with a message that is not the assistant's",
+            "what follows it is not there to learn",
+            lambda one: one.messages[-1]["role"] != "assistant",  # a template may add a segment
+        ),
+        (
+            "have no message of the assistant",
+            "nothing is learned of them",
+            lambda one: all(segment.role != "assistant" for segment in one.segments),
+        ),
+        ("have a message with an empty content", "see whether a field is missing", lambda one: any(map(_is_empty, one.messages))),
+        (
+            f"have {LONG_RUN:,} letters or more without a space",
+            "see whether they are data, such as base64, or a table",
+            lambda one: any(map(_TEXT_RUN.search, _texts(one.messages))),
+        ),
+        ("have the id of an earlier one", "give each its own; splits go by it", _repeats(lambda one: one.id)),
+        ("are the same as an earlier one", "leave out the copies", _repeats(lambda one: _digest(one.segments))),
+    ]
+    for what, remedy, is_wrong in findings:
+        if wrong := [one for one in conversations if is_wrong(one)]:
+            first = f", the first: {wrong[0].where}" if wrong[0].where else ""
+            yield about("note", "corpus", f"{len(wrong):,} of {len(conversations):,} conversations {what}{first}", remedy)
 
 
-def _examine_twins(conversations: Sequence[Rendered], about: About) -> Iterator[Finding]:
-    same_id = _repeated(conversations, lambda one: one.id)
-    yield from _places(same_id, len(conversations), "have the id of an earlier one", about, "give each its own; splits go by it")
-    same = _repeated(conversations, lambda one: hashlib.sha256(repr([segment.ids for segment in one.segments]).encode()).digest())
-    yield from _places(same, len(conversations), "are the same as an earlier one", about, "leave out the copies")
+def _digest(segments: Sequence[Segment]) -> bytes:
+    return hashlib.sha256(repr([segment.ids for segment in segments]).encode()).digest()
+
+
+def _repeats(key_of: Callable[[Rendered], bytes]) -> Callable[[Rendered], bool]:
+    """Whether a conversation has the key of an earlier one; an empty key is none."""
+    before: collections.Counter[bytes] = collections.Counter()
+
+    def is_repeated(one: Rendered) -> bool:
+        before.update([key := key_of(one)])
+        return bool(key) and before[key] > 1
+
+    return is_repeated
 
 
 def _examine_validation(corpus: ChatCorpusTask, split: str, about: About) -> Iterator[Finding]:
@@ -178,20 +171,20 @@ def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Ma
     """Looks at what is learned, and at the lengths."""
     about = functools.partial(Finding, concerns=(task.name,))
     spans: Mapping[str, int] = task.supervision.spans  # type: ignore[assignment]  # a table by now
-    kinds = collections.Counter(
-        kind_name(kind_of(segment.role, segment.channel, segment.to_tool))
-        for one in conversations
-        for segment in one.segments
-        if segment.role == "assistant"
-    )
-    if unknown := {kind: TOOL_CALL for kind in sorted(kinds) if kind not in spans}:
-        counts = ", ".join(f"{kinds[kind]:,} {kind} (the first: {_first_of(kind, conversations)})" for kind in unknown)
+    kinds = Tally()
+    for number, one in enumerate(conversations):
+        for segment in one.segments:
+            if segment.role == "assistant":
+                kind = kind_name(kind_of(segment.role, segment.channel, segment.to_tool))
+                kinds.add(kind, one.where or f"conversation {number}")
+    if unknown := {kind: TOOL_CALL for kind in sorted(kinds.counts) if kind not in spans}:
+        counts = ", ".join(f"{kinds.counts[kind]:,} {kind} (the first: {kinds.first[kind]})" for kind in unknown)
         remedy = f"give spans={ {**spans, **unknown} }, with 0 where they are context"
         yield about("problem", "corpus", f"spans does not say whether these messages are learned: {counts}", remedy)
         return
-    if not any(spans[kind] == ANSWER for kind in kinds):
+    if not any(spans[kind] == ANSWER for kind in kinds.counts):
         remedy = f"see whether the channels are there; spans is {dict(spans)}"
-        yield about("note", "corpus", f"no message is learned as an answer (span {ANSWER}); there are {dict(kinds)}", remedy)
+        yield about("note", "corpus", f"no message is learned as an answer (span {ANSWER}); there are {dict(kinds.counts)}", remedy)
     reader = in_memory(task.corpus, conversations)
     numbers = np.arange(reader.count)
     parts = [numbers[start : start + AT_A_TIME] for start in range(0, len(numbers), AT_A_TIME)]
@@ -202,32 +195,15 @@ def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Ma
         yield about("note", "lengths", f"{nothing:,} examples have no learned token, and are left out", "see their messages")
     examples = [example for found, _ in any_length for example in found]
     if not examples:
-        yield about(
-            "problem", "lengths", f"no example of {len(conversations):,} conversations has a learned token", "give other spans"
-        )
+        what = f"no example of {len(conversations):,} conversations has a learned token"
+        yield about("problem", "lengths", what, "give other spans")
         return
-    if task.form == CHAT:
-        needed = {"tokens": [len(example.ids) for example in examples]}
-    else:
-        of_inputs = [example.inputs or 0 for example in examples]
-        needed = {"inputs": of_inputs, "targets": [len(example.ids) - inputs for example, inputs in zip(examples, of_inputs)]}
+    needed = {key: [example.lengths[key] for example in examples] for key in lengths}
     ninety_nine = {key: int(np.percentile(values, 99, method="higher")) for key, values in needed.items()}
     said = ", ".join(f"{key} {ninety_nine[key]:,} (the longest {max(values):,})" for key, values in needed.items())
     yield about("ok", "lengths", f"{len(examples):,} examples; 99 % of them have at most: {said}")
     at_lengths = sum((read_examples(drops, reader, part, lengths)[1] for part in parts), collections.Counter())
     yield from _examine_budgets(task, lengths, at_lengths, ninety_nine, about)
-
-
-def _first_of(kind: str, conversations: Sequence[Rendered]) -> str:
-    """The place of the first conversation with a message of a kind."""
-    numbered = (
-        (number, one.where)
-        for number, one in enumerate(conversations)
-        for segment in one.segments
-        if kind_name(kind_of(segment.role, segment.channel, segment.to_tool)) == kind
-    )
-    number, where = next(numbered)
-    return where or f"conversation {number}"
 
 
 def _examine_budgets(
@@ -240,29 +216,8 @@ def _examine_budgets(
         what = f"{too_long:,} examples are longer than {dict(lengths)}, and {'end the run' if ends else 'are left out'}"
         yield about("problem" if ends else "note", "lengths", what, f"--lengths {longer} holds 99 % of them{also}")
     if shortened := counts.get("shortened"):
-        yield about(
-            "note",
-            "lengths",
-            f"{shortened:,} examples lose their oldest turns at {dict(lengths)}",
-            f"--lengths {longer} keeps more",
-        )
-
-
-def _places(found: Sequence[Rendered], of: int, what: str, about: About, remedy: str) -> Iterator[Finding]:
-    if found:
-        first = f", the first: {found[0].where}" if found[0].where else ""
-        yield about("note", "corpus", f"{len(found):,} of {of:,} conversations {what}{first}", remedy)
-
-
-def _repeated(conversations: Iterable[Rendered], key: Callable[[Rendered], bytes]) -> list[Rendered]:
-    """Those whose key, if it is not empty, an earlier one has."""
-    before: set[bytes] = set()
-    found = []
-    for one in conversations:
-        if (own := key(one)) and own in before:
-            found.append(one)
-        before.add(own)
-    return found
+        what = f"{shortened:,} examples lose their oldest turns at {dict(lengths)}"
+        yield about("note", "lengths", what, f"--lengths {longer} keeps more")
 
 
 def _is_empty(message: Message) -> bool:

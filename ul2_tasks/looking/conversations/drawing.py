@@ -42,6 +42,13 @@ class ChatExample(NamedTuple):
     messages: np.ndarray
 
     @property
+    def lengths(self) -> dict[str, int]:
+        """By the features of its task."""
+        if self.inputs is None:
+            return {"tokens": len(self.ids)}
+        return {"inputs": self.inputs, "targets": len(self.ids) - self.inputs}
+
+    @property
     def ends(self) -> np.ndarray:
         """[messages], where each message ends."""
         return self.first + np.cumsum(self.messages[:, LENGTH], dtype=np.int64)
@@ -95,7 +102,8 @@ def read_examples(
     for row, number in enumerate(found.conversations.tolist()):
         tokens, messages = conversations[place[number]]
         values = {key: parts[row] for key, parts in split.items()}
-        ids, inputs = (values["tokens"], None) if task.form == CHAT else _joined(values)
+        ids = np.concatenate([values[key] for key in lengths])
+        inputs = None if task.form == CHAT else len(values["inputs"])
         before = np.zeros(inputs or 0, np.uint8)
         own = ids[of_inputs:] - shift
         has_end = task.form != CHAT or own[-1:] == task.corpus.renderer.eod
@@ -103,10 +111,6 @@ def read_examples(
         loss_mask, span_id = (np.concatenate([before, values[key]]) for key in ("loss_mask", "span_id"))
         examples.append(ChatExample(number, ids, loss_mask, span_id, inputs, of_inputs, numbers_of, messages[numbers_of]))
     return examples, found.counts
-
-
-def _joined(values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, int]:
-    return np.concatenate([values["inputs"], values["targets"]]), len(values["inputs"])
 
 
 def _one_by_one(conversations: Conversations) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -13,7 +13,7 @@ from ul2_tasks.chat.harmony import CALL, END, RETURN, HarmonyRenderer
 from ul2_tasks.chat.messages import Message, parts_of
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, ROLES, WEIGHT, kind_name
 from ul2_tasks.looking.conversations.drawing import ChatExample
-from ul2_tasks.looking.statistics import Law
+from ul2_tasks.looking.statistics import Law, Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import piece_id
@@ -91,7 +91,7 @@ def faults(example: ChatExample, rules: Rules) -> Iterator[tuple[str, str]]:
 def text_faults(
     example: ChatExample, messages: Sequence[Message | None], rules: Rules, is_whole: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yields ("text", what was found) where a final message does not decode to its text, and ("lost", "") where the vocabulary
+    """Yields ("text", what was found) for a final message that does not decode to its text, and ("lost", "") where the vocabulary
     itself does not give that text back.
 
     `messages` are those of each segment, see `Rendered.message_of_segments`. `is_whole` says whether the content is all between a
@@ -115,11 +115,11 @@ def text_faults(
             yield "text", f"message {number + 1} decodes to {found[:40]!r}, its text is {wanted[:40]!r}"
 
 
-def laws_of(broken: Mapping[str, int], first: Mapping[str, str], examples: int, said: Mapping[str, str]) -> list[Law]:
-    """All laws: how many examples break each, what was found of the first, and what else is said of those that hold."""
+def laws_of(faults: Tally, examples: int, said: Mapping[str, str]) -> list[Law]:
+    """All laws; `said` has what else is said of those that hold."""
     laws = []
     for key, law in LAWS.items():
-        of = examples + broken.get("long", 0) * (key == "long")  # those that are too long are no examples
-        counted = Law.counted(law, broken.get(key, 0), of, first.get(key, ""))
+        of = examples + faults.counts["long"] * (key == "long")  # those that are too long are no examples
+        counted = Law.counted(law, key, faults, of)
         laws.append(dataclasses.replace(counted, found=said[key]) if counted.holds and key in said else counted)
     return laws

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from ul2_tasks.chat.harmony import HarmonyRenderer
 from ul2_tasks.chat.reading import Reader
@@ -20,7 +18,8 @@ from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.laws import faults, laws_of, rules_of, text_faults
 from ul2_tasks.looking.conversations.records import FirstConversations, first_conversations
-from ul2_tasks.looking.statistics import Checked, Law, Summary
+from ul2_tasks.looking.printing import tracked
+from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.version import __version__
 
@@ -32,10 +31,7 @@ class ChatCorpusStatistics:
     """What was read of a corpus.
 
     Attributes:
-        corpus: the name of its task.
-        source, renderer: in words.
         conversations: how many were read.
-        is_all: whether there are no others.
         refused: how many records were refused, by cause. Of a cache only their number is known.
     """
 
@@ -66,8 +62,6 @@ class ChatTaskStatistics:
     """The measurements of one task.
 
     Attributes:
-        form: "chat" or "reply".
-        supervision: its fields, see `Supervision`.
         conversations: how many were read.
         examples: how many they gave.
         left_out: how many were "too long" or "without a learned token", and how many of the examples are "shortened".
@@ -114,24 +108,16 @@ def measure_chat(
 ) -> ChatStatistics:
     """Measures the chat tasks of a task or mixture.
 
-    `sequence_length` has the most tokens of "tokens", "inputs" and "targets"; None, or nothing, for any number. With `use_cached`,
-    conversations come from all of the corpus's cache. Otherwise its first records are rendered, and the text of final messages is
-    compared. Of each task `examples` are measured, or some more, if there are as many. Without a cache that many conversations are
-    rendered. Raises a ValueError where a record is refused that is to be raised, or the task's spans lack a message's kind.
-
-    >>> from ul2_tasks import register_chat
-    >>> statistics = measure_chat(register_chat("docs"))
-    >>> statistics.holds, statistics.tasks[0].kinds[0].kind
-    (True, 'system')
+    With `use_cached`, conversations come from all of the corpus's cache. Otherwise its first records are rendered, and the text of
+    final messages is compared. Of each task `examples` are measured, or some more, if there are as many.
     """
     tasks = chat_tasks_of(name)
     corpora = {task.corpus.name: task.corpus for task in tasks}
     read = {corpus.name: _read(corpus, split, use_cached, examples) for corpus in corpora.values()}
-    found = [_Measured(task, sequence_length, read[task.corpus.name]) for task in tasks]
+    broken = Tally()
+    found = [_Measured(task, sequence_length, read[task.corpus.name], broken) for task in tasks]
     for measured in found:
         measured.measure(examples)
-    broken = sum((measured.broken for measured in found), collections.Counter())
-    first = {key: what for measured in reversed(found) for key, what in measured.first.items()}
     total = sum(measured.statistics.examples for measured in found)
     lost = sum(measured.lost for measured in found)
     said = {}
@@ -147,7 +133,7 @@ def measure_chat(
         dict(sequence_length or {}),
         [_corpus(corpus, split, read[corpus.name]) for corpus in corpora.values()],
         [measured.statistics for measured in found],
-        laws_of(broken, first, total, said),
+        laws_of(broken, total, said),
     )
 
 
@@ -158,7 +144,7 @@ def _read(corpus: ChatCorpusTask, split: str, use_cached: bool, most: int) -> Fi
 def _corpus(corpus: ChatCorpusTask, split: str, read: FirstConversations | Reader) -> ChatCorpusStatistics:
     described = corpus.name, describe_source(corpus.source), corpus.renderer.identity
     if isinstance(read, FirstConversations):
-        return ChatCorpusStatistics(*described, read.reader.count, read.is_all, dict(read.refused.most_common()))
+        return ChatCorpusStatistics(*described, read.reader.count, read.is_all, dict(read.refused.counts.most_common()))
     manifest = cache.read_manifest(corpus.cache_dir) or {}
     skipped = manifest["splits"][split]["skipped"]
     refused = {"skipped when the cache was written": skipped} if skipped else {}
@@ -168,7 +154,9 @@ def _corpus(corpus: ChatCorpusTask, split: str, read: FirstConversations | Reade
 class _Measured:
     """The counts of a task."""
 
-    def __init__(self, task: ChatTask, sequence_length: Mapping[str, int | None] | None, read: FirstConversations | Reader):
+    def __init__(
+        self, task: ChatTask, sequence_length: Mapping[str, int | None] | None, read: FirstConversations | Reader, broken: Tally
+    ):
         self._task, self._dropping, self._lengths = task, that_drops(task), budgets(task, sequence_length)
         self._reader: Reader = read.reader if isinstance(read, FirstConversations) else read
         self._messages = [one.message_of_segments for one in read.conversations] if isinstance(read, FirstConversations) else None
@@ -179,8 +167,7 @@ class _Measured:
         self._seen: list[dict[str, int]] = []
         self._left_out: collections.Counter[str] = collections.Counter()
         self._conversations = 0
-        self.broken: collections.Counter[str] = collections.Counter()
-        self.first: dict[str, str] = {}
+        self._broken = broken
         self.lost = 0
 
     def measure(self, examples: int) -> None:
@@ -195,21 +182,19 @@ class _Measured:
                 break
         if self._task.supervision.too_long == "raise" and self._left_out["too long"]:
             what = f"{self._task.name}, at {self._lengths}: it is registered with too_long='raise'"
-            self._break("long", what, self._left_out["too long"])
+            self._broken.add("long", what, self._left_out["too long"])
 
     def _batches(self, examples: int) -> Iterable[np.ndarray]:
         """Conversations of all of the corpus, if there are too many to read them all."""
         numbers = np.linspace(0, self._reader.count - 1, min(self._reader.count, examples)).astype(np.int64)
         batches = -(-len(numbers) // AT_A_TIME)
-        console = Console(stderr=True)
-        parts = [numbers[start::batches] for start in range(batches)]
-        return track(parts, self._task.name, console=console, transient=True, disable=not console.is_terminal)
+        return tracked([numbers[start::batches] for start in range(batches)], batches, self._task.name)
 
     def _add(self, example: ChatExample) -> None:
         self._spans += np.bincount(example.span_id, minlength=256)
-        self._seen.append(_lengths(example))
+        self._seen.append(example.lengths)
         for key, what in {key: what for key, what in self._faults(example) if key != "lost"}.items():
-            self._break(key, f"{self._task.name}, conversation {example.conversation}: {what}", 1)
+            self._broken.add(key, f"{self._task.name}, conversation {example.conversation}: {what}")
         if not example.numbers:
             return
         rows = example.messages
@@ -228,13 +213,8 @@ class _Measured:
                 self.lost += key == "lost"
                 yield key, what
 
-    def _break(self, law: str, what: str, times: int) -> None:
-        self.broken[law] += times
-        self.first.setdefault(law, what)
-
     @property
     def statistics(self) -> ChatTaskStatistics:
-        features = ("tokens",) if self._task.form == "chat" else ("inputs", "targets")
         return ChatTaskStatistics(
             task=self._task.name,
             corpus=self._task.corpus.name,
@@ -246,11 +226,5 @@ class _Measured:
             kinds=[KindStatistics(kind_name(kind), *row) for kind, row in enumerate(self._kinds.tolist()) if row[0]],
             spans={str(span): int(tokens) for span, tokens in enumerate(self._spans) if tokens or not span},
             tokens=int(self._spans.sum()),
-            lengths={key: Summary.of([lengths[key] for lengths in self._seen], PERCENTS) for key in features},
+            lengths={key: Summary.of([lengths[key] for lengths in self._seen], PERCENTS) for key in self._lengths},
         )
-
-
-def _lengths(example: ChatExample) -> dict[str, int]:
-    if example.inputs is None:
-        return {"tokens": len(example.ids)}
-    return {"inputs": example.inputs, "targets": len(example.ids) - example.inputs}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.conversations import messages_of
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import shard_records, split_groups
 
@@ -56,13 +56,13 @@ class FirstConversations(NamedTuple):
 
     Attributes:
         reader: of them; their numbers are those of `conversations`.
-        refused: how many records before them are refused, by cause.
+        refused: the records before them that are refused, by cause.
         is_all: whether the split has no others.
     """
 
     reader: ConversationsInMemory
     conversations: list[Rendered]
-    refused: collections.Counter[str]
+    refused: Tally
     is_all: bool
 
 
@@ -72,8 +72,7 @@ def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstC
     Raises a ValueError where there is no conversation, or a record cannot be rendered and the corpus is to raise it.
     """
     found: list[Rendered] = []
-    refused: collections.Counter[str] = collections.Counter()
-    is_all = True
+    refused, is_all = Tally(), True
     for record in records(corpus, split):
         if len(found) == most:
             is_all = False
@@ -81,7 +80,7 @@ def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstC
         rendered = render(corpus, record)
         if rendered.problem:
             check_texts(describe_source(corpus.source), corpus.configuration.on_error, [b""], [rendered.problem.encode()])
-            refused[cause(rendered.problem)] += 1
+            refused.add(cause(rendered.problem), rendered.problem)
         else:
             found.append(rendered)
     if not found:

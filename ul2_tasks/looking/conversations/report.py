@@ -21,16 +21,7 @@ from ul2_tasks.tasks.chat import ChatTask
 def write_chat_report(
     statistics: ChatStatistics, examples: Iterable[tuple[ChatTask, ChatExample]], path: str | os.PathLike
 ) -> pathlib.Path:
-    """Writes the page and returns its path. All texts are escaped; the page has no script, and loads nothing.
-
-    >>> import tempfile
-    >>> from ul2_tasks import register_chat
-    >>> from ul2_tasks.looking.conversations.measure import measure_chat
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = write_chat_report(measure_chat(register_chat("docs")), [], f"{folder}/page.html").read_text()
-    >>> "All 8 laws hold." in page
-    True
-    """
+    """Writes the page and returns its path. All texts are escaped; the page has no script, and loads nothing."""
     shown = (_plain(task, example) for task, example in examples)
     return write_page(
         path, "chat_report.html", statistics, span_name=span_name, columns=COLUMNS, percents=PERCENTS, examples=list(shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 import seqio
@@ -16,7 +16,7 @@ from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, ROLES, kind_name
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import first_conversations
 from ul2_tasks.looking.conversations.table import span_name
-from ul2_tasks.looking.printing import print_json_lines, visible
+from ul2_tasks.looking.printing import visible
 from ul2_tasks.looking.readable import stretches
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
@@ -50,27 +50,21 @@ class Part(NamedTuple):
 def show_chat(
     name: str,
     sequence_length: Mapping[str, int | None] | None = None,
+    console: Console | None = None,
     *,
-    count: int = 2,
     split: str = "train",
     seed: int = 0,
-    use_cached: bool = False,
-    console: Console | None = None,
+    **options: Any,
 ) -> None:
-    """Prints examples of each chat task of a task or mixture, message by message.
+    """Prints examples of each chat task of a task or mixture, message by message; see `draw_chat` for the options.
 
     What is not learned is dim; each span has its colour; the token that ends a message is reversed. Without colours a line below
     each message's kind says how many of its tokens are learned, and in which span.
-
-    They are drawn from the whole cache (`use_cached`), or from the first conversations of the source; of each task `count`.
-
-    >>> from ul2_tasks import register_chat
-    >>> show_chat(register_chat("docs"), count=1, console=Console(quiet=True))
     """
     console = console or Console()
     lengths = ", ".join(f"{key} {length:,}" for key, length in (sequence_length or {}).items() if length is not None)
     console.print(Text.assemble((name, "bold"), f": split {split}, seed {seed}, tokens at most: {lengths or 'any number'}"))
-    for task, example in draw_chat(name, sequence_length, count=count, split=split, seed=seed, use_cached=use_cached):
+    for task, example in draw_chat(name, sequence_length, split=split, seed=seed, **options):
         console.print()
         console.print(_title(task, example))
         for feature, parts in itertools.groupby(parts_of(example), key=lambda part: part.feature):
@@ -80,35 +74,14 @@ def show_chat(
             console.print(_table(task, example, own))
 
 
-def show_chat_json(
-    name: str,
-    sequence_length: Mapping[str, int | None] | None = None,
-    *,
-    count: int = 2,
-    split: str = "train",
-    seed: int = 0,
-    use_cached: bool = False,
-    file: TextIO | None = None,
-) -> None:
-    """Writes the same examples as JSON Lines.
-
-    Each line has "task", "conversation" (its number), "messages", each with "role", "channel", "to_tool", "span" (0 where nothing
-    of it is learned), "learned" (tokens), "tokens" and "text" (of its content); and "ids", "loss_mask" and "span_id". A line of
-    NAME_reply has "inputs" and "targets" instead of "ids"; masks and spans are of the targets, and "feature" says where a message
-    is, which is in both where the prompt of its answer is in the inputs. Ids are the tokenizer's own.
-
-    >>> import io, json
-    >>> from ul2_tasks import register_chat
-    >>> show_chat_json(register_chat("docs"), count=1, file=(lines := io.StringIO()))
-    >>> sorted(json.loads(lines.getvalue()))
-    ['conversation', 'ids', 'loss_mask', 'messages', 'span_id', 'task']
-    """
-    drawn = draw_chat(name, sequence_length, count=count, split=split, seed=seed, use_cached=use_cached)
-    print_json_lines(itertools.starmap(as_plain, drawn), file)
-
-
 def as_plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:
-    """An example as JSON has it; see `show_chat_json`."""
+    """An example as JSON has it.
+
+    It has "task", "conversation" (its number), "messages", each with "role", "channel", "to_tool", "span" (0 where nothing of it
+    is learned), "learned" (tokens), "tokens" and "text" (of its content); and "ids", "loss_mask" and "span_id". That of NAME_reply
+    has "inputs" and "targets" instead of "ids"; masks and spans are of the targets, and "feature" says where a message is, which
+    is in both where the prompt of its answer is in the inputs. Ids are the tokenizer's own.
+    """
     targets = example.inputs or 0
     own = (example.ids - id_shift(task.corpus.renderer.vocabulary)).tolist()
     ids = {"ids": own} if example.inputs is None else {"inputs": own[:targets], "targets": own[targets:]}
@@ -143,11 +116,7 @@ def text_of(vocabulary: seqio.Vocabulary, ids: np.ndarray) -> str:
 
 
 def runs_of(example: ChatExample, part: Part) -> Iterator[tuple[str, int, np.ndarray]]:
-    """The tokens of a part in runs of one kind and span.
-
-    Returns:
-        Triples of "header", "content" or "stop"; the span, 0 where they are not learned; and their ids.
-    """
+    """The tokens of a part in runs: "header", "content" or "stop"; the span, 0 where they are not learned; and their ids."""
     places = np.arange(part.start, part.end)
     kinds = np.where(places < part.header, 0, np.where(places < part.stop, 1, 2))
     spans = np.where(example.loss_mask, example.span_id, 0)[part.start : part.end]
@@ -167,29 +136,25 @@ def draw_chat(
     seed: int = 0,
     use_cached: bool = False,
 ) -> Iterator[tuple[ChatTask, ChatExample]]:
-    """Yields examples of each chat task of a task or mixture, task by task; see `show_chat` for the arguments."""
+    """Yields `count` examples of each chat task of a task or mixture, task by task, in an order of the seed.
+
+    They come from the whole cache (`use_cached`), or from the first conversations of the source.
+    """
     readers: dict[str, Any] = {}
     for task in chat_tasks_of(name):
-        if task.corpus.name not in readers:
-            readers[task.corpus.name] = (
-                task.corpus.conversations(split, use_cached=True)
-                if use_cached
-                else first_conversations(task.corpus, split, CONVERSATIONS).reader
-            )
-        reader, lengths = readers[task.corpus.name], budgets(task, sequence_length)
+        if (corpus := task.corpus).name not in readers:
+            cached = corpus.conversations(split, use_cached=True) if use_cached else None
+            readers[corpus.name] = cached or first_conversations(corpus, split, CONVERSATIONS).reader
+        reader, lengths, dropping = readers[corpus.name], budgets(task, sequence_length), that_drops(task)
         order = np.random.default_rng(seed).permutation(reader.count)
-        drawn = itertools.islice(_examples(that_drops(task), reader, order, lengths), count)
-        first = next(drawn, None)
-        if first is None:
+        batches = (order[start : start + AT_A_TIME] for start in range(0, len(order), AT_A_TIME))
+        found = (example for batch in batches for example in read_examples(dropping, reader, batch, lengths)[0])
+        drawn = list(itertools.islice(found, count))
+        if not drawn:
             raise ValueError(
                 f"{task.name!r} makes no example of its conversations in split {split!r} with {lengths}; see `ul2 stats`"
             )
-        yield from ((task, example) for example in itertools.chain([first], drawn))
-
-
-def _examples(task: ChatTask, reader: Any, order: np.ndarray, lengths: Mapping[str, int | None]) -> Iterator[ChatExample]:
-    for start in range(0, len(order), AT_A_TIME):
-        yield from read_examples(task, reader, order[start : start + AT_A_TIME], lengths)[0]
+        yield from ((task, example) for example in drawn)
 
 
 def _title(task: ChatTask, example: ChatExample) -> Text:

@@ -1,4 +1,4 @@
-"""`ul2 stats` of conversations: the measurements of `chat_measure` as tables for the terminal, and as JSON."""
+"""`ul2 stats` of conversations: the measurements as tables for the terminal."""
 
 from __future__ import annotations
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from ul2_tasks.corpus.pictures import PictureCorpusTask
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask
 from ul2_tasks.looking.findings import (
+    About,
     Finding,
+    broken_laws,
     each_once,
     examine_image_packages,
     examine_installation,
@@ -27,20 +29,10 @@ from ul2_tasks.looking.printing import shown_problems
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
 
 _FULL = 0.6  # of the inputs' budget that chunks take on average, from which on nothing is said
-About = Callable[..., Finding]
 
 
 def examine_picture_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
-    """Looks at the installation, the vocabulary, the first records with all of their pictures, and the lengths.
-
-    >>> from ul2_tasks import CodeRun, register_pictures
-    >>> import seqio
-    >>> vocabulary, run = seqio.ByteVocabulary(extra_ids=300), CodeRun(start=259, end=260, first=261, codes=8)
-    >>> settings = dict(picture=run, sentinels=range(558, 300, -1), modes={"[R]": 270, "[S]": 271, "[X]": 272})
-    >>> name = register_pictures("examined_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, **settings)
-    >>> {finding.kind for finding in examine_picture_tasks(name, {"inputs": 64, "targets": 64})} <= {"ok", "note"}
-    True
-    """
+    """Looks at the installation, the vocabulary, the first records with all of their pictures, and the lengths."""
     tasks = pictures_tasks(name)
     findings = [*examine_installation(), *examine_image_packages()]
     for corpus in {task.corpus.name: task.corpus for task in tasks}.values():
@@ -60,9 +52,7 @@ def _examine(statistics: PictureTasksStatistics, tasks: Sequence[PicturesTask]) 
         yield from _examine_records(found, corpora[found.corpus], functools.partial(Finding, concerns=(found.corpus,)))
     for measured, task in zip(statistics.tasks, tasks):
         yield from _examine_lengths(measured, task, functools.partial(Finding, about="lengths", concerns=(measured.task,)))
-    for law in statistics.laws:
-        if not law.holds:
-            yield Finding("problem", "examples", f"{law.law}: {law.found}", "report it; this should not be")
+    yield from broken_laws("examples", statistics.laws)
 
 
 def _examine_records(found: PictureCorpusStatistics, corpus: PictureCorpusTask, about: About) -> Iterator[Finding]:

@@ -17,13 +17,13 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.pictures import PictureCorpusTask
+from ul2_tasks.corpus.pictures_task import PictureCorpusTask
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.denoising.joined_pieces import cut, joined
 from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
-from ul2_tasks.looking.statistics import Checked, Law, Summary, without_particulars
+from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally, without_particulars
 from ul2_tasks.tasks.picture_fit import Fit, Problem, problem_of_chunk
 from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
 from ul2_tasks.version import __version__
@@ -42,59 +42,46 @@ class Looked(NamedTuple):
     """What was read of a corpus.
 
     Attributes:
-        is_all: whether it has no others.
         right: the place of each that is right, and what it is.
-        problems: how many are not, by what it is, without numbers and texts.
-        first: the first problem of each of these.
+        problems: those that are not, by what it is, without numbers and texts.
     """
 
     records: int
     is_all: bool
     right: Sequence[tuple[str, Interleaved]]
-    problems: Mapping[str, int]
-    first: Mapping[str, str]
+    problems: Tally
 
 
-class PictureExample(NamedTuple):
-    """An example.
+class Uncorrupted(NamedTuple):
+    """What an example is made of.
 
     Attributes:
-        inputs, targets: [tokens] int32, EOS included.
-        tokens: what it was made of.
+        tokens: [tokens] int32.
         pieces: see `interleaved`.
         images: its pictures, encoded; none where they are codes.
         records: the place in `tokens` of the first token of each record of which it has some, and the place of the record.
     """
 
+    tokens: np.ndarray
+    pieces: Sequence[int]
+    images: Sequence[object]
+    records: Sequence[tuple[int, str]]
+
+
+class PictureExample(NamedTuple):
+    """An example: [tokens] int32 each, EOS included, and what it is made of."""
+
     inputs: np.ndarray
     targets: np.ndarray
-    tokens: np.ndarray
-    pieces: Sequence[int]
-    images: Sequence[object]
-    records: Sequence[tuple[int, str]]
-
-
-class _Uncorrupted(NamedTuple):
-    """The fields of a `PictureExample` before it is corrupted."""
-
-    tokens: np.ndarray
-    pieces: Sequence[int]
-    images: Sequence[object]
-    records: Sequence[tuple[int, str]]
+    source: Uncorrupted
 
 
 class Made(NamedTuple):
-    """What a task makes of records.
-
-    Attributes:
-        examples: in the order of the records; they are made as they are taken.
-        unfit: how many records, or chunks of them, make none, by cause.
-        first: the place and the numbers of the first of each cause.
-    """
+    """What a task makes of records: examples, in their order and as they are taken; and the records, or chunks of them, that make
+    none, by cause."""
 
     examples: Iterator[PictureExample]
-    unfit: Mapping[str, int]
-    first: Mapping[str, str]
+    unfit: Tally
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,15 +89,11 @@ class PictureTaskStatistics:
     """The measurements of a task.
 
     Attributes:
-        rate: its share of the mixture's examples.
         joins_records: whether records are joined, and cut into chunks.
-        examples: how many the records make.
-        pictures: how many are in these.
         tokens: "text", "pictures" (their runs), and of both together "noise", which is what the targets ask for.
-        spans: of noise.
         lengths: of "inputs", "targets" and "chunk", which is what an example is made of.
         fill: the mean part of each budget that an example takes; None without examples.
-        unfit, first: see `Made`.
+        unfit, first: see `Made`, and what was said of the first of each cause.
     """
 
     task: str
@@ -129,7 +112,7 @@ class PictureTaskStatistics:
 
 @dataclasses.dataclass(frozen=True)
 class PictureCorpusStatistics:
-    """The measurements of a corpus: its name and `Looked`, with the number of those that are right."""
+    """The measurements of a corpus: its name and `Looked`, with how many are right, and the first problem of each kind."""
 
     corpus: str
     records: int
@@ -159,68 +142,53 @@ def look_at_corpus(corpus: PictureCorpusTask, split: str, records: int = RECORDS
         raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
     read = list(itertools.islice(corpus.read(split), records + 1))
     right: list[tuple[str, Interleaved]] = []
-    problems, first = collections.Counter[str](), dict[str, str]()
+    problems = Tally()
     for where, found, problem in read[:records]:
-        if not problem:
+        if problem:
+            problems.add(without_particulars(problem.removeprefix(f"{where}: ")), problem)
+        else:
             right.append((where, found))
-            continue
-        kind = without_particulars(problem.removeprefix(f"{where}: "))
-        problems[kind] += 1
-        first.setdefault(kind, problem)
-    return Looked(min(len(read), records), len(read) <= records, right, dict(problems), first)
+    return Looked(min(len(read), records), len(read) <= records, right, problems)
 
 
 def make_examples(task: PicturesTask, looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
     """Makes examples of the records that were read, in their order."""
     fit = task.fit(sequence_length)
-    unfit, first = collections.Counter[str](), dict[str, str]()
+    unfit = Tally()
 
     def fits(problem: Problem, where: str) -> bool:
         if problem.cause:
-            unfit[problem.cause] += 1
-            first.setdefault(problem.cause, f"{where}{problem.numbers}")
+            unfit.add(problem.cause, f"{where}{problem.numbers}")
         return not problem.cause
 
     records = [(where, found) for where, found in looked.right if fits(fit.problem_of_record(found.pieces.tolist()), where)]
     if fit.joins_records:
         fitting = [chunk for chunk in _chunks(fit, records) if fits(problem_of_chunk(chunk.pieces), chunk.records[0][1])]
     else:
-        fitting = [_Uncorrupted(found.tokens, found.pieces.tolist(), found.images, [(0, where)]) for where, found in records]
+        fitting = [Uncorrupted(found.tokens, found.pieces.tolist(), found.images, [(0, where)]) for where, found in records]
     corrupted = task.corrupted(fit)
 
     def examples() -> Iterator[PictureExample]:
         for number, each in enumerate(fitting):
             made = corrupted(tf.constant(each.tokens), tf.constant(each.pieces, tf.int32), tf.constant([seed, number], tf.int64))
             inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
-            yield PictureExample(inputs, targets, *each)
+            yield PictureExample(inputs, targets, each)
 
-    return Made(examples(), dict(unfit), first)
+    return Made(examples(), unfit)
 
 
 def measure_picture_tasks(
     name: str, sequence_length: Mapping[str, int], split: str = "train", seed: int = 0, records: int = RECORDS
 ) -> PictureTasksStatistics:
-    """Measures the tasks of a mixture of `register_pictures`.
-
-    `name` may be one task's. `sequence_length` has the budgets in tokens, `seed` is of the noise, and `records` is per corpus.
-
-    >>> from ul2_tasks import CodeRun, register_pictures, SequentialDenoiser
-    >>> vocabulary, run = seqio.ByteVocabulary(extra_ids=40), CodeRun(start=259, end=260, first=261, codes=8)
-    >>> records = [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 4
-    >>> denoiser = SequentialDenoiser(name="s", noise_density=0.5)
-    >>> name = register_pictures("measured_codes", records, vocabulary, denoiser, picture=run, sentinels=range(298, 280, -1))
-    >>> statistics = measure_picture_tasks(name, {"inputs": 64, "targets": 64})
-    >>> statistics.tasks[0].examples, statistics.tasks[0].pictures, statistics.holds
-    (1, 4, True)
-    """
+    """Measures the tasks of a mixture of `register_pictures`, or one task; `seed` is of the noise, and `records` per corpus."""
     provider, tasks = seqio.get_mixture_or_task(name), pictures_tasks(name)
     corpora = {task.corpus.name: task.corpus for task in tasks}
     looked = {corpus: look_at_corpus(corpora[corpus], split, records) for corpus in corpora}
-    faults: dict[str, list[str]] = {kind: [] for kind in _LAWS}
-    measured = []
+    faults, measured = Tally(), []
     for task in tasks:
         rate = provider.get_rate(task) / provider.total_rate if isinstance(provider, seqio.Mixture) else 1.0
-        measured.append(_measured(task, looked[task.corpus.name], rate, sequence_length, seed, faults))
+        fit, made = task.fit(sequence_length), make_examples(task, looked[task.corpus.name], sequence_length, seed)
+        measured.append(_measured(task, fit, made, rate, faults))
     examples = sum(task.examples for task in measured)
     return PictureTasksStatistics(
         mixture=name,
@@ -229,15 +197,15 @@ def measure_picture_tasks(
         sequence_length={key: int(sequence_length[key]) for key in TOKEN_FEATURES},
         version=__version__,
         corpora=[
-            PictureCorpusStatistics(corpus, found.records, found.is_all, len(found.right), found.problems, found.first)
-            for corpus, found in looked.items()
+            PictureCorpusStatistics(corpus, read, is_all, len(right), dict(problems.counts), problems.first)
+            for corpus, (read, is_all, right, problems) in looked.items()
         ],
         tasks=measured,
-        laws=[_law(kind, tasks, faults[kind], examples) for kind in _LAWS],
+        laws=[_law(kind, tasks, faults, examples) for kind in _LAWS],
     )
 
 
-def _chunks(fit: Fit, records: Sequence[tuple[str, Interleaved]]) -> Iterator[_Uncorrupted]:
+def _chunks(fit: Fit, records: Sequence[tuple[str, Interleaved]]) -> Iterator[Uncorrupted]:
     """The chunks of records that are joined."""
     if not records:
         return
@@ -249,32 +217,24 @@ def _chunks(fit: Fit, records: Sequence[tuple[str, Interleaved]]) -> Iterator[_U
         start, end = end, end + sum(chunk)
         first, last = np.searchsorted(starts, [start, end - 1], side="right") - 1
         held = [(max(int(starts[number]) - start, 0), records[number][0]) for number in range(first, last + 1)]
-        yield _Uncorrupted(tokens[start:end], chunk, [], held)
+        yield Uncorrupted(tokens[start:end], chunk, [], held)
 
 
-def _measured(
-    task: PicturesTask,
-    looked: Looked,
-    rate: float,
-    sequence_length: Mapping[str, int],
-    seed: int,
-    faults: Mapping[str, list[str]],
-) -> PictureTaskStatistics:
-    """The measurements of a task; adds to `faults`, by kind, what is wrong with which example."""
-    fit, made = task.fit(sequence_length), make_examples(task, looked, sequence_length, seed)
+def _measured(task: PicturesTask, fit: Fit, made: Made, rate: float, faults: Tally) -> PictureTaskStatistics:
+    """The measurements of a task; adds to `faults` what is wrong with which example."""
     lengths: dict[str, list[int]] = {key: [] for key in (*TOKEN_FEATURES, "chunk")}
     tokens = collections.Counter[str](text=0, pictures=0, noise=0)
     spans = pictures = 0
     for number, example in enumerate(made.examples):
-        for key, length in zip(lengths, (len(example.inputs), len(example.targets), len(example.tokens))):
+        pieces = example.source.pieces
+        for key, length in zip(lengths, map(len, (example.inputs, example.targets, example.source.tokens))):
             lengths[key].append(length)
-        tokens.update(text=sum(example.pieces[::2]), pictures=sum(example.pieces[1::2]))
-        pictures += len(example.pieces) // 2
         noise, of_example, wrong = _dissected(task, fit, example)
-        tokens["noise"] += noise
+        tokens.update(text=sum(pieces[::2]), pictures=sum(pieces[1::2]), noise=noise)
+        pictures += len(pieces) // 2
         spans += of_example
         for kind, found in wrong:
-            faults[kind].append(f"{task.name}, example {number + 1}: {found}")
+            faults.add(kind, f"{task.name}, example {number + 1}: {found}")
     return PictureTaskStatistics(
         task=task.name,
         denoiser=task.denoiser.name,
@@ -286,8 +246,8 @@ def _measured(
         spans=spans,
         lengths={key: Summary.of(values, PERCENTS) for key, values in lengths.items()},
         fill={key: float(np.mean(lengths[key])) / fit.lengths[n] if lengths[key] else None for n, key in enumerate(TOKEN_FEATURES)},
-        unfit=made.unfit,
-        first=made.first,
+        unfit=dict(made.unfit.counts),
+        first=made.unfit.first,
     )
 
 
@@ -301,10 +261,10 @@ def _dissected(task: PicturesTask, fit: Fit, example: PictureExample) -> tuple[i
         whole = dissect({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
     except ValueError as error:
         return 0, 0, [*wrong, ("lost", str(error))]
-    if not np.array_equal(whole.chunk, example.tokens):
+    if not np.array_equal(whole.chunk, example.source.tokens):
         return 0, 0, [*wrong, ("lost", "it has other tokens than its records")]
-    found = _counts(whole.is_noise, example.pieces)
-    wanted = list(_wanted(task, example.pieces))
+    found = _counts(whole.is_noise, example.source.pieces)
+    wanted = list(_wanted(task, example.source.pieces))
     if len(found) != len(wanted) or any(
         not fewest <= noise <= most or spans != expected for (noise, spans), (fewest, most, expected) in zip(found, wanted)
     ):
@@ -334,7 +294,6 @@ def _wanted(task: PicturesTask, pieces: Sequence[int]) -> Iterator[tuple[int, in
         yield (*denoiser.noise_range(length), denoiser.noise_counts(length)[1]) if is_text else (0, 0, 0)
 
 
-def _law(kind: str, tasks: Iterable[PicturesTask], faults: Sequence[str], examples: int) -> Law:
+def _law(kind: str, tasks: Iterable[PicturesTask], faults: Tally, examples: int) -> Law:
     at_a_picture = kind == "miscounted" and any(splits_once(task.denoiser, task.configuration.split) for task in tasks)
-    law = _LAWS[kind] + (_LAW_AT_A_PICTURE if at_a_picture else "")
-    return Law.counted(law, len(faults), examples, faults[0] if faults else "")
+    return Law.counted(_LAWS[kind] + (_LAW_AT_A_PICTURE if at_a_picture else ""), kind, faults, examples)

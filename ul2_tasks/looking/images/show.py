@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
-import seqio
 from rich.console import Console
 from rich.text import Text
 
 from ul2_tasks.images.interleaved import CodeRun, PictureRun
 from ul2_tasks.images.pictures import size_of
 from ul2_tasks.looking.images.measure import PictureExample, look_at_corpus, make_examples
-from ul2_tasks.looking.printing import print_head, print_json_lines, visible
+from ul2_tasks.looking.printing import print_head, visible
 from ul2_tasks.looking.readable import Stretch, stretches
 from ul2_tasks.looking.samples import DenoisedTask, Sample, dissected, shown_sample
 from ul2_tasks.mixtures.mixture import with_denoisers
@@ -37,26 +36,19 @@ class Shown(NamedTuple):
 def show_picture_tasks(
     name: str,
     sequence_length: Mapping[str, int],
+    console: Console | None = None,
     *,
-    count: int = 2,
     seed: int = 0,
     split: str = "train",
-    denoisers: Collection[str] | None = None,
-    console: Console | None = None,
+    **options: Any,
 ) -> None:
-    """Prints examples of each task of a mixture of `register_pictures`, of the first records of its corpus.
+    """Prints examples of each task of a mixture of `register_pictures`; see `draw_picture_tasks` for the options.
 
     A picture is `[picture 1024x768]`, of so many pixels as it has in its record, or `[codes 256]`.
-
-    >>> from ul2_tasks import T5GEMMA2, PictureRun, register_pictures
-    >>> special = dict(modes={"[R]": 259, "[S]": 260, "[X]": 261}, sentinels=range(368, 264, -1))
-    >>> run, vocabulary = PictureRun(start=262, placeholder=263, end=264, tokens=4), seqio.ByteVocabulary(extra_ids=110)
-    >>> name = register_pictures("shown_stories", "embedded", vocabulary, T5GEMMA2[0], picture=run, **special)
-    >>> show_picture_tasks(name, {"inputs": 640, "targets": 640}, count=1, console=Console(quiet=True))
     """
     console = console or Console()
     print_head(console, name, sequence_length, split, seed)
-    drawn = draw_picture_tasks(name, sequence_length, count, seed, split, denoisers)
+    drawn = draw_picture_tasks(name, sequence_length, seed=seed, split=split, **options)
     for task, group in itertools.groupby(drawn, key=lambda shown: shown.task):
         console.rule(Text(task.name, "bold"), style="dim", align="left")
         fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(task.denoiser).items())
@@ -65,7 +57,12 @@ def show_picture_tasks(
             console.print(shown_sample(shown.sample, f"example {shown.sample.number + 1}", _from(shown.records), console.width), "")
 
 
-def show_picture_tasks_json(
+def as_plain(shown: Shown) -> dict[str, Any]:
+    """An example as JSON has it: a `samples.Sample` with the places of its `records`."""
+    return {**dataclasses.asdict(shown.sample), "records": list(shown.records)}
+
+
+def draw_picture_tasks(
     name: str,
     sequence_length: Mapping[str, int],
     *,
@@ -73,22 +70,8 @@ def show_picture_tasks_json(
     seed: int = 0,
     split: str = "train",
     denoisers: Collection[str] | None = None,
-    file: TextIO | None = None,
-) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample` with the places of its `records`."""
-    drawn = draw_picture_tasks(name, sequence_length, count, seed, split, denoisers)
-    print_json_lines(({**dataclasses.asdict(shown.sample), "records": list(shown.records)} for shown in drawn), file)
-
-
-def draw_picture_tasks(
-    name: str,
-    sequence_length: Mapping[str, int],
-    count: int,
-    seed: int = 0,
-    split: str = "train",
-    denoisers: Collection[str] | None = None,
 ) -> Iterator[Shown]:
-    """The examples of `show_picture_tasks`, task by task."""
+    """Yields `count` examples of each task of a mixture, task by task, of the first records of its corpus."""
     tasks = with_denoisers(name, pictures_tasks(name), denoisers or None)
     corpora = dict.fromkeys(task.corpus for task in tasks)
     looked = {corpus: look_at_corpus(corpus, split, max(_LOOKED_AT, count)) for corpus in corpora}
@@ -97,9 +80,9 @@ def draw_picture_tasks(
         made = make_examples(task, found, sequence_length, seed)
         special, number = task.special_tokens(), -1
         for number, example in enumerate(itertools.islice(made.examples, count)):
-            yield Shown(task, _sample(task, special, number, example), [where for _, where in example.records])
+            yield Shown(task, _sample(task, special, number, example), [where for _, where in example.source.records])
         if number < 0:
-            causes = [*found.first.values(), *(f"{cause}: {first}" for cause, first in made.first.items())]
+            causes = [*found.problems.first.values(), *(f"{cause}: {first}" for cause, first in made.unfit.first.items())]
             raise ValueError(f"{task.name!r} makes no example of {found.records} records: {'; '.join(causes) or 'there is none'}")
 
 
@@ -113,39 +96,28 @@ def _from(records: Sequence[str]) -> str:
 
 
 def _sample(task: PicturesTask, special: SpecialTokens, number: int, example: PictureExample) -> Sample:
-    run, vocabulary = task.corpus.run, task.output_features["targets"].vocabulary
-    begins = np.array([place for place, _ in example.records], np.int64)
-    images = iter(example.images)
+    begins = np.array([place for place, _ in example.source.records], np.int64)
+    vocabulary, images = task.output_features["targets"].vocabulary, iter(example.source.images)
 
     def read(feature: str, ids: Sequence[int], borders: Sequence[int]) -> list[Stretch]:
-        return list(_stretches(vocabulary, ids, special, feature, borders, run, images))
+        """Inputs or targets as `readable.stretches` has them, with a stretch for each run."""
+        found, end, run = list[Stretch](), 0, task.corpus.run
+        while end < len(ids):
+            start, stop = end, ids.index(run.start, end) if run.start in ids[end:] else len(ids)
+            mode_first = special if start == 0 else dataclasses.replace(special, mode=())
+            of_text = [border - start for border in borders if start <= border < stop]
+            found += stretches(vocabulary, ids[start:stop], mode_first, feature, of_text)
+            end = stop
+            if stop < len(ids):
+                end = ids.index(run.end, stop) + 1
+                if stop in borders:
+                    found.append(Stretch("border", "", 0, None))
+                said = _in_words(run, end - stop, images)
+                found.append(Stretch("picture", said, end - stop, 0 if feature == "targets" else None))
+        return found
 
     shown = DenoisedTask(task.name, task.denoiser, special, vocabulary)
     return dissected(shown, number, {"inputs": example.inputs, "targets": example.targets}, begins, read)
-
-
-def _stretches(
-    vocabulary: seqio.Vocabulary,
-    ids: Sequence[int],
-    special: SpecialTokens,
-    feature: str,
-    borders: Collection[int],
-    run: PictureRun | CodeRun,
-    images: Iterator[object],
-) -> Iterator[Stretch]:
-    """Inputs or targets as `readable.stretches` has them, with a stretch for each run."""
-    end = 0
-    while end < len(ids):
-        start, stop = end, ids.index(run.start, end) if run.start in ids[end:] else len(ids)
-        mode_first = special if start == 0 else dataclasses.replace(special, mode=())
-        of_text = [border - start for border in borders if start <= border < stop]
-        yield from stretches(vocabulary, ids[start:stop], mode_first, feature, of_text)
-        if stop == len(ids):
-            return
-        end = ids.index(run.end, stop) + 1
-        if stop in borders:
-            yield Stretch("border", "", 0, None)
-        yield Stretch("picture", _in_words(run, end - stop, images), end - stop, 0 if feature == "targets" else None)
 
 
 def _in_words(run: PictureRun | CodeRun, tokens: int, images: Iterator[object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ul2_tasks.images.elements import Picture
@@ -11,7 +11,7 @@ from ul2_tasks.images.layout import Form
 from ul2_tasks.images.pictures import pixels, size_of
 from ul2_tasks.images.recipe import Recipe
 from ul2_tasks.images.samples import Counts
-from ul2_tasks.looking.findings import Finding, each_once, examine_image_packages, examine_installation
+from ul2_tasks.looking.findings import About, Finding, broken_laws
 from ul2_tasks.looking.printing import shown_problems
 from ul2_tasks.looking.rows.measure import (
     Looked,
@@ -27,22 +27,10 @@ LOOKED_AT = 1000  # records of each source
 DECODED = 100  # records of which the pictures are decoded
 _ENLARGED = 2.0  # times the side, from which on it is said
 _FULL = 0.9  # of the fullest budget
-About = Callable[..., Finding]
-
-
-def examine_pictures(recipe: Recipe, form: Form | None = None, records: int = LOOKED_AT) -> list[Finding]:
-    """Looks at the installation, the model's tables, records of each source, some of their pictures, and the rows.
-
-    >>> from ul2_tasks.images.example_set import example_sources
-    >>> from ul2_tasks.looking.rows.measure import recipe_to_look_at
-    >>> [finding.what for finding in examine_pictures(recipe_to_look_at(example_sources())) if finding.kind == "problem"]
-    []
-    """
-    return each_once([*examine_installation(), *examine_image_packages(), *examine_recipe(recipe, form, records)])
 
 
 def examine_recipe(recipe: Recipe, form: Form | None = None, records: int = LOOKED_AT) -> Iterator[Finding]:
-    """The findings of `examine_pictures` without those of the installation."""
+    """Looks at the model's tables, records of each source, some of their pictures, and the rows."""
     statistics = measure_pictures(recipe, records)
     yield from _examine_tables(recipe, form or recipe.form)
     for source, found in zip(statistics.sources, look_at(recipe, min(records, DECODED))):
@@ -111,18 +99,12 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
         others = f", of {all_records:,}: what is wrong with the others a run finds" if len(found.samples) < all_records else ""
         yield about("ok", "pictures", f"{decoded:,} pictures of {len(found.samples):,} records were decoded{others}")
     if enlarged:
-        yield about(
-            "note",
-            "pictures",
-            f"{enlarged:,} of {decoded:,} pictures are enlarged more than {_ENLARGED:g} times",
-            "a `Size` with a lower `shortest` leaves them smaller",
-        )
+        what = f"{enlarged:,} of {decoded:,} pictures are enlarged more than {_ENLARGED:g} times"
+        yield about("note", "pictures", what, "a `Size` with a lower `shortest` leaves them smaller")
 
 
 def _examine_rows(statistics: PictureStatistics) -> Iterator[Finding]:
-    for law in statistics.laws:
-        if not law.holds:
-            yield Finding("problem", "rows", f"{law.law}: {law.found}", "report it; this should not be")
+    yield from broken_laws("rows", statistics.laws)
     if not statistics.rows:
         return
     fullest = max(part for part in statistics.fill.values() if part is not None)

@@ -14,12 +14,7 @@ _CAUSAL = MODES.index("causal")
 
 
 def strip(row: Row, height: int = 18) -> str:
-    """The splits of a row, each as long as it is, in the colour of its mode. Lines stand between samples.
-
-    >>> from ul2_tasks.looking.rows.drawing import strip
-    >>> strip(Row(*[np.array([3])] * 2, np.array([0]), *[None] * 14)).count("<rect")
-    1
-    """
+    """The splits of a row, each as long as it is, in the colour of its mode. Lines stand between samples."""
     ends = np.cumsum(row.split_lens)
     parts = []
     for start, end, mode in zip(ends - row.split_lens, ends, row.attn_modes):
@@ -36,10 +31,6 @@ def mask(row: Row, side: int = 220) -> str:
     """Who sees whom in a row: places that look from top to bottom, places that are seen from left to right.
 
     As all places of a split are alike to those of another, it is drawn split by split, and exact for a row of any length.
-
-    >>> from ul2_tasks.looking.rows.drawing import mask
-    >>> mask(Row(*[np.array([3])] * 2, np.array([0]), *[None] * 14)).count("<polygon")
-    1
     """
     length = int(row.split_lens.sum())
     lines = [_line(0, end, length, end) + _line(end, 0, end, length) for end in np.cumsum(row.sample_lens)[:-1]]

@@ -18,7 +18,7 @@ from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
-from ul2_tasks.looking.statistics import Checked, Law, Summary, without_particulars
+from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally, without_particulars
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
 from ul2_tasks.vocabulary.special_ids import text_vocabulary
@@ -36,15 +36,13 @@ class Looked:
     Attributes:
         records: how many were read, of its first epoch's.
         samples: the name of each that is right, and the sample, however long it is.
-        problems: how many are not, by where that was found and what it is, without numbers and texts.
-        first: the first problem of each of these.
+        problems: those that are not, by where that was found and what it is, without numbers and texts.
     """
 
     source: Source
     records: int
     samples: Sequence[tuple[str, Sample]]
-    problems: Mapping[str, int]
-    first: Mapping[str, str]
+    problems: Tally
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +50,6 @@ class PictureSourceStatistics:
     """The measurements of a source.
 
     Attributes:
-        records: how many it has.
-        looked_at: how many were read.
         plans: how many samples have which plan, in letters.
         elements: of each kind of element how many there are, and how many of these are dropped.
         counts: of each budget what samples take of it.
@@ -77,9 +73,7 @@ class PictureStatistics(Checked):
     """The measurements.
 
     Attributes:
-        budgets: of a row.
         rows: how many were packed, of all sources as the recipe mixes them.
-        samples: how many are in them.
         fill: the part of each budget that is used; None where there is none.
         lacking: how many rows have no "vit", no "vae", no "text" that is learned.
         rows_of_epoch: about how many rows there are in the time in which the source that takes longest has an epoch.
@@ -106,33 +100,25 @@ class _Facts(NamedTuple):
 
 
 class _Noted(Problems):
-    """Problems of which the first of each kind is kept, and of which there may be any number in a row."""
+    """Problems that are tallied, and of which there may be any number in a row."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.kinds: collections.Counter[str] = collections.Counter()
-        self.first: dict[str, str] = {}
+        self.found = Tally()
 
     def right(self, step: Step, source: int) -> None:
         """There is nothing to count."""
 
     def skip(self, problem: RecordError, step: Step, source: int, most: int) -> None:
-        kind = f"{problem.cause}: {without_particulars(_said(problem))}"
-        self.kinds[kind] += 1
-        self.first.setdefault(kind, str(problem))
-
-
-def _said(problem: RecordError) -> str:
-    return sentence_of(problem.__cause__) if isinstance(problem.__cause__, Exception) else str(problem)
+        cause = problem.__cause__
+        said = sentence_of(cause) if isinstance(cause, Exception) else str(problem)
+        self.found.add(f"{problem.cause}: {without_particulars(said)}", str(problem))
 
 
 def recipe_to_look_at(
     sources: Sequence[Source], vocabulary: seqio.Vocabulary | None = None, budgets: Counts = BUDGETS, seed: int = 0
 ) -> Recipe:
-    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as pictures need them.
-
-    The vocabulary is by default the one that comes with this package.
-    """
+    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as pictures need them."""
     vocabulary = vocabulary or default_vocabulary()
     first = vocabulary.vocab_size
     form = Form(
@@ -161,7 +147,7 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
         count = min(records, len(source.records))
         found = itertools.chain.from_iterable(row for number in range(-(-count // pool)) for row in maker.packed(number))
         samples = [(name, sample if images else _without_images(sample)) for name, sample in itertools.islice(found, count)]
-        yield Looked(source, count, samples, dict(noted.kinds), noted.first)
+        yield Looked(source, count, samples, noted.found)
 
 
 def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
@@ -240,8 +226,8 @@ def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
         elements={kind: dict(counted) for kind, counted in sorted(elements.items())},
         counts={name: Summary.of([getattr(each, name) for each in counts], PERCENTS) for name in Counts._fields},
         too_long={**{name: sum(name in each for each in above) for name in Counts._fields}, "any": sum(map(bool, above))},
-        problems=found.problems,
-        first=found.first,
+        problems=dict(found.problems.counts),
+        first=found.problems.first,
     )
 
 

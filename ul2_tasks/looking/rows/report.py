@@ -35,19 +35,7 @@ _THUMBNAIL = 128  # pixels of the longer side
 def write_picture_report(
     recipe: Recipe, path: str | os.PathLike, *, records: int = 1000, count: int = 4
 ) -> tuple[PictureStatistics, pathlib.Path]:
-    """Measures records, and writes the page. All texts are escaped; the page has no script, and loads nothing.
-
-    Of each source so many `records` are measured, and `count` are shown.
-
-    >>> import tempfile
-    >>> from ul2_tasks.images.example_set import example_sources
-    >>> from ul2_tasks.looking.rows.measure import recipe_to_look_at
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _, path = write_picture_report(recipe_to_look_at(example_sources(4)), f"{folder}/page.html", count=1)
-    ...     page = path.read_text()
-    >>> "All 4 laws hold." in page
-    True
-    """
+    """Measures `records` of each source, and writes a page that shows `count`. It has no script, and loads nothing."""
     check_path(path)
     statistics = measure_pictures(recipe, records)
     samples = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +13,7 @@ from ul2_tasks.images.elements import LETTERS, Picture
 from ul2_tasks.images.pictures import size_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.samples import Sample
-from ul2_tasks.looking.printing import print_json_lines, shown_problems, visible
+from ul2_tasks.looking.printing import shown_problems, visible
 from ul2_tasks.looking.rows.measure import Looked, look_at, plan_name
 
 COLOURS = {"text": "#af5f00", "vit": "#0087af", "clean": "#008700", "noised": "#d700af"}
@@ -27,10 +27,6 @@ def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None
 
     A letter stands for each element: T text, V picture as a ViT sees it, C as clean latents, N noised. What is dropped is dim and
     struck through, and said.
-
-    >>> from ul2_tasks.images.example_set import example_sources
-    >>> from ul2_tasks.looking.rows.measure import recipe_to_look_at
-    >>> show_pictures(recipe_to_look_at(example_sources()), count=1, console=Console(quiet=True))
     """
     console = console or Console()
     for found in look_at(recipe, count + SPARE):
@@ -40,33 +36,24 @@ def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None
             console.print(_head(sample))
             console.print(_table(found.source, sample))
             console.print()
-        for line in shown_problems(found.problems, found.first):
+        for line in shown_problems(found.problems.counts, found.problems.first):
             console.print(Text(f"{line}, of {found.records:,} records", "bold yellow"))
 
 
-def show_pictures_json(recipe: Recipe, count: int = 2, file: TextIO | None = None) -> None:
-    """Writes the same plans as JSON Lines.
-
-    Each line has "source" (the name of the plan), "record", "plan" (letters), "counts" ("tokens", "vit", "vae") and "elements",
-    each with "kind", "droppable" and "dropped"; a text with "text", "ids" (how many) and "learned", a picture with "width" and
-    "height" of the image, "resized" (width and height), "patches" (rows and columns), and "timestep" where it is noised.
-
-    >>> import io, json
-    >>> from ul2_tasks.images.example_set import example_sources
-    >>> from ul2_tasks.looking.rows.measure import recipe_to_look_at
-    >>> show_pictures_json(recipe_to_look_at(example_sources()), count=1, file=(lines := io.StringIO()))
-    >>> json.loads(lines.getvalue().splitlines()[0])["plan"]
-    'T N'
-    """
+def draw_plain(recipe: Recipe, count: int) -> Iterator[dict[str, Any]]:
+    """The same plans as JSON has them: "source" (the name of the plan), "record", and what `as_plain` has."""
     for found in look_at(recipe, count + SPARE):
         _check(found)
-        source = plan_name(found.source)
-        shown = ({"source": source, "record": name, **as_plain(found.source, one)} for name, one in found.samples[:count])
-        print_json_lines(shown, file)
+        for name, sample in found.samples[:count]:
+            yield {"source": plan_name(found.source), "record": name, **as_plain(found.source, sample)}
 
 
 def as_plain(source: Source, sample: Sample) -> dict[str, Any]:
-    """A sample as JSON has it; see `show_pictures_json`."""
+    """A sample as JSON has it: "plan" (letters), "counts" ("tokens", "vit", "vae") and "elements".
+
+    Each of these has "kind", "droppable" and "dropped"; a text "text", "ids" (how many) and "learned", a picture "width" and
+    "height" of the image, "resized" (width and height), "patches" (rows and columns), and "timestep" where it is noised.
+    """
     return {
         "plan": " ".join(LETTERS[element.kind] for element in sample.plan),
         "counts": sample.counts._asdict(),
@@ -87,10 +74,8 @@ def _elements(source: Source, sample: Sample) -> Iterator[dict[str, Any]]:
 
 
 def _check(found: Looked) -> None:
-    if not found.samples and found.first:
-        raise ValueError(
-            f"none of {found.records} records of {plan_name(found.source)} is right: {next(iter(found.first.values()))}"
-        )
+    if first := not found.samples and next(iter(found.problems.first.values()), ""):
+        raise ValueError(f"none of {found.records} records of {plan_name(found.source)} is right: {first}")
 
 
 def _head(sample: Sample) -> Text:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Mapping
 
 import numpy as np
 
 from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.looking.texts.overlap import Fingerprints, fingerprints
 from ul2_tasks.tasks.providers import DenoisingTask
 
@@ -22,7 +22,7 @@ class Counts:
     """What was counted in the examples of one task.
 
     Attributes:
-        faults: how many examples have each kind of fault, see `laws.check_laws`; `first_faults` describes the first of each kind.
+        faults: those of examples, see `laws`.
         span_lengths: [L + 1] int, how many noise spans of full chunks, of L tokens, have each length.
         noise_at: [L] int, in how many full chunks each position is noise.
         concatenates: whether the task concatenates documents before it cuts them into chunks.
@@ -36,8 +36,7 @@ class Counts:
         self.sequence_length = sequence_length
         self.full = task.full_chunk(sequence_length)
         self.special = task.special_tokens()
-        self.faults: collections.Counter[str] = collections.Counter()
-        self.first_faults: dict[str, str] = {}
+        self.faults = Tally()
         self.span_lengths = np.zeros(self.full.length + 1, np.int64)
         self.noise_at = np.zeros(self.full.length, np.int64)
         self.text = Fingerprints(every)
@@ -104,5 +103,4 @@ class Counts:
         return self._expected_of[length]
 
     def _fault(self, kind: str, message: str) -> None:
-        self.faults[kind] += 1
-        self.first_faults.setdefault(kind, f"{self.task.name}: {message}")
+        self.faults.add(kind, f"{self.task.name}: {message}")

@@ -11,7 +11,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.looking.findings import Finding, each_once, examine_installation, examine_vocabulary, left_out
+from ul2_tasks.looking.findings import Finding, each_once, examine_installation, examine_vocabulary, first_words, left_out
 from ul2_tasks.mixtures.advice import lone_span
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.megatron import MegatronSource
@@ -51,8 +51,7 @@ def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[
         yield Finding("problem", "corpus", str(error))
         return
     except (OSError, tf.errors.OpError) as error:
-        message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-        yield Finding("problem", "corpus", message.split("\nTraceback")[0], "mend it, or name other files")
+        yield Finding("problem", "corpus", first_words(error), "mend it, or name other files")
         return
     counts = ", ".join(f"{name} of {count:,}" for name, count in shards.items())
     yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; shards to share out: {counts}")
@@ -87,9 +86,8 @@ def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[F
     text_key, skip = corpus.configuration.text_key, corpus.configuration.on_error == "skip"
     documents = [document if isinstance(document, Mapping) else {text_key: document} for document in read]
     if text_key not in documents[0]:
-        yield Finding(
-            "problem", "corpus", f"the source has no feature {text_key!r}, it has {sorted(documents[0])}", "give text_key"
-        )
+        found = f"the source has no feature {text_key!r}, it has {sorted(documents[0])}"
+        yield Finding("problem", "corpus", found, "give text_key")
         return
     problems = [document[PROBLEM].decode() for document in documents if document.get(PROBLEM)]
     texts = [document[text_key] for document in documents if document[text_key]]
@@ -131,12 +129,8 @@ def _examine_choice(source: seqio.DataSource, split: str) -> Iterator[Finding]:
     }
     if any(doubts.values()):
         found = ", ".join(doubt for doubt, holds in doubts.items() if holds)
-        yield Finding(
-            "note",
-            "corpus",
-            f"a {chosen} may not be a document: of {seen.documents:,}, {found}",
-            f"see whether another choice of documents (--documents) fits: {in_words(paths)}",
-        )
+        remedy = f"see whether another choice of documents (--documents) fits: {in_words(paths)}"
+        yield Finding("note", "corpus", f"a {chosen} may not be a document: of {seen.documents:,}, {found}", remedy)
 
 
 def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str, int]) -> Iterator[Finding]:

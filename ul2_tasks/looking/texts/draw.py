@@ -7,11 +7,12 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 
+from ul2_tasks.addresses.numbering import number_examples
 from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
 from ul2_tasks.looking.texts.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
-from ul2_tasks.mixtures.mixture import Mixture, number
+from ul2_tasks.mixtures.mixture import Mixture, solved_members, tokens_of
 
 EPOCHS = 1000  # that are looked through for an example of each denoiser
 FIRST_TOKENS = 1 << 17  # the fewest of the documents that are read of a description
@@ -48,7 +49,7 @@ def draw(
     """
     if isinstance(mixture, Mixture):
         return _by_number(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers, epochs=num_epochs or EPOCHS)
-    from ul2_tasks.looking.drawing import marked_task, quick_tasks
+    from ul2_tasks.looking.texts.quick_tasks import marked_task, quick_tasks
     from ul2_tasks.tasks.providers import denoising_tasks
 
     tasks = denoising_tasks(mixture, denoisers)
@@ -75,7 +76,8 @@ def _by_number(
 ) -> Iterator[Sample]:
     chunks = [task.solve(sequence_length).full.length for task in tasks_of(mixture, denoisers)]
     first = max(FIRST_TOKENS, FIRST_CHUNKS * sum(chunks))
-    numbering = number(mixture, sequence_length, split=split, seed=seed, first=first)
+    numbering = number_examples(solved_members(mixture, sequence_length), tokens_of(split, first), seed, shuffle=True)
+    assert numbering is not None, "`tokens_of` gives a store of each corpus"
     found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
     fed = fed_at(found, range(epochs * len(found)), count, denoisers)

@@ -64,18 +64,10 @@ class Pattern:
 def find(
     run: Run, document: str | None, text: str | None, *, epochs: int = 1, count: int = 5, console: Console | None = None
 ) -> None:
-    """Prints which examples, or rows, of a run have some of a document or of a text.
+    """Prints which examples, or rows, of the first `epochs` of a run have some of a document, or of a text.
 
-    Args:
-        run: what it is fed.
-        document: its number, such as "17"; or "CORPUS:17", which names the corpus's task, where the mixture has several.
-        text: is looked for in all of the corpora, instead of a document.
-        epochs: how many are looked at, from the first one.
-        count: how many places of the text at most.
-        console: where to; by default standard output.
-
-    Raises:
-        ValueError: there is no such document; the text has no token; see `Run.examples`.
+    The document is its number, such as "17"; or "CORPUS:17", which names the corpus's task, where the mixture has several. Of a
+    text, which is looked for in all of the corpora instead, there are `count` places at most.
     """
     console = console or Console()
     found = run.examples()
@@ -108,7 +100,6 @@ def pattern_of(corpus: Corpus, text: str) -> Pattern:
     A text that was taken out of a document can begin or end within a word, and a tokenizer may cut its ends otherwise where they
     stand between other words. So the tokens of its first and its last word are left off, and those that differ with what stands
     around the text. Where none would remain, all are kept: a short text is found where it is tokenized as it is alone.
-
     """
     before, after = [around + text for around in _AROUND], [text + around for around in _AROUND]
     if len(text.split()) > 2:
@@ -215,9 +206,5 @@ def _encoded(corpus: Corpus, text: str) -> list[int]:
 
 
 def _same(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two sequences begin with that are the same.
-
-    >>> _same([1, 2, 3], [1, 2, 4, 5])
-    2
-    """
+    """How many ids two sequences begin with that are the same."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))

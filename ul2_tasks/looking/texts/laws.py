@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ul2_tasks.looking.statistics import Law
+from ul2_tasks.looking.statistics import Law, Tally
 from ul2_tasks.looking.texts.counts import Counts
 from ul2_tasks.looking.texts.measurements import OtherTask, SharedText, TaskStatistics
 from ul2_tasks.looking.texts.theory import SIGNIFICANCE
 
+_OF_EXAMPLES = {  # by the kind of a fault, see `Counts`
+    "truncated": "nothing is truncated",
+    "unreadable": "mode, sentinels and EOS are in their places, each sentinel once in inputs and once in targets",
+    "miscounted": "every chunk has exactly the noise tokens and spans of its length",
+    "special": "no padding, sentinel or mode is inside a chunk",
+    "empty": "inputs are never empty",
+}
 LEAST_PAIRS = 20  # of examples with the same number, for a verdict on the text that they share
 
 
 def check_laws(
-    counts: Sequence[Counts],
-    tasks: Sequence[TaskStatistics],
-    others: Sequence[OtherTask],
-    shared_text: Sequence[SharedText],
-    examples: int,
+    counts: Sequence[Counts], tasks: Sequence[TaskStatistics], others: Sequence[OtherTask], shared_text: Sequence[SharedText]
 ) -> list[Law]:
-    """Checks all laws.
-
-    `others` are the tasks of other kinds. `shared_text` is of pairs of tasks, as in `measurements.Statistics`. `examples` is how
-    many were drawn of the denoising tasks.
-    """
-
-    def no_example(law: str, kind: str) -> Law:
-        """A law that each example keeps unless it has a fault of this kind."""
-        broken = sum(task.faults[kind] for task in counts)
-        first = next((task.first_faults[kind] for task in counts if task.faults[kind]), "")
-        return Law.counted(law, broken, examples, first)
-
+    """Checks all laws; `others` are the tasks of other kinds."""
+    faults = Tally()
+    for task in counts:
+        for kind, times in task.faults.counts.items():
+            faults.add(kind, task.faults.first[kind], times)
+    examples = sum(task.examples for task in tasks)
     return [
-        no_example("nothing is truncated", "truncated"),
-        no_example("mode, sentinels and EOS are in their places, each sentinel once in inputs and once in targets", "unreadable"),
-        no_example("every chunk has exactly the noise tokens and spans of its length", "miscounted"),
-        no_example("no padding, sentinel or mode is inside a chunk", "special"),
-        no_example("inputs are never empty", "empty"),
+        *(Law.counted(law, kind, faults, examples) for kind, law in _OF_EXAMPLES.items()),
         _rates_law([*tasks, *others]),
         _span_lengths_law(tasks),
         _shared_text_law(shared_text),

@@ -1,6 +1,6 @@
 """What the examples of a mixture are like, measured on a sample, beside what the objective says that they must be.
 
-The sample comes from the mixture's `get_dataset` (`drawing`). The chunk of each example is put together again (`dissection`).
+The sample comes from the mixture's `get_dataset` (`quick_tasks`). The chunk of each example is put together again (`dissection`).
 What must hold for any corpus is a law (`laws`); all else is a number to look at. For tasks of other kinds than this package's,
 only shares and lengths are measured.
 """
@@ -15,18 +15,17 @@ from typing import Any
 
 import numpy as np
 import seqio
-from rich.console import Console
-from rich.progress import track
 
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
-from ul2_tasks.looking.drawing import drawn_mixture, quick_tasks, reads_memory
-from ul2_tasks.looking.first_documents import FirstDocuments
+from ul2_tasks.looking.printing import tracked
 from ul2_tasks.looking.statistics import Summary
 from ul2_tasks.looking.texts.counts import COLUMNS, Counts
+from ul2_tasks.looking.texts.first_documents import FirstDocuments
 from ul2_tasks.looking.texts.laws import check_laws
 from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, TaskStatistics
 from ul2_tasks.looking.texts.overlap import pairs_that_share
+from ul2_tasks.looking.texts.quick_tasks import drawn_mixture, quick_tasks, reads_memory
 from ul2_tasks.looking.texts.theory import binomial_interval, chi_square_p_value, span_probabilities
 from ul2_tasks.order.packing import count_rows
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
@@ -44,25 +43,17 @@ FINGERPRINTS_A_CHUNK = 64  # on average
 Progress = Callable[[Iterable[Mapping[str, np.ndarray]], int], Iterable[Mapping[str, np.ndarray]]]
 
 
-def track_on_terminal(examples: Iterable[Mapping[str, np.ndarray]], total: int) -> Iterable[Mapping[str, np.ndarray]]:
-    """The same examples. If stderr is a terminal, a bar there shows how many were taken."""
-    console = Console(stderr=True)
-    return track(examples, "drawing examples", total, console=console, transient=True, disable=not console.is_terminal)
-
-
 def measure(
     mixture: str,
     sequence_length: Mapping[str, int],
     examples: int = 4000,
     seed: int | None = 0,
     split: str = "train",
-    progress: Progress = track_on_terminal,
+    progress: Progress = tracked,
 ) -> Statistics:
-    """Draws examples of a registered mixture and measures them.
+    """Draws examples of a registered mixture, which may be any of SeqIO's that has denoising tasks, and measures them.
 
-    `mixture` names one of `register` or `mix`, such as "ul2_mix", or any SeqIO mixture that has such tasks. `sequence_length` has
-    the budgets in tokens. `progress` takes the examples and their number, and gives the examples on one by one. Raises a ValueError
-    where fewer than 1 example is asked for, or the corpus has no text.
+    `progress` takes the examples and their number, and gives the examples on one by one.
     """
     if examples < 1:
         raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
@@ -119,7 +110,6 @@ def measure_examples(
     }
     corpora = [_corpus(name, documents[name], tasks.values(), read[name]) for name in documents]
     lengths = np.concatenate([found.lengths for found in documents.values()])
-    ours = sum(task.examples for task in measured)
     return Statistics(
         mixture=mixture.name,
         version=__version__,
@@ -138,19 +128,18 @@ def measure_examples(
         lengths=_summaries(drawn),
         compression=_ratio(drawn["inputs"][drawn["chunk"] > 0].sum(), drawn["chunk"].sum()),
         fill=_fill(drawn, sequence_length),
-        truncated=sum(task.faults["truncated"] for task in counts.values()),
+        truncated=sum(task.faults.counts["truncated"] for task in counts.values()),
         shared_text=shared_text,
-        laws=check_laws(list(counts.values()), measured, other_tasks, shared_text, ours),
+        laws=check_laws(list(counts.values()), measured, other_tasks, shared_text),
     )
 
 
 def _count(
     examples: Iterable[Mapping[str, Any]], counts: Mapping[str, Counts], tasks: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
-    """Adds the examples to the counts of their tasks.
+    """Adds the examples to the counts of their tasks, of which those alone that denoise have counts.
 
-    `tasks` are the names of all tasks; only the denoising tasks have counts. Returns `COLUMNS` of all examples, [examples] int32
-    each, and the same of the examples of each task, by its name.
+    Returns `COLUMNS` of all examples, [examples] int32 each, and the same of the examples of each of `tasks`.
     """
     numbers = {name: number for number, name in enumerate(tasks)}
     table = array.array("i")
@@ -213,11 +202,7 @@ def _notes(corpus: Corpus) -> Iterator[str]:
 def _task_statistics(
     counts: Counts, own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: float, tokens_a_document: float
 ) -> TaskStatistics:
-    """The statistics of one task.
-
-    `own` and `all_` are `COLUMNS` of the task's examples and of all examples, [examples] int32 each. `rate` is the wanted share of
-    the examples. `tokens_a_document` is the mean of the corpus.
-    """
+    """The statistics of one task; `own` and `all_` are `COLUMNS` of its examples and of all, [examples] int32 each."""
     full, examples = counts.full, len(own["inputs"])
     full_examples = int(own["is_full"].sum())
     is_whole = own["chunk"] > 0

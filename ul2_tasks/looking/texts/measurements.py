@@ -14,11 +14,7 @@ class Corpus:
     """The first documents of a corpus, and what the vocabulary makes of their text.
 
     Attributes:
-        corpus: the name of the corpus's task.
-        source, vocabulary: in words.
-        tasks: the names of the tasks that read it.
         documents: the number of documents that were looked at.
-        is_all: whether the corpus has no others.
         tokens: the lengths of these documents.
         histogram: how many "documents" have a length from each of "values" up to the next.
         characters_a_token: characters divided by tokens.
@@ -26,7 +22,7 @@ class Corpus:
         come_back: the part of the documents that are the same after encoding and decoding; of the first ones only, if they are
             long.
         lost: what of a text this vocabulary does not give back, in words.
-        in_memory: whether these documents were read from memory, instead of the whole corpus; see `drawing`.
+        in_memory: whether these documents were read from memory, instead of the whole corpus; see `quick_tasks`.
         times_read: the tokens of all chunks divided by the tokens of these documents; None if the corpus has other documents.
     """
 
@@ -81,9 +77,7 @@ class TaskStatistics:
     """The measurements of one task. A value is None where there was nothing to measure.
 
     Attributes:
-        corpus: the name of its corpus's task.
         denoiser: the fields of its denoiser.
-        full_chunk: the fields of `lengths.Chunk`.
         examples: how many were drawn.
         full_examples: how many of these are full chunks.
         share: the task's share of the drawn "examples", "inputs" tokens and "targets" tokens; the share of the examples that is
@@ -120,8 +114,6 @@ class Statistics(Checked):
     """The measurements of a mixture; `dataclasses.asdict` makes JSON of it, without NaN.
 
     Attributes:
-        mixture, split, seed, examples, sequence_length: what was drawn.
-        corpus, vocabulary: in words.
         documents: of all corpora: how many were "looked_at", and their "tokens".
         tasks: the denoising tasks, in the mixture's order.
         others: the tasks of other kinds. Examples, shares, lengths and fill are of all tasks, the rest of denoising tasks only.

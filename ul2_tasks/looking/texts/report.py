@@ -73,30 +73,11 @@ def write_report(
     """Writes the page and returns its path.
 
     The page opens from a file, without a network, in light and dark, and on a phone. It shows the numbers of `statistics` and the
-    examples of `samples`. It also holds both as JSON, in `<script type="application/json">` elements with the ids "statistics"
-    and "samples".
-
-    Args:
-        statistics: `measurements.Statistics`, or its `asdict`.
-        samples: `samples.Sample`s, or their `asdict`s, in the order in which they are shown. There may be none.
-        path: of the HTML file, which is overwritten.
-        advice: of `advise`; the page says it beside the fill of rows.
-
-    Raises:
-        ImportError: see `page.packages`.
-        ValueError: see `page.check_path`; or a number is NaN or infinite, which JSON does not have.
+    examples of `samples`, of which there may be none: dataclasses, or their `asdict`s. It also holds both as JSON, in
+    `<script type="application/json">` elements with the ids "statistics" and "samples". `advice` stands beside the fill of rows.
     """
     check_path(path)
-    return _write(_plain(statistics), [_plain(sample) for sample in samples], path, advice)
-
-
-def _plain(value: Any) -> Any:
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-
-
-def _write(
-    statistics: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], path: str | os.PathLike, advice: Sequence[FillAdvice]
-) -> pathlib.Path:
+    statistics, samples = _plain(statistics), list(map(_plain, samples))
     _, markupsafe = packages()
     from ul2_tasks.looking.texts import report_plots
 
@@ -138,3 +119,7 @@ def _write(
         colours=report_plots.COLOURS,
         broken=[law for law in statistics["laws"] if not law["holds"]],
     )
+
+
+def _plain(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value

@@ -14,31 +14,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.looking.printing import NOTHING
 
+_COLOURS = {  # in light and in dark
+    "ink": ("#1c1e21", "#e6e4df"),
+    "muted": ("#5d636d", "#a3a8b0"),
+    "rule": ("#e2e0db", "#2e3238"),
+    "measured": ("#3567c8", "#6f9cf0"),
+    "theory": ("#1c1e21", "#f1efe9"),
+    "examples": ("#98948b", "#7f8288"),
+    "inputs": ("#2f62c4", "#6f9cf0"),
+    "targets": ("#c7681b", "#e09450"),
+}
 # The page uses these colours for its text and lines, too.
 COLOURS = {
-    "light": {
-        "ink": "#1c1e21",
-        "muted": "#5d636d",
-        "rule": "#e2e0db",
-        "measured": "#3567c8",
-        "theory": "#1c1e21",
-        "examples": "#98948b",
-        "inputs": "#2f62c4",
-        "targets": "#c7681b",
-    },
-    "dark": {
-        "ink": "#e6e4df",
-        "muted": "#a3a8b0",
-        "rule": "#2e3238",
-        "measured": "#6f9cf0",
-        "theory": "#f1efe9",
-        "examples": "#7f8288",
-        "inputs": "#6f9cf0",
-        "targets": "#e09450",
-    },
+    theme: {name: of_themes[number] for name, of_themes in _COLOURS.items()} for number, theme in enumerate(("light", "dark"))
 }
-NOTHING = "–"
 WIDTH = 3.6  # inches: where the figure is as wide as a phone, letters of 8 pt have the size of the page's text
 
 Colours = Mapping[str, str]
@@ -89,9 +80,8 @@ _LENGTHS = {
 def _span_plot(task: Mapping[str, Any]) -> Plot:
     spans, distribution = task["spans"], task["spans"]["lengths"]
     if len(distribution["values"]) == 1:
-        return Plot(
-            task["task"], f"has one span a chunk, always of {distribution['values'][0]:,} tokens: there is nothing to plot."
-        )
+        always = f"always of {distribution['values'][0]:,} tokens"
+        return Plot(task["task"], f"has one span a chunk, {always}: there is nothing to plot.")
     measured, wanted = (
         NOTHING if mean is None else f"{mean:.2f}" for mean in map(spans["mean_length"].get, ("measured", "wanted"))
     )

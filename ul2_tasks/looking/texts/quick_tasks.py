@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ul2_tasks.denoising.preprocessors import TOKENS_PER_BLOCK
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.looking.first_documents import FirstDocuments, first_documents
+from ul2_tasks.looking.texts.first_documents import FirstDocuments, first_documents
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 
@@ -33,11 +33,9 @@ class _StockMixture(DenoisingMixture):
 
 
 def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) -> seqio.Mixture:
-    """A mixture whose examples have the feature `examples.TASK` where that is asked for.
+    """A mixture with the same rates, whose examples have the feature `TASK` where that is asked for; not registered.
 
-    `mixture` is any of SeqIO's with inputs and targets, and `tasks` replace its tasks of the same names. The result is the mixture
-    itself, if `register` or `mix` made it and no task is replaced. Otherwise it is not registered, has the same rates, and leaves
-    out or refuses what the mixture does.
+    `tasks` replace its tasks of the same names. It leaves out or refuses what the mixture does.
     """
     is_ours = isinstance(mixture, DenoisingMixture)
     if is_ours and all(tasks.get(task.name, task) is task for task in mixture.tasks):
@@ -49,11 +47,10 @@ def drawn_mixture(mixture: seqio.Mixture, tasks: Mapping[str, DenoisingTask]) ->
 def quick_tasks(
     tasks: Sequence[DenoisingTask], sequence_length: Mapping[str, int], split: str, examples: Mapping[str, float]
 ) -> tuple[dict[str, DenoisingTask], dict[str, FirstDocuments]]:
-    """Tasks that give a sample in seconds.
+    """Tasks that give a sample in seconds, by their names, and the first documents of each corpus by its name.
 
-    A task that would take longer is replaced by one that reads the first documents of the corpus, in memory. `sequence_length` has
-    the budgets in tokens, and `examples` is how many of each task are wanted, by its name. Returns the tasks by their names, and
-    the first documents of each corpus by its name.
+    A task that would take longer, to give as many `examples` as are wanted of it, is replaced by one that reads the first documents
+    of the corpus, in memory.
     """
     found: dict[str, FirstDocuments] = {}
     quick: dict[str, DenoisingTask] = {}

@@ -1,0 +1,80 @@
+"""`Pictures`: two are equal if their arguments are, and a cache is that of the registered corpus."""
+
+import dataclasses
+
+import pytest
+import seqio
+from picture_support import RUN, SPECIAL, VOCABULARY, S, picture, read, record_of
+
+import ul2_tasks
+from ul2_tasks.images.interleaved import CodeRun
+from ul2_tasks.sources.picture_examples import parsed, serialized
+
+RECORDS = [record_of(["A cat:", picture(1), "It sleeps."]), record_of([picture(2), "Grey."])]
+
+
+def described(name="mp", records=RECORDS, **changed) -> ul2_tasks.Pictures:
+    return ul2_tasks.Pictures(name, records, VOCABULARY, S, **{**SPECIAL, **changed})
+
+
+def test_two_are_equal_if_their_arguments_are():
+    one = described()
+    assert one == described() == dataclasses.replace(one) == described(records=ul2_tasks.open_pictures(RECORDS))
+    assert hash(one) == hash(described())
+    assert one.fingerprint() == described("other").fingerprint()
+    assert one != described("other")
+    for other in (
+        described(records=RECORDS[:1]),
+        described(picture=dataclasses.replace(RUN, tokens=5)),
+        described(split="last_image"),
+        described(unfit="skip"),
+    ):
+        assert other != one
+        assert other.fingerprint() != one.fingerprint()
+
+
+def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
+    described("mp_cached").cache(tmp_path)
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+    ul2_tasks.register_pictures("mp_cached", RECORDS, VOCABULARY, S, **SPECIAL)
+    found = read("mp_cached_mix", use_cached=True)
+    assert [each["images"] for each in found] == [[picture(1)], [picture(2)]]
+    assert found == read("mp_cached_mix")
+    with pytest.raises(
+        ValueError, match=r"'mp_cached_mix' is already registered with other arguments: unfit is 'raise', got 'skip'"
+    ):
+        ul2_tasks.register_pictures("mp_cached", RECORDS, VOCABULARY, S, unfit="skip", **SPECIAL)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"unfit": "drop"}, "unfit is 'drop', expected 'raise' or 'skip'"),
+        ({"split": "words"}, "split is 'words', expected one of"),
+        ({"picture": 5}, "picture is 5, expected a PictureRun or a CodeRun"),
+        ({"split": "before_last_image"}, "placeholders say nothing; give a CodeRun"),
+        ({"name": "a b"}, "name is 'a b', expected letters"),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(changed, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        described(**changed)
+    assert (
+        described(split="before_last_image", picture=CodeRun(start=262, end=263, first=264, codes=1)).split == "before_last_image"
+    )
+
+
+def test_ids_beyond_the_vocabulary_are_refused_before_anything_is_cached(tmp_path):
+    with pytest.raises(ValueError, match="the ids of pictures reach 256001, and the vocabulary has 369 ids; give picture="):
+        described(picture=ul2_tasks.PictureRun()).cache(tmp_path)
+
+
+def test_records_are_examples_of_tensorflow():
+    import tensorflow as tf
+
+    record = [b"", b"A cat" * 60, "狐".encode()], [picture(1), b"", b"x" * (1 << 15)], b"line 7"
+    example = tf.train.Example.FromString(serialized(*record))
+    lists = {key: list(feature.bytes_list.value) for key, feature in example.features.feature.items()}
+    assert lists == {"texts": record[0], "images": record[1], "where": [record[2]]}
+    assert len(example.SerializeToString()) == len(serialized(*record))
+    assert parsed(example.SerializeToString()) == parsed(serialized(*record)) == record

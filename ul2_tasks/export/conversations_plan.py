@@ -1,0 +1,138 @@
+"""What an export of conversations is: its task, its shards, its arguments, and what it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+
+import seqio
+
+from ul2_tasks.chat.objective import CHAT
+from ul2_tasks.corpus.corpus import corpus_settings
+from ul2_tasks.corpus.made_of import files_of
+from ul2_tasks.export.conversations_folder import COLUMNS, folder_of
+from ul2_tasks.files.listing import real_path
+from ul2_tasks.files.systems import exists, place, sha256
+from ul2_tasks.jobs.shards import JobShard
+from ul2_tasks.sources.file_source import FileSource
+from ul2_tasks.sources.files import INPUT_MANIFEST
+from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.tasks.chat import ChatTask
+
+RECORDS = "_parts"
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversationShard(JobShard):
+    """A file of the source, or what the source calls its shard, and the files that one of its splits becomes.
+
+    `segments` are the numbers of the source's shards that are parts of the file, `max_conversations` how many are taken at most,
+    and `cache_dirs` SeqIO's cache directories, if the cache is read.
+    """
+
+    task: str
+    split: str
+    source: str
+    segments: tuple[int, ...]
+    max_conversations: int | None
+    cache_dirs: tuple[str, ...] | None
+
+
+def reads_now(task: ChatTask, use_cached: bool) -> dict[str, list[str]]:
+    """What each shard of each split is made of, see `made_of`."""
+    return {split: _reads(task, split, _files(task.corpus.source, split), use_cached) for split in task.splits}
+
+
+def chat_task(name: str) -> ChatTask:
+    """The task of this name, if it is one of conversations for a decoder."""
+    chats = [each for each in seqio.TaskRegistry.names() if isinstance(seqio.TaskRegistry.get(each), ChatTask)]
+    if name not in chats:
+        raise ValueError(f"there is no chat task {name!r}, only {sorted(chats)}; register it first")
+    task = seqio.TaskRegistry.get(name)
+    if task.form != CHAT:
+        chat = f"{task.corpus.name.removesuffix('_corpus')}_{CHAT}"
+        raise ValueError(f"{name!r} has inputs and targets, and this format has one text; export {chat!r}")
+    return task
+
+
+def shards_of(
+    task: ChatTask, folder: str, records: str, max_conversations: int | None, use_cached: bool
+) -> Iterator[ConversationShard]:
+    """A shard for each file of each split."""
+    for split in task.splits:
+        groups = _files(task.corpus.source, split)
+        reads = _reads(task, split, groups, use_cached)
+        digits = max(2, len(str(len(groups) - 1)))
+        for number, (source, segments) in enumerate(groups):
+            stem = f"shard_{number:0{digits}d}"
+            share = None
+            if max_conversations is not None:
+                share = max_conversations // len(groups) + (number < max_conversations % len(groups))
+            yield ConversationShard(
+                name=f"{folder_of(split)}-{stem}",
+                files=tuple(f"{stem}_{column}.{suffix}" for column in COLUMNS for suffix in ("bin", "idx")),
+                folder=place(folder, folder_of(split)),
+                records=records,
+                reads=reads[number],
+                task=task.name,
+                split=split,
+                source=source,
+                segments=segments,
+                max_conversations=share,
+                cache_dirs=tuple(seqio.get_global_cache_dirs()) if use_cached else None,
+            )
+
+
+def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ...]]], use_cached: bool) -> list[str]:
+    """What each group of segments is made of, see `made_of`: a file, with its size and time, or what the cache has of it."""
+    if use_cached:
+        hashes = task.corpus.stored_hashes(split)
+        return [f"{path}, of the cache: {' '.join(hashes[number] for number in numbers)}" for path, numbers in groups]
+    found = files_of(task.corpus.source, split)
+    beside = [found[key] for key in ("files", "code") if key in found]
+    of_each = [[*([found[path]] if path in found else []), *beside] for path in (real_path(path) for path, _ in groups)]
+    return [f"{real_path(path)}: {', '.join(words)}" if words else "" for (path, _), words in zip(groups, of_each)]
+
+
+def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The files of a split with the numbers of their segments; of a source without files its shards."""
+    if isinstance(source, HashSplit):
+        return _files(source.source, "train")
+    if isinstance(source, FileSource):
+        paths = [segment.path for segment in source.segments(split)]
+    else:
+        paths = list(source.list_shards(split))
+    return [
+        (path, tuple(number for number, _ in numbers))
+        for path, numbers in itertools.groupby(enumerate(paths), key=lambda item: item[1])
+    ]
+
+
+def arguments_of(task: ChatTask, max_conversations: int | None, use_cached: bool) -> dict[str, object]:
+    """What is asked for, as JSON has it."""
+    corpus = task.corpus
+    return {
+        "task": task.name,
+        "corpus": corpus_settings(corpus),
+        "supervision": dataclasses.asdict(task.supervision),
+        "read": "the cache" if use_cached else "the text",
+        "max_conversations": max_conversations,
+    }
+
+
+def input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
+    """The path and the SHA-256 of the manifest in the folder of the source's files, if it has one."""
+    source = task.corpus.source
+    while isinstance(source, HashSplit):
+        source = source.source
+    files = [path for split in source.splits for path in source.files(split)] if isinstance(source, FileSource) else []
+    folders = {os.path.dirname(path) for path in files}
+    path = place(folders.pop() or ".", INPUT_MANIFEST) if len(folders) == 1 else ""
+    if path and exists(path):
+        return {"path": path, "sha256": sha256(path)}
+    if required:
+        missing = f"{path} is not there" if path else f"{source!r} is not one folder of files"
+        raise ValueError(f"the input's manifest is required, and {missing}")
+    return None

@@ -1,0 +1,99 @@
+"""`Mix`: mixtures of several corpora by their weights, as they are described."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from ul2_tasks.addresses.corpora import Member
+from ul2_tasks.corpus.configuration import digest
+from ul2_tasks.mixtures.description import check_name
+from ul2_tasks.mixtures.mixture import Mixture, solved_members
+from ul2_tasks.scalars import as_python, is_finite
+from ul2_tasks.vocabulary.special_ids import vocabulary_identity
+
+OfMixture = TypeVar("OfMixture")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mix:
+    """Mixtures of several corpora, and the weight of each, which need not be registered anywhere. Opens no file yet.
+
+        web, code = ul2_tasks.Mixture("web", "web/*.jsonl.gz"), ul2_tasks.Mixture("code", "code/*.jsonl.gz")
+        both = ul2_tasks.Mix("both", {web: 3, code: 1})
+        both.cache("CACHE")
+        examples = ul2_tasks.examples(both, {"inputs": 512, "targets": 512}, cache_dirs=["CACHE"])
+
+    `mix` registers the same of registered mixtures, with the same examples. Neither SeqIO nor TensorFlow is imported, unless a
+    source or the vocabulary is one of theirs.
+
+    Attributes:
+        name: what it is called.
+        mixtures: the weights, numbers, of mixtures of different names and of one vocabulary. A weight divided by the sum of all is
+            a share of the examples. It becomes pairs of a mixture and its weight, in the order of the names.
+
+    Raises:
+        ValueError: a weight is no positive number; something is no `Mixture`; two have the same name.
+
+    >>> import ul2_tasks
+    >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]
+    3
+    """
+
+    name: str
+    mixtures: Mapping[Mixture, float] | Sequence[tuple[Mixture, float]]
+
+    def __post_init__(self):
+        check_name(self.name)
+        weights = weights_of(self.mixtures)
+        if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture)]:
+            raise ValueError(f"mixtures has {wrong[0]!r}, expected a ul2_tasks.Mixture; for what is registered use ul2_tasks.mix")
+        names = sorted(mixture.name for mixture in weights)
+        if len(set(names)) < len(names):
+            raise ValueError(f"mixtures are called {names}, expected different names; give each its own")
+        pairs = sorted(weights.items(), key=lambda pair: pair[0].name)
+        object.__setattr__(self, "mixtures", tuple((mixture, as_python(weight)) for mixture, weight in pairs))
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits of the mixtures, their names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
+        return digest({mixture.name: f"{mixture.fingerprint()}, weight {weight}" for mixture, weight in _pairs(self)})
+
+    def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
+        """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifests by the mixtures' names."""
+        return {mixture.name: mixture.cache(output_dir, max_documents=max_documents) for mixture, _ in _pairs(self)}
+
+
+def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Member]:
+    """The denoising tasks, as SeqIO has them, see `mixture.solved_members`. Raises a ValueError for two vocabularies."""
+    members: list[Member] = []
+    for mixture, weight in _pairs(mix):
+        first = _pairs(mix)[0][0].vocabulary
+        if mixture.vocabulary != first:
+            raise ValueError(
+                f"the mixtures of {mix.name!r} must be of one vocabulary, got {vocabulary_identity(first)} and"
+                f" {vocabulary_identity(mixture.vocabulary)}. Give them the same."
+            )
+        total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
+        own = solved_members(mixture, sequence_length, cache_dirs)
+        members += [dataclasses.replace(member, rate=weight * member.rate / total) for member in own]
+    return sorted(members, key=lambda member: member.task)
+
+
+def weights_of(mixtures: Mapping[OfMixture, float] | Sequence[tuple[OfMixture, float]]) -> dict[OfMixture, float]:
+    """The weights of what is mixed. Raises a ValueError where one is no positive number, or something is there twice."""
+    try:
+        weights = dict(mixtures)
+    except (TypeError, ValueError):
+        weights = {}
+    if not weights or len(weights) < len(mixtures) or not all(is_finite(weight) and weight > 0 for weight in weights.values()):
+        raise ValueError(
+            f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
+            " SeqIO has them"
+        )
+    return weights
+
+
+def _pairs(mix: Mix) -> Sequence[tuple[Mixture, float]]:
+    return mix.mixtures  # type: ignore[return-value]  # which __post_init__ makes of it
