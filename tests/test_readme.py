@@ -42,6 +42,9 @@ assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.M
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec
 """,
+    "docs/explanation/cost.md": """
+assert round(1.50 / 5.1e6, 9) == tokenize  # docs/explanation/performance.md has 1.50 CPU s for 5.1 million tokens
+""",
     "docs/get_started/from_hugging_face.md": """
 assert len(batch["labels"]) == 8
 row = next(iter(dataset))
