@@ -19,6 +19,7 @@ from test_advice import ADVICE
 
 import ul2_tasks
 from ul2_command import main
+from ul2_command.kinds import KINDS
 from ul2_tasks import T5GEMMA2, chunk_length, register_chat
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
@@ -298,6 +299,16 @@ def test_the_messages_that_troubleshooting_quotes_are_the_package_s():
     for line in lines:
         for fragment in re.sub(r"^\w+Error: ", "", line).split(".."):
             assert fragment.strip() in texts, line
+
+
+def test_the_table_of_commands_says_no_where_a_kind_of_data_cannot():
+    _, table = WRITTEN["docs/explanation/kinds_of_data.md"].split("\n## Commands\n")
+    rows = [row.strip("| ").split(" | ") for row in re.findall(r"^\| `ul2 .*", table, re.MULTILINE)]
+    said = {command: cells for names, *cells in rows for command in re.sub("`(ul2 )?", "", names).split(", ")}
+    assert {*said} >= {command for kind in KINDS for command in kind.cannot if command in main.commands}
+    for command, cells in said.items():
+        for kind, cell in zip(KINDS, cells, strict=True):
+            assert cell.startswith("no") == (command in kind.cannot), (kind.name, command)
 
 
 def test_links_of_readme_are_files():
