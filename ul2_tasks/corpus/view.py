@@ -16,6 +16,7 @@ from ul2_tasks.corpus.read_cache import read_cache
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.order.stream_keys import salted
+from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.dataset_records import record_batches
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.documents import read_store
@@ -101,7 +102,7 @@ class CorpusTask(seqio.Task, Corpus):
         return _CachedDocuments(self)
 
 
-class CorpusView(seqio.DataSource):
+class CorpusView(DataSource):
     """A source that reads a tokenized corpus in an order of its own.
 
     SeqIO hands one seed to all tasks of a mixture, so that five stock tasks read the same documents in the same order. Here the
@@ -110,7 +111,7 @@ class CorpusView(seqio.DataSource):
     """
 
     def __init__(self, corpus: CorpusTask, salt: str, use_cached: bool = False):
-        super().__init__(splits=(), caching_permitted=False)
+        super().__init__(splits=())
         self._corpus = corpus
         self._salt = salt
         self._use_cached = use_cached
@@ -125,6 +126,10 @@ class CorpusView(seqio.DataSource):
     @property
     def splits(self) -> Sequence[str]:
         return self._corpus.splits
+
+    @property
+    def caching_permitted(self) -> bool:
+        return False
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -149,15 +154,8 @@ class CorpusView(seqio.DataSource):
         """What a split is read from, by its content, see `identity.reads`; None where `cache_identity` tells that."""
         return None if self._use_cached and not self._corpus.is_tokens else reads(self._corpus.source, split)
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs,
-    ) -> tf.data.Dataset:
-        """Reads the documents; see `seqio.DataSource.get_dataset`.
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """Reads the documents.
 
         Gives batches {"targets": RaggedTensor [documents, tokens] int32}, see `tokenization.tokenize_batches` and, also for errors,
         `read_cache`. A split without a document is refused, and so is a cache that is in none of SeqIO's cache directories.
@@ -180,7 +178,7 @@ class CorpusView(seqio.DataSource):
         )
 
 
-class _CachedDocuments(seqio.DataSource):
+class _CachedDocuments(DataSource):
     """The documents of a corpus's cache one by one, as a stock task reads its cache."""
 
     def __init__(self, corpus: CorpusTask):
@@ -194,12 +192,5 @@ class _CachedDocuments(seqio.DataSource):
     def list_shards(self, split: str) -> Sequence[str]:
         return [split]
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs,
-    ) -> tf.data.Dataset:
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         return self._corpus.cached_documents(split, shuffle, seed, shard_info)
