@@ -19,6 +19,7 @@ from test_advice import ADVICE
 
 import ul2_tasks
 from ul2_command import main
+from ul2_command.kinds import KINDS
 from ul2_tasks import T5GEMMA2, chunk_length, register_chat
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
@@ -41,6 +42,9 @@ assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.M
     "docs/getting_started.md": """
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec
+""",
+    "docs/explanation/cost.md": """
+assert round(1.50 / 5.1e6, 9) == tokenize  # docs/explanation/performance.md has 1.50 CPU s for 5.1 million tokens
 """,
     "docs/get_started/from_hugging_face.md": """
 assert len(batch["labels"]) == 8
@@ -68,6 +72,10 @@ assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
     "docs/guides/your_denoisers.md": """
 import seqio
 assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
+""",
+    "docs/guides/migrate_from_t5.md": """
+assert 0 < len(example["targets"]) < len(example["inputs"]) <= 512
+assert chunk_length(prefix, {"inputs": 512, "targets": 512}).length == 512 and prefix.noise_range(512) == (1, 511)
 """,
     "docs/guides/resume.md": "",
     "docs/guides/chat.md": """
@@ -291,6 +299,16 @@ def test_the_messages_that_troubleshooting_quotes_are_the_package_s():
     for line in lines:
         for fragment in re.sub(r"^\w+Error: ", "", line).split(".."):
             assert fragment.strip() in texts, line
+
+
+def test_the_table_of_commands_says_no_where_a_kind_of_data_cannot():
+    _, table = WRITTEN["docs/explanation/kinds_of_data.md"].split("\n## Commands\n")
+    rows = [row.strip("| ").split(" | ") for row in re.findall(r"^\| `ul2 .*", table, re.MULTILINE)]
+    said = {command: cells for names, *cells in rows for command in re.sub("`(ul2 )?", "", names).split(", ")}
+    assert {*said} >= {command for kind in KINDS for command in kind.cannot if command in main.commands}
+    for command, cells in said.items():
+        for kind, cell in zip(KINDS, cells, strict=True):
+            assert cell.startswith("no") == (command in kind.cannot), (kind.name, command)
 
 
 def test_links_of_readme_are_files():
