@@ -17,6 +17,8 @@ from typing import Any
 
 import click
 
+from ul2_command.help import write_options
+
 PROBLEMS_FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses; shells use the last for SIGINT
 RESUMABLE = ("cache", "export")  # the commands that go on where they stopped
 
@@ -32,8 +34,11 @@ class Command(click.Command):
     """A command that turns exceptions into sentences, unless --debug asks for tracebacks."""
 
     def __init__(self, *args, **kwargs):
-        super().__init__(*args, epilog="In the names of options, - and _ are the same.", **kwargs)
-        self.params.append(click.Option(["--debug"], is_flag=True, help="Show tracebacks, and the logs of TensorFlow and Beam."))
+        super().__init__(*args, epilog="Write - or _ in option names: --text-key is --text_key.", **kwargs)
+        self.params.append(click.Option(["--debug"], is_flag=True, help="Show tracebacks and the logs of TensorFlow and Beam."))
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self, context, formatter)
 
     def invoke(self, context: click.Context) -> object:
         debug = context.params.pop("debug")
@@ -47,7 +52,7 @@ class Command(click.Command):
             if _is_interrupt(error):
                 if debug:
                     traceback.print_exc()
-                again = "; the same command goes on where it stopped" if self.name in RESUMABLE else ""
+                again = ". Re-run the same command to resume" if self.name in RESUMABLE else ""
                 click.echo(f"Interrupted{again}.", err=True)
                 sys.exit(INTERRUPTED)
             if debug:
@@ -164,4 +169,4 @@ def sentence_of(error: BaseException) -> str:
     message = " ".join(re.sub(_INNER, "", str(error), flags=re.DOTALL).split())
     if isinstance(error, _EXPECTED) or _is_of_tensorflow(error):
         return message
-    return f"{type(error).__name__}: {message} (an error of the program; --debug shows where)"
+    return f"{type(error).__name__}: {message} (a bug in ul2_tasks or in your code; add --debug for the traceback)"

@@ -97,11 +97,8 @@ def test_spans_and_turns_are_options(corpus):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--spans", "harmony"], "--spans goes with conversations; give --renderer, too"),
-        (
-            ["--renderer", "harmony:default", "--preset", "UL2"],
-            "--preset does not go with --renderer, which makes NAME conversations",
-        ),
+        (["--spans", "harmony"], "--spans must be given with --renderer, got no --renderer. Pass both"),
+        (["--renderer", "harmony:default", "--preset", "UL2"], "--preset must be left out with --renderer, got both. Pass one"),
         (["--renderer", "harmony:default", "--spans", "final"], "spans is 'final', expected one of ['harmony'"),
         (["--renderer", "harmony:default", "--spans", "user=1"], "spans has the kind 'user'"),
         (["--renderer", "harmony:nowhere.txt"], "the vocabulary is 'nowhere.txt', expected"),
@@ -117,10 +114,13 @@ def test_wrong_options_are_one_sentence(arguments, sentence, tmp_path):
 
 def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
     named = ["export", "talked", *options(corpus), "--output", tmp_path / "x"]
-    assert "got 'parquet', and conversations are written as megatron" in ul2(*named, "--format", "parquet").stderr
-    assert "--shards goes with corrupted examples" in ul2(*named, "--format", "megatron", "--shards", 2).stderr
+    assert "--format must be megatron for conversations, got 'parquet'." in ul2(*named, "--format", "parquet").stderr
     assert (
-        "--max_documents goes with conversations"
+        "`ul2 export --shards` does not support conversations (talked_chat). Leave it out."
+        in ul2(*named, "--format", "megatron", "--shards", 2).stderr
+    )
+    assert (
+        "`ul2 export --max_documents` does not support text (ul2_mix). Leave it out."
         in ul2("export", "--format", "jsonl", "--max_documents", 2, "--output", tmp_path / "y").stderr
     )
     missing = ul2(*named, "--format", "megatron", "--input_manifest")
