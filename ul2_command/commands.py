@@ -112,7 +112,7 @@ def main(context: click.Context) -> None:
     "--host",
     type=host,
     metavar="HOST/HOSTS",
-    help="With --step, show only the part of the batch that this host reads, such as 3/64.  [default: all of it]",
+    help="Show only the part of the step's batch that this host reads, such as 3/64.  [default: the global batch]",
 )
 @of_a_run
 def show(data, text, texts, as_json: bool, step: int | None, **options) -> None:
@@ -141,7 +141,7 @@ def show(data, text, texts, as_json: bool, step: int | None, **options) -> None:
 
 @main.command()
 @of_a_mixture
-@with_lengths("512,512")
+@with_lengths("512,512", of_text_alone=True)
 @of_examples
 @click.option(
     "--document",
@@ -245,7 +245,7 @@ def report(data, output: str, **options) -> None:
 
 @main.command()
 @of_a_mixture
-@with_lengths("512,512")
+@with_lengths("512,512", of_text_alone=True)
 @with_json
 def lengths(data, as_json: bool) -> None:
     """Show the lengths of each denoiser and recommend better ones.

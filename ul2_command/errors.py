@@ -1,4 +1,4 @@
-"""Turns what goes wrong into one sentence for users, and an exit status. `--debug` shows tracebacks instead."""
+"""Turns what goes wrong into one line for users, and an exit status. `--debug` shows tracebacks instead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import click
 from ul2_command.help import write_options
 
 PROBLEMS_FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses; shells use the last for SIGINT
-RESUMABLE = ("cache", "export")  # the commands that go on where they stopped
+RESUMABLE = ("cache", "export")  # the commands that resume
 
 _EXPECTED = (ImportError, OSError, RuntimeError, ValueError)  # their messages are for users
 # Beam adds where in its pipeline it happened, and TensorFlow in which op and Python code. Nothing of that is the user's.
@@ -79,7 +79,7 @@ class Group(click.Group):
 def as_a_program(command: click.Command, *arguments: object) -> None:
     """Runs a command as a program of its own. After an error it ends at once: to tear down an iterator of tf.data can take minutes.
 
-    A program that calls a command and goes on after it calls the command itself.
+    A program that continues after a command calls the command itself.
     """
     ended: list[SystemExit] = []
     atexit.register(_end_at_once, ended)  # the first that is registered is the last that is called
@@ -137,7 +137,7 @@ def _is_no_missing_client(record: logging.LogRecord) -> bool:
 
 
 def _is_no_retracing(record: logging.LogRecord) -> bool:
-    """False for a warning of TensorFlow's that the same line made functions several times: here one for each denoiser."""
+    """False for a warning of TensorFlow's that one line made functions several times: here one for each denoiser."""
     return "triggered tf.function retracing" not in record.getMessage()
 
 

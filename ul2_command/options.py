@@ -85,7 +85,7 @@ def tables(value: str) -> tuple[int, int]:
 
 
 def lengths(value: str) -> dict[str, int]:
-    """Parses "512,512" as {"inputs": 512, "targets": 512}, "4096" as {"tokens": 4096}, and three numbers as those of pictures."""
+    """Parses "512,512" as {"inputs": 512, "targets": 512}, "4096" as {"tokens": 4096}, and three as those of image-text records."""
     if value.isdecimal():
         return {"tokens": int(value)}
     if re.fullmatch(r"\d+,\d+,\d+", value):
@@ -112,7 +112,7 @@ _SOURCE = [
         help="Read files, folders or globs, or hf:NAME, tfds:NAME, megatron:PREFIX. Can be repeated.  [default: a built-in corpus]",
     ),
     _corpus("--text_key", metavar="KEY", help="Read the text from this field, column or feature.  [default: text]"),
-    _corpus("--id_key", metavar="KEY", help="With --validation, read document ids from this field.  [default: hash the text]"),
+    _corpus("--id_key", metavar="KEY", help="Read document ids from this field, for --validation.  [default: hash the text]"),
     _corpus(
         "--validation",
         type=float,
@@ -198,7 +198,7 @@ _CHAT = [
     _chat(
         "--too_long",
         type=click.Choice(["raise", "drop", "oldest"]),
-        help="If a conversation is longer than --lengths, raise an error, drop it, or drop its oldest turns.  [default: raise]",
+        help="Raise an error if a conversation is longer than --lengths, drop it, or drop its oldest turns.  [default: raise]",
     ),
     _chat("--mode", metavar="TOKEN", help="Put this mode token, such as '[S]', before the inputs of NAME_reply.  [default: none]"),
 ]
@@ -425,16 +425,16 @@ def _check_cached(cache_dir: str, corpora: Sequence[Any]) -> None:
             )
 
 
-def with_lengths(default: str | None, shown: str = "") -> Callable:
-    """Adds the option --lengths, whose help has `shown`. The command has them in its `data`."""
+def with_lengths(default: str | None, shown: str = "", of_text_alone: bool = False) -> Callable:
+    """Adds the option --lengths, whose help has `shown` as the default. The command has them in its `data`."""
+    more = "" if of_text_alone else " Conversations have one, and image-text records three: tokens, ViT and VAE patches."
     return click.option(
         "--lengths",
         "sequence_length",
         type=lengths,
         metavar="INPUTS,TARGETS",
         default=default,
-        help="Set the lengths of inputs and targets, in tokens. Conversations have one length, and image-text records have three:"
-        f" tokens, ViT and VAE patches.  [default: {shown or default}]",
+        help=f"Set the lengths of inputs and targets, in tokens.{more}  [default: {shown or default}]",
     )
 
 

@@ -140,7 +140,7 @@ def test_a_mixture_of_conversations_is_looked_at_and_cached_and_exported_one_by_
         ["talked_0_corpus", "talked_1_corpus"],
     )
     refused = ul2("export", "talked_both", "--format", "megatron", "--output", tmp_path / "out").stderr
-    assert "is not one corpus of conversations for a decoder; export talked_0_chat, talked_1_chat" in refused
+    assert "NAME must be one corpus of conversations, got talked_both_mix. Export talked_0_chat, talked_1_chat." in refused
 
 
 def _arguments(corpus):
@@ -161,4 +161,7 @@ def test_commands_that_look(corpus, tmp_path):
     page = tmp_path / "report.html"
     assert ul2("report", "chat", "--output", page).stdout == f"wrote {page}\n"
     assert "&lt;|end|&gt;" in page.read_text()
-    assert "conversations, which have no denoiser" in ul2("show", "chat", "--denoiser", "r1").stderr
+    assert (
+        "`ul2 show --denoiser` does not support conversations (chat_chat). Leave it out."
+        in ul2("show", "chat", "--denoiser", "r1").stderr
+    )
