@@ -475,7 +475,7 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
     ul2 export --format parquet --output examples
     ul2 export mine --module my_corpora --cache cache --format tfrecord \\
       --shards 64 --workers 8 --output examples
-    ul2 export talks --corpus 'talks/*.jsonl' --renderer harmony \\
+    ul2 export talks --corpus 'talks/*.jsonl' --renderer template:model \\
       --format megatron --output tokens
     """
     kind = kind_of(data)

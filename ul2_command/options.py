@@ -174,7 +174,7 @@ _CHAT = [
         "--renderer",
         metavar="SPEC",
         shell_complete=files,
-        help="Read NAME as conversations, rendered by harmony, harmony:PATH (its file, or any --vocabulary) or template:FOLDER.",
+        help="Read NAME as conversations, rendered by harmony, harmony:PATH (a vocabulary) or template:FOLDER (a chat template).",
     ),
     _chat("--messages_key", metavar="KEY", help="Read the messages from this field or column.  [default: messages]"),
     _chat(
