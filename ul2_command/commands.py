@@ -288,16 +288,17 @@ def train(source: dict[str, Any], output: str, split: str, mode, **options) -> N
     """Trains a SentencePiece model on a corpus.
 
     Sentinels and modes are single ids in it, to which no text is encoded. Tokens decode to the text as it was, with line feeds,
-    tabs and runs of spaces, unless --normalization changes it. A model that exists is not written over.
+    tabs and runs of spaces, unless --normalization changes it. A model that exists is not written over. Where files have several
+    formats, as many characters of each are read.
 
     \b
     ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
     """
-    from ul2_tasks.sources.by_name import documents, open_source
+    from ul2_tasks.sources.by_name import documents_of_all, open_each_format
     from ul2_tasks.vocabulary.training import train_to_file
 
-    corpus = open_source(**{"spec": "embedded", **source})
-    click.echo(train_to_file(documents(corpus, split, options["max_characters"]), output, modes=mode, **options))
+    corpora = open_each_format(**{"spec": "embedded", **source})
+    click.echo(train_to_file(documents_of_all(corpora, split, options["max_characters"]), output, modes=mode, **options))
 
 
 @main.command()
