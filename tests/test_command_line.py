@@ -681,3 +681,11 @@ def test_the_first_command_fits_one_screen_of_80_columns():
             f"{denoiser.weight / 8:.1%}",
         ]
     assert "Checked on 4,000 examples, seed 0: 8 of 8 PASS" in lines
+
+
+def test_a_command_in_a_new_process_imports_tensorflow_itself(tmp_path):
+    asked = ["show", "chat", "--count", "1", "--json"]
+    done = subprocess.run([sys.executable, "-m", "ul2_command", *asked], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["task"] == "chat_chat"
+    assert done.stderr == ""

@@ -65,7 +65,7 @@ import seqio
 dataset = seqio.get_mixture_or_task("mine_mix").get_dataset({"inputs": 64, "targets": 64}, split="train", seed=0)
 assert len(next(dataset.as_numpy_iterator())["inputs"]) <= 64
 """,
-    "docs/guides/examples_by_number.md": """
+    "docs/guides/random_access.md": """
 assert len(later) == 10 and len(batch) == 8
 assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
 """,
