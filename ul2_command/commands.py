@@ -32,6 +32,10 @@ with_examples = click.option(
     "--examples", type=click.IntRange(1), default=EXAMPLES, show_default=True, help="How many mixed examples are measured."
 )
 
+with_cache = click.option(
+    "--cache", "cache_dir", shell_complete=files, help="The --output of `ul2 cache`; measures what a run is fed from it."
+)
+
 
 @click.group(
     cls=Group,
@@ -142,11 +146,12 @@ def find(data, document: str | None, text: str | None, **options) -> None:
 @with_lengths("512,512")
 @of_examples
 @with_examples
+@with_cache
 @click.option(
     "--output", shell_complete=files, help="A folder for statistics.json, and for samples.jsonl with 8 examples of each denoiser."
 )
 @click.option("--json", "to_json", is_flag=True, help="Prints what statistics.json holds, instead of tables.")
-def stats(data, output: str | None, to_json: bool, examples: int, **options) -> None:
+def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str | None, **options) -> None:
     """Measures mixed examples, and checks the laws.
 
     It prints rates, corruption, spans, lengths, padding, packing, truncation (there must be none) and the text that denoisers
@@ -160,6 +165,7 @@ def stats(data, output: str | None, to_json: bool, examples: int, **options) -> 
     from ul2_tasks.looking.printing import as_json, write_statistics
 
     kind = kind_of(data)
+    _know_cache(cache_dir)
     statistics = kind.measure(data, examples=examples, **options)
     if to_json:
         click.echo(as_json(statistics), nl=False)
@@ -177,11 +183,12 @@ def stats(data, output: str | None, to_json: bool, examples: int, **options) -> 
 @with_lengths("512,512")
 @of_examples
 @with_examples
+@with_cache
 @click.option(
     "--count", type=click.IntRange(1), default=SAMPLES, show_default=True, help="How many examples of each denoiser the page has."
 )
 @click.option("--output", shell_complete=files, default="report.html", show_default=True, help="The file to write.")
-def report(data, output: str, **options) -> None:
+def report(data, output: str, cache_dir: str | None, **options) -> None:
     """Writes a page to look at in a browser.
 
     The page shows the mixture, what `ul2 stats` measures, plots, and examples to step through. It is one file, and needs no
@@ -194,7 +201,9 @@ def report(data, output: str, **options) -> None:
 
     packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
-    statistics, path = kind_of(data).report(data, output, **options)
+    kind = kind_of(data)
+    _know_cache(cache_dir)
+    statistics, path = kind.report(data, output, **options)
     click.echo(f"wrote {path}")
     _exit_if_broken(statistics)
 
@@ -377,10 +386,7 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
     splits, a shard for each file of the corpus.
     """
     kind = kind_of(data)
-    if cache_dir:
-        import seqio
-
-        seqio.add_global_cache_dirs([cache_dir])
+    _know_cache(cache_dir)
     if options["written_as"] == "megatron":
         for sentence in left_out(kind, data):
             click.echo(sentence, err=True)
@@ -420,6 +426,14 @@ def completion(shell: str) -> None:
     fish:  ul2 completion fish | source            in ~/.config/fish/config.fish
     """
     click.echo(_SHELLS[shell](main, {}, "ul2", "_UL2_COMPLETE").source())
+
+
+def _know_cache(cache_dir: str | None) -> None:
+    """Lets SeqIO find the caches in a folder."""
+    if cache_dir:
+        import seqio
+
+        seqio.add_global_cache_dirs([cache_dir])
 
 
 def _exit_if_broken(statistics) -> None:

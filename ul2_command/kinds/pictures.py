@@ -17,6 +17,7 @@ class Pictures(Kind):
         "show --step": _NO_NUMBERS,
         **dict.fromkeys(("show --text", "show --file"), "{it}, and --text has none; leave it out"),
         "stats --output": "--output goes with texts alone; --json prints the statistics of texts with pictures",
+        "stats --cache": "{it}, of which the first records are measured; leave --cache out",
         "report": "{it}, of which there is no page; {elsewhere}",
         "lengths": "{it}, whose chunks have no one length; {elsewhere}",
         "export": "{it}, which is not exported: `ul2 cache` writes it, and training reads that (use_cached=True); {elsewhere}",
