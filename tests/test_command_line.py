@@ -1,6 +1,7 @@
 """The commands with one's own corpus and vocabulary: what they print, and how they say what is wrong."""
 
 import ast
+import collections
 import dataclasses
 import json
 import os
@@ -285,6 +286,33 @@ def test_a_corpus_is_cached_from_the_command_line(corpus, tmp_path):
     mixture = seqio.get_mixture_or_task(name)
     example = next(mixture.get_dataset({"inputs": 64, "targets": 64}, "validation", use_cached=True).as_numpy_iterator())
     assert len(example["inputs"]) > 2
+
+
+def test_stats_and_report_measure_what_a_run_is_fed_from_a_cache(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
+    options = ["of_cache", "--corpus", corpus, "--text_key", "content"]
+    without = ul2("stats", *options, *LENGTHS, "--cache", tmp_path)
+    assert (without.exit_code, "'of_cache_corpus' is in none of the cache directories" in without.stderr) == (2, True)
+    assert ul2("cache", *options, "--output", tmp_path).exit_code == 0
+    measured = ["--cache", tmp_path, "--examples", 40, "--lengths", "512,512"]
+    done = ul2("stats", *options, *measured, "--json", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    mixture = ul2_tasks.Mixture("of_cache", open_source(corpus, text_key="content"))
+    fed = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512}, cache_dirs=[str(tmp_path)])
+    denoisers = [fed[number]["denoiser"] for number in range(40)]
+    assert {task["denoiser"]["name"]: task["examples"] for task in found["tasks"]} == collections.Counter(denoisers)
+    assert not found["corpora"][0]["in_memory"]
+    assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == 40
+    assert ul2("report", *options, *measured, "--output", tmp_path / "page.html").exit_code == 0
+
+
+def test_what_seqio_logs_of_an_error_is_not_told_twice(tmp_path):
+    """In a new process, as SeqIO logs to the standard error that was there when absl was imported."""
+    program = [sys.executable, "-m", "ul2_command", "stats", "ul2", "--cache", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert re.search(r"^Error: .*'ul2_corpus' is in none of the cache directories", done.stderr, re.MULTILINE)
+    assert "Failed to load task" not in done.stderr
 
 
 def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):

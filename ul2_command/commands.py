@@ -39,6 +39,14 @@ with_examples = click.option(
     help="Measure this many examples of the mixture.",
 )
 
+with_cache = click.option(
+    "--cache",
+    "cache_dir",
+    metavar="FOLDER",
+    shell_complete=files,
+    help="Measure examples read from this --output of `ul2 cache`.  [default: tokenize the corpus]",
+)
+
 
 @click.group(
     cls=Group,
@@ -172,6 +180,7 @@ def find(data, document: str | None, text: str | None, **options) -> None:
 @with_lengths("512,512")
 @of_examples
 @with_examples
+@with_cache
 @click.option(
     "--output",
     metavar="FOLDER",
@@ -179,7 +188,7 @@ def find(data, document: str | None, text: str | None, **options) -> None:
     help="Write statistics.json, and samples.jsonl with 8 examples of each denoiser, into this folder.  [default: print only]",
 )
 @click.option("--json", "to_json", is_flag=True, help="Print the content of statistics.json instead of tables.")
-def stats(data, output: str | None, to_json: bool, examples: int, **options) -> None:
+def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str | None, **options) -> None:
     """Measure examples and check them against the objective.
 
     Print mixing rates, corruption rates, span and sequence lengths, padding, packing, truncation and the text that denoisers
@@ -193,6 +202,7 @@ def stats(data, output: str | None, to_json: bool, examples: int, **options) -> 
     from ul2_tasks.looking.printing import as_json, write_statistics
 
     kind = kind_of(data)
+    _know_cache(cache_dir)
     statistics = kind.measure(data, examples=examples, **options)
     if to_json:
         click.echo(as_json(statistics), nl=False)
@@ -210,6 +220,7 @@ def stats(data, output: str | None, to_json: bool, examples: int, **options) -> 
 @with_lengths("512,512")
 @of_examples
 @with_examples
+@with_cache
 @click.option(
     "--count",
     type=click.IntRange(1),
@@ -221,7 +232,7 @@ def stats(data, output: str | None, to_json: bool, examples: int, **options) -> 
 @click.option(
     "--output", metavar="FILE", shell_complete=files, default="report.html", show_default=True, help="Write the page to this file."
 )
-def report(data, output: str, **options) -> None:
+def report(data, output: str, cache_dir: str | None, **options) -> None:
     """Write a web page with statistics, plots and examples.
 
     The page shows the mixture, the statistics of `ul2 stats`, plots, and examples to page through. It is a single file that works
@@ -234,7 +245,9 @@ def report(data, output: str, **options) -> None:
 
     packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
-    statistics, path = kind_of(data).report(data, output, **options)
+    kind = kind_of(data)
+    _know_cache(cache_dir)
+    statistics, path = kind.report(data, output, **options)
     click.echo(f"wrote {path}")
     _exit_if_broken(statistics)
 
@@ -346,16 +359,17 @@ def train(source: dict[str, Any], output: str, split: str, mode, **options) -> N
     """Train a SentencePiece model on a corpus.
 
     Sentinels and mode tokens get one id each, which no text encodes to. Decoding returns the original text with its line feeds,
-    tabs and repeated spaces, unless --normalization changes it. An existing model is never overwritten.
+    tabs and repeated spaces, unless --normalization changes it. An existing model is never overwritten. If the files
+    have several formats, the same number of characters is read of each.
 
     \b
     ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
     """
-    from ul2_tasks.sources.by_name import documents, open_source
+    from ul2_tasks.sources.by_name import documents_of_all, open_each_format
     from ul2_tasks.vocabulary.training import train_to_file
 
-    corpus = open_source(**{"spec": "embedded", **source})
-    click.echo(train_to_file(documents(corpus, split, options["max_characters"]), output, modes=mode, **options))
+    corpora = open_each_format(**{"spec": "embedded", **source})
+    click.echo(train_to_file(documents_of_all(corpora, split, options["max_characters"]), output, modes=mode, **options))
 
 
 @main.command()
@@ -475,10 +489,7 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
       --format megatron --output tokens
     """
     kind = kind_of(data)
-    if cache_dir:
-        import seqio
-
-        seqio.add_global_cache_dirs([cache_dir])
+    _know_cache(cache_dir)
     if options["written_as"] == "megatron":
         for sentence in left_out(kind, data):
             click.echo(sentence, err=True)
@@ -521,6 +532,14 @@ def completion(shell: str) -> None:
     fish:  ul2 completion fish | source            in ~/.config/fish/config.fish
     """
     click.echo(_SHELLS[shell](main, {}, "ul2", "_UL2_COMPLETE").source())
+
+
+def _know_cache(cache_dir: str | None) -> None:
+    """Lets SeqIO find the caches in a folder."""
+    if cache_dir:
+        import seqio
+
+        seqio.add_global_cache_dirs([cache_dir])
 
 
 def _exit_if_broken(statistics) -> None:

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import absl.logging
 import click
 
 from ul2_command.help import write_options
@@ -102,6 +103,7 @@ def _quiet_libraries() -> None:
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs the traceback of an error, and then raises the error too
     logging.getLogger().addFilter(_is_no_missing_client)
     logging.getLogger("tensorflow").addFilter(_is_no_retracing)
+    absl.logging.get_absl_logger().addFilter(_is_no_failed_task)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # nothing is lost by it: an error that ends a command is also raised
     if "tensorflow" not in sys.modules and not any(isinstance(finder, _QuietTensorFlow) for finder in sys.meta_path):
         sys.meta_path.insert(0, _QuietTensorFlow())
@@ -149,6 +151,11 @@ def _is_no_missing_client(record: logging.LogRecord) -> bool:
 def _is_no_retracing(record: logging.LogRecord) -> bool:
     """False for a warning of TensorFlow's that one line made functions several times: here one for each denoiser."""
     return "triggered tf.function retracing" not in record.getMessage()
+
+
+def _is_no_failed_task(record: logging.LogRecord) -> bool:
+    """False for what SeqIO logs before it raises an error in the dataset of a mixture's task."""
+    return "Failed to load task" not in record.getMessage()
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -322,6 +322,11 @@ class Data:
 
         return seqio.get_subtasks(seqio.get_mixture_or_task(self.mixture))
 
+    @property
+    def use_cached(self) -> bool:
+        """Whether the corpus is read from a cache."""
+        return "cache_dir" in self.given
+
     def given_of(self, *names: str) -> list[str]:
         """Those of the parameters that were given."""
         return [name for name in names if name in self.given]

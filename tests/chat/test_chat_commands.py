@@ -60,6 +60,14 @@ def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):
     assert re.search(r", (2[0-9]|3[0-2]) rendered again$", done.stdout.strip()), "8 of each shard of train, and what valid has"
 
 
+def test_stats_and_report_read_the_cache(cached, corpus):
+    measured = ["talked", *options(corpus), "--cache", cached / "cache"]
+    done = ul2("stats", *measured, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["use_cached"]) == (0, True), done.output
+    page = ul2("report", *measured, "--output", cached / "page.html")
+    assert (page.exit_code, "the cache has no text" in (cached / "page.html").read_text()) == (0, True), page.output
+
+
 def test_an_export_of_a_text_that_was_changed_is_named(tmp_path):
     path = tmp_path / "a.jsonl"
     write_jsonl(path, CONVERSATIONS[:9])

@@ -37,7 +37,7 @@ class Conversations(Kind):
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.conversations.measure import measure_chat
 
-        return measure_chat(data.mixture, self.lengths_of(data), split=split, examples=examples)
+        return measure_chat(data.mixture, self.lengths_of(data), split=split, use_cached=data.use_cached, examples=examples)
 
     def print_statistics(self, statistics, console):
         from ul2_tasks.looking.conversations.table import print_chat
@@ -49,7 +49,8 @@ class Conversations(Kind):
         from ul2_tasks.looking.conversations.show import draw_chat
 
         statistics = self.measure(data, **options)
-        drawn = draw_chat(data.mixture, self.lengths_of(data), count=count, split=options["split"], seed=options["seed"])
+        asked = {"count": count, "split": options["split"], "seed": options["seed"], "use_cached": data.use_cached}
+        drawn = draw_chat(data.mixture, self.lengths_of(data), **asked)
         return statistics, write_chat_report(statistics, drawn, output)
 
     def examine(self, data, split):

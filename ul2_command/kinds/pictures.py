@@ -15,6 +15,7 @@ class Pictures(Kind):
         "show --step": LEAVE_OUT,
         **dict.fromkeys(("show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
+        "stats --cache": LEAVE_OUT,
         "report": LOOK,
         "lengths": f"Its chunks differ in length. {LOOK}",
         "export": "Write a cache with `ul2 cache`, and train on it (use_cached=True).",

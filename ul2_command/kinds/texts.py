@@ -61,7 +61,7 @@ class Texts(Kind):
     def measure(self, data, **options):
         from ul2_tasks.looking.texts.measure import measure
 
-        return measure(data.mixture, self.lengths_of(data), **options)
+        return measure(data.mixture, self.lengths_of(data), use_cached=data.use_cached, **options)
 
     def print_statistics(self, statistics, console):
         from ul2_tasks.looking.texts.table import print_statistics
@@ -71,7 +71,8 @@ class Texts(Kind):
     def samples(self, data, count, **options):
         from ul2_tasks.looking.texts.draw import draw
 
-        return draw(_drawn(data), self.lengths_of(data), count, **options)
+        drawn = data.mixture if data.use_cached else _drawn(data)
+        return draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
 
     def report(self, data, output, *, count, examples, **options):
         from ul2_tasks.looking.texts.report import advise, write_report

@@ -28,6 +28,7 @@ def draw(
     split: str = "train",
     denoisers: Collection[str] | None = None,
     num_epochs: int | None = None,
+    use_cached: bool = False,
 ) -> Iterator[Sample]:
     """Draws examples of each denoising task of a mixture, task by task, in the order of the mixture.
 
@@ -43,6 +44,7 @@ def draw(
         denoisers: the names of the denoisers whose examples are drawn; by default all.
         num_epochs: how often the corpus is read; there may then be fewer than `count` examples. None for as often as it takes,
             each time with other noise. Where that would mean to read very many documents, the first ones are read, in memory.
+        use_cached: whether what is registered is read from its cache.
 
     Raises:
         ValueError: there is no such denoiser; the corpus has no token; the lengths do not fit, see `lengths.chunk_length`.
@@ -56,10 +58,12 @@ def draw(
     quick, _ = quick_tasks(tasks, sequence_length, split, dict.fromkeys((task.name for task in tasks), count))
     return (
         sample_of(shown, number, example)
-        for task in map(marked_task, tasks if num_epochs else quick.values())
+        for task in map(marked_task, tasks if num_epochs or use_cached else quick.values())
         for shown in [DenoisedTask(task.name, task.denoiser, task.special_tokens(), task.vocabulary)]  # it looks at all ids
         for number, example in enumerate(
-            task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs).take(count).as_numpy_iterator()
+            task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs, use_cached=use_cached)
+            .take(count)
+            .as_numpy_iterator()
         )
     )
 
