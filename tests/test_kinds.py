@@ -119,6 +119,7 @@ COMMANDS = {
 ASKED = {  # of which options a kind has sentences, and what goes with them
     "--step": "1",
     "--output": "OUT",
+    "--cache": "OUT",
     "--denoiser": "r1",
     "--text": "words",
     "--file": __file__,
