@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -395,7 +397,8 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
 
 @main.command()
 @click.argument("folder")
-def verify(folder: str) -> None:
+@click.option("--module", multiple=True, help="Module that registered the conversations of an export, to render some again.")
+def verify(folder: str, module: Sequence[str]) -> None:
     """Checks that a cache or an export is as it was written.
 
     It reads FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for all that is in it. It names each file that differs, and says what is
@@ -403,8 +406,9 @@ def verify(folder: str) -> None:
     """
     from ul2_tasks.looking.verification import examine
 
+    sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
     all_wrong = []
-    for where, wrong, counts in examine(folder):
+    for where, wrong, counts in examine(folder, module):
         for sentence in wrong:
             click.echo(sentence if where == folder or where in sentence else f"{where}: {sentence}")
         if not wrong:
