@@ -24,7 +24,7 @@ from ul2_command import main
 from ul2_command.options import Data, of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, open_source, register
 from ul2_tasks.addresses.numbering import RUN_RECORD
-from ul2_tasks.looking.findings import examine_vocabulary
+from ul2_tasks.looking.findings import examine_installation, examine_vocabulary
 from ul2_tasks.looking.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.providers import denoising_tasks
@@ -250,6 +250,13 @@ def test_the_doctor_says_how_many_rows_an_embedding_needs_beyond_the_tokenizers_
     assert not said or said[0] in notes[0].what
 
 
+def test_the_doctor_says_what_a_missing_package_is_for(monkeypatch):
+    monkeypatch.setattr("ul2_tasks.looking.findings._version", lambda name: None if name == "apache-beam" else "1.0")
+    (missing,) = (each for each in examine_installation() if each.what.startswith("not installed"))
+    assert missing.what == "not installed: apache-beam"
+    assert missing.remedy == "for --workers and --runner of ul2 cache and export, pip install 'ul2_tasks[cache]'"
+
+
 def test_a_lone_span_is_told_by_doctor_and_lengths():
     wanted = "a full chunk of 147 tokens has one noise span, which placement 't5' puts at its end: always the last 22 tokens"
     remedy = "longer lengths (two spans need 273,51), or placement='uniform'"
@@ -418,7 +425,7 @@ def test_the_commands_are_told_in_the_order_in_which_they_are_used():
 def test_what_a_corpus_and_a_mixture_are_is_said_alike_everywhere(command):
     options = set(re.findall(r"^  (?:-\w, )?(--\w+)", ul2(*command.split(), "--help").stdout, re.MULTILINE))
     if command in ("verify", "completion"):
-        assert options <= {"--debug", "--help"}
+        assert options <= {"--debug", "--help", "--module"}
         return
     assert options >= {"--corpus", "--text_key", "--validation", "--corpus_format", "--documents", "--debug", "--help"}
     if command != "vocab train":

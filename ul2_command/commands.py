@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -498,7 +500,13 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
 
 @main.command()
 @click.argument("folder")
-def verify(folder: str) -> None:
+@click.option(
+    "--module",
+    metavar="MODULE",
+    multiple=True,
+    help="Import this module, which registers the conversations of an export. Can be repeated.",
+)
+def verify(folder: str, module: Sequence[str]) -> None:
     """Check that the files of a cache or an export are unchanged.
 
     Read FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for everything in it, and compare checksums. List each file that differs and
@@ -509,8 +517,9 @@ def verify(folder: str) -> None:
     """
     from ul2_tasks.looking.verification import examine
 
+    sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
     all_wrong = []
-    for where, wrong, counts in examine(folder):
+    for where, wrong, counts in examine(folder, module):
         for sentence in wrong:
             click.echo(sentence if where == folder or where in sentence else f"{where}: {sentence}")
         if not wrong:

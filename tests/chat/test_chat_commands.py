@@ -80,6 +80,16 @@ def test_an_export_of_a_text_that_was_changed_is_named(tmp_path):
     assert "0 rendered again" in ul2("verify", tmp_path / "out").stdout
 
 
+def test_an_export_that_a_module_registered_is_rendered_again_with_it_alone(corpus, tmp_path, monkeypatch):
+    (tmp_path / "my_talk.py").write_text(
+        f"import ul2_tasks\nul2_tasks.register_chat('of_module', {str(corpus / '*.jsonl')!r}, 'harmony:default')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    named = ["--module", "my_talk"]
+    assert ul2("export", "of_module", *named, "--format", "megatron", "--output", "out").exit_code == 0
+    assert [", 16 rendered again" in ul2("verify", "out", *given).stdout for given in ([], named)] == [False, True]
+
+
 def test_workers_register_the_conversations_themselves(cached, corpus):
     command = ["cache", "talked", *options(corpus), "--output", cached / "beam", "--workers", 2]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}

@@ -98,7 +98,7 @@ def open_source(
 
 def open_each_format(spec: Files, **arguments: Any) -> list[seqio.DataSource]:
     """A source of each format that files have, with those arguments of `open_source` that it takes; of anything else one source."""
-    named = [spec] if isinstance(spec, str) else spec
+    named = [spec] if isinstance(spec, str | os.PathLike) else spec
     is_files = not any(name == "embedded" or str(name).startswith(("hf:", "tfds:", PREFIX)) for name in named)
     by_format: dict[str | None, list[str]] = {}
     for path in listing.list_files(spec) if is_files and "format" not in arguments else ():
