@@ -429,8 +429,8 @@ def test_a_folder_without_a_template_is_refused(tmp_path):
 def test_wrong_arguments_are_refused(tmp_path, chatml):
     with pytest.raises(ValueError, match="eod is '</s>', which is no token of"):
         TemplateRenderer(chatml, eod="</s>")
-    with pytest.raises(ValueError, match="Invalid isoformat"):
-        TemplateRenderer(chatml, date="today")
+    with pytest.raises(ValueError, match=r"date must be a day, got 'today'\. Write it as 2026-01-31\."):
+        open_renderer(f"template:{chatml},date=today")
     with pytest.raises(ValueError, match="the chat template cannot be read: "):
         TemplateRenderer(write(tmp_path, "{% for %}"))
 

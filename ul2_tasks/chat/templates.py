@@ -237,7 +237,11 @@ def _compile(template: str, variables: Mapping[str, Any], date: str | None, mark
         raise ImportError(
             "a chat template needs the package jinja2, which is not there: pip install 'ul2_tasks[huggingface]'"
         ) from error
-    return compile_template(template, variables, None if date is None else datetime.date.fromisoformat(date), marks)
+    try:
+        day = None if date is None else datetime.date.fromisoformat(date)
+    except ValueError as error:
+        raise ValueError(f"date must be a day, got {date!r}. Write it as 2026-01-31.") from error
+    return compile_template(template, variables, day, marks)
 
 
 def _content_of(file: str) -> str | None:
