@@ -4,7 +4,9 @@ import dataclasses
 import functools
 import io
 import json
+import pathlib
 import re
+import runpy
 
 import pytest
 from hypothesis import given
@@ -196,3 +198,9 @@ def test_characters_that_move_the_cursor_are_symbols():
     assert visible("a\tb\r\nc\rd\x00\u2029\u200f") == "a⇥b⏎\nc\\u000dd\\u0000\\u2029\\u200f"
     same = "👨‍👩‍👧 é e\u0301 \u00a0 [red] אנא 日\u3000本"
     assert visible(same) == same
+
+
+def test_the_picture_of_a_sentence_is_what_the_denoisers_make_now():
+    """`python docs/hero_picture.py` draws it again."""
+    script = runpy.run_path(str(pathlib.Path(__file__).parents[3] / "docs" / "hero_picture.py"))
+    assert script["PICTURE"].read_text() == script["draw"]()
