@@ -691,3 +691,11 @@ def test_the_first_command_fits_one_screen_of_80_columns():
 def of_any_python(screen: str) -> str:
     """The first screen without spaces, and without what differs between versions of Python, whose help it reads."""
     return re.sub(r"\([\d,]+tokens\)|inputs\[R\].*?(?=Checkedon)", "", re.sub(r"\s", "", screen))
+
+
+def test_a_command_in_a_new_process_imports_tensorflow_itself(tmp_path):
+    asked = ["show", "chat", "--count", "1", "--json"]
+    done = subprocess.run([sys.executable, "-m", "ul2_command", *asked], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["task"] == "chat_chat"
+    assert done.stderr == ""

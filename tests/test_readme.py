@@ -418,6 +418,10 @@ def test_the_numbers_of_readme_are_those_of_the_pages():
         assert all(digits in WRITTEN[README] for digits in re.findall(r"\d+\.\d+|\d{2,}", number.split("(")[0]) if digits != "512")
 
 
+def test_the_version_that_is_cited_is_this_one():
+    assert f"\nversion: {ul2_tasks.__version__}\n" in (REPOSITORY / "CITATION.cff").read_text()
+
+
 def test_the_bars_of_readme_are_the_numbers_of_the_page():
     """`python docs/bars_picture.py` draws them again."""
     script = runpy.run_path(str(REPOSITORY / "docs" / "bars_picture.py"))

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_command.errors import PROBLEMS_FOUND, Group, plain
-from ul2_command.kinds import corpora_of, kind_of, left_out, unknown_tasks
+from ul2_command.kinds import corpora_of, kind_of, left_out, print_overview, unknown_tasks
 from ul2_command.options import (
     files,
     host,
@@ -58,11 +58,7 @@ def main(context: click.Context) -> None:
     Take it elsewhere:   ul2 export mine --module my_corpora --format parquet --output examples
     """
     if context.invoked_subcommand is None:
-        from rich.console import Console
-
-        from ul2_tasks.looking.texts.overview import print_overview
-
-        print_overview(Console())
+        print_overview()
 
 
 @main.command()

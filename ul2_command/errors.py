@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import importlib.abc
 import importlib.util
 import logging
@@ -12,7 +11,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -115,15 +114,26 @@ class _QuietTensorFlow(importlib.abc.MetaPathFinder):
         finally:
             sys.meta_path.insert(0, self)  # some only ask whether it is there
         if spec is not None:
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = functools.partial(_execute_quietly, execute)
+            spec.loader = _QuietLoader(spec.loader)
         return spec
 
 
-def _execute_quietly(execute: Callable[[Any], None], tensorflow: Any) -> None:
-    with _quiet_stderr():
-        execute(tensorflow)
-        tensorflow.config.list_physical_devices()  # makes it look for GPUs, and print about them, now
+class _QuietLoader(importlib.abc.Loader):
+    """The loader around another one, which may be a proxy that hands attributes on: none is set on it."""
+
+    def __init__(self, loader: Any):
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: Any) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        with _quiet_stderr():
+            self._loader.exec_module(module)
+            module.config.list_physical_devices()  # makes it look for GPUs, and print about them, now
 
 
 def _is_no_missing_client(record: logging.LogRecord) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import click
 
 from ul2_command.options import Data
-from ul2_tasks.imported import is_instance
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +37,9 @@ class Kind(Protocol):
         return False
 
     def owns(self, task: Any) -> bool:
-        """Whether a description or a task of SeqIO is of this kind. Imports nothing for that."""
+        """Whether a description or a task of SeqIO is of this kind. Imports neither for that."""
+        from ul2_tasks.imported import is_instance
+
         return any(is_instance(task, module, name) for module, name in self.parts.items())
 
     def name_of(self, data: Data) -> str:

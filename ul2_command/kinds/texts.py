@@ -112,6 +112,15 @@ class Texts(Kind):
         )
 
 
+def print_overview() -> None:
+    """`ul2`: the mixture that comes with this package, on one screen."""
+    from rich.console import Console
+
+    from ul2_tasks.looking.texts import overview
+
+    overview.print_overview(Console())
+
+
 def _drawn(data: Data) -> Any:
     """The mixture whose examples are drawn: as it is described, without TensorFlow, if they have numbers; else its name."""
     from ul2_tasks.mixtures.mixture import stream_reason

@@ -30,11 +30,11 @@ _PACKAGES = {
     "tensorflow-text": "",
     "sentencepiece": "",
     "protobuf": "",
-    "apache-beam": "to write caches, pip install 'ul2_tasks[cache]'",
+    "apache-beam": "to write caches on several workers, pip install 'ul2_tasks[cache]'",
     "datasets": "for hf: corpora, pip install 'ul2_tasks[huggingface]'",
     "tokenizers": "for tokenizer.json, pip install 'ul2_tasks[huggingface]'",
     "t5": "for the benchmarks and T5's own tasks, pip install 'ul2_tasks[t5]'",
-    "t5x": "to train, a checkout of it on PYTHONPATH, see the README",
+    "t5x": "to train, a checkout of it on PYTHONPATH, see docs/guides/train_with_t5x.md",
 }
 _STYLES = {"problem": "bold red", "note": "yellow", "ok": "green"}  # in the order in which they are printed
 _CONCERNED_SHOWN = 8
