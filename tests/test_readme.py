@@ -7,6 +7,7 @@ import pathlib
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -196,8 +197,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("page", CHECKS)
-def test_the_python_of_a_page_runs(page, folder):
-    """As one script. Comments right after a print are what it prints; other blocks run with budgets of 128 instead of 512."""
+def test_the_python_of_a_page_runs(page, folder, tmp_path):
+    """As one script in its own folder. Comments after a print are what it prints; other blocks run with lengths of 128, not 512."""
     if any("torch" in block for block in blocks(page, "python")):
         for package in ("torch", "transformers", "accelerate"):
             pytest.importorskip(package, reason="the extra torch is not installed")
@@ -205,10 +206,11 @@ def test_the_python_of_a_page_runs(page, folder):
         pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     told = [re.findall(r"^print\(.*\n((?:# .*\n)+)", block, re.MULTILINE) for block in blocks(page, "python")]
     shown = [block if "Chunk(" in block else block.replace("512", "128") for block in blocks(page, "python")]
-    script = folder / f"{pathlib.Path(page).stem}.py"
+    own = shutil.copytree(folder, tmp_path / "own")
+    script = own / f"{pathlib.Path(page).stem}.py"
     script.write_text("\n".join([*shown, CHECKS[page]]))
     environment = {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    done = new_process.run(script, cwd=folder, env=environment, check=True, timeout=600, torn_down=True)
+    done = new_process.run(script, cwd=own, env=environment, check=True, timeout=600, torn_down=True)
     for text in (text for texts in told for text in texts):
         assert re.sub("^# ", "", text, flags=re.MULTILINE) in done.stdout
     if "such as b'r2'" in WRITTEN[page]:
