@@ -59,7 +59,7 @@ def _command() -> str:
 
     introduction = (
         "# The command `ul2`\n\nThis page is the output of `--help`. `python -m ul2_tasks` is the same command."
-        " [First steps](../getting_started.md) tell which command is for what.\n"
+        " [Install and first run](../getting_started.md) shows the commands at work.\n"
     )
     return introduction + "".join(_help(main, "ul2", None))
 
@@ -77,8 +77,8 @@ def _help(command: click.Command, name: str, parent: click.Context | None) -> li
 
 def _gin_files() -> str:
     introduction = (
-        "# Gin files\n\nEach file begins with what it is for, and with its command."
-        " [Train with t5x](../guides/train_with_t5x.md) tells which file to take.\n"
+        "# Gin files\n\nEach file begins with its purpose and its command."
+        " [Train with t5x](../guides/train_with_t5x.md) helps you choose one.\n"
     )
     folder = REPOSITORY / "gin"
     return introduction + "".join(map(_gin_file, [*sorted(folder.glob("*.gin")), *sorted(folder.glob("models/*.gin"))]))

@@ -1,6 +1,7 @@
 """The commands with one's own corpus and vocabulary: what they print, and how they say what is wrong."""
 
 import ast
+import collections
 import dataclasses
 import html
 import json
@@ -25,7 +26,7 @@ from ul2_command import main
 from ul2_command.options import Data, of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, open_source, register
 from ul2_tasks.addresses.numbering import RUN_RECORD
-from ul2_tasks.looking.findings import examine_vocabulary
+from ul2_tasks.looking.findings import examine_installation, examine_vocabulary
 from ul2_tasks.looking.run import Run, identities
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.providers import denoising_tasks
@@ -251,6 +252,13 @@ def test_the_doctor_says_how_many_rows_an_embedding_needs_beyond_the_tokenizers_
     assert not said or said[0] in notes[0].what
 
 
+def test_the_doctor_says_what_a_missing_package_is_for(monkeypatch):
+    monkeypatch.setattr("ul2_tasks.looking.findings._version", lambda name: None if name == "apache-beam" else "1.0")
+    (missing,) = (each for each in examine_installation() if each.what.startswith("not installed"))
+    assert missing.what == "not installed: apache-beam"
+    assert missing.remedy == "for --workers and --runner of ul2 cache and export, pip install 'ul2_tasks[cache]'"
+
+
 def test_a_lone_span_is_told_by_doctor_and_lengths():
     wanted = "a full chunk of 147 tokens has one noise span, which placement 't5' puts at its end: always the last 22 tokens"
     remedy = "longer lengths (two spans need 273,51), or placement='uniform'"
@@ -289,6 +297,33 @@ def test_a_corpus_is_cached_from_the_command_line(corpus, tmp_path):
     assert len(example["inputs"]) > 2
 
 
+def test_stats_and_report_measure_what_a_run_is_fed_from_a_cache(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
+    options = ["of_cache", "--corpus", corpus, "--text_key", "content"]
+    without = ul2("stats", *options, *LENGTHS, "--cache", tmp_path)
+    assert (without.exit_code, "'of_cache_corpus' is in none of the cache directories" in without.stderr) == (2, True)
+    assert ul2("cache", *options, "--output", tmp_path).exit_code == 0
+    measured = ["--cache", tmp_path, "--examples", 40, "--lengths", "512,512"]
+    done = ul2("stats", *options, *measured, "--json", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    mixture = ul2_tasks.Mixture("of_cache", open_source(corpus, text_key="content"))
+    fed = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512}, cache_dirs=[str(tmp_path)])
+    denoisers = [fed[number]["denoiser"] for number in range(40)]
+    assert {task["denoiser"]["name"]: task["examples"] for task in found["tasks"]} == collections.Counter(denoisers)
+    assert not found["corpora"][0]["in_memory"]
+    assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == 40
+    assert ul2("report", *options, *measured, "--output", tmp_path / "page.html").exit_code == 0
+
+
+def test_what_seqio_logs_of_an_error_is_not_told_twice(tmp_path):
+    """In a new process, as SeqIO logs to the standard error that was there when absl was imported."""
+    program = [sys.executable, "-m", "ul2_command", "stats", "ul2", "--cache", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert re.search(r"^Error: .*'ul2_corpus' is in none of the cache directories", done.stderr, re.MULTILINE)
+    assert "Failed to load task" not in done.stderr
+
+
 def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": 2}\nthree\n{"text": "four"}\n')
     done = ul2("cache", "bad_records", "--corpus", tmp_path / "a.jsonl", "--output", tmp_path / "out")
@@ -313,25 +348,28 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["show", "x3", "--corpus", "a.txt", "--documents", "page"], "documents is 'page', expected one of"),
         (["vocab", "train", "--corpus", "/nowhere/a.txt", "--output", "a.model"], "no file matches '/nowhere/a.txt'"),
         (["vocab", "train", "--output", "a.txt"], "the output is 'a.txt', expected a file that ends in .model"),
-        (["show", "--lengths", "512"], "got '512', expected the tokens of inputs and of targets, such as 512,512"),
+        (["show", "--lengths", "512"], "--lengths must be the tokens of inputs and targets, such as 512,512, got '512'."),
         (["cache", "nothing", "--output", "out"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
         (["verify", "/nowhere"], "there is no folder '/nowhere'; expected "),
-        (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file are instead of --corpus; give one of them"),
+        (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file must be left out with --corpus, got both. Pass one"),
         (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
         (["stats", "--examples", "0"], "0 is not in the range x>=1"),
-        (["lengths", "--chunk_tokens", "r1="], "got 'r1=', expected tokens, such as 256, or tokens by denoiser, such as r1=286,"),
+        (["lengths", "--chunk_tokens", "r1="], "such as 256, or one for each denoiser, such as r1=286,r2=289, got 'r1='."),
         (["show", "--step", "3"], "there is no batch size, and so no step; give --batch_size, or --run, the folder of a run"),
-        (["show", "--host", "3/64"], "--host goes with --step; give both, or neither"),
-        (["show", "--run", "folder"], "--run goes with --step; give both, or neither"),
-        (["show", "--step", "3", "--batch_size", "8", "--text", "a"], "--text and --file are instead of what a run is fed"),
-        (["show", "--step", "3", "--batch_size", "8", "--host", "64/64"], "got '64/64', expected a host, from 0, and how many"),
+        (["show", "--host", "3/64"], "--host must be given with --step, got no --step. Pass both, or neither."),
+        (["show", "--run", "folder"], "--run must be given with --step, got no --step. Pass both, or neither."),
+        (["show", "--step", "3", "--batch_size", "8", "--text", "a"], "--text and --file must be left out with --step, got both"),
+        (
+            ["show", "--step", "3", "--batch_size", "8", "--host", "64/64"],
+            "--host must be the index of a host, from 0, and the number",
+        ),
         (["show", "--step", "3", "--run", "folder"], "there is no ul2_run.json in folder; a run writes it there whose data have"),
-        (["find"], "it looks for --document or --text; give one of them"),
+        (["find"], "--document or --text must be given, got neither. Pass one of them."),
         (["find", "--document", "x"], "the document is 'x', expected ul2_corpus:NUMBER"),
         (["show", "ul2_r1"], "'ul2_r1' is a task, expected a mixture; those that hold it are ["),
         (
             ["show", "x4", "--module", "json", "--corpus", "a", "--preset", "UL2"],
-            "so --corpus, --preset cannot go with it; say that",
+            "--corpus, --preset must be left out with --module, got both. Pass the settings to register(..) in the module.",
         ),
     ],
 )
@@ -389,7 +427,7 @@ def test_the_commands_are_told_in_the_order_in_which_they_are_used():
 def test_what_a_corpus_and_a_mixture_are_is_said_alike_everywhere(command):
     options = set(re.findall(r"^  (?:-\w, )?(--\w+)", ul2(*command.split(), "--help").stdout, re.MULTILINE))
     if command in ("verify", "completion"):
-        assert options <= {"--debug", "--help"}
+        assert options <= {"--debug", "--help", "--module"}
         return
     assert options >= {"--corpus", "--text_key", "--validation", "--corpus_format", "--documents", "--debug", "--help"}
     if command != "vocab train":
@@ -412,7 +450,7 @@ def test_a_traceback_is_shown_on_request_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = ul2("show", "faulty", "--module", "faulty_module")
     assert done.exit_code == 2
-    assert done.stderr == "Error: KeyError: 'missing' (an error of the program; --debug shows where)\n"
+    assert done.stderr == "Error: KeyError: 'missing' (a bug in ul2_tasks or in your code; add --debug for the traceback)\n"
     done = CliRunner().invoke(main, ["show", "faulty", "--module", "faulty_module", "--debug"])
     assert isinstance(done.exception, KeyError)
 
@@ -501,18 +539,18 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
     assert [ul2("show", *recorded, "--step", 9).stdout, ul2("find", *recorded, "--document", 3).stdout] == wanted
     assert ul2("show", "fed", *recorded, *asked, "--step", 9).stdout == wanted[0], "what is the same may be given, too"
     for given, told in [
-        (["--seed", 0], "--seed: got 0, expected 5, as the run in "),
-        (["--lengths", "64,32"], "--lengths: got {'inputs': 64, 'targets': 32}, expected {'inputs': 64, 'targets': 64}, as"),
-        (["--batch_size", 8], "--batch_size: got 8, expected 16, as"),
-        (["--packed"], "--packed: got True, expected False, as"),
-        (["--split", "validation"], "--split: got 'validation', expected 'train', as"),
-        (["other"], "NAME: got 'other', expected 'fed_mix', as"),
+        (["--seed", 0], "--seed must be 5, as the run in "),
+        (["--lengths", "64,32"], "--lengths must be {'inputs': 64, 'targets': 64}, as the run in "),
+        (["--batch_size", 8], "--batch_size must be 16, as"),
+        (["--packed"], "--packed must be False, as"),
+        (["--split", "validation"], "--split must be 'train', as"),
+        (["other"], "NAME must be 'fed_mix', as"),
     ]:
         for command in (["show", "--step", 9], ["find", "--document", 3]):
             done = ul2(*command, *recorded, *given)
             assert done.exit_code == 2
             assert told in done.stderr
-            assert done.stderr.endswith("has it; leave it out\n")
+            assert re.search(r" recorded it, got .+\. Leave it out\.\n$", done.stderr)
     (tmp_path / RUN_RECORD).write_text(json.dumps(record | {"vocabulary": "another"}))
     assert "vocabulary is 'another' there, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
@@ -629,7 +667,7 @@ def test_every_option_can_be_written_with_dashes(command):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("show", "Interrupted.\n"), ("cache", "Interrupted; the same command goes on where it stopped.\n")]
+    ("command", "said"), [("show", "Interrupted.\n"), ("cache", "Interrupted. Re-run the same command to resume.\n")]
 )
 def test_an_interrupt_is_one_line_and_one_exit_status(tmp_path, command, said):
     (tmp_path / "waiting_module.py").write_text(

@@ -1,4 +1,4 @@
-"""The seam of kinds: what a command asks is answered by the kind of the data, or refused in its sentence; also by a fifth kind."""
+"""The seam of kinds: the kind of the data answers what a command asks, or an error names what to do; also with a fifth kind."""
 
 import collections
 import dataclasses
@@ -11,7 +11,7 @@ from test_command_line import ul2
 
 import ul2_tasks
 from ul2_command import kinds, main
-from ul2_command.kinds.seam import Kind
+from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
 from ul2_tasks.looking.findings import Finding, examine_installation
 from ul2_tasks.looking.printing import checks_sentence, checks_table, plain_table, print_json_lines
 from ul2_tasks.looking.statistics import Law
@@ -47,11 +47,11 @@ class ProteinStatistics:
 class Proteins(Kind):
     name = "proteins"
     cannot = {  # noqa: RUF012
-        "find": "{it}, which have no numbers; {elsewhere}",
-        "show --step": "{it}, which have no numbers; {elsewhere}",
-        "show --denoiser": "{it}, which have no denoiser; leave it out",
-        "lengths": "{it}, which are never cut; {elsewhere}",
-        "report": "{it}, of which there is no page; {elsewhere}",
+        "find": LOOK,
+        "show --step": LEAVE_OUT,
+        "show --denoiser": LEAVE_OUT,
+        "lengths": f"They are never cut. {LOOK}",
+        "report": LOOK,
     }
 
     def owns(self, task):
@@ -119,6 +119,7 @@ COMMANDS = {
 ASKED = {  # of which options a kind has sentences, and what goes with them
     "--step": "1",
     "--output": "OUT",
+    "--cache": "OUT",
     "--denoiser": "r1",
     "--text": "words",
     "--file": __file__,
@@ -126,10 +127,10 @@ ASKED = {  # of which options a kind has sentences, and what goes with them
     "--input_manifest": "",
 }
 NAMES = {
-    "texts": "kinds_texts",
+    "text": "kinds_texts",
     "conversations": "chat",
-    "texts with pictures": "kinds_codes",
-    "texts and pictures": "pictures",
+    "interleaved image-text data": "kinds_codes",
+    "image-text records": "pictures",
     "proteins": "kinds_proteins",
 }
 FORMATS = {"conversations": "megatron"}
@@ -165,11 +166,11 @@ def test_these_are_all_commands_and_all_kinds():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_kind_answers_or_refuses_in_its_own_sentence(kind, command, tmp_path):
+def test_a_kind_answers_or_names_what_to_do(kind, command, tmp_path):
     done = run(kind, command, COMMANDS[command], tmp_path)
     if command in KINDS[kind].cannot:
-        assert (done.exit_code, f" is {kind}, " in done.stderr) == (2, True), done.output
-        assert "`ul2 show`, `ul2 stats` and `ul2 doctor` look at it" in done.stderr
+        assert (done.exit_code, f"`ul2 {command}` does not support {kind} (" in done.stderr) == (2, True), done.output
+        assert done.stderr.endswith(f"). {KINDS[kind].cannot[command]}\n")
         assert not list(tmp_path.iterdir())
     else:
         assert done.exit_code < 2, done.output
@@ -178,20 +179,18 @@ def test_a_kind_answers_or_refuses_in_its_own_sentence(kind, command, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "asked"), [(kind.name, asked) for kind in KINDS.values() for asked in kind.cannot if " --" in asked], ids=str
 )
-def test_an_option_is_refused_in_the_sentence_of_the_kind(kind, asked, tmp_path):
+def test_an_option_that_a_kind_does_not_support_is_named(kind, asked, tmp_path):
     command, option = asked.split()
     more = f"{COMMANDS[command]} {option} {ASKED[option]}"
     done = run(kind, command, more, tmp_path)
-    sentence = KINDS[kind].cannot[asked].replace("{it}", "").replace("{elsewhere}", "")
-    assert (done.exit_code, sentence in done.stderr) == (2, True), done.output
+    assert (done.exit_code, f"`ul2 {asked}` does not support {kind} (" in done.stderr) == (2, True), done.output
+    assert done.stderr.endswith(f"). {KINDS[kind].cannot[asked]}\n")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_kind_whose_options_are_few_refuses_all_others(tmp_path):
-    assert (
-        "--split does not go with texts and pictures; leave it out"
-        in run("texts and pictures", "stats", "--split a", tmp_path).stderr
-    )
+    done = run("image-text records", "stats", "--split a", tmp_path)
+    assert "`ul2 stats --split` does not support image-text records (pictures). Leave it out." in done.stderr
 
 
 # The fifth kind.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,8 +15,10 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from ul2_command.errors import PROBLEMS_FOUND, Group, plain
 from ul2_command.kinds import corpora_of, kind_of, left_out, print_overview, unknown_tasks
 from ul2_command.options import (
+    excludes,
     files,
     host,
+    needs,
     of_a_corpus,
     of_a_job,
     of_a_mixture,
@@ -29,7 +33,20 @@ EXAMPLES, SAMPLES = 4000, 8
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 with_examples = click.option(
-    "--examples", type=click.IntRange(1), default=EXAMPLES, show_default=True, help="How many mixed examples are measured."
+    "--examples",
+    type=click.IntRange(1),
+    metavar="N",
+    default=EXAMPLES,
+    show_default=True,
+    help="Measure this many examples of the mixture.",
+)
+
+with_cache = click.option(
+    "--cache",
+    "cache_dir",
+    metavar="FOLDER",
+    shell_complete=files,
+    help="Measure examples read from this --output of `ul2 cache`.  [default: tokenize the corpus]",
 )
 
 
@@ -41,21 +58,24 @@ with_examples = click.option(
 @click.version_option(package_name="ul2_tasks")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """UL2 pre-training data for SeqIO and t5x: look at it, check it, prepare it.
+    """Prepare, inspect and check UL2 pre-training data for SeqIO, t5x and PyTorch.
 
-    Without a command, it shows the mixture that comes with this package, an example, and what 4,000 of them are checked for.
+    Without a command, show the built-in mixture on one screen: its denoisers, an example, and the checks of 4,000 examples.
 
-    NAME stands for the mixture NAME_mix. It is "ul2", which comes with this package (the default); or one that a --module
-    registers; or a new one, made of the --corpus, --vocabulary and --preset that are given.
+    NAME selects the mixture NAME_mix: "ul2", which is built in (the default), one that --module registers, or a new one, made from
+    --corpus, --vocabulary and --preset.
 
     \b
-    Look at it:          ul2 show        ul2 report mine --corpus 'texts/*.jsonl' --vocabulary my.model
-    Look at a run:       ul2 show --step 12345 --run my_run        ul2 find --text "some words" --run my_run
-    Check it:            ul2 doctor      ul2 stats mine --module my_corpora --output stats
-    Choose its lengths:  ul2 lengths --lengths 2048,512
-    Prepare it:          ul2 vocab train --corpus texts --output my.model
-                         ul2 cache mine --corpus texts --vocabulary my.model --output cache
-    Take it elsewhere:   ul2 export mine --module my_corpora --format parquet --output examples
+    Inspect examples:    ul2 show
+                         ul2 report mine --corpus 'texts/*.jsonl'
+    Inspect a run:       ul2 show --step 12345 --run my_run
+                         ul2 find --text "some words" --run my_run
+    Check your data:     ul2 doctor mine --corpus 'texts/*.jsonl'
+                         ul2 stats mine --module my_corpora --output stats
+    Choose lengths:      ul2 lengths --lengths 2048,512
+    Train a vocabulary:  ul2 vocab train --corpus texts --output my.model
+    Tokenize once:       ul2 cache mine --corpus texts --output cache
+    Export examples:     ul2 export --format parquet --output examples
     """
     if context.invoked_subcommand is None:
         print_overview()
@@ -72,67 +92,87 @@ def main(context: click.Context) -> None:
     type=str.lower,
     metavar="NAME",
     multiple=True,
-    help="Only this denoiser, such as r1; can be given several times.",
+    help="Show this denoiser only, such as r1. Can be repeated.  [default: all]",
 )
-@click.option("--count", type=click.IntRange(1), default=2, show_default=True, help="Examples of each denoiser.")
-@click.option("--text", multiple=True, help="A text to show instead of a corpus; can be given several times.")
+@click.option(
+    "--count", type=click.IntRange(1), metavar="N", default=2, show_default=True, help="Show this many examples of each denoiser."
+)
+@click.option("--text", multiple=True, help="Show this text instead of a corpus. Can be repeated.")
 @click.option(
     "--file",
     "texts",
     type=click.File(encoding="utf-8"),
     multiple=True,
-    help="A file whose text to show instead of a corpus; - is stdin.",
+    help="Show the text of this file instead of a corpus; - reads stdin. Can be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines instead, one per example: counts, ids, and segments of text.")
-@click.option("--step", type=click.IntRange(0), help="Examples of the batch that takes the model from this step to the next one.")
-@click.option("--host", type=host, metavar="HOST/HOSTS", help="Only what this host reads of the batch, such as 3/64.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON Lines instead, one example per line: counts, ids and text segments."
+)
+@click.option(
+    "--step",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Show the examples of the batch that takes a model from step N to N + 1.  [default: the first examples]",
+)
+@click.option(
+    "--host",
+    type=host,
+    metavar="HOST/HOSTS",
+    help="Show only the part of the step's batch that this host reads, such as 3/64.  [default: the global batch]",
+)
 @of_a_run
 def show(data, text, texts, as_json: bool, step: int | None, **options) -> None:
-    """Shows examples of each denoiser, as text.
+    """Show examples of each denoiser as text.
 
-    Kept text is plain; each noise span has the colour of its sentinel.
+    Unmasked text is plain, and each masked span has the colour of its sentinel.
 
-    With --step they are those that a run is fed at this step, if its data have addresses: each with its number, its epoch, its
-    documents and its tokens.
+    With --step, show the examples that a training run reads at that step, each with its index, epoch, documents and tokens. This
+    needs random access: a cache of `ul2 cache`, or a corpus that fits in memory.
 
     \b
-    ul2 show --step 12345 --batch_size 2048 --host 3/64
+    ul2 show mine --corpus 'texts/*.txt' --documents paragraph --count 1
+    ul2 show --text "The quick brown fox jumps over the lazy dog." --seed 1
     ul2 show --step 12345 --run my_run --cache cache
-    ul2 show --text "The quick brown fox jumps over the lazy dog." --denoiser r2 --seed 1
-    ul2 show mine --corpus 'texts/*.txt' --documents paragraph --vocabulary my.model --lengths 512,512 --count 1
+    ul2 show --step 12345 --batch_size 2048 --host 3/64
     ul2 show --json --count 100 > examples.jsonl
     """
     own = [*text, *(file.read() for file in texts)]
     if own and data.source:
-        raise ValueError("--text and --file are instead of --corpus; give one of them")
+        raise excludes("--text and --file", "--corpus")
     kind = kind_of(data)
     if step is None and (given := data.given_of("host", "batch_size", "packed", "cache_dir", "run_dir")):
-        raise click.UsageError(f"{data.option(given[0])} goes with --step; give both, or neither")
+        raise needs(data.option(given[0]), "--step")
     kind.show(data, as_json, texts=own, step=step, **options)
 
 
 @main.command()
 @of_a_mixture
-@with_lengths("512,512")
+@with_lengths("512,512", of_text_alone=True)
 @of_examples
-@click.option("--document", help="Its number, from 0; CORPUS:NUMBER where the mixture has several corpora.")
-@click.option("--text", help="A text to look for in all documents.")
 @click.option(
-    "--epochs", type=click.IntRange(1), default=1, show_default=True, help="How many epochs are looked at, from the first one."
+    "--document",
+    metavar="[CORPUS:]N",
+    help="Find the document with this index, from 0. Name its corpus if the mixture has several.",
 )
-@click.option("--count", type=click.IntRange(1), default=5, show_default=True, help="How many places of the text at most.")
+@click.option("--text", help="Find this text in all documents.")
+@click.option("--epochs", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Search the first N epochs.")
+@click.option(
+    "--count", type=click.IntRange(1), metavar="N", default=5, show_default=True, help="List at most N occurrences of the text."
+)
 @of_a_run
 def find(data, document: str | None, text: str | None, **options) -> None:
-    """Says when a run is fed a document, or a text.
+    """Find the training steps that read a document or a text.
 
-    It prints the epoch, the number, the step, the denoiser and the tokens of each example that has some of it.
+    Print the epoch, index, step, denoiser and tokens of each example that contains a part of it. This needs random access, as
+    `ul2 show --step` does.
 
     \b
     ul2 find --document 17 --batch_size 2048 --epochs 2
     ul2 find --text "returns a true value" --run my_run --cache cache
     """
     if (document is None) == (text is None):
-        raise click.UsageError("it looks for --document or --text; give one of them")
+        got = "neither" if text is None else "both"
+        raise click.UsageError(f"--document or --text must be given, got {got}. Pass one of them.")
     kind_of(data).find(data, document=document, text=text, **options)
 
 
@@ -142,24 +182,29 @@ def find(data, document: str | None, text: str | None, **options) -> None:
 @with_lengths("512,512")
 @of_examples
 @with_examples
+@with_cache
 @click.option(
-    "--output", shell_complete=files, help="A folder for statistics.json, and for samples.jsonl with 8 examples of each denoiser."
+    "--output",
+    metavar="FOLDER",
+    shell_complete=files,
+    help="Write statistics.json, and samples.jsonl with 8 examples of each denoiser, into this folder.  [default: print only]",
 )
-@click.option("--json", "to_json", is_flag=True, help="Prints what statistics.json holds, instead of tables.")
-def stats(data, output: str | None, to_json: bool, examples: int, **options) -> None:
-    """Measures mixed examples, and checks the laws.
+@click.option("--json", "to_json", is_flag=True, help="Print the content of statistics.json instead of tables.")
+def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str | None, **options) -> None:
+    """Measure examples and check them against the objective.
 
-    It prints rates, corruption, spans, lengths, padding, packing, truncation (there must be none) and the text that denoisers
-    share, each next to what the objective asks for. Exit status 1 if a law is broken.
+    Print mixing rates, corruption rates, span and sequence lengths, padding, packing, truncation and the text that denoisers
+    share, each beside its expected value. Exit status 1 if a check fails.
 
     \b
-    ul2 stats mine --corpus texts --vocabulary my.model --lengths 1024,1024 --output stats
+    ul2 stats mine --corpus texts --lengths 1024,1024 --output stats
     """
     from rich.console import Console
 
     from ul2_tasks.looking.printing import as_json, write_statistics
 
     kind = kind_of(data)
+    _know_cache(cache_dir)
     statistics = kind.measure(data, examples=examples, **options)
     if to_json:
         click.echo(as_json(statistics), nl=False)
@@ -177,15 +222,23 @@ def stats(data, output: str | None, to_json: bool, examples: int, **options) -> 
 @with_lengths("512,512")
 @of_examples
 @with_examples
+@with_cache
 @click.option(
-    "--count", type=click.IntRange(1), default=SAMPLES, show_default=True, help="How many examples of each denoiser the page has."
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    default=SAMPLES,
+    show_default=True,
+    help="Include this many examples of each denoiser.",
 )
-@click.option("--output", shell_complete=files, default="report.html", show_default=True, help="The file to write.")
-def report(data, output: str, **options) -> None:
-    """Writes a page to look at in a browser.
+@click.option(
+    "--output", metavar="FILE", shell_complete=files, default="report.html", show_default=True, help="Write the page to this file."
+)
+def report(data, output: str, cache_dir: str | None, **options) -> None:
+    """Write a web page with statistics, plots and examples.
 
-    The page shows the mixture, what `ul2 stats` measures, plots, and examples to step through. It is one file, and needs no
-    network. Exit status 1 if a law is broken.
+    The page shows the mixture, the statistics of `ul2 stats`, plots, and examples to page through. It is a single file that works
+    offline. Exit status 1 if a check fails.
 
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
@@ -194,20 +247,22 @@ def report(data, output: str, **options) -> None:
 
     packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
-    statistics, path = kind_of(data).report(data, output, **options)
+    kind = kind_of(data)
+    _know_cache(cache_dir)
+    statistics, path = kind.report(data, output, **options)
     click.echo(f"wrote {path}")
     _exit_if_broken(statistics)
 
 
 @main.command()
 @of_a_mixture
-@with_lengths("512,512")
+@with_lengths("512,512", of_text_alone=True)
 @with_json
 def lengths(data, as_json: bool) -> None:
-    """Shows how the denoisers use the budgets, and which budgets are better.
+    """Show the lengths of each denoiser and recommend better ones.
 
-    It prints the chunk, spans, inputs, targets, sentinels and padding of each denoiser, and then the lengths and chunk_tokens
-    that waste less. Exit status 1 if a denoiser does not fit.
+    Print the chunk, spans, inputs, targets, sentinels and padding of each denoiser, then the --lengths and --chunk_tokens that
+    waste less. Exit status 1 if a denoiser does not fit.
 
     \b
     ul2 lengths --lengths 2048,512
@@ -229,12 +284,15 @@ def lengths(data, as_json: bool) -> None:
 @or_of_records
 @of_a_mixture
 @with_lengths("512,512")
-@click.option("--split", default="train", show_default=True, help="The split whose documents are examined.")
+@click.option("--split", default="train", show_default=True, metavar="SPLIT", help="Check this split of the corpus.")
 @with_json
 def doctor(data, as_json: bool, split: str) -> None:
-    """Looks for problems, and says what to do.
+    """Find problems and say how to fix them.
 
-    It examines the installation, the vocabulary, the corpus and the lengths. Exit status 1 if there is a problem, else 0.
+    Check the installation, the vocabulary, the corpus and the lengths. Exit status 1 if there is a problem.
+
+    \b
+    ul2 doctor mine --corpus 'texts/*.jsonl' --vocabulary my.model
     """
     from rich.console import Console
 
@@ -253,47 +311,67 @@ def doctor(data, as_json: bool, split: str) -> None:
 
 @main.group()
 def vocab() -> None:
-    """Makes vocabularies."""
+    """Train a vocabulary."""
 
 
 @vocab.command()
 @of_a_corpus
-@click.option("--output", required=True, shell_complete=files, help="The file to write, such as my.model.")
-@click.option("--split", default="train", show_default=True, help="The split to train on.")
-@click.option("--size", type=click.IntRange(1), default=32_000, show_default=True, help="How many pieces, special ones included.")
-@click.option("--model_type", type=click.Choice(["unigram", "bpe"]), default="unigram", show_default=True)
-@click.option("--sentinels", type=click.IntRange(0), default=256, show_default=True, help="How many sentinels.")
+@click.option(
+    "--output", required=True, metavar="FILE", shell_complete=files, help="Write the model to this file, such as my.model."
+)
+@click.option("--split", metavar="SPLIT", default="train", show_default=True, help="Train on this split of the corpus.")
+@click.option(
+    "--size",
+    type=click.IntRange(1),
+    metavar="N",
+    default=32_000,
+    show_default=True,
+    help="Train this many pieces, special tokens included.",
+)
+@click.option(
+    "--model_type", type=click.Choice(["unigram", "bpe"]), default="unigram", show_default=True, help="Use this algorithm."
+)
+@click.option(
+    "--sentinels", type=click.IntRange(0), metavar="N", default=256, show_default=True, help="Add this many sentinel tokens."
+)
 @click.option(
     "--mode",
+    metavar="TOKEN",
     multiple=True,
     default=["[R]", "[S]", "[X]"],
     show_default=True,
-    help="The name of a mode; can be given several times.",
+    help="Add this mode token. Can be repeated.",
 )
 @click.option(
     "--normalization",
     type=click.Choice(["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"]),
     default="identity",
     show_default=True,
-    help="How text is changed first: identity keeps it, white space included; nmt_nfkc is T5's.",
+    help="Normalize text by this rule: identity changes nothing, and nmt_nfkc is T5's.",
 )
 @click.option(
-    "--max_characters", type=click.IntRange(1), default=100_000_000, show_default=True, help="Read about so many at most."
+    "--max_characters",
+    type=click.IntRange(1),
+    metavar="N",
+    default=100_000_000,
+    show_default=True,
+    help="Stop reading after about this many characters.",
 )
 def train(source: dict[str, Any], output: str, split: str, mode, **options) -> None:
-    """Trains a SentencePiece model on a corpus.
+    """Train a SentencePiece model on a corpus.
 
-    Sentinels and modes are single ids in it, to which no text is encoded. Tokens decode to the text as it was, with line feeds,
-    tabs and runs of spaces, unless --normalization changes it. A model that exists is not written over.
+    Sentinels and mode tokens get one id each, which no text encodes to. Decoding returns the original text with its line feeds,
+    tabs and repeated spaces, unless --normalization changes it. An existing model is never overwritten. If the files
+    have several formats, the same number of characters is read of each.
 
     \b
     ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
     """
-    from ul2_tasks.sources.by_name import documents, open_source
+    from ul2_tasks.sources.by_name import documents_of_all, open_each_format
     from ul2_tasks.vocabulary.training import train_to_file
 
-    corpus = open_source(**{"spec": "embedded", **source})
-    click.echo(train_to_file(documents(corpus, split, options["max_characters"]), output, modes=mode, **options))
+    corpora = open_each_format(**{"spec": "embedded", **source})
+    click.echo(train_to_file(documents_of_all(corpora, split, options["max_characters"]), output, modes=mode, **options))
 
 
 @main.command()
@@ -301,16 +379,25 @@ def train(source: dict[str, Any], output: str, split: str, mode, **options) -> N
 @click.option(
     "--output",
     required=True,
+    metavar="FOLDER",
     shell_complete=files,
-    help="A folder, local or remote (gs://..), which can hold the caches of several corpora.",
+    help="Write into this folder, local or remote (gs://..). It can hold the caches of several corpora.",
 )
-@click.option("--max_documents", type=click.IntRange(1), help="Only so many documents of each split, to try it out.")
+@click.option(
+    "--max_documents",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Read at most N documents of each split, for a trial run.  [default: all]",
+)
 @of_a_job
 def cache(data, output: str, max_documents: int | None, pipeline_options: list[str] | None) -> None:
-    """Tokenizes the corpus once, for all denoisers.
+    """Tokenize a corpus once for all denoisers.
 
-    If the mixture has several corpora, they are tokenized one after the other. Each is a Beam job, on this machine or on a cluster.
-    A job that was interrupted goes on where it stopped when it is started again.
+    Each corpus of a mixture gets its own cache, one after another. With --workers, --runner or --pipeline_option, Apache Beam runs
+    the job, on this machine or on a cluster. Re-run the same command to resume an interrupted job.
+
+    \b
+    ul2 cache mine --corpus 'texts/*.jsonl' --vocabulary my.model --output cache
     """
     from ul2_tasks.corpus.build_cache import build
 
@@ -319,11 +406,11 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
     if not described:
         data.registration.apply()
     if left_out := unknown_tasks(data):
-        click.echo(f"left out, as they are no denoising tasks: {', '.join(left_out)}; `seqio_cache_tasks` caches them", err=True)
+        click.echo(f"left out, because they are not denoising tasks: {', '.join(left_out)}. Use `seqio_cache_tasks`.", err=True)
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
     if texts and len(texts) < len(corpora):
         tokens = ", ".join(corpus.name for corpus in corpora if corpus.is_tokens)
-        click.echo(f"left out, as they are tokens already, which are read where they lie: {tokens}", err=True)
+        click.echo(f"left out, because they are tokenized already and read in place: {tokens}", err=True)
     for corpus in texts or corpora:
         build(
             corpus if described else corpus.name,
@@ -343,43 +430,68 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
     "written_as",
     type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord", "megatron"]),
     required=True,
-    help="The format of the files. megatron is the tokens of the corpus instead of examples, and alone is for conversations.",
+    help="Write files of this format. megatron writes the tokens of a corpus, and is the only format for conversations.",
 )
-@click.option("--output", required=True, shell_complete=files, help="A new folder for the files, local or remote (gs://..).")
+@click.option(
+    "--output",
+    required=True,
+    metavar="FOLDER",
+    shell_complete=files,
+    help="Write into this folder, local or remote (gs://..), which must be new or of an interrupted export.",
+)
 @click.option(
     "--epochs",
     type=click.IntRange(1),
+    metavar="N",
     default=1,
     show_default=True,
-    help="How many epochs; each ends when the first denoiser has read the whole corpus.",
+    help="Write N epochs. An epoch ends when the first denoiser has read the whole corpus.",
 )
 @click.option(
-    "--shards", type=click.IntRange(1), default=1, show_default=True, help="How many files; each has its own share of the corpus."
+    "--shards",
+    type=click.IntRange(1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Write N files, each with its own part of the corpus.",
 )
-@click.option("--cache", "cache_dir", shell_complete=files, help="The --output of `ul2 cache`, from which to read the corpus.")
-@click.option("--max_documents", type=click.IntRange(1), help="Of conversations, only so many of each split, to try it out.")
-@click.option("--input_manifest", is_flag=True, help="Of conversations, refuse a folder of files without a manifest.json.")
+@click.option(
+    "--cache",
+    "cache_dir",
+    metavar="FOLDER",
+    shell_complete=files,
+    help="Read the corpus from this --output of `ul2 cache`.  [default: tokenize it]",
+)
+@click.option(
+    "--max_documents",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Write at most N conversations of each split, for a trial run.  [default: all]",
+)
+@click.option(
+    "--input_manifest", is_flag=True, help="Raise an error if a folder of conversations has no manifest.json.  [default: optional]"
+)
 @of_a_job
 def export(data, output: str, cache_dir: str | None, **options) -> None:
-    """Writes corrupted examples to files, for other trainers.
+    """Write examples to files for other trainers.
 
-    An example has the ids of inputs and targets, which are the tokenizer's own, and the names of its denoiser and task. The files
-    hold the examples that training would read, in its order. With --workers, --runner or --pipeline_option it is a Beam job. An
-    export that was interrupted goes on where it stopped when it is started again.
+    Each example has the ids of its inputs and targets, which are the tokenizer's own, and the names of its denoiser and task. The
+    files hold the examples that training reads, in the same order. With --workers, --runner or --pipeline_option, Apache Beam runs
+    the job. Re-run the same command to resume an interrupted export.
+
+    With --format megatron, write the tokens of each corpus as one .bin/.idx pair for Megatron-LM, with an EOS after each document.
+    Only --cache, --split and --output apply. For conversations, write tokens, loss masks and loss groups of all splits, with one
+    shard for each file of the corpus.
 
     \b
     ul2 export --format parquet --output examples
-    ul2 export mine --module my_corpora --cache cache --format tfrecord --shards 64 --workers 8 --output examples
-
-    With --format megatron it writes the tokens of each corpus, an EOS after each document, as one pair of files that Megatron-LM
-    opens; only --cache, --split and --output go with it. Of conversations it writes tokens, masks of the loss and spans, of all
-    splits, a shard for each file of the corpus.
+    ul2 export mine --module my_corpora --cache cache --format tfrecord \\
+      --shards 64 --workers 8 --output examples
+    ul2 export talks --corpus 'talks/*.jsonl' --renderer template:model \\
+      --format megatron --output tokens
     """
     kind = kind_of(data)
-    if cache_dir:
-        import seqio
-
-        seqio.add_global_cache_dirs([cache_dir])
+    _know_cache(cache_dir)
     if options["written_as"] == "megatron":
         for sentence in left_out(kind, data):
             click.echo(sentence, err=True)
@@ -388,16 +500,26 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
 
 @main.command()
 @click.argument("folder")
-def verify(folder: str) -> None:
-    """Checks that a cache or an export is as it was written.
+@click.option(
+    "--module",
+    metavar="MODULE",
+    multiple=True,
+    help="Import this module, which registers the conversations of an export. Can be repeated.",
+)
+def verify(folder: str, module: Sequence[str]) -> None:
+    """Check that the files of a cache or an export are unchanged.
 
-    It reads FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for all that is in it. It names each file that differs, and says what is
-    not finished. Exit status 1 if there is either.
+    Read FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for everything in it, and compare checksums. List each file that differs and
+    each job that is unfinished. Exit status 1 if there is any.
+
+    \b
+    ul2 verify cache
     """
     from ul2_tasks.looking.verification import examine
 
+    sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
     all_wrong = []
-    for where, wrong, counts in examine(folder):
+    for where, wrong, counts in examine(folder, module):
         for sentence in wrong:
             click.echo(sentence if where == folder or where in sentence else f"{where}: {sentence}")
         if not wrong:
@@ -411,7 +533,7 @@ def verify(folder: str) -> None:
 @main.command(cls=click.Command)
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 def completion(shell: str) -> None:
-    """Prints the script that completes commands and options in a shell.
+    """Print the completion script of a shell.
 
     \b
     bash:  eval "$(ul2 completion bash)"           in ~/.bashrc
@@ -419,6 +541,14 @@ def completion(shell: str) -> None:
     fish:  ul2 completion fish | source            in ~/.config/fish/config.fish
     """
     click.echo(_SHELLS[shell](main, {}, "ul2", "_UL2_COMPLETE").source())
+
+
+def _know_cache(cache_dir: str | None) -> None:
+    """Lets SeqIO find the caches in a folder."""
+    if cache_dir:
+        import seqio
+
+        seqio.add_global_cache_dirs([cache_dir])
 
 
 def _exit_if_broken(statistics) -> None:

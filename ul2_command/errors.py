@@ -1,4 +1,4 @@
-"""Turns what goes wrong into one sentence for users, and an exit status. `--debug` shows tracebacks instead."""
+"""Turns what goes wrong into one line for users, and an exit status. `--debug` shows tracebacks instead."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import absl.logging
 import click
 
+from ul2_command.help import write_options
+
 PROBLEMS_FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses; shells use the last for SIGINT
-RESUMABLE = ("cache", "export")  # the commands that go on where they stopped
+RESUMABLE = ("cache", "export")  # the commands that resume
 
 _EXPECTED = (ImportError, OSError, RuntimeError, ValueError)  # their messages are for users
 # Beam adds where in its pipeline it happened, and TensorFlow in which op and Python code. Nothing of that is the user's.
@@ -31,8 +34,11 @@ class Command(click.Command):
     """A command that turns exceptions into sentences, unless --debug asks for tracebacks."""
 
     def __init__(self, *args, **kwargs):
-        super().__init__(*args, epilog="In the names of options, - and _ are the same.", **kwargs)
-        self.params.append(click.Option(["--debug"], is_flag=True, help="Show tracebacks, and the logs of TensorFlow and Beam."))
+        super().__init__(*args, epilog="Write - or _ in option names: --text-key is --text_key.", **kwargs)
+        self.params.append(click.Option(["--debug"], is_flag=True, help="Show tracebacks and the logs of TensorFlow and Beam."))
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self, context, formatter)
 
     def invoke(self, context: click.Context) -> object:
         debug = context.params.pop("debug")
@@ -46,7 +52,7 @@ class Command(click.Command):
             if _is_interrupt(error):
                 if debug:
                     traceback.print_exc()
-                again = "; the same command goes on where it stopped" if self.name in RESUMABLE else ""
+                again = ". Re-run the same command to resume" if self.name in RESUMABLE else ""
                 click.echo(f"Interrupted{again}.", err=True)
                 sys.exit(INTERRUPTED)
             if debug:
@@ -73,7 +79,7 @@ class Group(click.Group):
 def as_a_program(command: click.Command, *arguments: object) -> None:
     """Runs a command as a program of its own. After an error it ends at once: to tear down an iterator of tf.data can take minutes.
 
-    A program that calls a command and goes on after it calls the command itself.
+    A program that continues after a command calls the command itself.
     """
     ended: list[SystemExit] = []
     atexit.register(_end_at_once, ended)  # the first that is registered is the last that is called
@@ -97,6 +103,7 @@ def _quiet_libraries() -> None:
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs the traceback of an error, and then raises the error too
     logging.getLogger().addFilter(_is_no_missing_client)
     logging.getLogger("tensorflow").addFilter(_is_no_retracing)
+    absl.logging.get_absl_logger().addFilter(_is_no_failed_task)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # nothing is lost by it: an error that ends a command is also raised
     if "tensorflow" not in sys.modules and not any(isinstance(finder, _QuietTensorFlow) for finder in sys.meta_path):
         sys.meta_path.insert(0, _QuietTensorFlow())
@@ -142,8 +149,13 @@ def _is_no_missing_client(record: logging.LogRecord) -> bool:
 
 
 def _is_no_retracing(record: logging.LogRecord) -> bool:
-    """False for a warning of TensorFlow's that the same line made functions several times: here one for each denoiser."""
+    """False for a warning of TensorFlow's that one line made functions several times: here one for each denoiser."""
     return "triggered tf.function retracing" not in record.getMessage()
+
+
+def _is_no_failed_task(record: logging.LogRecord) -> bool:
+    """False for what SeqIO logs before it raises an error in the dataset of a mixture's task."""
+    return "Failed to load task" not in record.getMessage()
 
 
 def _is_interrupt(error: BaseException) -> bool:
@@ -174,4 +186,4 @@ def sentence_of(error: BaseException) -> str:
     message = " ".join(re.sub(_INNER, "", str(error), flags=re.DOTALL).split())
     if isinstance(error, _EXPECTED) or _is_of_tensorflow(error):
         return message
-    return f"{type(error).__name__}: {message} (an error of the program; --debug shows where)"
+    return f"{type(error).__name__}: {message} (a bug in ul2_tasks or in your code; add --debug for the traceback)"

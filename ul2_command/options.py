@@ -14,7 +14,23 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from ul2_command.help import headed
+
 PRESETS = ("T5GEMMA2", "UL2", "UL2R")
+
+
+def needs(option: str, other: str) -> click.UsageError:
+    """The error of an option that is given without another one."""
+    return click.UsageError(f"{option} must be given with {other}, got no {other}. Pass both, or neither.")
+
+
+def excludes(option: str, other: str) -> click.UsageError:
+    """The error of an option that is given with another one."""
+    return click.UsageError(f"{option} must be left out with {other}, got both. Pass one of them.")
+
+
+def _wrong(option: str, expected: str, got: str) -> click.UsageError:
+    return click.UsageError(f"{option} must be {expected}, got {got!r}.")
 
 
 def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -32,14 +48,14 @@ def chunk_tokens(value: str) -> int | dict[str, int]:
     if value.isdecimal():
         return int(value)
     if not re.fullmatch(r"\w+=\d+(,\w+=\d+)*", value):
-        raise click.BadParameter(f"got {value!r}, expected tokens, such as 256, or tokens by denoiser, such as r1=286,r2=289")
+        raise _wrong("--chunk_tokens", "a number of tokens, such as 256, or one for each denoiser, such as r1=286,r2=289", value)
     return {name.lower(): int(tokens) for name, tokens in (pair.split("=") for pair in value.split(","))}
 
 
 def eod(value: str) -> int | str:
     """Parses "2" as an id, and takes "keep"."""
     if not (value.isdecimal() or value == "keep"):
-        raise click.BadParameter(f"got {value!r}, expected an id of the tokenizer, or keep")
+        raise _wrong("--eod", "an id of the tokenizer, or keep", value)
     return int(value) if value.isdecimal() else value
 
 
@@ -47,7 +63,7 @@ def host(value: str) -> tuple[int, int]:
     """Parses "3/64" as host 3, from 0, of 64."""
     found = re.fullmatch(r"(\d+)/(\d+)", value)
     if not found or not int(found[1]) < int(found[2]):
-        raise click.BadParameter(f"got {value!r}, expected a host, from 0, and how many there are, such as 3/64")
+        raise _wrong("--host", "the index of a host, from 0, and the number of hosts, such as 3/64", value)
     return int(found[1]), int(found[2])
 
 
@@ -56,7 +72,7 @@ def spans(value: str) -> str | dict[str, int]:
     if "=" not in value:
         return value
     if not re.fullmatch(r"[\w/>]+=\d+(,[\w/>]+=\d+)*", value):
-        raise click.BadParameter(f"got {value!r}, expected a preset, or spans by kind, such as assistant/final=2")
+        raise _wrong("--spans", "a preset, or a loss group for each kind of message, such as assistant/final=2", value)
     return {kind: int(span) for kind, span in (pair.split("=") for pair in value.split(","))}
 
 
@@ -64,112 +80,172 @@ def tables(value: str) -> tuple[int, int]:
     """Parses "70,64" as two numbers."""
     found = re.fullmatch(r"(\d+),(\d+)", value)
     if not found:
-        raise click.BadParameter(f"got {value!r}, expected the sides of the tables of the ViT and of latents, such as 70,64")
+        raise _wrong("--tables", "the side lengths of the tables of ViT and VAE, such as 70,64", value)
     return int(found[1]), int(found[2])
 
 
 def lengths(value: str) -> dict[str, int]:
-    """Parses "512,512" as {"inputs": 512, "targets": 512}, "4096" as {"tokens": 4096}, and three numbers as those of pictures."""
+    """Parses "512,512" as {"inputs": 512, "targets": 512}, "4096" as {"tokens": 4096}, and three as those of image-text records."""
     if value.isdecimal():
         return {"tokens": int(value)}
     if re.fullmatch(r"\d+,\d+,\d+", value):
         return dict(zip(("tokens", "vit", "vae"), map(int, value.split(","))))
     if not re.fullmatch(r"\d+,\d+", value):
-        raise click.BadParameter(
-            f"got {value!r}, expected the tokens of inputs and of targets, such as 512,512, or of conversations, such as 4096"
-        )
+        raise _wrong("--lengths", "the tokens of inputs and targets, such as 512,512, or of conversations, such as 4096", value)
     return dict(zip(("inputs", "targets"), map(int, value.split(","))))
 
 
+_corpus = functools.partial(headed, "Corpus")
+_mixture = functools.partial(headed, "Mixture")
+_chat = functools.partial(headed, "Conversations")
+_images = functools.partial(headed, "Image-text records")
+_run = functools.partial(headed, "Training run")
+_beam = functools.partial(headed, "Beam job")
+
 _SOURCE = [
-    click.option(
+    _corpus(
         "--corpus",
         "spec",
+        metavar="PATH|SPEC",
         multiple=True,
         shell_complete=files,
-        help="Files, folders, globs; or hf:NAME, tfds:NAME, megatron:PREFIX.",
+        help="Read files, folders or globs, or hf:NAME, tfds:NAME, megatron:PREFIX. Can be repeated.  [default: a built-in corpus]",
     ),
-    click.option("--text_key", help="The field, column or feature of the text.  [default: text]"),
-    click.option("--id_key", help="The field, column or feature of the document's id, for --validation.  [default: the text]"),
-    click.option(
-        "--validation", type=float, help="The fraction of documents that becomes the split validation, by a hash of their ids."
+    _corpus("--text_key", metavar="KEY", help="Read the text from this field, column or feature.  [default: text]"),
+    _corpus("--id_key", metavar="KEY", help="Read document ids from this field, for --validation.  [default: hash the text]"),
+    _corpus(
+        "--validation",
+        type=float,
+        metavar="FRACTION",
+        help="Hold out this fraction of the documents as the split validation, chosen by a hash of their ids.  [default: none]",
     ),
-    click.option("--corpus_format", "format", help="text, jsonl, parquet, arrow or tfrecord.  [default: by the files' names]"),
-    click.option("--documents", help="What a document is in text files: a line, a paragraph or a file. They need this option."),
-    click.option(
+    _corpus(
+        "--corpus_format",
+        "format",
+        metavar="FORMAT",
+        help="Read files as text, jsonl, parquet, arrow or tfrecord.  [default: the format that file names end with]",
+    ),
+    _corpus(
+        "--documents",
+        metavar="UNIT",
+        help="Split text files into documents, one per line, paragraph or file. Required for text files.",
+    ),
+    _corpus(
         "--eod",
         type=eod,
         metavar="ID|keep",
-        help="Of megatron:PREFIX, the token that ends each document and is taken off.  [default: EOS if all have it]",
+        help="Strip this token from the end of each document of megatron:PREFIX, or keep it.  [default: strip EOS if all have it]",
     ),
 ]
 _REGISTER = [
-    click.option(
-        "--vocabulary", shell_complete=files, help="A SentencePiece .model, a tokenizer.json, a folder with one, bytes or default."
+    _mixture(
+        "--vocabulary",
+        metavar="PATH|NAME",
+        shell_complete=files,
+        help="Use a SentencePiece .model, a tokenizer.json, a folder with either, bytes, or default, the built-in vocabulary.",
     ),
-    click.option(
-        "--preset", type=click.Choice(PRESETS), metavar=f"[{'|'.join(PRESETS)}]", help="The denoisers.  [default: T5GEMMA2]"
+    _mixture(
+        "--preset",
+        type=click.Choice(PRESETS),
+        metavar=f"[{'|'.join(PRESETS)}]",
+        help="Use the denoisers of this preset.  [default: T5GEMMA2]",
     ),
-    click.option(
+    _mixture(
         "--sentinels",
         type=sentinels,
-        metavar="NUMBER|NAME",
-        help="How many sentinels the vocabulary is to have, or their pieces' name, such as '<unused{}>'.  [default: <extra_id_{}>]",
+        metavar="N|PATTERN",
+        help="Give the vocabulary at least N sentinels, or name those that it has, such as '<unused{}>'.  [default: <extra_id_{}>]",
     ),
-    click.option("--on_error", type=click.Choice(["raise", "skip"]), help="What to do with bad records.  [default: raise]"),
-    click.option(
+    _mixture(
+        "--on_error",
+        type=click.Choice(["raise", "skip"]),
+        help="Raise an error at a bad record, or skip and count it.  [default: raise]",
+    ),
+    _mixture(
         "--chunk_tokens",
         type=chunk_tokens,
         metavar="N|NAME=N,..",
-        help="The longest chunk: one number for all, or one by denoiser, such as r1=286,r2=289.",
+        help="Limit chunks to N tokens, for all denoisers or for each, such as r1=286,r2=289.  [default: what --lengths hold]",
     ),
-    click.option("--separate_documents", is_flag=True, default=None, help="Put an EOS after each document."),
+    _mixture("--separate_documents", is_flag=True, default=None, help="Put an EOS after each document.  [default: no EOS]"),
 ]
 _CHAT = [
-    click.option(
+    _chat(
         "--renderer",
+        metavar="SPEC",
         shell_complete=files,
-        help="NAME is conversations: harmony, harmony:PATH (its file, or any --vocabulary), or template:FOLDER.",
+        help="Read NAME as conversations, rendered by harmony, harmony:PATH (a vocabulary) or template:FOLDER (a chat template).",
     ),
-    click.option("--messages_key", help="The field or column of the messages.  [default: messages]"),
-    click.option("--spans", type=spans, metavar="PRESET|KIND=N,..", help="What is learned.  [default: harmony_tools]"),
-    click.option("--supervise", type=click.Choice(["whole", "sampled", "content"]), help="What of a message.  [default: whole]"),
-    click.option("--turns", type=click.Choice(["all", "last", "each"]), help="Which turns make an example.  [default: all]"),
-    click.option("--too_long", type=click.Choice(["raise", "drop", "oldest"]), help="What becomes of one.  [default: raise]"),
-    click.option("--mode", help="The piece before the inputs of NAME_reply, such as '[S]'."),
+    _chat("--messages_key", metavar="KEY", help="Read the messages from this field or column.  [default: messages]"),
+    _chat(
+        "--spans",
+        type=spans,
+        metavar="PRESET|KIND=N,..",
+        help="Choose which kinds of assistant messages count in the loss, and in which loss group: harmony, harmony_tools, plain,"
+        " or your own, such as assistant/final=2.  [default: harmony_tools]",
+    ),
+    _chat(
+        "--supervise",
+        type=click.Choice(["whole", "sampled", "content"]),
+        help="Choose which tokens of a message count in the loss: all, those that the model generates, or content and end.  "
+        "[default: whole]",
+    ),
+    _chat(
+        "--turns",
+        type=click.Choice(["all", "last", "each"]),
+        help="Train on all turns of a conversation at once, on the last, or on each in its own example.  [default: all]",
+    ),
+    _chat(
+        "--too_long",
+        type=click.Choice(["raise", "drop", "oldest"]),
+        help="Raise an error if a conversation is longer than --lengths, drop it, or drop its oldest turns.  [default: raise]",
+    ),
+    _chat("--mode", metavar="TOKEN", help="Put this mode token, such as '[S]', before the inputs of NAME_reply.  [default: none]"),
 ]
 _RUN = [
-    click.option(
-        "--batch_size", type=click.IntRange(1), help="The examples of a step, or with --packed the rows, on all hosts together."
+    _run(
+        "--batch_size",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Set the global batch size, in examples, or with --packed in packed sequences.",
     ),
-    click.option("--packed", is_flag=True, help="Of a run that packs examples into rows."),
-    click.option("--cache", "cache_dir", shell_complete=files, help="The --output of `ul2 cache`, from which the run reads."),
-    click.option(
+    _run("--packed", is_flag=True, help="Read several examples per sequence, as a run with packing does."),
+    _run("--cache", "cache_dir", metavar="FOLDER", shell_complete=files, help="Read the corpus from this --output of `ul2 cache`."),
+    _run(
         "--run",
         "run_dir",
+        metavar="FOLDER",
         shell_complete=files,
-        help="The folder of a run: its ul2_run.json has NAME, lengths, split, seed, batch size and whether rows are packed.",
+        help="Take NAME, lengths, split, seed, batch size and packing from ul2_run.json in the folder of a training run.",
     ),
 ]
 _RECORDS = [
-    click.option(
+    _images(
         "--plan",
         metavar="KIND|MODULE:FUNCTION",
-        help="NAME is texts and pictures: t2i_pretrain, unified_edit, vlm_sft, or a plan of one's own.",
+        help="Read the corpus as image-text records, laid out by t2i_pretrain, unified_edit, vlm_sft, or your own function.",
     ),
-    click.option("--folder", shell_complete=files, help="Where the paths of pictures in records begin.  [default: their file's]"),
-    click.option(
-        "--tables", type=tables, metavar="VIT,VAE", help="The sides of the model's tables of patch positions, such as 70,64."
+    _images(
+        "--folder", metavar="FOLDER", shell_complete=files, help="Look for images in this folder.  [default: the records' folder]"
+    ),
+    _images(
+        "--tables",
+        type=tables,
+        metavar="VIT,VAE",
+        help="Set the side lengths of the model's position-embedding tables, in patches, such as 70,64.",
     ),
 ]
 _OF_RECORDS = ("plan", "folder", "tables")
 _OF_TEXTS = ("vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
 _OF_CHAT = ("renderer", "messages_key", "spans", "supervise", "turns", "too_long", "mode")
 _JOB = [
-    click.option("--workers", type=click.IntRange(1), help="How many processes Beam's local runner uses."),
-    click.option("--runner", help="Beam's runner, such as FnApiRunner. (DirectRunner first downloads a binary.)"),
-    click.option(
-        "--pipeline_option", multiple=True, help="Another option of Beam, such as --pipeline_option=--region=us-central1."
+    _beam("--workers", type=click.IntRange(1), metavar="N", help="Run Beam's local runner in this many processes."),
+    _beam("--runner", metavar="NAME", help="Use this Beam runner, such as FnApiRunner. (DirectRunner first downloads a binary.)"),
+    _beam(
+        "--pipeline_option",
+        metavar="OPTION",
+        multiple=True,
+        help="Pass this option to Beam, such as --pipeline_option=--region=us-central1. Can be repeated.",
     ),
 ]
 
@@ -207,17 +283,17 @@ class Data:
         from ul2_tasks.tasks.registration import Registration
 
         if alone := self.given_of("folder", "tables"):
-            raise click.UsageError(f"{self.option(alone[0])} goes with texts and pictures; give --plan, too")
+            raise needs(self.option(alone[0]), "--plan")
         of_chat = [key for key in self.arguments if key in _OF_CHAT]
         if of_chat and "renderer" not in of_chat:
-            raise click.UsageError(f"--{of_chat[0]} goes with conversations; give --renderer, too")
+            raise needs(f"--{of_chat[0]}", "--renderer")
         if of_chat and (wrong := [key for key in self.arguments if key not in (*_OF_CHAT, "on_error")]):
-            raise click.UsageError(f"--{wrong[0]} does not go with --renderer, which makes NAME conversations; leave one out")
+            raise excludes(f"--{wrong[0]}", "--renderer")
         own = self.source | self.arguments
         if self.modules and own:
             beside = ", ".join(map(self.option, own))
-            raise ValueError(
-                f"--module says all that NAME is, so {beside} cannot go with it; say that in the module, in its register(..)"
+            raise click.UsageError(
+                f"{beside} must be left out with --module, got both. Pass the settings to register(..) in the module."
             )
         sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
         return Registration(self.name or ("own" if own else "ul2"), self.modules, self.source, self.arguments)
@@ -246,6 +322,11 @@ class Data:
 
         return seqio.get_subtasks(seqio.get_mixture_or_task(self.mixture))
 
+    @property
+    def use_cached(self) -> bool:
+        """Whether the corpus is read from a cache."""
+        return "cache_dir" in self.given
+
     def given_of(self, *names: str) -> list[str]:
         """Those of the parameters that were given."""
         return [name for name in names if name in self.given]
@@ -267,12 +348,14 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
         given = {each: context.params[each] for each in of_line}
         command(data=Data(context.command, name, sequence_length, module, source, arguments, given), **options)
 
-    module = click.option("--module", multiple=True, help="Module that registers NAME, instead of all these options.")
+    module = _mixture(
+        "--module", metavar="MODULE", multiple=True, help="Import this module, which registers NAME. Can be repeated."
+    )
     return _with([click.argument("name", required=False), module, *_REGISTER, *_CHAT], of_a_corpus(wrapped))
 
 
 def or_of_records(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that name records of texts and pictures, instead of a mixture."""
+    """Adds the options that name image-text records, instead of a mixture."""
     return _with(_RECORDS, command)
 
 
@@ -311,7 +394,7 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
         if got != recorded[name] and not (name == "name" and f"{got}_mix" == recorded[name]):
             option = "NAME" if name == "name" else data.option(name)
             raise click.UsageError(
-                f"{option}: got {got!r}, expected {recorded[name]!r}, as the run in {run_dir} has it; leave it out"
+                f"{option} must be {recorded[name]!r}, as the run in {run_dir} recorded it, got {got!r}. Leave it out."
             )
     registration = dataclasses.replace(data.registration, name=run.name)
     run = dataclasses.replace(run, **_read_by(registration, registration.described, cache_dir))
@@ -347,16 +430,16 @@ def _check_cached(cache_dir: str, corpora: Sequence[Any]) -> None:
             )
 
 
-def with_lengths(default: str | None, shown: str | bool = True) -> Callable:
-    """Adds the option --lengths, whose help has `shown`. The command has them in its `data`."""
+def with_lengths(default: str | None, shown: str = "", of_text_alone: bool = False) -> Callable:
+    """Adds the option --lengths, whose help has `shown` as the default. The command has them in its `data`."""
+    more = "" if of_text_alone else " Conversations have one, and image-text records three: tokens, ViT and VAE patches."
     return click.option(
         "--lengths",
         "sequence_length",
         type=lengths,
         metavar="INPUTS,TARGETS",
         default=default,
-        show_default=shown,
-        help="The budgets of inputs and targets, in tokens.",
+        help=f"Set the lengths of inputs and targets, in tokens.{more}  [default: {shown or default}]",
     )
 
 
@@ -364,8 +447,10 @@ def of_examples(command: Callable[..., None]) -> Callable[..., None]:
     """Adds --split and --seed, which say which examples are drawn."""
     return _with(
         [
-            click.option("--split", default="train", show_default=True, help="The split whose documents are read."),
-            click.option("--seed", type=int, default=0, show_default=True, help="Another seed draws other examples."),
+            click.option("--split", default="train", show_default=True, metavar="SPLIT", help="Read this split of the corpus."),
+            click.option(
+                "--seed", type=int, default=0, show_default=True, metavar="N", help="Seed the masking and the order of examples."
+            ),
         ],
         command,
     )
@@ -373,7 +458,7 @@ def of_examples(command: Callable[..., None]) -> Callable[..., None]:
 
 def with_json(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the option --json. The command gets `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Prints one JSON object instead, for programs.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead, for programs.")(command)
 
 
 def _with(options: list[Callable], command: Callable[..., None]) -> Callable[..., None]:

@@ -60,6 +60,14 @@ def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):
     assert re.search(r", (2[0-9]|3[0-2]) rendered again$", done.stdout.strip()), "8 of each shard of train, and what valid has"
 
 
+def test_stats_and_report_read_the_cache(cached, corpus):
+    measured = ["talked", *options(corpus), "--cache", cached / "cache"]
+    done = ul2("stats", *measured, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["use_cached"]) == (0, True), done.output
+    page = ul2("report", *measured, "--output", cached / "page.html")
+    assert (page.exit_code, "the cache has no text" in (cached / "page.html").read_text()) == (0, True), page.output
+
+
 def test_an_export_of_a_text_that_was_changed_is_named(tmp_path):
     path = tmp_path / "a.jsonl"
     write_jsonl(path, CONVERSATIONS[:9])
@@ -70,6 +78,16 @@ def test_an_export_of_a_text_that_was_changed_is_named(tmp_path):
     assert (done.exit_code, "a.jsonl gives now: 8 sequences were rendered again" in done.stdout) == (1, True), done.output
     path.unlink()
     assert "0 rendered again" in ul2("verify", tmp_path / "out").stdout
+
+
+def test_an_export_that_a_module_registered_is_rendered_again_with_it_alone(corpus, tmp_path, monkeypatch):
+    (tmp_path / "my_talk.py").write_text(
+        f"import ul2_tasks\nul2_tasks.register_chat('of_module', {str(corpus / '*.jsonl')!r}, 'harmony:default')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    named = ["--module", "my_talk"]
+    assert ul2("export", "of_module", *named, "--format", "megatron", "--output", "out").exit_code == 0
+    assert [", 16 rendered again" in ul2("verify", "out", *given).stdout for given in ([], named)] == [False, True]
 
 
 def test_workers_register_the_conversations_themselves(cached, corpus):
@@ -97,11 +115,8 @@ def test_spans_and_turns_are_options(corpus):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--spans", "harmony"], "--spans goes with conversations; give --renderer, too"),
-        (
-            ["--renderer", "harmony:default", "--preset", "UL2"],
-            "--preset does not go with --renderer, which makes NAME conversations",
-        ),
+        (["--spans", "harmony"], "--spans must be given with --renderer, got no --renderer. Pass both"),
+        (["--renderer", "harmony:default", "--preset", "UL2"], "--preset must be left out with --renderer, got both. Pass one"),
         (["--renderer", "harmony:default", "--spans", "final"], "spans is 'final', expected one of ['harmony'"),
         (["--renderer", "harmony:default", "--spans", "user=1"], "spans has the kind 'user'"),
         (["--renderer", "harmony:nowhere.txt"], "the vocabulary is 'nowhere.txt', expected"),
@@ -117,10 +132,13 @@ def test_wrong_options_are_one_sentence(arguments, sentence, tmp_path):
 
 def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
     named = ["export", "talked", *options(corpus), "--output", tmp_path / "x"]
-    assert "got 'parquet', and conversations are written as megatron" in ul2(*named, "--format", "parquet").stderr
-    assert "--shards goes with corrupted examples" in ul2(*named, "--format", "megatron", "--shards", 2).stderr
+    assert "--format must be megatron for conversations, got 'parquet'." in ul2(*named, "--format", "parquet").stderr
     assert (
-        "--max_documents goes with conversations"
+        "`ul2 export --shards` does not support conversations (talked_chat). Leave it out."
+        in ul2(*named, "--format", "megatron", "--shards", 2).stderr
+    )
+    assert (
+        "`ul2 export --max_documents` does not support text (ul2_mix). Leave it out."
         in ul2("export", "--format", "jsonl", "--max_documents", 2, "--output", tmp_path / "y").stderr
     )
     missing = ul2(*named, "--format", "megatron", "--input_manifest")
@@ -140,7 +158,7 @@ def test_a_mixture_of_conversations_is_looked_at_and_cached_and_exported_one_by_
         ["talked_0_corpus", "talked_1_corpus"],
     )
     refused = ul2("export", "talked_both", "--format", "megatron", "--output", tmp_path / "out").stderr
-    assert "is not one corpus of conversations for a decoder; export talked_0_chat, talked_1_chat" in refused
+    assert "NAME must be one corpus of conversations, got talked_both_mix. Export talked_0_chat, talked_1_chat." in refused
 
 
 def _arguments(corpus):
@@ -161,4 +179,7 @@ def test_commands_that_look(corpus, tmp_path):
     page = tmp_path / "report.html"
     assert ul2("report", "chat", "--output", page).stdout == f"wrote {page}\n"
     assert "&lt;|end|&gt;" in page.read_text()
-    assert "conversations, which have no denoiser" in ul2("show", "chat", "--denoiser", "r1").stderr
+    assert (
+        "`ul2 show --denoiser` does not support conversations (chat_chat). Leave it out."
+        in ul2("show", "chat", "--denoiser", "r1").stderr
+    )

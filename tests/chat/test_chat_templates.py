@@ -16,7 +16,7 @@ from test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigr
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from ul2_tasks import open_vocabulary, register_chat
+from ul2_tasks import open_renderer, open_vocabulary, register_chat
 from ul2_tasks.chat import attribution
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
@@ -378,6 +378,15 @@ def test_a_date_is_pinned(tmp_path):
         .decode(joined(TemplateRenderer(folder, date="2026-01-31").render(PAIR)))
         .startswith("31 Jan 2026<|im_start|>")
     )
+
+
+def test_the_advice_on_a_template_that_writes_the_date_can_be_followed(tmp_path):
+    """Also from a command, whose --renderer is the same text."""
+    folder = write(tmp_path, "{{ strftime_now('%d %b %Y') }}" + CHATML)
+    with pytest.raises(ValueError, match="give the renderer the date that it is to write, as template:FOLDER,date=") as told:
+        open_renderer(f"template:{folder}").render(PAIR)
+    advised = str(told.value).rpartition(" ")[2].replace("FOLDER", str(folder))
+    assert open_renderer(advised).identity == TemplateRenderer(folder, date="2026-01-31").identity
 
 
 def test_settings_reach_the_template(tmp_path):

@@ -94,22 +94,23 @@ def test_replies_and_denoisers_of_other_vocabularies_are_refused_when_they_are_m
 def test_what_an_export_of_tokens_leaves_out_it_says(half, tmp_path):
     done = ul2("export", "mm_both", "--format", "megatron", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    said = "left out, as they are conversations: mm_half_reply; `ul2 export mm_half_chat` writes them, with masks"
+    said = "left out, because they are conversations: mm_half_reply. Run `ul2 export mm_half_chat`, which writes loss masks, too."
     assert said in done.stderr
     assert (tmp_path / "out" / "mm_text-train.bin").exists()
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("command", "asked", "instead"),
     [
-        (["lengths"], "which are not cut into chunks"),
-        (["find", "--document", "1"], "whose examples have no numbers"),
-        (["show", "--step", "3"], "whose examples have no numbers"),
+        (["lengths"], "lengths", "They are not cut into chunks. Use `ul2 show`, `ul2 stats` or `ul2 doctor`."),
+        (["find", "--document", "1"], "find", "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."),
+        (["show", "--step", "3"], "show --step", "Leave it out."),
     ],
 )
-def test_what_a_command_cannot_say_of_conversations(half, command, why):
+def test_what_a_command_cannot_say_of_conversations(half, command, asked, instead):
     done = ul2(command[0], "mm_half_chat", *command[1:])
-    assert (done.exit_code, f"mm_half_chat is conversations, {why}; `ul2 show`" in done.stderr) == (2, True), done.stderr
+    told = f"`ul2 {asked}` does not support conversations (mm_half_chat). {instead}\n"
+    assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
 
 
 def test_texts_and_replies_are_measured(half):

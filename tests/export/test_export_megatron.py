@@ -111,7 +111,7 @@ def test_tasks_without_a_corpus_are_named(tmp_path):
     seqio.TaskRegistry.add("megatron_plain", source=source, preprocessors=[], output_features=pieces)
     seqio.MixtureRegistry.add("megatron_with_plain", [("megatron_beside_r1", 1), ("megatron_plain", 1)])
     done = CliRunner().invoke(main, ["export", "megatron_with_plain", "--format", "megatron", "--output", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (0, "left out, as they have no corpus of texts: megatron_plain\n")
+    assert (done.exit_code, done.stderr) == (0, "left out, because they have no corpus of text: megatron_plain\n")
 
 
 def test_the_command_says_what_it_wrote_and_refuses_what_goes_with_examples(tmp_path):
@@ -123,4 +123,4 @@ def test_the_command_says_what_it_wrote_and_refuses_what_goes_with_examples(tmp_
     for options in (["--lengths", "64,64"], ["--seed", "3"], ["--shards", "2"]):
         refused = CliRunner().invoke(main, [*command, *options])
         assert refused.exit_code == 2
-        assert f"{options[0]} goes with examples, and --format megatron writes tokens; leave it out" in refused.stderr
+        assert f"{options[0]} must be left out with --format megatron, which writes tokens instead of examples." in refused.stderr

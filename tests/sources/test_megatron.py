@@ -210,7 +210,7 @@ def test_of_a_mix_with_text_the_text_is_cached_and_the_tokens_are_left_out(tmp_p
     mix("megatron_and_text", {f"{name}_mix": 1, "megatron_beside_text_mix": 1})
     done = CliRunner().invoke(main, ["cache", "megatron_and_text_mix", "--output", str(tmp_path / "cache")])
     assert done.exit_code == 0, done.stderr
-    assert "left out, as they are tokens already, which are read where they lie: megatron_beside_corpus\n" in done.stderr
+    assert "left out, because they are tokenized already and read in place: megatron_beside_corpus\n" in done.stderr
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["megatron_beside_text_corpus"]
     alone = CliRunner().invoke(main, ["cache", name, "--output", str(tmp_path / "cache")])
     assert (alone.exit_code, "there is nothing to cache" in alone.stderr) == (2, True)

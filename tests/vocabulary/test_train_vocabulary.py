@@ -5,6 +5,8 @@ import json
 import random
 
 import new_process
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
@@ -160,6 +162,22 @@ def test_the_command_takes_a_normalization_and_says_no_first(tmp_path, monkeypat
         done = runner.invoke(main, [*command, output])
         assert done.exit_code == 2
         assert message in done.output
+
+
+def test_files_of_several_formats_give_one_vocabulary(tmp_path, monkeypatch):
+    """Of each as many characters are read, though the first alone has more than are read in all."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("\n".join(100 * DOCUMENTS))
+    (tmp_path / "b.jsonl").write_text(json.dumps({"content": "žluťoučký kůň " * 200}))
+    pq.write_table(pa.table({"content": ["ψυχή " * 300, "ψυχή"]}), tmp_path / "c.parquet")
+    options = ["--documents", "line", "--text_key", "content", "--size", 400, "--sentinels", 8, "--max_characters", 6000]
+    for corpus in (["."], ["a.txt", "b.jsonl", "c.parquet"]):
+        named = [word for path in corpus for word in ("--corpus", path)]
+        done = CliRunner().invoke(main, ["vocab", "train", *named, *map(str, options), "--output", f"{len(corpus)}.model"])
+        assert done.exit_code == 0, done.output
+        of_texts = {piece.piece for piece in pieces((tmp_path / f"{len(corpus)}.model").read_bytes())}
+        assert {"ž", "ψ", "a"} <= of_texts
+    assert (tmp_path / "1.model").read_bytes() == (tmp_path / "3.model").read_bytes()
 
 
 def test_the_names_are_ones_choice(tmp_path):

@@ -40,10 +40,10 @@ def corpora_of(data: Data) -> list[Any]:
 def left_out(kind: Kind, data: Data) -> list[str]:
     """Says which tasks of a mixture have no tokens that are exported beside those of a kind."""
     others = [task for task in data.tasks if not kind.owns(task)]
-    told = {each: each.left_out([task for task in others if each.owns(task)]) for each in KINDS}
-    untold = [task.name for task in others if not any(each.owns(task) for each in KINDS if told[each])]
-    without = [f"left out, as they have no corpus of {kind.name}: {', '.join(untold)}"] if untold else []
-    return without + [f"left out, as they are {sentence}" for sentences in told.values() for sentence in sentences]
+    said = {each: each.left_out([task for task in others if each.owns(task)]) for each in KINDS}
+    others_left = [task.name for task in others if not any(each.owns(task) for each in KINDS if said[each])]
+    without = [f"left out, because they have no corpus of {kind.name}: {', '.join(others_left)}"] if others_left else []
+    return without + [f"left out, because they are {sentence}" for sentences in said.values() for sentence in sentences]
 
 
 def unknown_tasks(data: Data) -> list[str]:

@@ -1,4 +1,4 @@
-"""Conversations, whose messages are learned, or not."""
+"""Conversations, some of whose messages count in the loss."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import Kind
-
-_NO_NUMBERS = "{it}, whose examples have no numbers; {elsewhere}"
-_NO_DENOISER = "{it}, which have no denoiser and no --text; leave them out"
+from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
 
 
 class Conversations(Kind):
     name = "conversations"
     parts: ClassVar = {"ul2_tasks.mixtures.chat": "Chat", "ul2_tasks.tasks.chat": "ChatTask"}
     cannot: ClassVar = {
-        "find": _NO_NUMBERS,
-        "show --step": _NO_NUMBERS,
-        **dict.fromkeys(("show --denoiser", "show --text", "show --file"), _NO_DENOISER),
-        "stats --output": "--output goes with denoisers; --json prints the statistics of conversations",
-        "lengths": "{it}, which are not cut into chunks; {elsewhere}",
+        "find": LOOK,
+        "show --step": LEAVE_OUT,
+        **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
+        "stats --output": "Use --json, which prints the statistics.",
+        "lengths": f"They are not cut into chunks. {LOOK}",
     }
 
     def lengths_of(self, data):
@@ -40,7 +37,7 @@ class Conversations(Kind):
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.conversations.measure import measure_chat
 
-        return measure_chat(data.mixture, self.lengths_of(data), split=split, examples=examples)
+        return measure_chat(data.mixture, self.lengths_of(data), split=split, use_cached=data.use_cached, examples=examples)
 
     def print_statistics(self, statistics, console):
         from ul2_tasks.looking.conversations.table import print_chat
@@ -52,7 +49,8 @@ class Conversations(Kind):
         from ul2_tasks.looking.conversations.show import draw_chat
 
         statistics = self.measure(data, **options)
-        drawn = draw_chat(data.mixture, self.lengths_of(data), count=count, split=options["split"], seed=options["seed"])
+        asked = {"count": count, "split": options["split"], "seed": options["seed"], "use_cached": data.use_cached}
+        drawn = draw_chat(data.mixture, self.lengths_of(data), **asked)
         return statistics, write_chat_report(statistics, drawn, output)
 
     def examine(self, data, split):
@@ -63,19 +61,18 @@ class Conversations(Kind):
 
     def left_out(self, tasks):
         names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
-        return [f"conversations: {name}_reply; `ul2 export {name}_chat` writes them, with masks" for name in names]
+        return [f"conversations: {name}_reply. Run `ul2 export {name}_chat`, which writes loss masks, too." for name in names]
 
     def export(self, data, output, *, written_as, use_cached, max_documents, input_manifest, pipeline_options, **others):
         from ul2_tasks.export.conversations import write_conversations
 
         if [task.name for task in data.registered_tasks] != [data.mixture]:
             each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.registered_tasks)
-            raise click.UsageError(f"{data.mixture} is not one corpus of conversations for a decoder; export {each}")
+            raise click.UsageError(f"NAME must be one corpus of conversations, got {data.mixture}. Export {each}.")
         if written_as != "megatron":
-            raise click.UsageError(f"--format: got {written_as!r}, and conversations are written as megatron")
+            raise click.UsageError(f"--format must be megatron for conversations, got {written_as!r}.")
         if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split"):
-            option = data.option(given[0])
-            raise click.UsageError(f"{option} goes with corrupted examples, and {data.mixture} is conversations; leave it out")
+            raise click.UsageError(self.unsupported(data, f"export {data.option(given[0])}", LEAVE_OUT))
         write_conversations(
             data.mixture,
             output,

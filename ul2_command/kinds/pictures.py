@@ -1,30 +1,29 @@
-"""Texts with pictures in places, of which denoisers make examples: what `register_pictures` registers."""
+"""Interleaved image-text data, of which denoisers make examples: what `register_pictures` registers."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from ul2_command.kinds.seam import Kind, of_denoisers
-
-_NO_NUMBERS = "{it}, whose examples have no numbers; {elsewhere}"
+from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind, of_denoisers
 
 
 class Pictures(Kind):
-    name = "texts with pictures"
+    name = "interleaved image-text data"
     parts: ClassVar = {"ul2_tasks.tasks.pictures": "PicturesTask"}
     cannot: ClassVar = {
-        "find": _NO_NUMBERS,
-        "show --step": _NO_NUMBERS,
-        **dict.fromkeys(("show --text", "show --file"), "{it}, and --text has none; leave it out"),
-        "stats --output": "--output goes with texts alone; --json prints the statistics of texts with pictures",
-        "report": "{it}, of which there is no page; {elsewhere}",
-        "lengths": "{it}, whose chunks have no one length; {elsewhere}",
-        "export": "{it}, which is not exported: `ul2 cache` writes it, and training reads that (use_cached=True); {elsewhere}",
+        "find": LOOK,
+        "show --step": LEAVE_OUT,
+        **dict.fromkeys(("show --text", "show --file"), LEAVE_OUT),
+        "stats --output": "Use --json, which prints the statistics.",
+        "stats --cache": LEAVE_OUT,
+        "report": LOOK,
+        "lengths": f"Its chunks differ in length. {LOOK}",
+        "export": "Write a cache with `ul2 cache`, and train on it (use_cached=True).",
     }
 
     def lengths_of(self, data):
         of_denoisers(data.lengths)
-        return data.given.get("sequence_length") or data.tasks[0].corpus.read_as[1]  # that of texts has no room for pictures
+        return data.given.get("sequence_length") or data.tasks[0].corpus.read_as[1]  # that of text is too short for images
 
     def show(self, data, as_json, *, count, denoisers, split, seed, **others):
         from ul2_tasks.looking.images.show import as_plain, draw_picture_tasks, show_picture_tasks

@@ -1,4 +1,4 @@
-"""Records of texts and pictures that are packed into rows, by a plan: no mixture, and nothing of SeqIO."""
+"""Image-text records that a plan lays out and that are packed into sequences: no mixture, and nothing of SeqIO."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import click
 
-from ul2_command.kinds.seam import Kind
+from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
 from ul2_command.options import Data
 
-NAME = "pictures"  # the embedded set
+NAME = "pictures"  # the built-in set
 _RECORDS = 1000
 _OPTIONS = {  # that each command takes, beside those of all
     "": {"name", "spec", "plan", "folder", "tables", "vocabulary", "sequence_length", "seed"},
@@ -26,12 +26,12 @@ _OPTIONS = {  # that each command takes, beside those of all
 
 
 class Rows(Kind):
-    name = "texts and pictures"
+    name = "image-text records"
     cannot: ClassVar = {
-        "find": "{it}, of which no document is looked for; {elsewhere}",
-        "lengths": "{it}, which have no denoiser; {elsewhere}",
-        "cache": "{it}, which are read from their files without a cache; {elsewhere}",
-        "export": "{it}, which are read from their files and not exported; {elsewhere}",
+        "find": LOOK,
+        "lengths": f"They have no denoisers. {LOOK}",
+        "cache": f"Training reads them from their files. {LOOK}",
+        "export": f"Training reads them from their files. {LOOK}",
     }
 
     def is_named(self, data):
@@ -41,17 +41,21 @@ class Rows(Kind):
         return NAME
 
     def refusal(self, data):
-        command = data.command.name
+        command = str(data.command.name)
         wrong = [name for name in data.given if name not in _OPTIONS[""] | _OPTIONS.get(command, set())]
-        refused = f"{data.option(wrong[0])} does not go with {self.name}; leave it out" if wrong else ""
-        return refused if command not in self.cannot else super().refusal(data)
+        if wrong and command not in self.cannot:
+            return self.unsupported(data, f"{command} {data.option(wrong[0])}", LEAVE_OUT)
+        return super().refusal(data)
 
     def lengths_of(self, data):
         from ul2_tasks.looking.rows.measure import BUDGETS
 
         lengths = data.given.get("sequence_length", BUDGETS._asdict())
         if set(lengths) != set(BUDGETS._fields):
-            raise click.UsageError("--lengths: expected tokens, ViT patches and patches of latents, such as 36864,16384,28672")
+            got = ",".join(map(str, lengths.values()))
+            raise click.UsageError(
+                f"--lengths must be tokens, ViT patches and VAE patches, such as 36864,16384,28672, got {got!r}."
+            )
         return lengths
 
     def show(self, data, as_json, *, count, **others):
@@ -89,7 +93,7 @@ class Rows(Kind):
         return each_once([*examine_installation(), *examine_image_packages(), *examine_recipe(recipe, _form(recipe, data))])
 
     def _fitting(self, data: Data):
-        """The recipe, where its pictures fit the tables of the model."""
+        """The recipe, where its images fit the tables of the model."""
         recipe = self._recipe(data)
         for source in recipe.sources:
             _form(recipe, data).check(source.sizes)
@@ -122,7 +126,7 @@ def _sources(data: Data) -> list[Any]:
     if plan is None:
         return example_sources()
     if not spec and plan not in PLANS:
-        raise click.UsageError(f"--plan: got {plan!r}, expected one of {', '.join(PLANS)}, or a --corpus beside it")
+        raise click.UsageError(f"--plan must be one of {', '.join(PLANS)} without --corpus, got {plan!r}. Pass --corpus, too.")
     folder = data.given.get("folder")
     records = open_records(spec, folder) if spec else listed_records(example_records(plan), f"embedded set, {plan}")
     return [Source(records, plan if plan in PLANS else _own_plan(plan))]
@@ -134,11 +138,9 @@ def _own_plan(name: str) -> Callable:
 
     module, _, function = name.partition(":")
     if not (module and function):
-        raise click.UsageError(
-            f"--plan: got {name!r}, expected one of {', '.join(PLANS)}, or MODULE:FUNCTION of a plan of one's own"
-        )
+        raise click.UsageError(f"--plan must be one of {', '.join(PLANS)}, or MODULE:FUNCTION, got {name!r}.")
     sys.path.insert(0, os.getcwd())  # as with --module
     found = getattr(importlib.import_module(module), function, None)
     if not callable(found):
-        raise click.UsageError(f"--plan: the module {module!r} has no function {function!r}")
+        raise click.UsageError(f"--plan must name a function of {module!r}, got {function!r}.")
     return found

@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
     from ul2_tasks.looking.findings import Finding
 
-_ELSEWHERE = "`ul2 show`, `ul2 stats` and `ul2 doctor` look at it"
+LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
+LEAVE_OUT = "Leave it out."
 
 
 class Kind(Protocol):
-    """A kind of data. It has a method for each command but those that it refuses.
+    """A kind of data. It has a method for each command that it supports.
 
     Attributes:
         name: "conversations", for example.
-        cannot: the sentences that refuse commands, such as "find", and options of commands, such as "stats --output". In them
-            {it} is "NAME is conversations", and {elsewhere} names the commands that look at it.
+        cannot: what to do instead of the commands that it does not support, such as "find", and of the options of commands, such
+            as "stats --output".
         parts: the names of the classes of its descriptions and tasks, by their modules.
     """
 
@@ -47,11 +48,14 @@ class Kind(Protocol):
         return data.mixture
 
     def refusal(self, data: Data) -> str:
-        """Why it cannot do what is asked, in a sentence; empty where it can."""
+        """Why it cannot do what is asked, and what to do instead; empty where it can."""
         command = str(data.command.name)
         asked = [command, *(f"{command} {data.option(name)}" for name in data.given)]
-        sentence = next((self.cannot[each] for each in asked if each in self.cannot), "")
-        return sentence.format(it=f"{self.name_of(data)} is {self.name}", elsewhere=_ELSEWHERE) if sentence else ""
+        return next((self.unsupported(data, each, self.cannot[each]) for each in asked if each in self.cannot), "")
+
+    def unsupported(self, data: Data, asked: str, instead: str) -> str:
+        """What is said of a command, or an option of one, that it does not support."""
+        return f"`ul2 {asked}` does not support {self.name} ({self.name_of(data)}). {instead}"
 
     def lengths_of(self, data: Data) -> Mapping[str, int] | None:
         """The lengths that were given, or those of this kind. Raises a UsageError where they are of another kind."""
@@ -113,12 +117,12 @@ class Kind(Protocol):
 
 
 def _undone(kind: Kind) -> NotImplementedError:
-    return NotImplementedError(f"{kind.name}: a command that is neither done nor refused")
+    return NotImplementedError(f"{kind.name}: a command that is neither implemented nor in `cannot`")
 
 
 def of_denoisers(lengths: Mapping[str, int] | None) -> Mapping[str, int] | None:
     """Lengths of inputs and targets. Raises a UsageError where they are those of conversations."""
     if lengths and "tokens" in lengths:
         got = str(lengths["tokens"])
-        raise click.UsageError(f"--lengths: got {got!r}, expected the tokens of inputs and of targets, such as 512,512")
+        raise click.UsageError(f"--lengths must be the tokens of inputs and targets, such as 512,512, got {got!r}.")
     return lengths

@@ -1,4 +1,4 @@
-"""Texts, of which denoisers make examples; in a mixture also beside tasks of other kinds, which are left out."""
+"""Text, of which denoisers make examples; in a mixture also beside tasks of other kinds, which are left out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import click
 
-from ul2_command.kinds.seam import Kind, of_denoisers
-from ul2_command.options import Data, open_run
+from ul2_command.kinds.seam import LEAVE_OUT, Kind, of_denoisers
+from ul2_command.options import Data, excludes, open_run
 
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
@@ -17,15 +17,16 @@ _OF_EXAMPLES = ("sequence_length", "seed", "epochs", "shards", "workers", "runne
 
 
 class Texts(Kind):
-    name = "texts"
+    name = "text"
     parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture", "ul2_tasks.tasks.providers": "DenoisingTask"}
     cannot: ClassVar = {
-        f"export {option}": f"{option} goes with conversations; leave it out" for option in ("--max_documents", "--input_manifest")
+        "export --max_documents": LEAVE_OUT,
+        "export --input_manifest": LEAVE_OUT,
     }
 
     def refusal(self, data):
         if data.given.get("written_as") == "megatron" and (given := data.given_of(*_OF_EXAMPLES)):
-            return f"{data.option(given[0])} goes with examples, and --format megatron writes tokens; leave it out"
+            return f"{data.option(given[0])} must be left out with --format megatron, which writes tokens instead of examples."
         return super().refusal(data)
 
     def lengths_of(self, data):
@@ -47,7 +48,7 @@ class Texts(Kind):
             (shows.show_json if as_json else shows.show)(mixture, lengths, split=split, seed=seed, **chosen)
             return
         if texts:
-            raise ValueError("--text and --file are instead of what a run is fed; give them or --step")
+            raise excludes("--text and --file", "--step")
         run = open_run(data, sequence_length=lengths, split=split, seed=seed, **of_run)
         (shows.show_step_json if as_json else shows.show_step)(run, step, host, **chosen)
 
@@ -60,7 +61,7 @@ class Texts(Kind):
     def measure(self, data, **options):
         from ul2_tasks.looking.texts.measure import measure
 
-        return measure(data.mixture, self.lengths_of(data), **options)
+        return measure(data.mixture, self.lengths_of(data), use_cached=data.use_cached, **options)
 
     def print_statistics(self, statistics, console):
         from ul2_tasks.looking.texts.table import print_statistics
@@ -70,7 +71,8 @@ class Texts(Kind):
     def samples(self, data, count, **options):
         from ul2_tasks.looking.texts.draw import draw
 
-        return draw(_drawn(data), self.lengths_of(data), count, **options)
+        drawn = data.mixture if data.use_cached else _drawn(data)
+        return draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
 
     def report(self, data, output, *, count, examples, **options):
         from ul2_tasks.looking.texts.report import advise, write_report

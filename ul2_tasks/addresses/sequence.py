@@ -61,7 +61,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         self, numbering: Numbering, budgets: Mapping[str, int], describe: Callable[[], Mapping[str, object]], epoch: int = 0
     ):
         """Takes the numbering, the budgets, what tells all that decides which element has which number, and the epoch."""
-        self.numbering, self.budgets, self.describe, self._epoch = numbering, budgets, functools.cache(describe), epoch
+        self.numbering, self.budgets, self.describe, self._epoch = numbering, budgets, describe, epoch
 
     def __reduce__(self) -> tuple:
         """For another process, in which nothing is known of the corpora but their tokens."""

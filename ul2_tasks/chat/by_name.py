@@ -48,7 +48,8 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
             "harmony:PATH": the same, where PATH is `o200k_base.tiktoken` or a folder that has it; otherwise Harmony's form with
                 any other vocabulary, by what `open_vocabulary` takes, such as "harmony:default". Its markers are added after the
                 vocabulary's last id, after its sentinels and modes.
-            "template:FOLDER": the chat template of a Hugging Face tokenizer, see `TemplateRenderer`, which has more arguments.
+            "template:FOLDER": the chat template of a Hugging Face tokenizer, see `TemplateRenderer`; one that writes today's date
+                as "template:FOLDER,date=2026-01-31", with the date that it is to write.
             any object with the attributes and the method of `Renderer`.
 
     Raises:
@@ -65,7 +66,8 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
         return spec
     kind, _, path = os.fspath(spec).partition(":")
     if kind == "template" and path:
-        return TemplateRenderer(path)
+        folder, _, date = path.partition(",date=")
+        return TemplateRenderer(folder, date=date or None)
     if kind != "harmony":
         raise ValueError(
             f"the renderer is {spec!r}, expected 'harmony', 'harmony:PATH', 'template:FOLDER', or an object that renders"

@@ -76,6 +76,10 @@ class HarmonyRenderer:
         self._header = functools.lru_cache(4096)(self._render_header)
         self._encode_content = vocabulary.own_encoder() if isinstance(vocabulary, O200kVocabulary) else self._encode
 
+    def __reduce__(self) -> tuple:
+        """For another process, without what is kept here."""
+        return type(self), (self.vocabulary,)
+
     @property
     def identity(self) -> str:
         """Equal for renderers of equal results."""

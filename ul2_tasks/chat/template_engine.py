@@ -81,7 +81,7 @@ def _raise(message: str) -> None:
 def _today(date: datetime.date | None) -> datetime.date:
     if date is None:
         raise ValueError(
-            "it writes today's date, so that tomorrow the same conversation would have other tokens; give the date that it is to"
-            " write, as date='2026-01-31'"
+            "it writes today's date, so that tomorrow the same conversation would have other tokens; give the renderer the date"
+            " that it is to write, as template:FOLDER,date=2026-01-31"
         )
     return date

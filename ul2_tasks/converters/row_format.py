@@ -128,6 +128,7 @@ def padded_inputs(
     def filled(name: str, of_each: np.ndarray, padding: int, *parts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
         multiple, is_fixed = row_format.pad_to_multiple_of or 1, row_format.padding == "max_length"
         width = row_format.row_lengths(lengths)[name] if is_fixed else -(-int(of_each.max()) // multiple) * multiple
+        assert of_each.max() <= width, "examples are within their lengths, and `_put` writes where it is told"
         written: np.ndarray = np.full([len(of_each), width], padding, dtype)
         for values, starts, counts in parts:
             _put(written, values, starts, counts)

@@ -30,7 +30,7 @@ from rich.text import Text
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.cached_files import COUNTED, folder_of, info_path, stats_path
-from ul2_tasks.corpus.corpus import Corpus, TextCorpus, corpus_settings
+from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, reads_of
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.files.atomic import write_atomically
@@ -49,6 +49,7 @@ from ul2_tasks.jobs.shards import (
     temporary_files,
     write_shard,
 )
+from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import split_groups, stamps
 from ul2_tasks.store.write import PairWriter
@@ -106,6 +107,9 @@ def build(
     other settings, raises a ValueError; a source that cannot be read, or changes during the job, a RuntimeError.
     """
     console = console or Console(stderr=True)
+    if max_documents is not None and not is_integer(max_documents, at_least=1):
+        raise ValueError(f"max_documents must be an integer of at least 1, got {max_documents!r}. Leave it out for all.")
+    max_documents = None if max_documents is None else int(max_documents)
     if pipeline_options is not None:
         import_beam()
     task = _to_cache(corpus)
@@ -432,9 +436,9 @@ def _summarize(manifest: dict, corpus: Corpus, output_dir: str, seconds: float, 
         f"    import seqio, ul2_tasks; seqio.add_global_cache_dirs([{output_dir!r}])",
         f"    dataset = seqio.get_mixture_or_task({provider!r}).get_dataset({lengths}, use_cached=True)",
     ]
-    if isinstance(corpus, TextCorpus):
-        described = f"    examples = ul2_tasks.examples(mixture, {lengths}, cache_dirs=[{output_dir!r}])"
-        lines = ["To use it, in Python, with the same ul2_tasks.Mixture:", described, *lines]
+    if corpus.described_as:
+        described = f"    examples = ul2_tasks.examples({corpus.described_as.lower()}, {lengths}, cache_dirs=[{output_dir!r}])"
+        lines = [f"To use it, in Python, with the same ul2_tasks.{corpus.described_as}:", described, *lines]
     if corpus.is_for_t5x:
         folder = shlex.quote(f"--seqio_additional_cache_dirs={output_dir}")
         lines += ["With t5x:", f"    {folder} --gin.USE_CACHED_TASKS=True"]

@@ -183,6 +183,8 @@ class ChatCorpus(Corpus):
 class DescribedConversations(ChatCorpus, Described):
     """Conversations as they are described."""
 
+    described_as = "Chat"
+
     name: str
     source: seqio.DataSource
     configuration: CorpusConfiguration

@@ -49,6 +49,7 @@ class Corpus:
 
     columns: Mapping[str, np.dtype] = types.MappingProxyType({})
     counts_ids = False
+    described_as = ""  # the public description that has such a corpus, and examples by index
 
     configuration: CorpusConfiguration
 
@@ -145,6 +146,8 @@ class Described(Corpus):
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextCorpus(Described):
     """A corpus of texts as it is described."""
+
+    described_as = "Mixture"
 
     name: str
     source: seqio.DataSource

@@ -14,7 +14,7 @@ import hashlib
 import importlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import seqio
@@ -169,17 +169,17 @@ def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, co
     return begin(shards, finished_shards(shards), {**begun, "reads": reads})
 
 
-def render_again(folder: str) -> tuple[list[str], int]:
+def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str], int]:
     """Compares the first sequences of each shard with what the corpus's text gives now.
 
     It is done where the manifest says how the task is registered, which `ul2 export` writes into it, and the text is there. Where
-    modules register it, it is not done: an export may be someone else's, and importing is running. Returns a sentence for each
-    shard that differs, and how many sequences were compared.
+    modules register it, it is done if they are among `modules`: an export may be someone else's, and importing is running. Returns
+    a sentence for each shard that differs, and how many sequences were compared.
     """
     manifest = read_manifest(folder)
     registration = manifest.get("registration")
-    if not isinstance(registration, Mapping) or registration.get("modules"):
-        return [], 0  # no code that a file names is run
+    if not isinstance(registration, Mapping) or not {*registration.get("modules", ())} <= {*modules}:
+        return [], 0  # no code that a file alone names is run
     try:
         task = chat_task(Registration(**registration).apply())
         shards = list(shards_of(task, absolute(folder), "", SAMPLE, use_cached=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,6 +70,10 @@ class Run:
 
     def examples(self) -> Examples:
         """The examples, or rows, of the first epoch; see `tasks.examples.examples`, also for what is refused."""
+        return self._examples
+
+    @functools.cached_property
+    def _examples(self) -> Examples:
         return examples(
             self.mixture,
             self.sequence_length,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.export import conversations_folder
@@ -12,11 +12,11 @@ from ul2_tasks.files.systems import is_folder, names_in, place
 from ul2_tasks.jobs.shards import unfinished
 
 
-def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
+def examine(folder: str, modules: Collection[str] = ()) -> Iterator[tuple[str, list[str], dict[str, int]]]:
     """Reads a cache or export again, or several that are right in a folder, and compares each with what its manifest says.
 
     Of each there is its folder; a sentence for each thing that is wrong, such as that it is not finished; and, where nothing is
-    wrong, the totals of its manifest, such as {"documents": 525, ..}.
+    wrong, the totals of its manifest, such as {"documents": 525, ..}. For `modules` see `render_again`.
     """
     if not is_folder(folder):
         raise ValueError(f"there is no folder {folder!r}; expected the --output of `ul2 cache` or of `ul2 export`")
@@ -26,7 +26,7 @@ def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
             f"{folder} has neither a cache nor an export in it, nor has a folder in it; expected the --output of `ul2 cache` or of"
             " `ul2 export`"
         )
-    return map(_examine, found)
+    return (_examine(each, modules) for each in found)
 
 
 def _holds(folder: str) -> bool:
@@ -40,7 +40,7 @@ def _is_export(folder: str) -> bool:
     return export_folder.is_export(folder) or conversations_folder.is_export(folder)
 
 
-def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
+def _examine(folder: str, modules: Collection[str]) -> tuple[str, list[str], dict[str, int]]:
     written = next((kind for kind in (conversations_folder, export_folder) if kind.is_export(folder)), cache)
     try:
         wrong = list(written.verify(folder))
@@ -48,5 +48,5 @@ def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
         wrong = [str(error)]
     totals = {} if wrong else written.read_manifest(folder)["totals"]
     if written is conversations_folder and not wrong:
-        wrong, totals["rendered_again"] = render_again(folder)
+        wrong, totals["rendered_again"] = render_again(folder, modules)
     return folder, wrong, {what: count for what, count in totals.items() if isinstance(count, int)}

@@ -89,7 +89,7 @@ class Chat(Description):
             supervise=supervise,
             turns=turns,
             too_long=too_long,
-            mode=() if mode is None or mode == () else _mode_ids(found.vocabulary, mode),
+            mode=() if mode is None or (isinstance(mode, tuple) and not mode) else _mode_ids(found.vocabulary, mode),
         )
         if not found.keeps_history and turns == "each":
             raise ValueError(

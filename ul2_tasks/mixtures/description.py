@@ -47,7 +47,7 @@ class Description:
 
         Raises a ValueError where the source or the vocabulary cannot tell what it is.
         """
-        said = {key: repr(value) for key, value in vars(self).items() if key not in ("name", *_OF_THE_CORPUS)}
+        said = {key: _words(value) for key, value in vars(self).items() if key not in ("name", *_OF_THE_CORPUS)}
         return digest(corpus_settings(self.corpus()) | said)
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
@@ -59,6 +59,11 @@ def check_name(name: object) -> None:
     """Raises a ValueError where SeqIO could not have such a name."""
     if not isinstance(name, str) or not re.fullmatch(r"[\w.:#]+", name):
         raise ValueError(f"name is {name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
+
+
+def _words(value: object) -> str:
+    """A value in words, which are equal for equal mappings."""
+    return repr(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
 
 
 def folders(cache_dirs: Sequence[str | os.PathLike]) -> tuple[str, ...]:

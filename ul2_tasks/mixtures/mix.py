@@ -58,7 +58,7 @@ class Mix:
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits of the mixtures, their names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
-        return digest({mixture.name: f"{mixture.fingerprint()}, weight {weight}" for mixture, weight in _pairs(self)})
+        return digest({mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)})
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
         """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifests by the mixtures' names."""
@@ -83,11 +83,12 @@ def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Seq
 
 def weights_of(mixtures: Mapping[OfMixture, float] | Sequence[tuple[OfMixture, float]]) -> dict[OfMixture, float]:
     """The weights of what is mixed. Raises a ValueError where one is no positive number, or something is there twice."""
+    pairs = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures)
     try:
-        weights = dict(mixtures)
+        weights = dict(pairs)
     except (TypeError, ValueError):
         weights = {}
-    if not weights or len(weights) < len(mixtures) or not all(is_finite(weight) and weight > 0 for weight in weights.values()):
+    if not weights or len(weights) < len(pairs) or not all(is_finite(weight) and weight > 0 for weight in weights.values()):
         raise ValueError(
             f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
             " SeqIO has them"

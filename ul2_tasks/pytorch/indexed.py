@@ -14,7 +14,7 @@ from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
 from ul2_tasks.example_features import EXAMPLE, SINGLE_EXAMPLE
 from ul2_tasks.pytorch.processes import Reader
-from ul2_tasks.pytorch.states import number_of, state_of
+from ul2_tasks.pytorch.states import ANOTHER, number_of, state_of
 
 _AT_A_TIME = 512  # examples: one alone costs ten times as much as among others
 _WITHOUT_END = 1 << 60
@@ -45,6 +45,9 @@ class Indexed:
     def resume(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken; for an iterator that has given nothing yet."""
         self._start = number_of(state, self._pipeline, self._start)
+        first, stop = self._examples.first, self._stop
+        if self._start < first or (stop is not None and self._start > stop + self._reader.each):
+            raise ValueError(f"{ANOTHER}: it is at number {self._start}, and the epochs here begin at {first} and end at {stop}")
 
     def state(self) -> dict[str, Any]:
         """Where it is, see `UL2IterableDataset.state_dict`."""

@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ul2_tasks.files import listing
 from ul2_tasks.imported import is_seqio
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, is_source
@@ -93,6 +94,35 @@ def open_source(
     ):  # these know their splits only once they are opened
         split.check_splits()
     return split
+
+
+def open_each_format(spec: Files, **arguments: Any) -> list[seqio.DataSource]:
+    """A source of each format that files have, with those arguments of `open_source` that it takes; of anything else one source."""
+    named = [spec] if isinstance(spec, str | os.PathLike) else spec
+    is_files = not any(name == "embedded" or str(name).startswith(("hf:", "tfds:", PREFIX)) for name in named)
+    by_format: dict[str | None, list[str]] = {}
+    for path in listing.list_files(spec) if is_files and "format" not in arguments else ():
+        by_format.setdefault(listing.named_format(path), []).append(path)
+    if len(by_format) < 2 or None in by_format:
+        return [open_source(spec, **arguments)]
+    unknown = {format: ("text_key", "id_key") if format == "text" else ("documents",) for format in by_format}
+    return [
+        open_source(paths, **{name: value for name, value in arguments.items() if name not in unknown[format]})
+        for format, paths in by_format.items()
+    ]
+
+
+def documents_of_all(sources: Sequence[seqio.DataSource], split: str, max_characters: int) -> Iterator[str]:
+    """The texts of several sources, see `documents`: of each as many characters, while it has more."""
+    given = {documents(source, split, max_characters // len(sources)): 0 for source in sources}
+    while given:
+        texts = min(given, key=given.__getitem__)
+        text = next(texts, None)
+        if text is None:
+            del given[texts]
+        else:
+            given[texts] += len(text)
+            yield text
 
 
 def documents(source: seqio.DataSource, split: str, max_characters: int, seed: int = 0) -> Iterator[str]:

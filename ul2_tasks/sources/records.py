@@ -1,7 +1,7 @@
 """Reads the documents of a file's segment, in every format, one after the other.
 
 A record that cannot be read, or a file whose rest cannot, gives a record too, whose `problem` says what is wrong. Only
-`tokenization.read_text` decides whether a problem ends the job or is counted and skipped. Lines are counted from 1, as editors do;
+`check_texts.check_texts` decides whether a problem ends the job or is counted and skipped. Lines are counted from 1, as editors do;
 row groups, record batches and the rows in them from 0, as Arrow does.
 """
 

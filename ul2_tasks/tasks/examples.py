@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import overload
@@ -16,6 +17,8 @@ from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
 from ul2_tasks.mixtures.mix import Mix, members_of_mix
 from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, solved_members, tokens_of
 from ul2_tasks.scalars import is_integer
+
+_LENGTHS = {"inputs": 512, "targets": 512}
 
 
 @overload
@@ -76,6 +79,13 @@ def examples(
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
+    if not isinstance(mixture, Mixture | Mix | Chat | str):
+        raise ValueError(
+            f"mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got {mixture!r:.100}. "
+            " Others are streams: register them, and read them with get_dataset."
+        )
+    if not isinstance(sequence_length, Mapping):
+        raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
     if isinstance(mixture, Chat):
         if pack:
             raise ValueError("pack is True, and rows of conversations are not fixed; set pack=False, and pack as they are read")
@@ -100,6 +110,7 @@ def examples(
     corpora = {member.corpus.name: member.corpus for member in members}
     folders = {key: None if corpus.is_tokens else corpus.cache_dir for key, corpus in corpora.items()}  # as they are now
 
+    @functools.cache
     def describe() -> dict[str, object]:
         rates = {member.task: member.rate for member in members}
         told = fingerprint(

@@ -141,5 +141,4 @@ def test_the_doctor_tells_what_is_wrong(name, records, lengths, said):
 def test_what_can_say_nothing_says_what_to_do(pictures, arguments):
     done = ul2(*arguments)
     assert done.exit_code == 2
-    assert "looked_pictures_mix is texts with pictures" in done.stderr
-    assert "`ul2 show`, `ul2 stats` and `ul2 doctor` look at it" in done.stderr
+    assert "does not support interleaved image-text data (looked_pictures_mix). " in done.stderr

@@ -30,8 +30,11 @@ class Counts:
         first_texts: the fingerprints of each of the first `COMPARED` chunks.
     """
 
-    def __init__(self, task: DenoisingTask, sequence_length: Mapping[str, int], every: int):
-        """One of `every` windows of text has a fingerprint, see `overlap.fingerprints`. `sequence_length` is in tokens."""
+    def __init__(self, task: DenoisingTask, sequence_length: Mapping[str, int], every: int, has_tails: bool = False):
+        """One of `every` windows of text has a fingerprint, see `overlap.fingerprints`. `sequence_length` is in tokens.
+
+        `has_tails` says that the last chunks of an epoch are there, which are shorter, so that each token is in an example.
+        """
         self.task = task
         self.sequence_length = sequence_length
         self.full = task.full_chunk(sequence_length)
@@ -43,6 +46,7 @@ class Counts:
         self.first_texts: list[np.ndarray] = []
         self._every = every
         self.concatenates = task.configuration.merge_examples
+        self._is_always_full = self.concatenates and not has_tails
         self._is_text = np.ones(task.output_features["targets"].vocabulary.vocab_size, bool)
         self._is_text[list(self.special.reserved)] = False
         self._expected_of: dict[int, tuple[int, int, int]] = {}
@@ -90,7 +94,7 @@ class Counts:
         budgets = tuple(self.sequence_length[key] for key in TOKEN_FEATURES)
         if inputs > budgets[0] or targets > budgets[1]:
             self._fault("truncated", f"inputs of {inputs} tokens and targets of {targets}, the budgets are {budgets}")
-        elif chunk.size > self.full.length or (chunk.size < self.full.length and self.concatenates):
+        elif chunk.size > self.full.length or (chunk.size < self.full.length and self._is_always_full):
             self._fault("truncated", f"a chunk of {chunk.size} tokens, expected {self.full.length}")
         elif chunk.size == self.full.length and (inputs, targets) != solved:
             self._fault("truncated", f"inputs of {inputs} tokens and targets of {targets}, expected {solved}")

@@ -14,7 +14,6 @@ from ul2_tasks.looking.texts.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
 from ul2_tasks.mixtures.mixture import Mixture, solved_members, tokens_of
 
-EPOCHS = 1000  # that are looked through for an example of each denoiser
 FIRST_TOKENS = 1 << 17  # the fewest of the documents that are read of a description
 FIRST_CHUNKS = 16  # and the fewest full chunks of each denoiser that these make
 
@@ -28,6 +27,7 @@ def draw(
     split: str = "train",
     denoisers: Collection[str] | None = None,
     num_epochs: int | None = None,
+    use_cached: bool = False,
 ) -> Iterator[Sample]:
     """Draws examples of each denoising task of a mixture, task by task, in the order of the mixture.
 
@@ -43,12 +43,13 @@ def draw(
         denoisers: the names of the denoisers whose examples are drawn; by default all.
         num_epochs: how often the corpus is read; there may then be fewer than `count` examples. None for as often as it takes,
             each time with other noise. Where that would mean to read very many documents, the first ones are read, in memory.
+        use_cached: whether what is registered is read from its cache.
 
     Raises:
         ValueError: there is no such denoiser; the corpus has no token; the lengths do not fit, see `lengths.chunk_length`.
     """
     if isinstance(mixture, Mixture):
-        return _by_number(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers, epochs=num_epochs or EPOCHS)
+        return _by_number(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers, epochs=num_epochs)
     from ul2_tasks.looking.texts.quick_tasks import marked_task, quick_tasks
     from ul2_tasks.tasks.providers import denoising_tasks
 
@@ -56,10 +57,12 @@ def draw(
     quick, _ = quick_tasks(tasks, sequence_length, split, dict.fromkeys((task.name for task in tasks), count))
     return (
         sample_of(shown, number, example)
-        for task in map(marked_task, tasks if num_epochs else quick.values())
+        for task in map(marked_task, tasks if num_epochs or use_cached else quick.values())
         for shown in [DenoisedTask(task.name, task.denoiser, task.special_tokens(), task.vocabulary)]  # it looks at all ids
         for number, example in enumerate(
-            task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs).take(count).as_numpy_iterator()
+            task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs, use_cached=use_cached)
+            .take(count)
+            .as_numpy_iterator()
         )
     )
 
@@ -72,7 +75,7 @@ def _by_number(
     seed: int,
     split: str,
     denoisers: Collection[str] | None,
-    epochs: int,
+    epochs: int | None,
 ) -> Iterator[Sample]:
     chunks = [task.solve(sequence_length).full.length for task in tasks_of(mixture, denoisers)]
     first = max(FIRST_TOKENS, FIRST_CHUNKS * sum(chunks))
@@ -80,5 +83,6 @@ def _by_number(
     assert numbering is not None, "`tokens_of` gives a store of each corpus"
     found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
-    fed = fed_at(found, range(epochs * len(found)), count, denoisers)
+    numbers = itertools.count() if epochs is None else range(epochs * len(found))
+    fed = fed_at(found, numbers, count, denoisers)
     return (dataclasses.replace(each.sample, number=next(counted[each.sample.task])) for each in fed)

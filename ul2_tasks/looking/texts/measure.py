@@ -50,10 +50,13 @@ def measure(
     seed: int | None = 0,
     split: str = "train",
     progress: Progress = tracked,
+    *,
+    use_cached: bool = False,
 ) -> Statistics:
     """Draws examples of a registered mixture, which may be any of SeqIO's that has denoising tasks, and measures them.
 
-    `progress` takes the examples and their number, and gives the examples on one by one.
+    `progress` takes the examples and their number, and gives the examples on one by one. With `use_cached` they are those that a
+    run is fed from its cache.
     """
     if examples < 1:
         raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
@@ -64,12 +67,12 @@ def measure(
         raise ValueError(f"no denoising task of {mixture!r} has a split {split!r}, only {splits}")
     counts = {task.name: examples * provider.get_rate(task) / provider.total_rate for task in present}
     tasks, documents = quick_tasks(present, sequence_length, split, counts)
-    drawn = drawn_mixture(provider, tasks)
+    drawn = drawn_mixture(provider, {} if use_cached else tasks)
     marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # without theirs, replies are refused
-    dataset = drawn.get_dataset(sequence_length, split=split, seed=seed, num_epochs=None, passthrough_features=[TASK, *marks])
-    return measure_examples(
-        drawn, sequence_length, progress(dataset.take(examples).as_numpy_iterator(), examples), documents, seed, split
-    )
+    drawing = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
+    dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
+    taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
+    return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=use_cached)
 
 
 def measure_examples(
@@ -79,17 +82,20 @@ def measure_examples(
     documents: Mapping[str, FirstDocuments],
     seed: int | None = 0,
     split: str = "train",
+    *,
+    has_tails: bool = False,
 ) -> Statistics:
     """Measures examples that were drawn before, as `measure` does.
 
     Each is {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes}; there is at least one, from an endless dataset. Memory
-    grows by some 30 bytes for each. `documents` are the first ones of each corpus, by the name of the corpus's task.
+    grows by some 30 bytes for each. `documents` are the first ones of each corpus, by the name of the corpus's task. For
+    `has_tails` see `Counts`.
     """
     present = [task for task in mixture.tasks if split in task.splits]
     tasks = {task.name: task for task in present if isinstance(task, DenoisingTask)}
     others = [task.name for task in present if task.name not in tasks]
     every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // FINGERPRINTS_A_CHUNK)
-    counts = {name: Counts(task, sequence_length, every) for name, task in tasks.items()}
+    counts = {name: Counts(task, sequence_length, every, has_tails) for name, task in tasks.items()}
     drawn, own = _count(examples, counts, [*tasks, *others])
     rates = {task.name: mixture.get_rate(task) for task in present}
     rates = {name: rate / sum(rates.values()) for name, rate in rates.items()}

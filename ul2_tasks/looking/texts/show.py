@@ -79,7 +79,7 @@ def show_step_json(
     denoisers: Collection[str] | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `addresses.Address`."""
+    """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `sequence.Address`."""
     fed = fed_at(run.examples(), run.numbers(step, host or (0, 1)), count, denoisers)
     as_dict = dataclasses.asdict
     lines = ({**as_dict(each.sample), "step": step, "segment": each.segment, "address": as_dict(each.address)} for each in fed)
