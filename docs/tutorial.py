@@ -4,10 +4,10 @@
 # This tutorial is the file `docs/tutorial.py`. It is a notebook: Jupyter (with jupytext), VS Code and PyCharm open it as
 # cells. It is a script as well. This runs it from top to bottom, in two minutes on two CPU cores:
 #
-#     pip install '.[cache,report]'
+#     pip install '.[report]'
 #     python docs/tutorial.py            # in the folder tutorial/; or give another one
 #
-# Everything it makes is in that folder. It can be run again. Steps 8 and 9 need the extras `report` and `cache`. Step 10
+# Everything it makes is in that folder. It can be run again. Step 8 needs the extra `report`. Step 10
 # trains for a minute more if t5x is on the path; if it is not, the step says how to put it there.
 
 # %%
@@ -24,9 +24,9 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow says little
 
-for package, step in {"jinja2": "8 (extra report)", "matplotlib": "8 (extra report)", "apache_beam": "9 (extra cache)"}.items():
+for package in ("jinja2", "matplotlib"):
     if importlib.util.find_spec(package) is None:
-        sys.exit(f"step {step} needs {package}, which is not installed: pip install '.[cache,report]'")
+        sys.exit(f"step 8 (extra report) needs {package}, which is not installed: pip install '.[report]'")
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "110", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 ENVIRONMENT.pop("FORCE_COLOR", None)  # Jupyter sets it; progress bars, made for a terminal, would fill the page
@@ -230,8 +230,9 @@ print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
 # %% [markdown]
 # ## 9. Cache and batches
 #
-# Tokenizing costs far more than drawing noise. So it is done once: a Beam job writes the tokens of `mine_corpus`, which all
-# five denoisers read. `ul2 verify` reads them again, and compares them with the checksums in the cache's `manifest.json`.
+# Tokenizing costs far more than masking, so it is done once: `ul2 cache` writes the tokens of `mine_corpus`, which all five
+# denoisers read. With `--workers` it is an Apache Beam job (extra `cache`). `ul2 verify` reads them again, and compares them with
+# the checksums in the cache's `manifest.json`.
 
 # %%
 print("\n## 9. Cache and batches")

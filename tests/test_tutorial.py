@@ -210,12 +210,12 @@ def test_the_cache_holds_every_token_and_its_batches_resume(done):
     assert "the resumed batches are equal" in printed
 
 
-@pytest.mark.parametrize(("package", "step"), [("jinja2", 8), ("matplotlib", 8), ("apache_beam", 9)])
-def test_a_missing_extra_is_named_before_anything_is_done(tmp_path, package, step):
+@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+def test_a_missing_extra_is_named_before_anything_is_done(tmp_path, package):
     program = f"import runpy, sys; sys.modules[{package!r}] = None; sys.argv[0] = 'tutorial.py'; runpy.run_path({str(TUTORIAL)!r})"
     ran = start(tmp_path, "-c", program)
     assert ran.returncode == 1
-    assert re.search(rf"^step {step} .*needs {package}.* pip install '\.\[cache,report\]'$", ran.stderr, re.MULTILINE)
+    assert re.search(rf"^step 8 .*needs {package}.* pip install '\.\[report\]'$", ran.stderr, re.MULTILINE)
     assert not list(tmp_path.iterdir())
 
 

@@ -34,11 +34,13 @@ BANNED = {
     "pictures?": "image",
 }
 PAGES = (  # those that are written by the style guide: a page is added when it is
+    "README.md",
     "docs/explanation/cost.md",
     "docs/explanation/kinds_of_data.md",
     "docs/explanation/reliability.md",
     "docs/explanation/what_others_do.md",
     "docs/get_started/*.md",
+    "docs/getting_started.md",
     "docs/guides/migrate_from_t5.md",
     "docs/guides/pack.md",
     "docs/guides/random_access.md",

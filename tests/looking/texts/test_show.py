@@ -4,7 +4,10 @@ import dataclasses
 import functools
 import io
 import json
+import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -196,3 +199,11 @@ def test_characters_that_move_the_cursor_are_symbols():
     assert visible("a\tb\r\nc\rd\x00\u2029\u200f") == "a⇥b⏎\nc\\u000dd\\u0000\\u2029\\u200f"
     same = "👨‍👩‍👧 é e\u0301 \u00a0 [red] אנא 日\u3000本"
     assert visible(same) == same
+
+
+def test_the_picture_of_a_sentence_is_what_the_denoisers_make_now():
+    """In a process with the package's own sizes of buffers; `python docs/hero_picture.py` draws it again."""
+    docs = pathlib.Path(__file__).parents[3] / "docs"
+    program = f"import runpy; print(runpy.run_path({str(docs / 'hero_picture.py')!r})['draw'](), end='')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=docs.parent, capture_output=True, text=True, check=True)
+    assert done.stdout == (docs / "hero.svg").read_text()
