@@ -281,9 +281,7 @@ def test_a_bad_record_is_told_to_a_user_by_its_own_line_and_with_nothing_around_
     lines[4321] = "bad"
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     assert len(open_source(tmp_path / "a.jsonl").list_shards("train")) > 5
-    done = CliRunner().invoke(
-        main, ["cache", "own_bad_line", "--corpus", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out")]
-    )
+    done = CliRunner().invoke(main, ["stats", "own_bad_line", "--corpus", str(tmp_path / "a.jsonl"), "--examples", "300"])
     assert done.exit_code == 2
     assert done.stderr.strip() == (
         f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Mend"

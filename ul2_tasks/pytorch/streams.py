@@ -83,7 +83,7 @@ def _examples(
     pipeline: Mapping[str, Any],
 ) -> tf.data.Dataset:
     settings: dict[str, Any] = {key: pipeline[key] for key in ("split", "seed", "use_cached", "num_epochs")}
-    features = converter.TASK_FEATURES if isinstance(converter, seqio.FeatureConverter) else ()
+    features = getattr(converter, "TASK_FEATURES", ())  # which some of SeqIO's do not have
     if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
         settings["passthrough_features"] = marks
     shard_info = seqio.ShardInfo(*reader.of_shards)
