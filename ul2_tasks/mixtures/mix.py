@@ -83,11 +83,11 @@ def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Seq
 
 def weights_of(mixtures: Mapping[OfMixture, float] | Sequence[tuple[OfMixture, float]]) -> dict[OfMixture, float]:
     """The weights of what is mixed. Raises a ValueError where one is no positive number, or something is there twice."""
-    pairs = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures)
     try:
+        pairs = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures)
         weights = dict(pairs)
     except (TypeError, ValueError):
-        weights = {}
+        pairs, weights = [], {}
     if not weights or len(weights) < len(pairs) or not all(is_finite(weight) and weight > 0 for weight in weights.values()):
         raise ValueError(
             f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
