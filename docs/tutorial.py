@@ -213,7 +213,7 @@ for task in statistics["tasks"]:
         f" {rate['measured']:.1%} of their tokens are noise (wanted {rate['wanted']:.1%})"
     )
 holding = [law["law"] for law in statistics["laws"] if law["holds"]]
-print(f"{len(holding)} of {len(statistics['laws'])} laws hold")
+print(f"{len(holding)} of {len(statistics['laws'])} checks pass")
 
 # %% [markdown]
 # ## 8. A page for others

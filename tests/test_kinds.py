@@ -203,7 +203,7 @@ def test_proteins_are_shown_and_measured(tmp_path):
     assert done.exit_code == 1, "a track is too short"
     assert json.loads(done.stdout)["states"] == {"C": 13, "H": 14, "E": 4}
     assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == 4
-    assert "1 of 1 laws broken" in run("proteins", "stats", "", tmp_path).stdout
+    assert "1 of 1 checks fail" in run("proteins", "stats", "", tmp_path).stdout
 
 
 def test_proteins_are_examined_cached_and_exported(tmp_path):

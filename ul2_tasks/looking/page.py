@@ -59,12 +59,12 @@ def packages() -> tuple[ModuleType, ModuleType]:
 
 
 def verdict(laws: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence: all laws hold, or which are broken.
+    """One sentence: all checks pass, or which fail.
 
-    >>> verdict([{"law": "nothing is truncated", "holds": True}, {"law": "ids are known", "holds": False}])
-    '1 of 2 laws is broken: ids are known.'
+    >>> verdict([{"law": "no truncation", "holds": True}, {"law": "known ids", "holds": False}])
+    '1 of 2 checks fails: known ids.'
     """
     broken = [law["law"] for law in laws if not law["holds"]]
     if broken:
-        return f"{len(broken)} of {len(laws)} laws {'is' if len(broken) == 1 else 'are'} broken: {'; '.join(broken)}."
-    return f"All {len(laws)} laws hold." if laws else "No law was tested."
+        return f"{len(broken)} of {len(laws)} checks {'fails' if len(broken) == 1 else 'fail'}: {'; '.join(broken)}."
+    return f"All {len(laws)} checks pass." if laws else "Nothing was checked."

@@ -67,18 +67,18 @@ def as_shown(value: float | None, kind: str) -> str:
 
 def checks_table(laws: Sequence[Law]) -> Table:
     """A row for each check."""
-    table = Table(title="Laws", title_justify="left")
-    for column in ("", "law", "found"):
+    table = Table(title="Checks", title_justify="left")
+    for column in ("", "check", "found"):
         table.add_column(column, overflow="fold")
     for law in laws:
-        table.add_row("[green]ok[/]" if law.holds else "[bold red]BROKEN[/]", Text(law.law), Text(law.found))
+        table.add_row("[green]PASS[/]" if law.holds else "[bold red]FAIL[/]", Text(law.law), Text(law.found))
     return table
 
 
 def checks_sentence(laws: Sequence[Law]) -> str:
     """Says whether all checks hold."""
     broken = sum(not law.holds for law in laws)
-    return f"{broken} of {len(laws)} laws broken" if broken else "all laws hold"
+    return f"{broken} of {len(laws)} checks fail" if broken else f"{len(laws)} of {len(laws)} checks pass"
 
 
 def plain_table(first: str, columns: Sequence[str]) -> Table:
@@ -93,7 +93,7 @@ def plain_table(first: str, columns: Sequence[str]) -> Table:
 def print_checks(laws: Sequence[Law], console: Console) -> None:
     """Prints a line for each check."""
     for law in laws:
-        verdict = ("ok", "green") if law.holds else ("BROKEN", "bold red")
+        verdict = ("PASS", "green") if law.holds else ("FAIL", "bold red")
         console.print(Text.assemble(verdict, f"  {law.law}: {law.found}"))
 
 

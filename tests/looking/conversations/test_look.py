@@ -286,7 +286,7 @@ def test_tables_fit_a_terminal(call):
     console = Console(file=io.StringIO(), width=80)
     print_chat(measure_chat(call), console)
     output = console.file.getvalue()
-    assert "all laws hold" in output
+    assert "8 of 8 checks pass" in output
     assert "spans: not learned" in output
     assert all(len(line) <= 80 for line in output.splitlines())
     columns = ["message", "messages", "tokens", "header", "content", "stop", "learned", "learned", "span"]
@@ -298,7 +298,7 @@ def test_a_page_has_the_tables_and_the_examples_and_its_texts_are_escaped(corpus
     messages = [{"role": "user", "content": HOSTILE}, {"role": "assistant", "channel": "final", "content": f"</span>{HOSTILE}"}]
     name = corpus("look_page", [messages, [{"role": "<img src=x>", "content": "x"}]], on_error="skip")
     page = write_chat_report(measure_chat(name), draw_chat(name), tmp_path / "page.html").read_text()
-    assert "All 8 laws hold." in page
+    assert "All 8 checks pass." in page
     assert page.count("&lt;b&gt;&amp;amp;&lt;/b&gt;") == 2
     assert "&lt;/span&gt;[red]a" in page
     assert "&lt;img src=x&gt;" in page

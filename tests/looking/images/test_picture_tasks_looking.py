@@ -90,7 +90,7 @@ def test_all_files_are_read_and_no_more_records_than_are_asked_for():
 def test_statistics_are_printed(codes):
     done = ul2("stats", "looked_codes", "--lengths", "64,64")
     assert done.exit_code == 0
-    for part in ("all 12 records", "looked_codes_r2", "ok  every text has exactly the noise tokens and spans of its length"):
+    for part in ("all 12 records", "looked_codes_r2", "PASS  every text has exactly the noise tokens and spans of its length"):
         assert part in done.stdout
     assert json.loads(ul2("stats", "looked_codes", "--json", "--lengths", "64,64").stdout)["tasks"][0]["pictures"] == 12
     narrow = ul2("stats", "looked_codes", "--lengths", "64,64", columns=80).stdout

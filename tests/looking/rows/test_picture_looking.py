@@ -335,7 +335,7 @@ def test_a_page_has_what_is_shown_and_nothing_from_outside(recipe, tmp_path):
     )
     assert page.count('class="mask"') == page.count('class="strip"') == len(shown) + min(8, statistics.rows)
     assert all(colour in page for colour in MODE_COLOURS.values())
-    assert "All 4 laws hold." in page
+    assert "All 4 checks pass." in page
     tags = []
     parser = html.parser.HTMLParser()
     parser.handle_starttag = lambda tag, attributes: tags.append((tag, dict(attributes)))

@@ -402,10 +402,10 @@ def test_the_examples_of_docstrings_hold(module):
 @pytest.mark.parametrize(
     ("laws", "sentence"),
     [
-        ([True, True], "All 2 laws hold."),
-        ([True, False], "1 of 2 laws is broken: law 1."),
-        ([False, True, False], "2 of 3 laws are broken: law 0; law 2."),
-        ([], "No law was tested."),
+        ([True, True], "All 2 checks pass."),
+        ([True, False], "1 of 2 checks fails: law 1."),
+        ([False, True, False], "2 of 3 checks fail: law 0; law 2."),
+        ([], "Nothing was checked."),
     ],
 )
 def test_the_verdict_is_one_sentence(laws, sentence):
@@ -416,9 +416,9 @@ def test_the_verdict_is_on_the_page_with_each_law(case):
     statistics, page = case
     assert verdict(statistics["laws"]) in page.texts["verdict"]
     for law in statistics["laws"]:
-        mark = "ok" if law["holds"] else "BROKEN"
+        mark = "PASS" if law["holds"] else "FAIL"
         assert f"{mark}{law['law']}{law['found']}" in page.texts["laws"]
-    assert ("BROKEN" in page.texts["laws"]) == any(not law["holds"] for law in statistics["laws"])
+    assert ("FAIL" in page.texts["laws"]) == any(not law["holds"] for law in statistics["laws"])
 
 
 def test_the_page_says_what_the_mixture_and_its_corpora_are(case):

@@ -87,7 +87,7 @@ def test_it_marks_where_another_document_begins(output, odd, drawn_once):
     borders = sum(part.kind == "border" for sample in samples for part in (*sample.inputs, *sample.targets))
     assert borders > 0
     assert output.count("‖") == borders + 1
-    assert "‖ stands where another document begins\n" in output
+    assert "‖ = document boundary\n" in output
     assert "‖" not in shown(odd, denoisers=["s"]), "its documents are not joined"
 
 

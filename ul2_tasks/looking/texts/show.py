@@ -41,7 +41,7 @@ def show(
     samples = draw(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers)
     print_head(console, name_of(mixture), sequence_length, split, seed)
     if any(task.configuration.merge_examples for task in tasks_of(mixture, denoisers)):
-        console.print(Text(f"{BORDER} stands where another document begins", "dim"))
+        console.print(Text(f"{BORDER} = document boundary", "dim"))
     if others := others_of(mixture):
         console.print(Text(f"not shown, as they are no denoising tasks: {', '.join(others)}", "dim"))
     _print_samples(console, mixture, sequence_length, ((sample, f"example {sample.number + 1}", "") for sample in samples))
@@ -63,7 +63,7 @@ def show_step(
     fed = fed_at(found, numbers, count, denoisers)
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
     console.print(Text(_batch(run, step, host, len(found))))
-    console.print(Text(f"{BORDER} stands where another document begins", "dim"))
+    console.print(Text(f"{BORDER} = document boundary", "dim"))
     if absent := {*tasks_fed(found, denoisers)} - {each.sample.task for each in fed}:
         console.print(Text(f"no example in it: {', '.join(sorted(absent))}", "dim"))
     samples = ((each.sample, each.name, in_words(each.address)) for each in fed)

@@ -57,8 +57,8 @@ def _corpus(corpus: Corpus, statistics: Statistics) -> Iterator[Text]:
 
 
 def _rates(statistics: Statistics) -> Table:
-    title = "Shares: weights decide those of the examples, lengths those of the tokens"
-    table = _table(title, "task", "weight", "wanted\n(bounds)", "of\nexamples", "of input\ntokens", "of target\ntokens")
+    title = "Mixture: examples follow the weights, tokens follow the lengths"
+    table = _table(title, "task", "weight", "expected\n(bounds)", "of\nexamples", "of input\ntokens", "of target\ntokens")
     tasks: list[TaskStatistics | OtherTask] = [*statistics.tasks, *statistics.others]
     for task in tasks:
         share = task.share
@@ -106,8 +106,8 @@ def _row(measured: TaskStatistics | Statistics, fill: Mapping[str, float | None]
 
 
 def _fill(statistics: Statistics) -> Table:
-    table = _table("Rows: the part that holds tokens, and the rest", "", "inputs", "targets", "padding of inputs", "of targets")
-    for kind, name in {"unpacked": "an example a row", "packed": "packed", "bound": "packed at best"}.items():
+    table = _table("Packing efficiency, and the padding left", "", "inputs", "targets", "padding of inputs", "of targets")
+    for kind, name in {"unpacked": "unpacked", "packed": "packed", "bound": "upper bound"}.items():
         fill = statistics.fill[kind]
         padding = (None if part is None else 1 - part for part in fill.values())
         table.add_row(name, *map(_percent, (*fill.values(), *padding)))
@@ -116,12 +116,12 @@ def _fill(statistics: Statistics) -> Table:
 
 def _shared_text(statistics: Statistics) -> Table:
     pairs = sorted(statistics.shared_text, key=lambda pair: (pair["at_once"] or 0, pair["anywhere"] or 0), reverse=True)
-    table = _table("Text that two tasks share", "tasks", "anywhere", "at once", "by chance")
+    table = _table("Text that two tasks share", "tasks", "anywhere", "same index", "by chance")
     for pair in pairs[:MAX_PAIRS]:
         table.add_row(", ".join(pair["tasks"]), *map(_percent, (pair["anywhere"], pair["at_once"], pair["by_chance"])))
     more = len(pairs) - MAX_PAIRS
-    table.caption = "at once: their n-th examples; by chance: examples of different numbers" + (
-        f"\nand {more} pairs more, with less at once" if more > 0 else ""
+    table.caption = "same index: their n-th examples; by chance: examples at different indices" + (
+        f"\nand {more} pairs more, which share less" if more > 0 else ""
     )
     return table
 
