@@ -737,3 +737,10 @@ def test_a_command_in_a_new_process_imports_tensorflow_itself(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["task"] == "chat_chat"
     assert done.stderr == ""
+
+
+def test_the_first_command_prints_its_screen_alone(tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"} | {"COLUMNS": "80"}
+    done = subprocess.run([sys.executable, "-m", "ul2_command"], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) <= 24

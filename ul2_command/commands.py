@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-from ul2_command.errors import PROBLEMS_FOUND, Group, plain
+from ul2_command.errors import PROBLEMS_FOUND, Command, Group, plain
 from ul2_command.kinds import corpora_of, kind_of, left_out, print_overview, unknown_tasks
 from ul2_command.options import (
     excludes,
@@ -78,7 +78,7 @@ def main(context: click.Context) -> None:
     Export examples:     ul2 export --format parquet --output examples
     """
     if context.invoked_subcommand is None:
-        print_overview()
+        Command("ul2", callback=print_overview).main([], prog_name="ul2", standalone_mode=False)
 
 
 @main.command()
