@@ -57,8 +57,18 @@ def test_numpys_integer_of_documents(tmp_path):
 
 @pytest.mark.parametrize("wrong", [None, 3, Pictures("seen", RECORDS)])
 def test_what_has_no_examples_by_index_is_told(wrong):
-    with pytest.raises(ValueError, match="mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got "):
+    with pytest.raises(
+        ValueError, match="mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got "
+    ) as told:
         examples(wrong, LENGTHS)
+    assert str(told.value).endswith(". Others are streams: register them, and read them with get_dataset.")
+    assert "  " not in str(told.value)
+
+
+def test_an_error_of_weights_is_short():
+    with pytest.raises(ValueError, match="mixtures are ") as told:
+        Mix("both", {mixture(): lambda step: 1})
+    assert len(str(told.value)) < 500
 
 
 @pytest.mark.parametrize("made", [mixture, Chat])

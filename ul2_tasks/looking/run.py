@@ -15,7 +15,7 @@ from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.forms import check_form
 from ul2_tasks.jobs.manifest import differences, load_object
-from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.mixtures.mixture import Mixture, name_of
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
 
@@ -61,7 +61,7 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the mixture."""
-        return f"{self.mixture.name}_mix" if isinstance(self.mixture, Mixture) else self.mixture
+        return name_of(self.mixture)
 
     @property
     def unit(self) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from ul2_tasks.addresses.corpora import Member
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.mixtures.description import check_name
-from ul2_tasks.mixtures.mixture import Mixture, solved_members
+from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
@@ -66,7 +66,7 @@ class Mix:
 
 
 def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Member]:
-    """The denoising tasks, as SeqIO has them, see `mixture.solved_members`. Raises a ValueError for two vocabularies."""
+    """The denoising tasks, as SeqIO has them, see `mixture.members_of_mixture`. Raises a ValueError for two vocabularies."""
     members: list[Member] = []
     for mixture, weight in _pairs(mix):
         first = _pairs(mix)[0][0].vocabulary
@@ -76,7 +76,7 @@ def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Seq
                 f" {vocabulary_identity(mixture.vocabulary)}. Give them the same."
             )
         total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
-        own = solved_members(mixture, sequence_length, cache_dirs)
+        own = members_of_mixture(mixture, sequence_length, cache_dirs)
         members += [dataclasses.replace(member, rate=weight * member.rate / total) for member in own]
     return sorted(members, key=lambda member: member.task)
 
@@ -90,7 +90,7 @@ def weights_of(mixtures: Mapping[OfMixture, float] | Sequence[tuple[OfMixture, f
         pairs, weights = [], {}
     if not weights or len(weights) < len(pairs) or not all(is_finite(weight) and weight > 0 for weight in weights.values()):
         raise ValueError(
-            f"mixtures are {mixtures!r}, expected different ones, each with a number above 0 as its weight, and no function as"
+            f"mixtures are {mixtures!r:.300}, expected different ones, each with a number above 0 as its weight, and no function as"
             " SeqIO has them"
         )
     return weights

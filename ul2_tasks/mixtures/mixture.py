@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ul2_tasks.addresses.corpora import Member, why_a_stream
 from ul2_tasks.addresses.tokens import stored_tokens, tokens_in_memory
@@ -143,7 +143,7 @@ class DescribedTask:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
         return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
 
-    def solve(self, sequence_length: Mapping[str, int]) -> Solution:
+    def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """See `solution.solve`."""
         return solve(sequence_length, self.vocabulary, self.configuration)
 
@@ -170,6 +170,17 @@ class HasDenoiser(Protocol):
     def denoiser(self) -> Denoiser: ...
 
 
+class Solvable(Protocol):
+    """A denoising task, described or of SeqIO."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def corpus(self) -> Corpus: ...
+    def why_a_stream(self) -> str | None: ...
+    def solve(self, sequence_length: Mapping[str, int] | None, /) -> Solution: ...
+
+
 def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
     """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
     names = list(dict.fromkeys(task.denoiser.name for task in tasks))
@@ -178,15 +189,29 @@ def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collect
     return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
 
 
-def solved_members(
+def name_of(mixture: Any) -> str:
+    """The name of a registered mixture; of a description, the name that it is registered under."""
+    return mixture if isinstance(mixture, str) else f"{mixture.name}_mix"
+
+
+def members_of_mixture(
     mixture: Mixture, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()
 ) -> list[Member]:
-    """The denoising tasks, as SeqIO has them. Raises a ValueError where their chunks have no fixed places."""
+    """The tasks of a mixture, see `solved_members`."""
     tasks = described_tasks(mixture, cache_dirs)
+    return solved_members(tasks, {task.name: float(task.denoiser.weight) for task in tasks}, sequence_length)
+
+
+def solved_members(
+    tasks: Sequence[Solvable], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None
+) -> list[Member]:
+    """Denoising tasks as `addresses` takes them. Raises a ValueError where their chunks have no fixed places."""
     for task in tasks:
         if reason := task.why_a_stream():
-            raise no_fixed_places(task.name, reason)
-    return [Member(task.name, task.corpus, float(task.denoiser.weight), task.solve(sequence_length)) for task in tasks]
+            raise ValueError(
+                f"the chunks of {task.name!r} have no fixed places, as {reason}; read it as a stream, with get_dataset"
+            )
+    return [Member(task.name, task.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]
 
 
 def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], TokenStore]:
@@ -200,8 +225,3 @@ def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], 
         return tokens_in_memory(corpus, split, separate_documents, first) if stored is None else stored
 
     return tokens
-
-
-def no_fixed_places(task: str, reason: str) -> ValueError:
-    """What is said of a task that has no examples by number."""
-    return ValueError(f"the chunks of {task!r} have no fixed places, as {reason}; read it as a stream, with get_dataset")

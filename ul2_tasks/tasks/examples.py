@@ -15,7 +15,7 @@ from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
 from ul2_tasks.mixtures.mix import Mix, members_of_mix
-from ul2_tasks.mixtures.mixture import Mixture, no_fixed_places, solved_members, tokens_of
+from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, solved_members, tokens_of
 from ul2_tasks.scalars import is_integer
 
 _LENGTHS = {"inputs": 512, "targets": 512}
@@ -81,7 +81,7 @@ def examples(
         raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
     if not isinstance(mixture, Mixture | Mix | Chat | str):
         raise ValueError(
-            f"mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got {mixture!r:.100}. "
+            f"mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got {mixture!r:.100}."
             " Others are streams: register them, and read them with get_dataset."
         )
     if not isinstance(sequence_length, Mapping):
@@ -91,8 +91,8 @@ def examples(
             raise ValueError("pack is True, and rows of conversations are not fixed; set pack=False, and pack as they are read")
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
     if isinstance(mixture, Mixture | Mix):
-        name, others = f"{mixture.name}_mix", (sequence_length, cache_dirs)
-        members = solved_members(mixture, *others) if isinstance(mixture, Mixture) else members_of_mix(mixture, *others)
+        name, others = name_of(mixture), (sequence_length, cache_dirs)
+        members = members_of_mixture(mixture, *others) if isinstance(mixture, Mixture) else members_of_mix(mixture, *others)
         found = number_examples(members, tokens_of(split), int(seed), shuffle)
     elif cache_dirs:
         raise ValueError(
@@ -133,7 +133,7 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
     """The examples of what is registered with SeqIO."""
     import seqio
 
-    from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, members, order_seed, other_tasks
+    from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, order_seed, other_tasks
 
     if others := [task.name for task in other_tasks(name)]:
         raise ValueError(f"{name!r} has tasks that are no denoising tasks, {others}; read it as a stream, with get_dataset")
@@ -144,8 +144,5 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
             " the same with ul2_tasks.mix, or read it as a stream, with get_dataset"
         )
     tasks = denoising_tasks(name)
-    for task in tasks:
-        if reason := task.why_a_stream():
-            raise no_fixed_places(task.name, reason)
     rates = {task.name: provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks}
-    return number_examples(members(tasks, rates, sequence_length), tokens_of(split), order_seed(provider, seed), shuffle)
+    return number_examples(solved_members(tasks, rates, sequence_length), tokens_of(split), order_seed(provider, seed), shuffle)

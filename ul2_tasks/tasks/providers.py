@@ -15,7 +15,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.corpora import Member, why_a_stream
+from ul2_tasks.addresses.corpora import why_a_stream
 from ul2_tasks.addresses.dataset import Reading
 from ul2_tasks.addresses.fingerprint import described, fingerprint
 from ul2_tasks.addresses.numbering import Share, check_hosts, number_examples
@@ -34,7 +34,7 @@ from ul2_tasks.denoising.preprocessors import chunk, corrupt, denoise, solve_fea
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, fewest_tokens
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.mixtures.mixture import with_denoisers
+from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.pictures import PictureSource
@@ -310,11 +310,6 @@ class DenoisingMixture(seqio.Mixture):
         return _marked(_as_ours(dataset, task, output_feature_keys), marks)
 
 
-def members(tasks: Sequence[DenoisingTask], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None) -> list[Member]:
-    """The tasks as `addresses` takes them."""
-    return [Member(task.name, task.source.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]
-
-
 def order_seed(provider: seqio.Task | seqio.Mixture, seed: int) -> int:
     """The seed of a provider's order: another one for each task alone, so that a stock mixture of them reads different orders."""
     return keyed(seed, zlib.crc32(provider.denoiser.name.encode())) if isinstance(provider, DenoisingTask) else seed
@@ -354,7 +349,7 @@ def _numbered(
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     seed, num_epochs, host, hosts = who
-    numbered = members(tasks, rates, sequence_length)
+    numbered = solved_members(tasks, rates, sequence_length)
     numbering = number_examples(
         numbered,
         lambda corpus, separate_documents: stored_tokens(corpus, split, use_cached, separate_documents),

@@ -204,3 +204,12 @@ def test_a_description_of_little_text_gives_as_many_as_its_epochs_have():
     assert len(list(draw(described, LENGTHS, 4))) == 20
     one = list(draw(described, LENGTHS, 4, num_epochs=1))
     assert len(one) == len(ul2_tasks.examples(described, LENGTHS))
+
+
+def test_samples_of_a_cache_are_drawn_without_reading_the_source(tmp_path, monkeypatch):
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "Some words, and other words. " * 200}) + "\n")
+    ul2_tasks.Mixture("gone", str(tmp_path / "texts.jsonl"), "bytes").cache(tmp_path / "CACHE")
+    name = register("gone", str(tmp_path / "texts.jsonl"), "bytes")
+    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "CACHE")])
+    monkeypatch.setattr("ul2_tasks.looking.texts.quick_tasks.first_documents", lambda *_: pytest.fail("the source was read"))
+    assert len(list(draw(name, LENGTHS, 1, use_cached=True))) == 5

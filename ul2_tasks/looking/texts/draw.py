@@ -12,7 +12,7 @@ from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
 from ul2_tasks.looking.texts.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
-from ul2_tasks.mixtures.mixture import Mixture, solved_members, tokens_of
+from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, tokens_of
 
 FIRST_TOKENS = 1 << 17  # the fewest of the documents that are read of a description
 FIRST_CHUNKS = 16  # and the fewest full chunks of each denoiser that these make
@@ -31,8 +31,8 @@ def draw(
 ) -> Iterator[Sample]:
     """Draws examples of each denoising task of a mixture, task by task, in the order of the mixture.
 
-    Those of a description are the first by number of its first documents, made without TensorFlow. Those of what is registered are
-    the first of each task's stream.
+    A description gives the first examples by index of its first documents, without TensorFlow. A registered mixture gives the first
+    examples of each task's stream.
 
     Args:
         mixture: a description; or the name of a mixture that `register` or `mix` returned, or of one of its tasks.
@@ -49,15 +49,17 @@ def draw(
         ValueError: there is no such denoiser; the corpus has no token; the lengths do not fit, see `lengths.chunk_length`.
     """
     if isinstance(mixture, Mixture):
-        return _by_number(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers, epochs=num_epochs)
+        return _by_index(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers, epochs=num_epochs)
     from ul2_tasks.looking.texts.quick_tasks import marked_task, quick_tasks
     from ul2_tasks.tasks.providers import denoising_tasks
 
     tasks = denoising_tasks(mixture, denoisers)
-    quick, _ = quick_tasks(tasks, sequence_length, split, dict.fromkeys((task.name for task in tasks), count))
+    if not use_cached:
+        quick, _ = quick_tasks(tasks, sequence_length, split, dict.fromkeys((task.name for task in tasks), count))
+        tasks = tasks if num_epochs else list(quick.values())
     return (
         sample_of(shown, number, example)
-        for task in map(marked_task, tasks if num_epochs or use_cached else quick.values())
+        for task in map(marked_task, tasks)
         for shown in [DenoisedTask(task.name, task.denoiser, task.special_tokens(), task.vocabulary)]  # it looks at all ids
         for number, example in enumerate(
             task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=num_epochs, use_cached=use_cached)
@@ -67,7 +69,7 @@ def draw(
     )
 
 
-def _by_number(
+def _by_index(
     mixture: Mixture,
     sequence_length: Mapping[str, int],
     count: int,
@@ -79,7 +81,7 @@ def _by_number(
 ) -> Iterator[Sample]:
     chunks = [task.solve(sequence_length).full.length for task in tasks_of(mixture, denoisers)]
     first = max(FIRST_TOKENS, FIRST_CHUNKS * sum(chunks))
-    numbering = number_examples(solved_members(mixture, sequence_length), tokens_of(split, first), seed, shuffle=True)
+    numbering = number_examples(members_of_mixture(mixture, sequence_length), tokens_of(split, first), seed, shuffle=True)
     assert numbering is not None, "`tokens_of` gives a store of each corpus"
     found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)

@@ -12,9 +12,9 @@ from rich.table import Table
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.looking.texts.tasks import name_of, others_of, tasks_of
+from ul2_tasks.looking.texts.tasks import others_of, tasks_of
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
-from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.mixtures.mixture import Mixture, name_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,8 @@ from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.samples import BORDER, Sample, shown_sample
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.steps import fed_at, in_words, tasks_fed
-from ul2_tasks.looking.texts.tasks import name_of, others_of, tasks_of
-from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.looking.texts.tasks import others_of, tasks_of
+from ul2_tasks.mixtures.mixture import Mixture, name_of
 
 
 def show(

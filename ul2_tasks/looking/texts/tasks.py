@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ul2_tasks.mixtures.mixture import DescribedTask, Mixture, described_tasks, with_denoisers
+from ul2_tasks.mixtures.mixture import DescribedTask, Mixture, described_tasks, name_of, with_denoisers
 
 if TYPE_CHECKING:
     from ul2_tasks.tasks.providers import DenoisingTask
-
-
-def name_of(mixture: str | Mixture) -> str:
-    """The name of a mixture, which a description has when it is registered."""
-    return f"{mixture.name}_mix" if isinstance(mixture, Mixture) else mixture
 
 
 def tasks_of(mixture: str | Mixture, denoisers: Collection[str] | None = None) -> Sequence[DescribedTask | DenoisingTask]:
