@@ -16,6 +16,7 @@ GROUND = {
     "example_features",
     "graphs",
     "imported",
+    "saved_names",
     "scalars",
     "version",
 }  # files beside the rooms, which all may import
