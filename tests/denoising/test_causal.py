@@ -212,10 +212,10 @@ def test_it_is_measured_reported_and_advised_as_all_others(tmp_path, quick_advic
     name = ul2_tasks.register("causal_measured", denoisers=denoisers)
     lengths = {"inputs": 48, "targets": 48}
     statistics = measure(name, lengths, examples=100)
-    assert statistics.holds, statistics.laws
+    assert statistics.passed, statistics.checks
     for task in statistics.tasks[:2]:
         assert task.task.startswith("causal_measured_lm")
-        assert task.corruption_rate == {"wanted": 1, "measured": 1}
+        assert task.corruption_rate == {"expected": 1, "measured": 1}
         assert task.lengths["targets"].min == task.lengths["targets"].max == 48
     page = write_report(statistics, draw("causal_measured_lm_20", lengths, 1), tmp_path / "page.html").read_text()
     assert "every 20 tokens" in page

@@ -131,7 +131,7 @@ def test_it_is_measured_reported_and_advised(tmp_path, quick_advice):
     denoiser = GapsDenoiser()
     name = register("gaps_measured", denoisers=[denoiser])
     statistics = measure(name, LENGTHS, examples=300)
-    assert statistics.holds, statistics.laws
+    assert statistics.passed, statistics.checks
     page = write_report(statistics, draw(name, LENGTHS, 1), tmp_path / "page.html").read_text()
     assert "gaps_measured_gaps" in page
     (task,) = seqio.get_mixture_or_task(name).tasks

@@ -59,13 +59,13 @@ def printed(run: Run, *arguments, **settings) -> str:
 def test_a_document_is_in_all_examples_that_have_a_token_of_it_and_in_no_other(run, document):
     found = run.examples()
     place = place_of(found, str(document))
-    wanted = []
+    expected = []
     for number in range(3 * len(found)):
         (address,) = addresses_of(found, number)
         if any(first <= document < after for first, after in address.documents):
-            wanted.append((number, None, address))
-    assert list(seen(run, found, place, epochs=3)) == wanted
-    assert len(wanted) >= 3
+            expected.append((number, None, address))
+    assert list(seen(run, found, place, epochs=3)) == expected
+    assert len(expected) >= 3
 
 
 def test_a_part_of_a_document_is_in_the_examples_that_have_its_tokens(run):
@@ -100,9 +100,9 @@ def test_what_is_found_is_the_text_and_all_of_it_is_found():
     corpus, store = corpus_of("exact", "bytes")
     documents = [corpus.tokenizer.decode(tokens_of(store, document)) for document in range(store.documents)]
     for text in ("the", "returns a", " is a ", "語の文", "\n\nOù  est-ce", "nowhere to be found"):
-        wanted = [number for number, document in enumerate(documents) for _ in re.findall(f"(?={re.escape(text)})", document)]
-        assert [place.document for place in found_places(corpus, store, text)] == wanted
-        assert bool(wanted) == ("nowhere" not in text)
+        expected = [number for number, document in enumerate(documents) for _ in re.findall(f"(?={re.escape(text)})", document)]
+        assert [place.document for place in found_places(corpus, store, text)] == expected
+        assert bool(expected) == ("nowhere" not in text)
 
 
 @given(
@@ -112,11 +112,11 @@ def test_what_is_found_is_the_text_and_all_of_it_is_found():
 )
 def test_a_sequence_of_tokens_is_found_wherever_it_is(tokens, pattern, at_a_time):
     store = MemoryStore(np.array(tokens, np.int32), np.array([len(tokens)]))
-    wanted = [at for at in range(len(tokens)) if tokens[at : at + len(pattern)] == pattern]
+    expected = [at for at in range(len(tokens)) if tokens[at : at + len(pattern)] == pattern]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_AT_A_TIME", at_a_time)
         looked = []
-        assert list(occurrences(store, np.array(pattern, np.int32), looked.append)) == wanted
+        assert list(occurrences(store, np.array(pattern, np.int32), looked.append)) == expected
     assert sum(looked) == max(0, len(tokens) - len(pattern) + 1)
 
 
@@ -128,11 +128,11 @@ def test_a_document_is_told_with_its_examples_and_steps(run):
     assert f"{len(found)} examples an epoch; host h of H has those whose number mod H is h\n" in output
     assert re.search(r"^document 17 of found_corpus ─+\n" + f"tokens {place.start} to {place.stop - 1}$", output, re.MULTILINE)
     rows = re.findall(r"^ +(\d+) +(\d+) +(\d+) +(\w+) +(\d+) to (\d+)", output, re.MULTILINE)
-    wanted = [
+    expected = [
         (number // len(found), number, 100 + number // 16, address.denoiser, address.tokens[0][0], address.tokens[0][1] - 1)
         for number, _, address in seen(run, found, place, epochs=2)
     ]
-    assert rows == [tuple(map(str, row)) for row in wanted]
+    assert rows == [tuple(map(str, row)) for row in expected]
     assert "step" not in printed(Run(run.mixture, LENGTHS), "17", None)
 
 

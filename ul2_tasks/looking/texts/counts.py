@@ -22,7 +22,7 @@ class Counts:
     """What was counted in the examples of one task.
 
     Attributes:
-        faults: those of examples, see `laws`.
+        faults: those of examples, see `checks`.
         span_lengths: [L + 1] int, how many noise spans of full chunks, of L tokens, have each length.
         noise_at: [L] int, in how many full chunks each position is noise.
         concatenates: whether the task concatenates documents before it cuts them into chunks.
