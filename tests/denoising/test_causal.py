@@ -9,7 +9,7 @@ from support import byte_vocabulary, denoise, flat
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, chunk_length
-from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import DENOISER
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import measure
@@ -108,7 +108,7 @@ def test_a_long_stream_is_cut_alike_across_blocks(monkeypatch, stride):
 def test_an_example_is_put_together_again():
     special = special_tokens(VOCABULARY, "[C]", modes=MODES)
     (example,) = denoise(STREAM, {"inputs": 4, "targets": 13}, CausalDenoiser(), VOCABULARY, modes=MODES)
-    whole = dissect(example, CausalDenoiser(), special)
+    whole = invert(example, CausalDenoiser(), special)
     assert whole.chunk.tolist() == flat([*document, EOS] for document in STREAM)
     assert whole.is_noise.all()
     assert whole.spans.tolist() == [13]
@@ -189,7 +189,7 @@ def test_half_ul2_half_causal_lm():
     drawn = []
     for example in dataset.as_numpy_iterator():
         drawn.append(example[DENOISER].decode())
-        whole = dissect(example, *special[drawn[-1]])
+        whole = invert(example, *special[drawn[-1]])
         assert whole.is_noise.all() == (drawn[-1] == "lm")
         assert len(example["targets"]) <= 64
     assert abs(drawn.count("lm") - 500) < 4.5 * 1000**0.5 / 2

@@ -21,7 +21,7 @@ from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.looking.statistics import Check
 from ul2_tasks.tasks.pictures import PicturesTask
 from ul2_tasks.tasks.providers import DenoisingTask
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, embedding_rows, id_shift, own_size, piece_names, what_is_lost
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, check_round_trip, embedding_rows, id_shift, own_size, piece_names
 
 SAMPLE = "Plain English; naïve café; Ελληνικά, русский, 中文和日本語, שלום, مرحبا, हिन्दी; 1+1=2 \U0001f642"
 _PACKAGES = {
@@ -190,7 +190,7 @@ def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
     yield Finding("ok", "vocabulary", f"a sample of {len(SAMPLE)} characters of many scripts is {len(ids)} tokens")
     if unknown := ids.count(tokenizer.unk_id):
         yield Finding("note", "vocabulary", f"{unknown} of {len(ids)} tokens of a sample of many scripts are unknown", remedy)
-    if lost := what_is_lost(tokenizer):
+    if lost := check_round_trip(tokenizer):
         yield Finding("note", "vocabulary", f"tokens do not give all of a text back: {'; '.join(lost)}", remedy)
 
 

@@ -20,7 +20,7 @@ from support import byte_vocabulary, long_documents
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
-from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TASK
 from ul2_tasks.looking.printing import as_json, tracked, write_statistics
 from ul2_tasks.looking.statistics import Summary
@@ -111,10 +111,10 @@ def assemble(task, chunk, noise, kept) -> dict:
 
 def runs_of(task, example):
     """The chunk, the lengths of its noise spans, and of the kept runs before them."""
-    dissection = dissect(example, task.denoiser, task.special_tokens())
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], dissection.is_noise, [0]])))
+    reconstruction = invert(example, task.denoiser, task.special_tokens())
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], reconstruction.is_noise, [0]])))
     starts, ends = edges[::2], edges[1::2]
-    return dissection.chunk, ends - starts, starts - np.append(0, ends[:-1])
+    return reconstruction.chunk, ends - starts, starts - np.append(0, ends[:-1])
 
 
 @pytest.mark.parametrize("name", MIXTURES)

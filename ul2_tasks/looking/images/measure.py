@@ -18,9 +18,9 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.pictures_task import PictureCorpusTask
-from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.denoising.joined_pieces import cut, joined
 from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
@@ -229,7 +229,7 @@ def _measured(task: PicturesTask, fit: Fit, made: Made, rate: float, faults: Tal
         pieces = example.source.pieces
         for key, length in zip(lengths, map(len, (example.inputs, example.targets, example.source.tokens))):
             lengths[key].append(length)
-        noise, of_example, wrong = _dissected(task, fit, example)
+        noise, of_example, wrong = _reconstructed(task, fit, example)
         tokens.update(text=sum(pieces[::2]), pictures=sum(pieces[1::2]), noise=noise)
         pictures += len(pieces) // 2
         spans += of_example
@@ -251,14 +251,14 @@ def _measured(task: PicturesTask, fit: Fit, made: Made, rate: float, faults: Tal
     )
 
 
-def _dissected(task: PicturesTask, fit: Fit, example: PictureExample) -> tuple[int, int, list[tuple[str, str]]]:
+def _reconstructed(task: PicturesTask, fit: Fit, example: PictureExample) -> tuple[int, int, list[tuple[str, str]]]:
     """The noise tokens of an example, its spans, and what is wrong with it, by kind."""
     wrong = []
     for key, tokens, length in zip(TOKEN_FEATURES, (example.inputs, example.targets), fit.lengths):
         if len(tokens) > length:
             wrong.append(("long", f"{key} of {len(tokens)} tokens, of {length}"))
     try:
-        whole = dissect({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
+        whole = invert({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
     except ValueError as error:
         return 0, 0, [*wrong, ("lost", str(error))]
     if not np.array_equal(whole.chunk, example.source.tokens):

@@ -1,7 +1,7 @@
 """What the examples of a mixture are like, measured on a sample, beside what the objective says that they must be.
 
-The sample comes from the mixture's `get_dataset` (`quick_tasks`). The chunk of each example is put together again (`dissection`).
-What must hold for any corpus is a check (`checks`); all else is a number to look at. For tasks of other kinds than this package's,
+The sample comes from the mixture's `get_dataset` (`quick_tasks`), and the chunk of each example is reconstructed from it. What
+must hold for any corpus is a check (`checks`); all else is a number to look at. For tasks of other kinds than this package's,
 only shares and lengths are measured.
 """
 
@@ -30,7 +30,7 @@ from ul2_tasks.looking.texts.theory import binomial_interval, chi_square_p_value
 from ul2_tasks.order.packing import count_rows
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.version import __version__
-from ul2_tasks.vocabulary.special_ids import vocabulary_identity, what_is_lost
+from ul2_tasks.vocabulary.special_ids import check_round_trip, vocabulary_identity
 
 QUANTILES = (5, 25, 50, 75, 95)
 MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
@@ -178,7 +178,7 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
         characters_a_token=_ratio(documents.characters, lengths.sum()),
         unknown=_ratio(documents.unknown, lengths.sum()),
         come_back=_ratio(documents.come_back, documents.decoded),
-        lost=what_is_lost(corpus.tokenizer),
+        lost=check_round_trip(corpus.tokenizer),
         in_memory=any(map(reads_memory, of_corpus)),
         times_read=_ratio(tokens_read, lengths.sum()) if documents.is_all or reads_memory(of_corpus[0]) else None,
     )

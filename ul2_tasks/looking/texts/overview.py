@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.addresses.tokens import tokens_in_memory
 from ul2_tasks.looking.samples import Flow
 from ul2_tasks.looking.statistics import Check
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.mixtures.mixture import Mixture, described_tasks
+from ul2_tasks.random_access.tokens import tokens_in_memory
 
 LENGTHS = {"inputs": 512, "targets": 512}
 EXAMPLE = {"inputs": 40, "targets": 20}  # the lengths of the example: it is shown as a whole
