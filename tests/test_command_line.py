@@ -268,7 +268,7 @@ def test_a_lone_span_is_told_by_doctor_and_lengths():
     assert note["what"].startswith(wanted)
     assert (note["remedy"], note["concerns"]) == (remedy, ["ul2_x1"])
     done = ul2("lengths", "--lengths", "128,128")
-    assert f"ul2_x1: {wanted}, prefix LM by another name; what to do: {remedy}" in done.stdout
+    assert f"ul2_x1: {wanted}, prefix LM by another name; {remedy}" in done.stdout
     assert "one noise span" not in ul2("doctor", "--lengths", "273,51").stdout
 
 
