@@ -276,7 +276,7 @@ def test_the_demo_shows_several_spans_of_each_span_denoiser():
     shown = ul2("show", "--count", 1).stdout
     spans = {
         task: int(count)
-        for task, count in re.findall(r"^ul2_(\w+) ─.*?full chunks: .*?spans: (\d+)", shown, re.MULTILINE | re.DOTALL)
+        for task, count in re.findall(r"^ul2_(\w+) ─.*?full-length chunk: .*?spans: (\d+)", shown, re.MULTILINE | re.DOTALL)
     }
     assert spans.keys() == {"r1", "r2", "s", "x1", "x2"}
     assert min(count for task, count in spans.items() if task != "s") >= 2
