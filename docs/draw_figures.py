@@ -1,0 +1,183 @@
+"""Draws the figures of the pages of concepts: `python docs/draw_figures.py`. A test fails when one is out of date.
+
+Their numbers are those of the package, and of the tables in the pages.
+"""
+
+import pathlib
+import re
+from xml.sax.saxutils import escape
+
+from ul2_tasks import T5GEMMA2, chunk_length
+
+HERE = pathlib.Path(__file__).parent
+BLUE, SKY, ORANGE, RED, GREEN = "#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#009e73"  # of Okabe and Ito
+STYLE = """\
+text { font: 14px system-ui, sans-serif; fill: #1f2328 } .page { fill: #ffffff; stroke: #d0d7de }
+.bold { font-weight: bold } .dim { fill: #59636e; font-size: 12px } .code { font-family: ui-monospace, "DejaVu Sans Mono", monospace }
+.middle { text-anchor: middle } .end { text-anchor: end } .on { fill: #ffffff; font-weight: bold }
+.box { fill: #eef3fb; stroke: #0072b2 } .result { fill: #eaf6f1; stroke: #009e73 } .plain { fill: #f6f8fa; stroke: #8c959f }
+.arrow { stroke: #59636e; stroke-width: 1.5; fill: none; marker-end: url(#tip) } #tip path { fill: #59636e }
+@media (prefers-color-scheme: dark) {
+  text { fill: #f0f6fc } .page { fill: #0d1117; stroke: #3d444d } .dim { fill: #9198a1 }
+  .box { fill: #10243c; stroke: #56b4e9 } .result { fill: #0f2a22; stroke: #3fb68b } .plain { fill: #151b23; stroke: #656c76 }
+  .arrow { stroke: #9198a1 } #tip path { fill: #9198a1 } .on { fill: #ffffff }
+}"""
+TIP = '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 8 4 0 8"/></marker>'
+
+
+def page(width: int, height: int, title: str, body: list[str]) -> str:
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">'
+    frame = f'<rect class="page" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>'
+    return "\n".join([opening, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", TIP, frame, *body, "</svg>\n"])
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
+
+
+def box(x: float, y: float, width: float, lines: list[str], kind: str = "box", height: float = 50) -> str:
+    """A box with a bold line, and smaller lines below it."""
+    first = y + height / 2 + 5 - 8 * (len(lines) - 1)
+    words = [text(x + width / 2, first + 17 * n, line, "middle dim" if n else "middle bold") for n, line in enumerate(lines)]
+    return "\n".join([f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>', *words])
+
+
+def arrow(path: str) -> str:
+    return f'<path class="arrow" d="{path}"/>'
+
+
+def bar(x: float, y: float, length: float, colour: str, label: str, height: float = 18) -> str:
+    shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(length, 1):.1f}" height="{height}" fill="{colour}"/>'
+    return shape + "\n" + text(x + max(length, 1) + 6, y + height - 4, label)
+
+
+def legend(x: float, y: float, names: dict[str, str]) -> list[str]:
+    """Colours by name, side by side."""
+    body = []
+    for name, colour in names.items():
+        body += [f'<rect x="{x:.1f}" y="{y - 11}" width="12" height="12" fill="{colour}"/>', text(x + 18, y, name)]
+        x += 40 + 7.4 * len(name)
+    return body
+
+
+def table(name: str, first: str) -> list[list[str]]:
+    """The rows of the table of a page whose first cell is this one, without its heading; bold is plain."""
+    lines = (HERE / name).read_text().replace("**", "").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            return rows
+        rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
+    return rows
+
+
+def number(cell: str) -> float:
+    return float(re.sub(r"[^\d.]", "", cell.split("(")[0]))
+
+
+def pipeline() -> str:
+    """How data flow: one way as a stream, one by index, with the same examples at the end."""
+    body = [
+        box(16, 96, 110, ["source", "files, datasets"], "plain"),
+        box(156, 96, 110, ["tokens", "one tokenizer"], "plain"),
+        box(296, 96, 110, ["cache", ".bin and .idx"], "plain"),
+        text(436, 30, "stream: tf.data, in blocks of chunks", "dim"),
+        box(436, 40, 88, ["chunks"]),
+        box(550, 40, 88, ["mask"]),
+        box(664, 40, 110, ["shuffle, mix"]),
+        text(436, 142, "random access: arithmetic, one index as state", "dim"),
+        box(436, 152, 88, ["index", "epoch, chunk"]),
+        box(550, 152, 88, ["read", "from files"]),
+        box(664, 152, 110, ["mask", "compiled loop"]),
+        box(812, 96, 130, ["converter", "pad or pack"], "result"),
+        arrow("M126 121 H152"),
+        arrow("M266 121 H292"),
+        arrow("M211 96 V65 H432"),
+        arrow("M351 96 V78 H432"),
+        arrow("M351 146 V177 H432"),
+        *(arrow(f"M{x} {y} H{x + 22}") for y in (65, 177) for x in (524, 638)),
+        arrow("M774 65 H794 V112 H808"),
+        arrow("M774 177 H794 V130 H808"),
+        text(877, 164, "t5x, PyTorch,", "middle dim"),
+        text(877, 180, "Transformers,", "middle dim"),
+        text(877, 196, "exported files", "middle dim"),
+    ]
+    title = "Source to tokens to cache; then a stream of chunks, or chunks by index; both are masked alike and end in a converter"
+    return page(958, 222, title, body)
+
+
+def denoising() -> str:
+    """A chunk of eight tokens with two masked spans, and its inputs and targets."""
+    chunk, spans = "ABCDEFGH", {1: (1, 3, BLUE), 2: (5, 7, RED)}
+    masked = {letter: colour for start, end, colour in spans.values() for letter in chunk[start:end]}
+    colours = {**masked, "<0>": BLUE, "<1>": RED}
+    rows = {"chunk": [*chunk], "inputs": ["[R]", "A", "<0>", "D", "E", "<1>", "H", "</s>"]}
+    rows["targets"] = ["<0>", "B", "C", "<1>", "F", "G", "</s>"]
+    body = []
+    for y, (name, tokens) in zip((20, 80, 130), rows.items()):
+        body.append(text(96, y + 21, name, "end dim"))
+        for x, token in zip(range(112, 600, 58), tokens):
+            colour = colours.get(token)
+            style = f'style="fill: {colour}; stroke: {colour}" ' if colour else ""
+            body.append(f'<rect class="plain" {style}x="{x}" y="{y}" width="52" height="32" rx="5"/>')
+            body.append(text(x + 26, y + 21, token, f"middle code{' on' if colour else ''}"))
+    notes = {36: "two masked spans", 96: "mode token, unmasked tokens, sentinels, EOS", 146: "per span: its sentinel, its tokens; EOS"}
+    body += [text(590, y + 5, note, "dim") for y, note in notes.items()]
+    return page(920, 182, "A chunk with two masked spans, and its inputs and targets", body)
+
+
+def lengths() -> str:
+    """The solved chunks at 512/512: how much of inputs and targets each denoiser fills."""
+    body = [text(16, 28, "Full-length chunks at 512 / 512: tokens of inputs and of targets", "bold")]
+    body += legend(16, 54, {"inputs": BLUE, "targets": ORANGE})
+    y = 70.0
+    for denoiser in T5GEMMA2:
+        chunk = chunk_length(denoiser, {"inputs": 512, "targets": 512})
+        body += [text(150, y + 22, f"{denoiser.name.upper()}, chunk of {chunk.length}", "end")]
+        for colour, tokens in ((BLUE, chunk.inputs), (ORANGE, chunk.targets)):
+            body += [f'<rect class="plain" x="162" y="{y}" width="512" height="15"/>', bar(162, y, tokens, colour, str(tokens), 15)]
+            y += 16
+        y += 10
+    return page(730, round(y) + 8, "How many tokens of inputs and targets each denoiser of T5GEMMA2 fills at 512/512", body)
+
+
+def performance() -> str:
+    """The table of model features, as bars from 0."""
+    rows = table("explanation/performance.md", "ns/token")
+    sides = {"ul2_tasks": (BLUE, 2), "NumPy loop": (ORANGE, 4), "t5 0.9.4 preprocessors": (RED, 3)}
+    body = [text(16, 28, "CPU time per text token, cached mixture to model features", "bold")]
+    body += legend(16, 54, {name: colour for name, (colour, _) in sides.items()})
+    y, longest, left = 70.0, 560, 170
+    most = max(number(row[3]) for row in rows)
+    for row in rows:
+        costs = [(colour, row[column]) for colour, column in sides.values() if row[column]]
+        y += 14 if row[1] == "512" else 8
+        body += [text(left - 12, y + 8 * len(costs) + 5, f"{'packed' if 'packed' in row[0] else 'unpacked'}, {row[1]}", "end")]
+        for colour, cost in costs:
+            body.append(bar(left, y, longest * number(cost) / most, colour, f"{cost} ns", 15))
+            y += 16
+    return page(left + longest + 90, round(y) + 18, "CPU time per text token of ul2_tasks, a NumPy loop and t5 0.9.4", body)
+
+
+def throughput() -> str:
+    rows = table("explanation/scale.md", "inputs, targets")
+    sides = dict(zip(("warm files", "cold disk", "memory://", "20 ms per request"), (BLUE, SKY, ORANGE, RED)))
+    body = [text(16, 28, "Million text tokens per second on two cores", "bold"), *legend(16, 54, sides)]
+    y, longest, left = 70.0, 600, 80
+    most = max(number(row[1]) for row in rows)
+    for row in rows:
+        y += 10
+        body.append(text(left - 12, y + 37, row[0], "end"))
+        for colour, cell in zip(sides.values(), row[1:]):
+            share = f" ({found[1]})" if (found := re.search(r"\((\d+ %)", cell)) else ""
+            body.append(bar(left, y, longest * number(cell) / most, colour, f"{number(cell):.0f} M{share}", 15))
+            y += 16
+    return page(left + longest + 90, round(y) + 16, "Tokens per second from warm, cold and remote files", body)
+
+
+FIGURES = {"denoising.svg": denoising, "lengths.svg": lengths, "throughput.svg": throughput, "pipeline.svg": pipeline, "performance.svg": performance}
+
+if __name__ == "__main__":
+    for name, draw in FIGURES.items():
+        (HERE / name).write_text(draw())
