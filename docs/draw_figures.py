@@ -13,7 +13,8 @@ HERE = pathlib.Path(__file__).parent
 BLUE, SKY, ORANGE, RED, GREEN = "#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#009e73"  # of Okabe and Ito
 STYLE = """\
 text { font: 14px system-ui, sans-serif; fill: #1f2328 } .page { fill: #ffffff; stroke: #d0d7de }
-.bold { font-weight: bold } .dim { fill: #59636e; font-size: 12px } .code { font-family: ui-monospace, "DejaVu Sans Mono", monospace }
+.bold { font-weight: bold } .dim { fill: #59636e; font-size: 12px }
+.code { font-family: ui-monospace, "DejaVu Sans Mono", monospace }
 .middle { text-anchor: middle } .end { text-anchor: end } .on { fill: #ffffff; font-weight: bold }
 .box { fill: #eef3fb; stroke: #0072b2 } .result { fill: #eaf6f1; stroke: #009e73 } .plain { fill: #f6f8fa; stroke: #8c959f }
 .arrow { stroke: #59636e; stroke-width: 1.5; fill: none; marker-end: url(#tip) } #tip path { fill: #59636e }
@@ -22,7 +23,10 @@ text { font: 14px system-ui, sans-serif; fill: #1f2328 } .page { fill: #ffffff; 
   .box { fill: #10243c; stroke: #56b4e9 } .result { fill: #0f2a22; stroke: #3fb68b } .plain { fill: #151b23; stroke: #656c76 }
   .arrow { stroke: #9198a1 } #tip path { fill: #9198a1 } .on { fill: #ffffff }
 }"""
-TIP = '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 8 4 0 8"/></marker>'
+TIP = (
+    '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+    '<path d="M0 0 8 4 0 8"/></marker>'
+)
 
 
 def page(width: int, height: int, title: str, body: list[str]) -> str:
@@ -122,8 +126,8 @@ def denoising() -> str:
             style = f'style="fill: {colour}; stroke: {colour}" ' if colour else ""
             body.append(f'<rect class="plain" {style}x="{x}" y="{y}" width="52" height="32" rx="5"/>')
             body.append(text(x + 26, y + 21, token, f"middle code{' on' if colour else ''}"))
-    notes = {36: "two masked spans", 96: "mode token, unmasked tokens, sentinels, EOS", 146: "per span: its sentinel, its tokens; EOS"}
-    body += [text(590, y + 5, note, "dim") for y, note in notes.items()]
+    notes = ("two masked spans", "mode token, unmasked tokens, sentinels, EOS", "per span: its sentinel, its tokens; EOS")
+    body += [text(590, y, note, "dim") for y, note in zip((41, 101, 151), notes)]
     return page(920, 182, "A chunk with two masked spans, and its inputs and targets", body)
 
 
@@ -176,7 +180,7 @@ def throughput() -> str:
     return page(left + longest + 90, round(y) + 16, "Tokens per second from warm, cold and remote files", body)
 
 
-FIGURES = {"denoising.svg": denoising, "lengths.svg": lengths, "throughput.svg": throughput, "pipeline.svg": pipeline, "performance.svg": performance}
+FIGURES = {f"{draw.__name__}.svg": draw for draw in (pipeline, denoising, lengths, performance, throughput)}
 
 if __name__ == "__main__":
     for name, draw in FIGURES.items():

@@ -29,7 +29,7 @@ def print_picture_tasks(statistics: PictureTasksStatistics, console: Console) ->
     for task in statistics.tasks:
         for line in shown_unfit(task):
             console.print(Text(f"{task.task}: {line}", "bold yellow"))
-    print_checks(statistics.laws, console)
+    print_checks(statistics.checks, console)
 
 
 def shown_records(corpus: PictureCorpusStatistics) -> str:
