@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import types
 
 import click
 import new_process
@@ -132,18 +133,18 @@ assert loss.isfinite() and told["reasoning"][1] == (spans == 1).sum() and ((loss
 }
 
 
-def generated() -> dict[str, str]:
-    """The pages that are made when the site is built."""
+def generated_pages() -> types.ModuleType:
+    """The module that makes pages when the site is built."""
     spec = importlib.util.spec_from_file_location("generated_pages", REPOSITORY / "docs" / "generated_pages.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {f"docs/{path}": text for path, text in module.pages().items()}
+    return module
 
 
 WRITTEN = {name: (REPOSITORY / name).read_text() for name in ROOT} | {
     str(path.relative_to(REPOSITORY)): path.read_text() for path in sorted((REPOSITORY / "docs").rglob("*.md"))
 }
-GENERATED = generated()
+GENERATED = {f"docs/{path}": text for path, text in generated_pages().pages().items()}
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -350,6 +351,13 @@ def test_generated_pages_hold_what_they_are_made_of():
     for path in (REPOSITORY / "gin").rglob("*.gin"):
         assert f"\n## {path.relative_to(REPOSITORY)}\n" in GENERATED["docs/reference/gin.md"]
     assert len(re.findall(r"^## \d+\. ", GENERATED["docs/tutorial.md"], re.MULTILINE)) == 10
+
+
+def test_the_notebooks_are_those_of_the_tutorials():
+    """`python docs/generated_pages.py` writes them again."""
+    module = generated_pages()
+    expected = {f"{name}.ipynb": module.notebook(script) for name, script in module.TUTORIALS.items()}
+    assert {path.name: path.read_text() for path in module.NOTEBOOKS.iterdir()} == expected
 
 
 def test_the_site_builds(tmp_path):
