@@ -119,16 +119,14 @@ def denoising() -> str:
     rows = {"chunk": [*chunk], "inputs": ["[R]", "A", "<0>", "D", "E", "<1>", "H", "</s>"]}
     rows["targets"] = ["<0>", "B", "C", "<1>", "F", "G", "</s>"]
     body = []
-    for y, (name, tokens) in zip((20, 80, 130), rows.items()):
-        body.append(text(96, y + 21, name, "end dim"))
-        for x, token in zip(range(112, 600, 58), tokens):
+    for y, (name, tokens) in zip((16, 72, 118), rows.items()):
+        body.append(text(66, y + 21, name, "end dim"))
+        for x, token in zip(range(78, 600, 56), tokens):
             colour = colours.get(token)
             style = f'style="fill: {colour}; stroke: {colour}" ' if colour else ""
-            body.append(f'<rect class="plain" {style}x="{x}" y="{y}" width="52" height="32" rx="5"/>')
-            body.append(text(x + 26, y + 21, token, f"middle code{' on' if colour else ''}"))
-    notes = ("two masked spans", "mode token, unmasked tokens, sentinels, EOS", "per span: its sentinel, its tokens; EOS")
-    body += [text(590, y, note, "dim") for y, note in zip((41, 101, 151), notes)]
-    return page(920, 182, "A chunk with two masked spans, and its inputs and targets", body)
+            body.append(f'<rect class="plain" {style}x="{x}" y="{y}" width="50" height="32" rx="5"/>')
+            body.append(text(x + 25, y + 21, token, f"middle code{' on' if colour else ''}"))
+    return page(540, 166, "A chunk with two masked spans, and its inputs and targets", body)
 
 
 def lengths() -> str:
@@ -144,6 +142,44 @@ def lengths() -> str:
             y += 16
         y += 10
     return page(730, round(y) + 8, "How many tokens of inputs and targets each denoiser of T5GEMMA2 fills at 512/512", body)
+
+
+def which_path() -> str:
+    """What to use for each trainer."""
+    paths = {
+        "t5x, or SeqIO batches": "register(..), gin files",
+        "PyTorch or Transformers": "UL2IterableDataset(Mixture)",
+        "texts in your own loader": "UL2DataCollator",
+        "grain, or another index": "examples(Mixture)[i]",
+        "Megatron-LM": "ul2 export, tokens",
+        "something else": "ul2 export, examples",
+    }
+    body = [box(16, 134, 150, ["Which trainer", "do you have?"], "plain", 56)]
+    for y, (trainer, use) in zip(range(14, 400, 50), paths.items()):
+        body += [arrow(f"M166 162 H188 V{y + 19} H206"), box(210, y, 226, [trainer], height=38)]
+        body += [arrow(f"M436 {y + 19} H462"), box(466, y, 256, [use], "result", 38)]
+    return page(738, 318, "Which trainer do you have, and what to use for it", body)
+
+
+def random_access() -> str:
+    """From a step to its documents, and back."""
+    boxes = {
+        "step 16": ("batches of 32", 16, 130),
+        "example 522": ("index 34 of epoch 1", 206, 150),
+        "a chunk for R1": ("tokens 10101 to 10205", 416, 160),
+        "documents": ("69 and 70", 636, 118),
+    }
+    body = [box(x, 64, width, [first, second], height=62) for first, (second, x, width) in boxes.items()]
+    edges = [(x, x + width) for _, x, width in boxes.values()]
+    for (_, end), (start, _) in zip(edges, edges[1:]):
+        body += [arrow(f"M{end} 84 H{start - 4}"), arrow(f"M{start} 106 H{end + 4}")]
+    body += [arrow("M81 64 V34 H695 V60"), arrow("M695 126 V156 H81 V130")]
+    for y, command in ((34, "ul2 show --step 16"), (156, "ul2 find --document 70")):
+        body += [
+            f'<rect class="plain" x="282" y="{y - 14}" width="212" height="28" rx="8"/>',
+            text(388, y + 5, command, "middle code"),
+        ]
+    return page(770, 190, "Step 16 has example 522, of tokens 10101 to 10205, of documents 69 and 70; and back", body)
 
 
 def performance() -> str:
@@ -180,7 +216,9 @@ def throughput() -> str:
     return page(left + longest + 90, round(y) + 16, "Tokens per second from warm, cold and remote files", body)
 
 
-FIGURES = {f"{draw.__name__}.svg": draw for draw in (pipeline, denoising, lengths, performance, throughput)}
+FIGURES = {
+    f"{draw.__name__}.svg": draw for draw in (pipeline, denoising, lengths, which_path, random_access, performance, throughput)
+}
 
 if __name__ == "__main__":
     for name, draw in FIGURES.items():

@@ -357,7 +357,7 @@ def test_the_notebooks_are_those_of_the_tutorials():
     """`python docs/generated_pages.py` writes them again."""
     module = generated_pages()
     expected = {f"{name}.ipynb": module.notebook(script) for name, script in module.TUTORIALS.items()}
-    assert {path.name: path.read_text() for path in module.NOTEBOOKS.iterdir()} == expected
+    assert {path.name: path.read_text() for path in module.NOTEBOOKS.glob("*.ipynb")} == expected
 
 
 def test_the_site_builds(tmp_path):
