@@ -3,6 +3,7 @@
 Their numbers are those of the package, and of the tables in the pages.
 """
 
+import itertools
 import pathlib
 import re
 from xml.sax.saxutils import escape
@@ -64,15 +65,15 @@ def legend(x: float, y: float, names: dict[str, str]) -> list[str]:
     return body
 
 
-def table(name: str, first: str) -> list[list[str]]:
-    """The rows of the table of a page whose first cell is this one, without its heading; bold is plain."""
-    lines = (HERE / name).read_text().replace("**", "").splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith(f"| {first} |"))
+def table(name: str, first: str, which: int = 0) -> list[list[str]]:
+    """The rows of a table of a page, by its first cell and its place among those with this cell; bold is plain."""
+    lines = [line.strip() for line in (HERE / name).read_text().replace("**", "").splitlines()]
+    start = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")][which]
     rows = []
     for line in lines[start + 2 :]:
         if not line.startswith("|"):
             return rows
-        rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
     return rows
 
 
@@ -171,7 +172,7 @@ def random_access() -> str:
     }
     body = [box(x, 64, width, [first, second], height=62) for first, (second, x, width) in boxes.items()]
     edges = [(x, x + width) for _, x, width in boxes.values()]
-    for (_, end), (start, _) in zip(edges, edges[1:]):
+    for (_, end), (start, _) in itertools.pairwise(edges):
         body += [arrow(f"M{end} 84 H{start - 4}"), arrow(f"M{start} 106 H{end + 4}")]
     body += [arrow("M81 64 V34 H695 V60"), arrow("M695 126 V156 H81 V130")]
     for y, command in ((34, "ul2 show --step 16"), (156, "ul2 find --document 70")):
@@ -200,6 +201,70 @@ def performance() -> str:
     return page(left + longest + 90, round(y) + 18, "CPU time per text token of ul2_tasks, a NumPy loop and t5 0.9.4", body)
 
 
+def kinds() -> str:
+    """What a record of each kind becomes."""
+    rows = {
+        "text: a document": [("inputs, masked", "plain", 150), ("targets", "result", 100)],
+        "chat: messages": [("user", "plain", 80), ("reasoning", "result", 90), ("tool", "plain", 60), ("answer", "result", 90)],
+        "images, T5Gemma 2": [("inputs: masked text, image", "plain", 210), ("targets", "result", 100)],
+        "images, BAGEL: an edit": [
+            ("image as ViT patches", "plain", 170),
+            ("instruction", "plain", 100),
+            ("latents", "result", 80),
+        ],
+    }
+    body = []
+    for y, (record, parts) in zip(range(16, 300, 52), rows.items()):
+        body += [box(16, y, 190, [record], height=38), arrow(f"M206 {y + 19} H238")]
+        x = 244
+        for name, kind, width in parts:
+            body.append(f'<rect class="{kind}" x="{x}" y="{y + 3}" width="{width}" height="32" rx="4"/>')
+            body.append(text(x + width / 2, y + 24, name, "middle"))
+            x += width + 6
+    body.append(text(244, 232, "green: counts in the loss", "dim"))
+    return page(628, 248, "What a record of text, chat and image-text data becomes", body)
+
+
+def cost() -> str:
+    """CPU hours for a million million tokens, from the tables of the page."""
+    write, read = (table("explanation/cost.md", "tokens")[-1], table("explanation/cost.md", "tokens", 1)[-1])
+    bars = {
+        "tokenize once, tokenizers": (SKY, write[2]),
+        "tokenize once, SentencePiece": (SKY, write[1]),
+        "read an epoch, 512, packed": (BLUE, read[2]),
+        "read an epoch, 8,192, packed": (BLUE, read[4]),
+        "an epoch with t5 0.9.4 at 512": (RED, read[5]),
+    }
+    most = max(number(hours) for _, hours in bars.values())
+    body = [text(16, 28, "CPU hours for 10¹² tokens, extrapolated", "bold")]
+    for y, (name, (colour, hours)) in zip(range(46, 300, 26), bars.items()):
+        body += [text(226, y + 14, name, "end"), bar(238, y, 380 * number(hours) / most, colour, hours)]
+    return page(730, 184, "CPU hours to tokenize 10^12 tokens once, and to read them", body)
+
+
+def reliability() -> str:
+    """Each start of the run that was killed: its steps, its hosts, its end."""
+    colours, scale, left, y = {"1": ORANGE, "2": SKY, "4": BLUE}, 1.15, 90, 46.0
+    body = [*legend(16, 28, {f"{hosts} host{'s' if hosts != '1' else ''}": colour for hosts, colour in colours.items()})]
+    body.append(text(330, 28, "× killed, or an error", "dim"))
+    for start, hosts, checkpoint, steps, end in table("explanation/reliability.md", "start"):
+        if steps == "none":
+            continue
+        last = int(steps.split(" to ")[1])
+        parts = [(int(at), colours[host]) for at, host in zip(checkpoint.split(", "), hosts.split(", "))]
+        ends = [*(at for at, _ in parts[1:]), last]
+        body.append(text(left - 10, y + 10, start, "end dim"))
+        for (begin, colour), finish in zip(parts, ends):
+            width = scale * max(finish - begin, 1)
+            body.append(f'<rect x="{left + scale * begin:.1f}" y="{y}" width="{width:.1f}" height="11" fill="{colour}"/>')
+        if not end.startswith("completed"):
+            body.append(text(left + scale * last + 3, y + 11, "×", "bold"))
+        y += 15
+    body += [text(left + scale * step, y + 16, f"{step}", "middle dim") for step in range(0, 601, 100)]
+    body.append(text(left - 10, y + 16, "step", "end dim"))
+    return page(left + 730, round(y) + 28, "27 starts of a run on one, two and four hosts, 20 of them killed", body)
+
+
 def throughput() -> str:
     rows = table("explanation/scale.md", "inputs, targets")
     sides = dict(zip(("warm files", "cold disk", "memory://", "20 ms per request"), (BLUE, SKY, ORANGE, RED)))
@@ -216,9 +281,9 @@ def throughput() -> str:
     return page(left + longest + 90, round(y) + 16, "Tokens per second from warm, cold and remote files", body)
 
 
-FIGURES = {
-    f"{draw.__name__}.svg": draw for draw in (pipeline, denoising, lengths, which_path, random_access, performance, throughput)
-}
+DRAWN = (pipeline, denoising, lengths, which_path, random_access, kinds, cost, reliability, performance, throughput)
+FIGURES = {f"{draw.__name__}.svg": draw for draw in DRAWN}
+
 
 if __name__ == "__main__":
     for name, draw in FIGURES.items():

@@ -83,7 +83,7 @@ def _command() -> str:
 
     introduction = (
         "# The command `ul2`\n\nThis page is the output of `--help`. `python -m ul2_tasks` is the same command."
-        " [Install and first run](../getting_started.md) shows the commands at work.\n"
+        " [Install and first run](../get_started/first_run.md) shows the commands at work.\n"
     )
     return introduction + "".join(_help(main, "ul2", None))
 

@@ -42,7 +42,7 @@ CHECKS = {
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.MODEL_FEATURES
 """,
-    "docs/getting_started.md": """
+    "docs/get_started/first_run.md": """
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec
 """,
