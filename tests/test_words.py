@@ -47,6 +47,7 @@ PAGES = (  # those that are written by the style guide: a page is added when it 
     "docs/help/*.md",
     "docs/reference/*.md",
     "docs/ten_things.md",
+    "docs/tutorial.py",
 )
 VERBS = (
     r"(Add|Check|Choose|Find|Give|Hold out|Import|Include|Limit|List|Look|Measure|Normalize|Pass|Prepare|Print|Put|Raise|Read|Run"
@@ -70,6 +71,7 @@ def messages(path: pathlib.Path) -> str:
 
 def prose(page: str) -> str:
     """A page without its code, names to look up, and the targets of its links."""
+    page = re.sub(r"^(?!#).*$", "", page, flags=re.MULTILINE) if page.startswith("# %%") else page  # a tutorial: its comments
     return re.sub(r"^```.*?^```$|^:::.*?$|`[^`]*`|(?<=\])\([^)]*\)|(?<=\]:).*", "", page, flags=re.MULTILINE | re.DOTALL)
 
 
