@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from PIL import Image
+from PIL import Image as PILImage
 from rich.console import Console
 from rich.table import Table
 
@@ -69,10 +69,10 @@ def jpegs(count: int) -> list[bytes]:
     """Pictures of coarse colours and a little noise: about as large as photographs of this size."""
     generator, found = np.random.default_rng(0), []
     for _ in range(count):
-        coarse = Image.fromarray(generator.integers(0, 256, (SIDE // 32, SIDE // 32, 3), np.uint8)).resize((SIDE, SIDE))
+        coarse = PILImage.fromarray(generator.integers(0, 256, (SIDE // 32, SIDE // 32, 3), np.uint8)).resize((SIDE, SIDE))
         noisy = np.asarray(coarse) + generator.integers(-4, 5, (SIDE, SIDE, 3))
         file = io.BytesIO()
-        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+        PILImage.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
         found.append(file.getvalue())
     return found
 
@@ -119,8 +119,8 @@ class Bagel:
             **marks,
         }
 
-    def decoded(self, image: bytes) -> Image.Image:
-        return self.as_rgb(Image.open(io.BytesIO(image)))
+    def decoded(self, image: bytes) -> PILImage.Image:
+        return self.as_rgb(PILImage.open(io.BytesIO(image)))
 
     def edited(self, image: bytes) -> list[Any]:
         decoded = self.decoded(image)

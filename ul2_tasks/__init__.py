@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.chat import Chat
     from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
-    from ul2_tasks.mixtures.pictures import Pictures
+    from ul2_tasks.mixtures.pictures import ImageText
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset

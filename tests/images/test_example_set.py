@@ -93,7 +93,7 @@ def test_edits_do_what_is_said():
 
 
 def test_answers_are_true():
-    pictures = 0
+    total = 0
     for record in example_records("vlm_sft", 20):
         images = record["image"] if isinstance(record["image"], list) else [record["image"]]
         turns = record["conversations"]
@@ -106,8 +106,8 @@ def test_answers_are_true():
         assert named == {name: f"{colour.capitalize()}." for colour, name in things}
         if len(images) == 2:
             assert_shows(images[1], things_of(answers[-1]))
-        pictures += len(images)
-    assert 20 < pictures < 40
+        total += len(images)
+    assert 20 < total < 40
 
 
 def test_stories_are_true():

@@ -16,8 +16,8 @@ def corpus(tmp_path_factory):
     """Pictures with such texts, and conversations of which some are wrong, in a file with such a name."""
     folder = tmp_path_factory.mktemp("hostile")
     name = HOSTILE.replace("/", "")
-    (picture,) = example_records("t2i_pretrain", 1)
-    (folder / f"{name}.png").write_bytes(picture["image"])
+    (drawn,) = example_records("t2i_pretrain", 1)
+    (folder / f"{name}.png").write_bytes(drawn["image"])
 
     def record(role, image):
         turns = [{"from": role, "value": f"<image> {HOSTILE}"}, {"from": "gpt", "value": HOSTILE}]

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from picture_sources import SIZES, png, recipe, source
-from PIL import Image
+from PIL import Image as PILImage
 from test_picture_records import write_tar
 
 from ul2_tasks import open_pictures
@@ -107,7 +107,7 @@ def test_an_address_is_below_the_folder_that_is_one(path, folder, wanted):
     assert located(path, folder) == (wanted or Outside(path, folder))
 
 
-@pytest.mark.parametrize("image", [Image.new("RGB", (9, 9)), np.zeros((9, 9, 3), np.uint8)], ids=["PIL", "array"])
+@pytest.mark.parametrize("image", [PILImage.new("RGB", (9, 9)), np.zeros((9, 9, 3), np.uint8)], ids=["PIL", "array"])
 def test_a_decoded_image_says_how_to_have_its_file(image):
     hint = r"is of type \w+, which is decoded\. Have its file read: dataset\.cast_column\(NAME, datasets\.Image\(decode=False\)\)"
     for plan in ("t2i_pretrain", lambda record, draws: [Picture(record["image"], "vit")]):

@@ -42,7 +42,7 @@ def processor():
 
 @pytest.mark.parametrize("count", range(4))
 def test_the_ids_are_those_of_the_processor(processor, count):
-    from PIL import Image
+    from PIL import Image as PILImage
 
     tokenizer = processor.tokenizer
     run = PictureRun(tokenizer.boi_token_id, tokenizer.image_token_id, tokenizer.eoi_token_id, tokens=5)
@@ -52,7 +52,7 @@ def test_the_ids_are_those_of_the_processor(processor, count):
         if not count and not texts[0]:
             continue
         found = interleaved(plan_of(texts), lambda text: tokenizer.encode(text, add_special_tokens=False), run)
-        pictures = [[Image.new("RGB", (4, 4))] * count] if count else None
+        pictures = [[PILImage.new("RGB", (4, 4))] * count] if count else None
         wanted = processor(images=pictures, text=[tokenizer.boi_token.join(texts)])["input_ids"][0]
         assert found.tokens.tolist() == wanted
         assert sum(found.pieces) == len(wanted)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind, of_denoisers
 
 
-class Pictures(Kind):
+class ImageText(Kind):
     name = "interleaved image-text data"
     parts: ClassVar = {"ul2_tasks.tasks.pictures": "PicturesTask"}
     cannot: ClassVar = {

@@ -83,9 +83,9 @@ def sample_of(
     """
     plan = checked(plan)
     pictures = [element for element in plan if isinstance(element, Picture)]
-    images = {id(picture.image): picture.image for picture in pictures}
-    measured = {name: size_of(image) for name, image in images.items()}
-    sharing = collections.Counter(picture.kind == "vit" for picture in pictures)
+    held = {id(each.image): each.image for each in pictures}
+    measured = {name: size_of(image) for name, image in held.items()}
+    sharing = collections.Counter(each.kind == "vit" for each in pictures)
     contents: list[np.ndarray | Grid] = []
     for element in plan:
         if isinstance(element, Picture):

@@ -24,7 +24,7 @@ from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, CodeRun, PictureRun
 from ul2_tasks.mixtures.description import special_tokens_of
-from ul2_tasks.mixtures.pictures import Pictures
+from ul2_tasks.mixtures.pictures import ImageText
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.pictures import Held
 from ul2_tasks.tasks.arguments import reader_of
