@@ -1,11 +1,11 @@
-"""Texts and pictures: what rows cost, how full they are, and the memory of a worker; beside BAGEL's own code.
+"""Texts and images: what rows cost, how full they are, and the memory of a worker; beside BAGEL's own code.
 
-    python benchmarks/pictures.py --bagel ../Bagel
+    python benchmarks/image_text.py --bagel ../Bagel
 
-CPU time on one core, the least of several rounds, pictures of 1024 x 1024 pixels in JPEG:
+CPU time on one core, the least of several rounds, images of 1024 x 1024 pixels in JPEG:
 
-    t2i sample              a record of a Parquet file with a caption and a picture: read, planned, packed, decoded, laid out
-    edit's middle picture   one picture, seen as noised and clean latents and by the ViT
+    t2i sample              a record of a Parquet file with a caption and an image: read, planned, packed, decoded, laid out
+    edit's middle image   one image, seen as noised and clean latents and by the ViT
     arrays of a row         eight t2i samples, without their pixels
 
 Rows of edits are first compared with those that BAGEL makes of the same records and draws. Packing is compared by tokens: what
@@ -40,17 +40,17 @@ from rich.console import Console
 from rich.table import Table
 
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.elements import Image
 from ul2_tasks.images.example_set import example_records
-from ul2_tasks.images.layout import Form, lay_out
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import listed_records, open_records
+from ul2_tasks.images.row_arrays import Form, lay_out
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
 from ul2_tasks.pytorch.bagel import bagel_batch
 
-FORM = Form(bos=1, eos=2, picture_start=3, picture_end=4)
+FORM = Form(bos=1, eos=2, image_start=3, image_end=4)
 SIDE = 1024
 NEVER = Dropout(text=0, vit=0, clean=0)
 FILLS = (  # samples from, to; BAGEL's expected_num_tokens, max_num_tokens, max_num_tokens_per_sample
@@ -66,7 +66,7 @@ def ids(text: str) -> list[int]:
 
 
 def jpegs(count: int) -> list[bytes]:
-    """Pictures of coarse colours and a little noise: about as large as photographs of this size."""
+    """Images of coarse colours and a little noise: about as large as photographs of this size."""
     generator, found = np.random.default_rng(0), []
     for _ in range(count):
         coarse = PILImage.fromarray(generator.integers(0, 256, (SIDE // 32, SIDE // 32, 3), np.uint8)).resize((SIDE, SIDE))
@@ -148,9 +148,9 @@ class Bagel:
 
     def sample(self, sample: Sample) -> dict[str, Any]:
         kinds = {"text": "text", "vit": "vit_image", "clean": "vae_image", "noised": "vae_image"}
-        pictures = [element for element in sample.plan if isinstance(element, Picture)]
+        images = [element for element in sample.plan if isinstance(element, Image)]
         return {
-            "image_tensor_list": [(self.vit if one.kind == "vit" else self.vae)(self.decoded(one.image)) for one in pictures],
+            "image_tensor_list": [(self.vit if one.kind == "vit" else self.vae)(self.decoded(one.image)) for one in images],
             "text_ids_list": [content.tolist() for content in sample.contents if isinstance(content, np.ndarray)],
             "sequence_plan": [self.element(kinds[one.kind], int(one.kind == "noised")) for one in sample.plan],
         }
@@ -219,7 +219,7 @@ def our_fill(lengths: np.ndarray, most: int) -> float:
 
 
 def speeds(images: list[bytes], bagel: Bagel | None, rounds: int, folder: str) -> Table:
-    table = Table(title=f"CPU ms, pictures of {SIDE} x {SIDE} pixels, {sum(map(len, images)) // len(images) // 1000} kB each")
+    table = Table(title=f"CPU ms, images of {SIDE} x {SIDE} pixels, {sum(map(len, images)) // len(images) // 1000} kB each")
     for column in ("", "ours", "BAGEL"):
         table.add_column(column, justify="right" if column else "left")
     path = f"{folder}/t2i.parquet"
@@ -229,14 +229,14 @@ def speeds(images: list[bytes], bagel: Bagel | None, rounds: int, folder: str) -
     theirs = least_ms(lambda: bagel.t2i_row(images[:8]), rounds) / 8 if bagel else None
     table.add_row("t2i sample", f"{ours:.1f}", f"{theirs:.1f}" if theirs else "")
 
-    def seen(record: dict[str, Any], draws: object) -> list[Picture]:
-        return [Picture(record["image"], kind) for kind in ("noised", "clean", "vit")]
+    def seen(record: dict[str, Any], draws: object) -> list[Image]:
+        return [Image(record["image"], kind) for kind in ("noised", "clean", "vit")]
 
     [middle] = RowMaker(recipe(Source(listed_records([{"image": images[0]}]), seen, dropout=NEVER))).packed(0)
     maker = RowMaker(recipe(made))
     ours = least_ms(lambda: maker.row(middle), rounds)
     theirs = least_ms(lambda: bagel.edited(images[0]), rounds) if bagel else None
-    table.add_row("edit's middle picture", f"{ours:.1f}", f"{theirs:.1f}" if theirs else "")
+    table.add_row("edit's middle image", f"{ours:.1f}", f"{theirs:.1f}" if theirs else "")
     samples = [sample for _, sample in maker.packed(0)[0]]
     ours = least_ms(lambda: lay_out(samples, FORM), rounds)
     if bagel:

@@ -1,9 +1,9 @@
-"""Draws bars.svg, three numbers of explanation/performance.md: `python docs/bars_picture.py`. A test tells when they are others."""
+"""Draws bars.svg, three numbers of explanation/performance.md: `python docs/draw_bars.py`. A test tells when they are others."""
 
 import pathlib
 
 HERE = pathlib.Path(__file__).parent
-PICTURE = HERE / "bars.svg"
+FIGURE = HERE / "bars.svg"
 BARS = {"ours": ("ul2_tasks", "#0072b2"), "NumPy": ("NumPy loop", "#e69f00"), "t5": ("t5 0.9.4 preprocessors", "#d55e00")}
 LEFT, LONGEST, LINE = 190, 480, 30  # where bars begin, the longest one, and a bar with its gap, in pixels
 STYLE = """\
@@ -37,4 +37,4 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(draw())
+    FIGURE.write_text(draw())

@@ -1,4 +1,4 @@
-"""Draws chat.svg, what `ul2 show chat --count 1` prints: `python docs/chat_picture.py`. A test tells when it is not that."""
+"""Draws chat.svg, what `ul2 show chat --count 1` prints: `python docs/draw_chat.py`. A test tells when it is not that."""
 
 import io
 import pathlib
@@ -10,7 +10,7 @@ from rich.console import Console
 import ul2_tasks
 from ul2_tasks.looking.conversations.show import show_chat
 
-PICTURE = pathlib.Path(__file__).with_name("chat.svg")
+FIGURE = pathlib.Path(__file__).with_name("chat.svg")
 
 
 def draw() -> str:
@@ -21,4 +21,4 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(draw())
+    FIGURE.write_text(draw())

@@ -1,4 +1,4 @@
-"""Draws hero.svg, one sentence under three denoisers: `python docs/hero_picture.py`. A test tells when it is not what they make."""
+"""Draws hero.svg, one sentence under three denoisers: `python docs/draw_hero.py`. A test tells when it is not what they make."""
 
 import dataclasses
 import pathlib
@@ -14,7 +14,7 @@ from ul2_tasks.looking.samples import Flow, Sample
 from ul2_tasks.looking.texts.draw import draw as draw_samples
 from ul2_tasks.sources.memory import texts_in_memory
 
-PICTURE = pathlib.Path(__file__).with_name("hero.svg")
+FIGURE = pathlib.Path(__file__).with_name("hero.svg")
 SENTENCE = (
     "Someone who knows a language well can fill in a missing word, guess how a long sentence ends, and write the rest of a page"
     " when only its first line is given."
@@ -88,4 +88,4 @@ def short(stretch: Stretch) -> Stretch:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(draw())
+    FIGURE.write_text(draw())

@@ -1,6 +1,6 @@
-"""Draws docs/pictures.png: an edit of one step on the page of `ul2 report pictures`.
+"""Draws docs/image_text.png: an edit of one step on the page of `ul2 report images`.
 
-    ul2 report pictures --output report.html && python docs/draw_pictures.py report.html
+    ul2 report images --output report.html && python docs/draw_image_text.py report.html
 
 It needs selenium, Chromium and its driver.
 """
@@ -16,7 +16,7 @@ ONE_STEP = "//div[@class='example'][h3='C V T N'][not(contains(., 'dropped'))]" 
 
 def main(page: str) -> None:
     with opened(page) as driver:
-        driver.find_element(By.XPATH, ONE_STEP).screenshot(str(pathlib.Path(__file__).parent / "pictures.png"))
+        driver.find_element(By.XPATH, ONE_STEP).screenshot(str(pathlib.Path(__file__).parent / "image_text.png"))
 
 
 if __name__ == "__main__":

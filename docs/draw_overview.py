@@ -1,4 +1,4 @@
-"""Draws overview.svg, what `ul2` prints: `python docs/overview_picture.py`. A test tells when it is not that."""
+"""Draws overview.svg, what `ul2` prints: `python docs/draw_overview.py`. A test tells when it is not that."""
 
 import io
 import pathlib
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ul2_tasks.looking.texts.overview import print_overview
 
-PICTURE = pathlib.Path(__file__).with_name("overview.svg")
+FIGURE = pathlib.Path(__file__).with_name("overview.svg")
 
 
 def draw() -> str:
@@ -20,4 +20,4 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(draw())
+    FIGURE.write_text(draw())

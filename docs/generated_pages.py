@@ -11,7 +11,7 @@ import textwrap
 import click
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
-TUTORIALS = ("tutorial", "tutorial_chat", "tutorial_pictures")
+TUTORIALS = ("tutorial", "tutorial_chat", "tutorial_images")
 WIDTH = 100  # of the help of a command, in characters
 
 

@@ -1,11 +1,11 @@
 # %% [markdown]
-# # From pictures to rows that a model learns from, in seven steps
+# # From images to rows that a model learns from, in seven steps
 #
-# This tutorial is the file `docs/tutorial_pictures.py`: a notebook for Jupyter (with jupytext), VS Code and PyCharm, and a
+# This tutorial is the file `docs/tutorial_images.py`: a notebook for Jupyter (with jupytext), VS Code and PyCharm, and a
 # script. This runs it from top to bottom, in a minute on two CPU cores:
 #
 #     pip install '.[images,report,torch]'
-#     python docs/tutorial_pictures.py   # in the folder tutorial_pictures/; or give another one
+#     python docs/tutorial_images.py   # in the folder tutorial_images/; or give another one
 #
 # Everything it makes is in that folder. It can be run again.
 
@@ -25,8 +25,8 @@ for package, extra in {"PIL": "images", "av": "images", "jinja2": "report", "tor
     if importlib.util.find_spec(package) is None:
         sys.exit(f"{package} is not installed (extra {extra}): pip install '.[images,report,torch]'")
 
-IS_SCRIPT = pathlib.Path(sys.argv[0]).name == "tutorial_pictures.py"
-FOLDER = pathlib.Path(sys.argv[1] if IS_SCRIPT and sys.argv[1:] else "tutorial_pictures").resolve()
+IS_SCRIPT = pathlib.Path(sys.argv[0]).name == "tutorial_images.py"
+FOLDER = pathlib.Path(sys.argv[1] if IS_SCRIPT and sys.argv[1:] else "tutorial_images").resolve()
 FOLDER.mkdir(parents=True, exist_ok=True)
 os.chdir(FOLDER)
 sys.path.insert(0, str(FOLDER))  # for the module that step 3 writes
@@ -49,7 +49,7 @@ def ul2(*arguments, statuses=(0,)):
 # %% [markdown]
 # ## 1. Records
 #
-# A record is a row of Parquet, a line of JSON Lines, or a sample of a tar. This cell draws pictures of shapes and letters,
+# A record is a row of Parquet, a line of JSON Lines, or a sample of a tar. This cell draws images of shapes and letters,
 # and writes records of three kinds: captions, edits, conversations. Put your own into the folder `set/` instead.
 
 # %%
@@ -64,8 +64,8 @@ print(*sorted(path.name for path in pathlib.Path("set").iterdir()))
 # %% [markdown]
 # ## 2. Plans
 #
-# A record becomes a plan: texts (T), pictures to be understood by a ViT (V), pictures as clean latents, to go by (C), and
-# pictures as noised latents, to be generated (N). An edit is C V T N: the picture twice, the instruction, the picture that
+# A record becomes a plan: texts (T), images to be understood by a ViT (V), images as clean latents, to go by (C), and
+# images as noised latents, to be generated (N). An edit is C V T N: the image twice, the instruction, the image that
 # it becomes.
 
 # %%
@@ -76,24 +76,24 @@ ul2("show", "--plan", "unified_edit", "--corpus", "set/unified_edit.parquet", "-
 # %% [markdown]
 # ## 3. A plan of one's own
 #
-# A plan is a function of a record and its draws. This one has the model describe a picture, or draw it, in half of the
+# A plan is a function of a record and its draws. This one has the model describe an image, or draw it, in half of the
 # epochs each. A draw belongs to its record: it is the same in any worker and any order.
 
 # %%
 print("\n## 3. A plan of one's own")
 
-pathlib.Path("my_plans.py").write_text('''"""What the model is to learn of captioned pictures."""
+pathlib.Path("my_plans.py").write_text('''"""What the model is to learn of captioned images."""
 
-from ul2_tasks.images.elements import Picture, Text
-from ul2_tasks.images.plans import t2i_pretrain
+from ul2_tasks.images.elements import Image, Text
+from ul2_tasks.images.schemas import t2i_pretrain
 
 
 def both_ways(record, draws):
-    """Text to picture, or picture to text."""
-    caption, picture = t2i_pretrain(record, draws)
+    """Text to image, or image to text."""
+    caption, image = t2i_pretrain(record, draws)
     if draws.number("way", 2):
-        return [caption, picture]
-    return [Picture(picture.image, "vit"), Text(caption.text, learned=True)]
+        return [caption, image]
+    return [Image(image.image, "vit"), Text(caption.text, learned=True)]
 ''')
 importlib.invalidate_caches()
 
@@ -117,8 +117,8 @@ print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
 # %% [markdown]
 # ## 5. Rows
 #
-# A row has three budgets: places, ViT patches, patches of latents. Samples are counted from the headers of their pictures,
-# packed without losing one, and only then decoded. Here pictures are small, so that a laptop can train.
+# A row has three budgets: places, ViT patches, patches of latents. Samples are counted from the headers of their images,
+# packed without losing one, and only then decoded. Here images are small, so that a laptop can train.
 
 # %%
 print("\n## 5. Rows")
@@ -127,10 +127,10 @@ import numpy as np
 import torch
 from my_plans import both_ways
 
-from ul2_tasks import PictureRowsDataset
-from ul2_tasks.images.layout import Form
+from ul2_tasks import ImageTextDataset
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import open_records
+from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.samples import Sizes
 from ul2_tasks.images.sizes import Size
 
@@ -149,9 +149,9 @@ def encode(text):
 
 
 def rows():
-    form = Form(bos=1, eos=2, picture_start=3, picture_end=4, vit_side=8, vae_side=8)
+    form = Form(bos=1, eos=2, image_start=3, image_end=4, vit_side=8, vae_side=8)
     budgets = {"tokens": 512, "vit": 128, "vae": 128}
-    return PictureRowsDataset(sources, form, encode, budgets, seed=0, pool=24)
+    return ImageTextDataset(sources, form, encode, budgets, seed=0, pool=24)
 
 
 row = next(iter(rows()))
@@ -200,24 +200,24 @@ class Model(torch.nn.Module):
         said = self.says(hidden[row["ce_loss_indexes"]])
         text = torch.nn.functional.cross_entropy(said, row["packed_label_ids"]) if row["ce_tokens"] else hidden.sum() * 0
         wanted = pixels[torch.isfinite(row["packed_timesteps"])]
-        picture = torch.nn.functional.mse_loss(self.paints(hidden[row["mse_loss_indexes"]]), wanted)
-        return text, picture if row["mse_tokens"] else hidden.sum() * 0
+        image = torch.nn.functional.mse_loss(self.paints(hidden[row["mse_loss_indexes"]]), wanted)
+        return text, image if row["mse_tokens"] else hidden.sum() * 0
 
 
 torch.manual_seed(0)
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-print(" step   text  picture   (means of the last quarter, over the rows that have texts or pictures to learn)")
+print(" step   text  image   (means of the last quarter, over the rows that have texts or images to learn)")
 losses = []
 for step, row in zip(range(1, STEPS + 1), rows()):
-    text, picture = model.loss(row)
+    text, image = model.loss(row)
     optimizer.zero_grad()
-    (text + picture).backward()
+    (text + image).backward()
     optimizer.step()
-    losses.append((text.item() if row["ce_tokens"] else np.nan, picture.item() if row["mse_tokens"] else np.nan))
+    losses.append((text.item() if row["ce_tokens"] else np.nan, image.item() if row["mse_tokens"] else np.nan))
     if step % max(1, STEPS // 4) == 0:
-        mean_text, mean_picture = np.nanmean(losses[-max(1, STEPS // 4) :], axis=0)
-        print(f"{step:>5} {mean_text:>6.2f} {mean_picture:>8.3f}")
+        mean_text, mean_image = np.nanmean(losses[-max(1, STEPS // 4) :], axis=0)
+        print(f"{step:>5} {mean_text:>6.2f} {mean_image:>8.3f}")
 
 # %% [markdown]
 # ## 7. Resume
@@ -247,8 +247,8 @@ same &= all(
 print(f"a state of {len(str(state))} characters; the resumed rows are", "equal" if same else "DIFFERENT")
 
 # %% [markdown]
-# That is all. Next: your records in `set/`, the sizes and budgets of [your model](guides/pictures.md), or UL2 on texts with
-# pictures for [T5Gemma 2](guides/pictures_t5gemma2.md).
+# That is all. Next: your records in `set/`, the sizes and budgets of [your model](guides/image_text.md), or UL2 on texts with
+# images for [T5Gemma 2](guides/image_text_t5gemma2.md).
 
 # %%
 print(f"\nall of it is in {FOLDER}")

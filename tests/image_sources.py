@@ -1,4 +1,4 @@
-"""Small records with pictures of one colour each, for the tests of rows."""
+"""Small records with images of one colour each, for the tests of rows."""
 
 import functools
 import io
@@ -10,13 +10,13 @@ pytest.importorskip("PIL", reason="the extra images is not installed")
 
 from PIL import Image
 
-from ul2_tasks.images.layout import Form
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import listed_records
+from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.samples import Counts, Sizes
 from ul2_tasks.images.sizes import Size
 
-FORM = Form(bos=1, eos=2, picture_start=3, picture_end=4, vit_side=8, vae_side=8)
+FORM = Form(bos=1, eos=2, image_start=3, image_end=4, vit_side=8, vae_side=8)
 SIZES = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))
 
 
@@ -31,23 +31,23 @@ def png(width: int, height: int, seed: int = 0) -> bytes:
     return file.getvalue()
 
 
-def picture(number: int) -> bytes:
+def image(number: int) -> bytes:
     return png(10 + 7 * number % 53, 10 + 11 * number % 47, number % 10)
 
 
 def made(count: int = 40, name: str = "made") -> list[dict]:
-    return [{"image": picture(number), "captions": [f"{name} {number}", "short"]} for number in range(count)]
+    return [{"image": image(number), "captions": [f"{name} {number}", "short"]} for number in range(count)]
 
 
 def edits(count: int = 40) -> list[dict]:
-    images = [[picture(number + step) for step in range(2 + number % 3)] for number in range(count)]
+    images = [[image(number + step) for step in range(2 + number % 3)] for number in range(count)]
     return [{"image_list": some, "instruction_list": [[f"step {step}"] for step in range(len(some) - 1)]} for some in images]
 
 
 def talks(count: int = 40) -> list[dict]:
     said = ("<image> what?", "nothing")
     return [
-        {"image": picture(n), "conversations": [{"from": "human", "value": said[n % 2 and 0]}, {"from": "gpt", "value": f"a {n}"}]}
+        {"image": image(n), "conversations": [{"from": "human", "value": said[n % 2 and 0]}, {"from": "gpt", "value": f"a {n}"}]}
         for n in range(count)
     ]
 

@@ -1,4 +1,4 @@
-"""What the tests of texts with pictures share: small pictures, records, and a vocabulary with ids for runs."""
+"""What the tests of interleaved image-text data share: small images, records, and a vocabulary with ids for runs."""
 
 import io
 
@@ -8,16 +8,16 @@ from PIL import Image
 
 import ul2_tasks
 from ul2_tasks.denoising.denoisers import T5GEMMA2, SequentialDenoiser
-from ul2_tasks.images.interleaved import PictureRun
+from ul2_tasks.images.interleaved import ImageTokens
 
-# ByT5's ids, then modes, the marks of pictures, and sentinels.
+# ByT5's ids, then modes, the marks of images, and sentinels.
 MODES = {"[R]": 259, "[S]": 260, "[X]": 261}
-RUN = PictureRun(start=262, placeholder=263, end=264, tokens=4)
+RUN = ImageTokens(start=262, placeholder=263, end=264, tokens=4)
 SENTINELS = list(range(368, 264, -1))
 VOCABULARY = seqio.ByteVocabulary(extra_ids=110)
 AROUND = list(VOCABULARY.encode("\n\n"))
 A_RUN = [*AROUND, 262, *[263] * 4, 264, *AROUND]
-SPECIAL = {"picture": RUN, "sentinels": SENTINELS, "modes": MODES}
+SPECIAL = {"image": RUN, "sentinels": SENTINELS, "modes": MODES}
 S = T5GEMMA2[-1]
 PREFIX = SequentialDenoiser(name="s", noise_density=0.75, mode="[S]", sentinel=False)
 
@@ -28,8 +28,8 @@ def png(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def picture(colour: int = 0) -> bytes:
-    """A PNG of one grey, which tells pictures apart."""
+def image(colour: int = 0) -> bytes:
+    """A PNG of one grey, which tells images apart."""
     return png(np.full((4, 6, 3), colour))
 
 
@@ -37,7 +37,7 @@ NOISE = png(np.random.default_rng(0).integers(0, 256, (20, 30, 3)))  # many byte
 
 
 def record_of(places) -> dict:
-    """Texts and pictures as two lists."""
+    """Texts and images as two lists."""
     return {
         "texts": [place if isinstance(place, str) else None for place in places],
         "images": [place if isinstance(place, bytes) else None for place in places],
@@ -45,8 +45,8 @@ def record_of(places) -> dict:
 
 
 def registered(name: str, *records, **settings) -> str:
-    """Records as lists of texts and pictures, registered."""
-    return ul2_tasks.register_pictures(name, [record_of(record) for record in records], VOCABULARY, **{**SPECIAL, **settings})
+    """Records as lists of texts and images, registered."""
+    return ul2_tasks.register_image_text(name, [record_of(record) for record in records], VOCABULARY, **{**SPECIAL, **settings})
 
 
 def read(name: str, lengths=(256, 256), **settings) -> list[dict]:

@@ -6,7 +6,7 @@ import scipy.stats
 
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Picture, Text, checked
+from ul2_tasks.images.elements import Image, Text, checked
 
 RECORDS = [f"corpus.parquet, row group {group}, row {row}" for group in range(4) for row in range(500)]
 
@@ -45,11 +45,11 @@ def test_draws_of_other_names_epochs_and_records_are_not_correlated():
 
 PLAN = checked(
     [
-        Picture(b"", "clean", droppable=True),
-        Picture(b"", "vit", droppable=True),
+        Image(b"", "clean", droppable=True),
+        Image(b"", "vit", droppable=True),
         Text("make it red", droppable=True),
-        Picture(b"", "noised"),
-        Picture(b"", "clean", droppable=True),
+        Image(b"", "noised"),
+        Image(b"", "clean", droppable=True),
         Text("and round"),
     ]
 )
@@ -72,7 +72,7 @@ def test_together_drops_all_of_a_kind_or_none():
 
 def test_a_clip_is_dropped_whole():
     """BAGEL drops its frames one by one, and then has splits of another number than modes."""
-    plan = checked([Picture(b"", "vit", droppable=True, group=0) for _ in range(4)] + [Text("what is it?")])
+    plan = checked([Image(b"", "vit", droppable=True, group=0) for _ in range(4)] + [Text("what is it?")])
     kept = np.array([Dropout(vit=0.5).kept(plan, draws_of(0, 0, record)) for record in RECORDS[:200]])
     assert {tuple(line) for line in kept.tolist()} == {(True,) * 5, (False,) * 4 + (True,)}
 

@@ -1,4 +1,4 @@
-"""Pictures as codes: runs of reserved ids, joined, that every denoiser keeps whole, or that S asks for; packed."""
+"""Images as codes: runs of reserved ids, joined, that every denoiser keeps whole, or that S asks for; packed."""
 
 import json
 import logging
@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from picture_support import S
+from image_support import S
 from support import flat, restore_all
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, CodeRun, EncDecFeatureConverter, SequentialDenoiser
-from ul2_tasks.images.elements import Picture, Text
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, ImageCodes, SequentialDenoiser
+from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.interleaved import interleaved
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 # ByT5's ids, the modes, the marks and 64 codes, and sentinels.
 MODES = {"[R]": 259, "[S]": 260, "[X]": 261}
-RUN = CodeRun(start=262, end=263, first=264, codes=64)
+RUN = ImageCodes(start=262, end=263, first=264, codes=64)
 SENTINELS = list(range(427, 327, -1))
 VOCABULARY = seqio.ByteVocabulary(extra_ids=169)
-SPECIAL = {"picture": RUN, "sentinels": SENTINELS, "modes": MODES}
+SPECIAL = {"image": RUN, "sentinels": SENTINELS, "modes": MODES}
 RECORDS = [
-    {"texts": [f"Picture {n} has many things: ", "Here is another one, of what comes next:"], "images": [[n, 63, 0, 7], [5, n]]}
+    {"texts": [f"Image {n} has many things: ", "Here is another one, of what comes next:"], "images": [[n, 63, 0, 7], [5, n]]}
     for n in range(12)
 ]
 LENGTHS = {"inputs": 128, "targets": 128}
@@ -38,7 +38,7 @@ def whole(record) -> list[int]:
 
 
 def registered(name, records=RECORDS, **settings) -> str:
-    return ul2_tasks.register_pictures(name, records, VOCABULARY, **{**SPECIAL, **settings})
+    return ul2_tasks.register_image_text(name, records, VOCABULARY, **{**SPECIAL, **settings})
 
 
 def read(name, lengths=LENGTHS, **settings) -> list[dict]:
@@ -80,16 +80,16 @@ def test_an_example_of_joined_records():
     ]
 
 
-def test_a_picture_that_is_longer_than_a_chunk_is_refused_with_its_record(caplog):
+def test_a_image_that_is_longer_than_a_chunk_is_refused_with_its_record(caplog):
     long = {"texts": ["A long one:"], "images": [[1] * 130]}
     registered("long_codes", [*RECORDS[:2], long], denoisers=S)
-    message = "long_codes_s: a record makes no example: a picture is longer than a chunk, 132 tokens.* begins with 'A long one:'"
+    message = "long_codes_s: a record makes no example: an image is longer than a chunk, 132 tokens.* begins with 'A long one:'"
     with pytest.raises(tf.errors.OpError, match=message):
         read("long_codes_s")
     registered("long_codes_skipped", [*RECORDS[:2], long], denoisers=S, unfit="skip")
     with caplog.at_level(logging.WARNING):
         examples = read("long_codes_skipped_s")
-    assert "1 records until now make no example, because a picture is longer than a chunk" in caplog.text
+    assert "1 records until now make no example, because an image is longer than a chunk" in caplog.text
     assert flat(runs_in(one["inputs"]) for one in examples) == flat(runs_in(whole(record)) for record in RECORDS[:2])
 
 
@@ -116,7 +116,7 @@ def test_codes_are_packed_whole_and_mixed_with_texts():
 @pytest.mark.parametrize("codes", [[64], [-1], []], ids=str)
 def test_codes_out_of_range_are_refused(codes):
     with pytest.raises(ValueError, match="expected"):
-        interleaved([Text("a"), Picture(np.array(codes, "<i4").tobytes(), "vit")], list, RUN)
+        interleaved([Text("a"), Image(np.array(codes, "<i4").tobytes(), "vit")], list, RUN)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_codes_out_of_range_are_refused(codes):
 )
 def test_runs_that_cannot_be_are_refused(settings):
     with pytest.raises(ValueError, match="expected"):
-        CodeRun(**{"start": 262, "end": 263, "first": 264, "codes": 64, **settings})
+        ImageCodes(**{"start": 262, "end": 263, "first": 264, "codes": 64, **settings})

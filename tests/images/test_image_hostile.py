@@ -13,7 +13,7 @@ MOVING = "\x1b\x07\u202e\u2066"
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Pictures with such texts, and conversations of which some are wrong, in a file with such a name."""
+    """Images with such texts, and conversations of which some are wrong, in a file with such a name."""
     folder = tmp_path_factory.mktemp("hostile")
     name = HOSTILE.replace("/", "")
     (drawn,) = example_records("t2i_pretrain", 1)

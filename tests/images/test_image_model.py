@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from picture_sources import edits, made, recipe, source, talks
+from image_sources import edits, made, recipe, source, talks
 
 from ul2_tasks.images.attention import dense_mask, places
 from ul2_tasks.images.rows import RowMaker
@@ -67,7 +67,7 @@ def test_a_row_gives_what_its_samples_give_alone_in_any_order(packed_row):
 
 
 @torch.no_grad()
-def test_a_noised_picture_changes_nothing_but_itself(packed_row):
+def test_a_noised_image_changes_nothing_but_itself(packed_row):
     maker, packed = packed_row
     model, row = Model(), maker.row(packed)
     before = model(row)

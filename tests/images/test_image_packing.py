@@ -48,7 +48,7 @@ def test_rows_of_a_pool_are_full(least, most, budget, fill):
 
 
 def test_the_scarcest_of_three_budgets_is_full():
-    """Pictures to be made, edits and conversations, a third each."""
+    """Images to be made, edits and conversations, a third each."""
     generator = np.random.default_rng(1)
     vae = generator.integers(1024, 4097, (85, 3))
     vit = generator.integers(729, 4901, (85, 2)) // (3, 1)
@@ -67,7 +67,7 @@ def test_the_scarcest_of_three_budgets_is_full():
 
 
 def test_samples_of_the_whole_budget_and_of_half_of_it():
-    """Two pictures of 1024 pixels fit into 11,520 places: BAGEL's packer loses every third."""
+    """Two images of 1024 pixels fit into 11,520 places: BAGEL's packer loses every third."""
     assert pack([(16, 4)], (16, 4)) == [[0]]
     assert pack([(4107, 0, 4096)] * 5, (11_520, 1, 11_520)) == [[0, 1], [2, 3], [4]]
     assert pack([], (16, 4)) == []

@@ -1,16 +1,16 @@
-"""Paths that records name stay in their folder; and what is no file of a picture is told."""
+"""Paths that records name stay in their folder; and what is no file of an image is told."""
 
 import json
 import re
 
 import numpy as np
 import pytest
-from picture_sources import SIZES, png, recipe, source
+from image_sources import SIZES, png, recipe, source
 from PIL import Image as PILImage
-from test_picture_records import write_tar
+from test_image_records import write_tar
 
-from ul2_tasks import open_pictures
-from ul2_tasks.images.elements import Picture, Text
+from ul2_tasks import open_image_text
+from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.paths import Outside, located
 from ul2_tasks.images.problems import RecordError
 from ul2_tasks.images.recipe import Source
@@ -47,7 +47,7 @@ def test_a_path_that_leads_out_of_its_folder_is_a_problem_of_its_record(tmp_path
     assert maker.problems.counts == {"plan": 1}
     with pytest.raises(RecordError, match=rf"^{file}, .*: {re.escape(sentence)}"):
         RowMaker(recipe(of_file)).packed(0)
-    first, *others = problems(open_pictures(str(file), "captions"))
+    first, *others = problems(open_image_text(str(file), "captions"))
     assert first.startswith(sentence)
     assert others == ["", ""]
 
@@ -56,24 +56,24 @@ def test_the_folder_that_is_given_is_where_paths_stay(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"image": f"{tmp_path}/a.png", "captions": "a"}))
     (tmp_path / "a.png").write_bytes(png(9, 9))
     for folder, is_right in ((str(tmp_path), True), ("/", True), (str(tmp_path / "sub"), True), ("/usr", True)):
-        assert (problems(open_pictures(str(tmp_path / "a.jsonl"), "captions", folder)) == [""]) == is_right, (
+        assert (problems(open_image_text(str(tmp_path / "a.jsonl"), "captions", folder)) == [""]) == is_right, (
             "it is beside its record"
         )
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/a.jsonl").write_text((tmp_path / "a.jsonl").read_text())
-    assert problems(open_pictures(str(tmp_path / "sub/a.jsonl"), "captions", str(tmp_path))) == [""]
-    assert problems(open_pictures(str(tmp_path / "sub/a.jsonl"), "captions", "/usr")) != [""]
+    assert problems(open_image_text(str(tmp_path / "sub/a.jsonl"), "captions", str(tmp_path))) == [""]
+    assert problems(open_image_text(str(tmp_path / "sub/a.jsonl"), "captions", "/usr")) != [""]
 
 
 def test_records_in_memory_have_paths_of_the_program_and_no_address(tmp_path):
     (tmp_path / "a.png").write_bytes(png(9, 9))
     records = [{"texts": ["a"], "images": [str(path)]} for path in (tmp_path / "a.png", "http://127.0.0.1:9/a.png")]
-    first, second = problems(open_pictures(records))
+    first, second = problems(open_image_text(records))
     assert first == ""
-    assert second.startswith("the picture 'http://127.0.0.1:9/a.png' is an address, and no address is asked but those below the")
-    assert "leads out of the folder" in problems(open_pictures(records, folder="/usr"))[0]
-    own = open_pictures([{}], lambda record, draws: [Text("a"), Picture("memory://b/a.png", "vit")], folder="memory://b")
-    assert problems(own)[0].startswith("the picture 'memory://b/a.png' cannot be read")
+    assert second.startswith("the image 'http://127.0.0.1:9/a.png' is an address, and no address is asked but those below the")
+    assert "leads out of the folder" in problems(open_image_text(records, folder="/usr"))[0]
+    own = open_image_text([{}], lambda record, draws: [Text("a"), Image("memory://b/a.png", "vit")], folder="memory://b")
+    assert problems(own)[0].startswith("the image 'memory://b/a.png' cannot be read")
 
 
 def test_a_cache_of_links_to_one_folder_is_read(tmp_path):
@@ -84,7 +84,7 @@ def test_a_cache_of_links_to_one_folder_is_read(tmp_path):
     (tmp_path / "snapshot").mkdir()
     for name, blob in (("a.jsonl", "0"), ("a.png", "1")):
         (tmp_path / "snapshot" / name).symlink_to(tmp_path / "blobs" / blob)
-    assert problems(open_pictures(str(tmp_path / "snapshot/a.jsonl"), "captions")) == [""]
+    assert problems(open_image_text(str(tmp_path / "snapshot/a.jsonl"), "captions")) == [""]
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_an_address_is_below_the_folder_that_is_one(path, folder, wanted):
 @pytest.mark.parametrize("image", [PILImage.new("RGB", (9, 9)), np.zeros((9, 9, 3), np.uint8)], ids=["PIL", "array"])
 def test_a_decoded_image_says_how_to_have_its_file(image):
     hint = r"is of type \w+, which is decoded\. Have its file read: dataset\.cast_column\(NAME, datasets\.Image\(decode=False\)\)"
-    for plan in ("t2i_pretrain", lambda record, draws: [Picture(record["image"], "vit")]):
+    for plan in ("t2i_pretrain", lambda record, draws: [Image(record["image"], "vit")]):
         with pytest.raises(RecordError, match=rf"^made, record 0: .*{hint}"):
             RowMaker(recipe(source([{"image": image, "captions": "a"}], plan))).packed(0)
     for records, kind in (
         ([{"image": image, "captions": "a"}], "captions"),
         ([{"texts": ["a"], "images": [image]}], "interleaved"),
     ):
-        assert re.search(hint, problems(open_pictures(records, kind))[0])
+        assert re.search(hint, problems(open_image_text(records, kind))[0])

@@ -159,7 +159,7 @@ def test_a_file_that_has_become_shorter_is_told(tmp_path):
 
 
 def test_which_files_patterns_name(tmp_path):
-    for name in ("b.jsonl", "a.ndjson", "_hidden.jsonl", "sub/c.jsonl", ".d/e.jsonl", "picture.png", "[1].jsonl"):
+    for name in ("b.jsonl", "a.ndjson", "_hidden.jsonl", "sub/c.jsonl", ".d/e.jsonl", "image.png", "[1].jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
 

@@ -8,20 +8,20 @@ import re
 
 import numpy as np
 import pytest
-from picture_sources import FORM, SIZES, edits, ids, made, png, recipe, source, talks
+from image_sources import FORM, SIZES, edits, ids, made, png, recipe, source, talks
 
 from ul2_tasks.images import rows as rows_module
 from ul2_tasks.images.attention import dense_mask, places
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Picture, Text
+from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.patches import patches
-from ul2_tasks.images.pictures import Frame, pixels, resized
-from ul2_tasks.images.plans import vlm_sft
+from ul2_tasks.images.pixels import Frame, pixels, resized
 from ul2_tasks.images.problems import Problems, RecordError, sentence_of
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import listed_records
 from ul2_tasks.images.rows import RowMaker
+from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.images.sizes import VIT_CONVERSATION, VIT_EDIT, Size
 
 ALL = {"t2i_pretrain": made(), "unified_edit": edits(), "vlm_sft": talks()}
@@ -90,14 +90,14 @@ def test_each_record_is_in_one_row_and_is_the_same_in_any_pool(pool):
     assert by_name(found) == by_name(samples(40))
 
 
-def test_a_row_has_the_pixels_of_its_pictures_in_their_order():
+def test_a_row_has_the_pixels_of_its_images_in_their_order():
     maker = RowMaker(recipe(source(edits(6), "unified_edit", dropout=NEVER), budgets=(1000, 1000, 1000)))
     [packed] = packed_rows(maker)
     row = maker.row(packed)
     at = {"vit": 0, "vae": 0}
     for _, sample in packed:
         for element, grid in zip(sample.plan, sample.contents):
-            if isinstance(element, Picture):
+            if isinstance(element, Image):
                 kind, size = ("vit", SIZES.vit) if element.kind == "vit" else ("vae", SIZES.vae)
                 whole = resized(pixels(element.image), grid.columns * size.stride, grid.rows * size.stride)
                 found = row[f"packed_{kind}_patches"][at[kind] : at[kind] + grid.patches]
@@ -107,12 +107,12 @@ def test_a_row_has_the_pixels_of_its_pictures_in_their_order():
 
 
 def test_an_image_is_decoded_once_for_all_that_it_is_used_for(decoded_images):
-    """Of two steps C V T N C V T N, six pictures and three images; and none of what is dropped."""
+    """Of two steps C V T N C V T N, six images and three images; and none of what is dropped."""
     image = [png(20, 20, seed) for seed in range(3)]
     record = {"image_list": image, "instruction_list": ["a", "b"]}
     plan = lambda record, draws: (  # noqa: E731
-        *(Picture(record["image_list"][number], kind) for number in (0, 1) for kind in ("clean", "vit")),
-        *(Picture(record["image_list"][number], "noised") for number in (1, 2)),
+        *(Image(record["image_list"][number], kind) for number in (0, 1) for kind in ("clean", "vit")),
+        *(Image(record["image_list"][number], "noised") for number in (1, 2)),
     )
     maker = RowMaker(recipe(source([record], plan), budgets=(1000, 1000, 1000)))
     assert not decoded_images
@@ -126,7 +126,7 @@ def test_an_image_is_decoded_once_for_all_that_it_is_used_for(decoded_images):
 
 def test_nothing_is_decoded_for_what_is_too_long_or_all_dropped(decoded_images):
     long = [{"image": png(60, 60), "captions": "x" * 500}]
-    gone = lambda record, draws: [Picture(record["image"], "vit", droppable=True)]  # noqa: E731
+    gone = lambda record, draws: [Image(record["image"], "vit", droppable=True)]  # noqa: E731
     sources = (source(long, dropout=NEVER), source(made(), gone, dropout=Dropout(vit=1)))
     maker = RowMaker(recipe(*sources, epochs=None, on_error="skip", pool=20))
     assert maker.packed(0) == []
@@ -164,7 +164,7 @@ def test_what_is_too_long_is_told_with_its_numbers_or_counted_or_made_smaller():
     assert len(found) == 5
 
 
-def test_pictures_shrink_only_as_far_and_only_of_the_kind_that_is_too_large():
+def test_images_shrink_only_as_far_and_only_of_the_kind_that_is_too_large():
     sources = source([{"image_list": [png(60, 60), png(50, 50)], "instruction_list": ["x"]}], "unified_edit", dropout=NEVER)
     [[(_, whole)]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 500, 500))))
     [[(_, less)]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 40, 500), shrink=True)))
@@ -187,7 +187,7 @@ class TestProblems:
         cut = png(30, 30, 9)[:-300]
         bad = [
             {"image": png(8, 8)},
-            {"image": b"no picture", "captions": "a"},
+            {"image": b"no image", "captions": "a"},
             {"image": "nowhere.png", "captions": "a"},
             {"image": cut, "captions": "cut"},
             {"image": png(64, 64), "captions": "x" * 1000},
@@ -202,9 +202,9 @@ class TestProblems:
         ("number", "cause", "sentence"),
         [
             (10, "plan", "captions is None, which has no caption that is not empty"),
-            (11, "sample", r"the picture begins with b'no picture', expected one of JPEG, PNG, WEBP, GIF, BMP"),
-            (12, "sample", "the picture 'nowhere.png' cannot be read: No such file or directory"),
-            (13, "picture", "the picture is damaged: "),
+            (11, "sample", r"the image begins with b'no image', expected one of JPEG, PNG, WEBP, GIF, BMP"),
+            (12, "sample", "the image 'nowhere.png' cannot be read: No such file or directory"),
+            (13, "image", "the image is damaged: "),
             (14, "too long", "the sample takes "),
             (15, "sample", "a text has the id 2, which is a mark"),
         ],
@@ -223,10 +223,10 @@ class TestProblems:
         assert sorted(name for row in rows for name in row["samples"]) == sorted(
             f"made, record {number}, epoch 0" for number in (*range(10), *range(16, 26))
         )
-        assert maker.problems.counts == {"plan": 1, "sample": 3, "picture": 1, "too long": 1}
+        assert maker.problems.counts == {"plan": 1, "sample": 3, "image": 1, "too long": 1}
         assert "skipped (plan): made, record 10: captions is None" in caplog.text
 
-    @pytest.mark.parametrize("bad", [{"captions": "no picture"}, {"captions": "cut", "image": png(30, 30, 9)[:-300]}])
+    @pytest.mark.parametrize("bad", [{"captions": "no image"}, {"captions": "cut", "image": png(30, 30, 9)[:-300]}])
     def test_a_hundred_in_a_row_end_the_run(self, bad):
         good = made(1)
         few = RowMaker(recipe(source([*good, *[bad] * 49] * 2), on_error="skip", pool=1000))
@@ -258,7 +258,7 @@ class TestProblems:
         lines = [json.loads(line) for line in (tmp_path / "skipped.jsonl").read_text().splitlines()]
         plans, [decoded] = (
             [line for line in lines if line["cause"] == "plan"],
-            [line for line in lines if line["cause"] == "picture"],
+            [line for line in lines if line["cause"] == "image"],
         )
         assert sorted(line["record"] for line in plans) == sorted(f"made, record {number}" for number in range(0, 40, 2))
         assert {line["source"] for line in lines} == {"source 1: made, 41 records, plan t2i_pretrain"}
@@ -266,12 +266,12 @@ class TestProblems:
             f"made, record {number}, id 'id {number}'" for number in range(0, 40, 2)
         }
         assert decoded["record"] == "made, record 40, epoch 0"
-        assert decoded["problem"].startswith("made, record 40, epoch 0, id 7: the picture is damaged")
+        assert decoded["problem"].startswith("made, record 40, epoch 0, id 7: the image is damaged")
         assert caplog.text.count("skipped (plan)") == 10
         assert f"all are in {tmp_path}/skipped.jsonl" in caplog.text
 
     @pytest.mark.parametrize("error", [AssertionError, OSError, ZeroDivisionError, KeyError, RuntimeError])
-    @pytest.mark.parametrize("of", ["plan", "sample", "record", "picture"])
+    @pytest.mark.parametrize("of", ["plan", "sample", "record", "image"])
     def test_whatever_is_raised_at_a_record_is_told_with_its_name_or_skipped(self, of, error):
         def raising(*_):
             raise error("no")
@@ -282,13 +282,13 @@ class TestProblems:
 
         def plan(record, draws):
             said, image = Text(record["captions"][0]), record["image"]
-            return raising() if of == "plan" and said.text == "made 1" else [said, Picture(image, "vit")]
+            return raising() if of == "plan" and said.text == "made 1" else [said, Image(image, "vit")]
 
         def encode(text):
             return raising() if of == "sample" and text == "made 1" else ids(text)
 
         records = Listed(made(3))
-        if of == "picture":
+        if of == "image":
             list.__setitem__(records, 1, {"image": Frame(20, 20, raising), "captions": ["made 1"]})
         found = recipe(source(records, plan))
         settings = {**vars(found), "encode": encode}
@@ -323,7 +323,7 @@ class TestProblems:
 
 def test_plans_of_ones_own_and_their_draws():
     def story(record, draws):
-        return Text(record["captions"][draws.number("caption", 2)]), Picture(record["image"], "vit")
+        return Text(record["captions"][draws.number("caption", 2)]), Image(record["image"], "vit")
 
     maker = RowMaker(recipe(source(made(), story), seed=5))
     for name, sample in (named for row in packed_rows(maker) for named in row):
@@ -375,7 +375,7 @@ def test_settings_that_cannot_be_are_refused(settings, sentence):
 def test_sources_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="the plan is 't2i', expected one of"):
         source(made(), "t2i")
-    with pytest.raises(ValueError, match="vae_side is 8, and pictures have up to 16 patches"):
+    with pytest.raises(ValueError, match="vae_side is 8, and images have up to 16 patches"):
         recipe(source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(128, 16, 8, 9999))))
     with pytest.raises(ValueError, match="the strides of the sources' sizes differ"):
         recipe(source(made()), source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(64, 16, 16, 9999))), epochs=None)

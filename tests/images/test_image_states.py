@@ -4,14 +4,14 @@ import functools
 import os
 
 import pytest
-from picture_sources import FORM, SIZES, ids, made, picture, source
+from image_sources import FORM, SIZES, ids, image, made, source
 
-from ul2_tasks.images.elements import Picture, Text
+from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.identity import code_of, function_in_words
-from ul2_tasks.images.plans import vlm_sft
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import listed_records, open_records
 from ul2_tasks.images.samples import Counts
+from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.images.video import FrameSampler
 
 
@@ -35,7 +35,7 @@ def test_a_file_is_known_by_what_its_path_leads_to_and_by_its_size_and_time(file
     monkeypatch.chdir(tmp_path)
     for path in ("link.jsonl", "a.jsonl", "./a.jsonl", f"file://{file}"):
         assert identity(of_file(path)) == before
-    assert identity(of_file(file, "other"))["files"] != before["files"], "the folder of the pictures"
+    assert identity(of_file(file, "other"))["files"] != before["files"], "the folder of the images"
     file.write_text('{"image": "a.png", "captions": "a dog"}\n')
     os.utime(file, (1, 1))
     assert identity(of_file(file))["files"] != before["files"]
@@ -49,7 +49,7 @@ def test_records_in_memory_are_known_by_their_content():
 def plan_of(word, dropped=0.5):
     def plan(record, draws):
         """Says a word."""
-        return Text(word if draws.uniform("a") < dropped else ""), Picture(record["image"], "vit")
+        return Text(word if draws.uniform("a") < dropped else ""), Image(record["image"], "vit")
 
     return plan
 
@@ -57,7 +57,7 @@ def plan_of(word, dropped=0.5):
 def test_a_plan_and_an_encoder_are_known_by_their_module_and_code():
     source_of = functools.partial(source, made(2))
     first, second = (identity(source_of(plan)) for plan in (plan_of("a"), plan_of("b")))
-    assert first["plans"] == second["plans"] == "test_picture_states.plan_of.<locals>.plan"
+    assert first["plans"] == second["plans"] == "test_image_states.plan_of.<locals>.plan"
     (code,) = (name for name in first if name.startswith("code in Python 3."))
     assert first[code] != second[code], "what it closes over"
     assert identity(source_of(plan_of("a")))[code] == first[code]
@@ -85,8 +85,8 @@ def test_the_order_of_a_set_is_no_code():
     assert code_of(lambda record, draws: record in {"a", "b", "c"}) == code_of(lambda record, draws: record in {"c", "a", "b"})
 
 
-def test_listed_records_of_other_pictures_are_others():
+def test_listed_records_of_other_images_are_others():
     def content(number):
-        return listed_records([{"image": picture(number), "captions": "a"}]).content()
+        return listed_records([{"image": image(number), "captions": "a"}]).content()
 
     assert content(1) == content(1) != content(2)

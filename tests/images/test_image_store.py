@@ -1,4 +1,4 @@
-"""`ul2 cache` of texts with pictures: a store with the same examples, which is refused, checked and resumed as others are."""
+"""`ul2 cache` of interleaved image-text data: a store with the same examples, which is refused, checked and resumed as others are."""
 
 import dataclasses
 import io
@@ -11,22 +11,22 @@ import pytest
 import seqio
 import tensorflow as tf
 from click.testing import CliRunner
-from picture_support import NOISE, RUN, SPECIAL, VOCABULARY, S, picture, read, record_of, registered
+from image_support import NOISE, RUN, SPECIAL, VOCABULARY, S, image, read, record_of, registered
 from rich.console import Console
 
 import ul2_tasks
 from ul2_command import main
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.corpus.pictures_task import PictureCorpusTask
-from ul2_tasks.images.interleaved import CodeRun, texts_and_images
+from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
+from ul2_tasks.images.interleaved import ImageCodes, texts_and_images
 
 QUIET = Console(quiet=True)
 RECORDS = [
-    *([f"Record {n}: ", picture(n), f"and another {n} ", NOISE, "."] for n in range(5)),
+    *([f"Record {n}: ", image(n), f"and another {n} ", NOISE, "."] for n in range(5)),
     ["Cut off:", NOISE[:400]],
-    ["A text alone, without any picture."],
-    [picture(9), "A picture first."],
+    ["A text alone, without any image."],
+    [image(9), "An image first."],
 ]
 
 
@@ -42,7 +42,7 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
     assert [manifest["totals"][count] for count in ("documents", "skipped", "empty")] == [7, 1, 0]
     plain = read("stored_s")
     assert read("stored_s", use_cached=True) == plain
-    assert [each["images"] for each in plain[-2:]] == [[], [picture(9)]]
+    assert [each["images"] for each in plain[-2:]] == [[], [image(9)]]
     host = read("stored_s", use_cached=True, shard_info=seqio.ShardInfo(1, 2))
     assert [each["images"] for each in host] == [each["images"] for each in plain[1::2]]
     shuffled = read("stored_s", use_cached=True, shuffle=True, num_epochs=2)
@@ -52,18 +52,18 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
 
     corpus = seqio.TaskRegistry.get("stored_corpus")
     other = dataclasses.replace(RUN, tokens=5)
-    other_run = PictureCorpusTask("stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other)
-    with pytest.raises(ValueError, match='was made with other settings: run is "PictureRun'):
+    other_run = ImageTextCorpusTask("stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other)
+    with pytest.raises(ValueError, match='was made with other settings: run is "ImageTokens'):
         other_run.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
 
 
 def test_codes_are_cached_too_and_alone_are_for_t5x(folder):
-    codes = CodeRun(start=RUN.start, end=RUN.end, first=265, codes=8)
+    codes = ImageCodes(start=RUN.start, end=RUN.end, first=265, codes=8)
     records = [{"texts": ["Two codes: "], "images": [[7, n]]} for n in range(5)]
-    settings = SPECIAL | {"picture": codes, "sentinels": range(368, 300, -1), "denoisers": S}
-    ul2_tasks.register_pictures("stored_codes", records, VOCABULARY, **settings)
-    registered("stored_pictures", *RECORDS[:2], denoisers=[S])
-    for name, is_for_t5x in (("stored_codes", True), ("stored_pictures", False)):
+    settings = SPECIAL | {"image": codes, "sentinels": range(368, 300, -1), "denoisers": S}
+    ul2_tasks.register_image_text("stored_codes", records, VOCABULARY, **settings)
+    registered("stored_images", *RECORDS[:2], denoisers=[S])
+    for name, is_for_t5x in (("stored_codes", True), ("stored_images", False)):
         console = Console(width=200, file=io.StringIO())
         build(f"{name}_corpus", str(folder), console=console)
         said = console.file.getvalue()
@@ -73,9 +73,9 @@ def test_codes_are_cached_too_and_alone_are_for_t5x(folder):
 
 
 def test_verify_names_what_is_wrong_beside_the_tokens(folder):
-    registered("checked_pictures", *RECORDS[:3], denoisers=[S])
-    build("checked_pictures_corpus", str(folder), console=QUIET)
-    cached = folder / "checked_pictures_corpus"
+    registered("checked_images", *RECORDS[:3], denoisers=[S])
+    build("checked_images_corpus", str(folder), console=QUIET)
+    cached = folder / "checked_images_corpus"
     assert list(cache.verify(str(cached))) == []
     manifest = json.loads((cached / "manifest.json").read_text())
     shard = manifest["splits"]["train"]["shards"][0]
@@ -93,12 +93,12 @@ def test_verify_names_what_is_wrong_beside_the_tokens(folder):
     assert f"{sizes.name} is truncated" in cut
     assert f"{name}.bin is altered" in flipped
     with pytest.raises(ValueError, match="truncated"):
-        read("checked_pictures_s", use_cached=True)
+        read("checked_images_s", use_cached=True)
 
 
 def test_columns_that_do_not_belong_together_are_told(folder):
     registered("swapped", *RECORDS[:2], denoisers=[S])
-    registered("swapped_too", *([f"{n}", *[picture(n)] * 2] for n in range(2)), denoisers=[S])
+    registered("swapped_too", *([f"{n}", *[image(n)] * 2] for n in range(2)), denoisers=[S])
     (one, other) = (build(f"{name}_corpus", str(folder), console=QUIET) for name in ("swapped", "swapped_too"))
     shard, of_other = (manifest["splits"]["train"]["shards"][0] for manifest in (one, other))
     for suffix, (mine, theirs) in zip(("bin", "idx"), zip(shard["files"][4:6], of_other["files"][4:6])):
@@ -118,19 +118,19 @@ def fails_once(record, draws):
 
 
 def test_a_job_that_ended_goes_on_with_the_shards_that_are_left(folder):
-    records = [record_of([f"{n}", picture(n)]) for n in range(80)]
-    source = ul2_tasks.open_pictures(records, kind=fails_once)
-    ul2_tasks.register_pictures("resumed_pictures", source, VOCABULARY, S, **SPECIAL)
+    records = [record_of([f"{n}", image(n)]) for n in range(80)]
+    source = ul2_tasks.open_image_text(records, kind=fails_once)
+    ul2_tasks.register_image_text("resumed_images", source, VOCABULARY, S, **SPECIAL)
     with pytest.raises(RuntimeError, match="the disk is away"):
-        build("resumed_pictures_corpus", str(folder), console=QUIET)
-    first = folder / "resumed_pictures_corpus" / "train-00000-of-00002.images.bin"
+        build("resumed_images_corpus", str(folder), console=QUIET)
+    first = folder / "resumed_images_corpus" / "train-00000-of-00002.images.bin"
     written = first.stat().st_mtime_ns
     with pytest.raises(ValueError, match="is an unfinished cache, 1 of 2 shards are there"):
         list(cache.verify(str(first.parent)))
-    assert build("resumed_pictures_corpus", str(folder), console=QUIET)["totals"]["documents"] == 80
+    assert build("resumed_images_corpus", str(folder), console=QUIET)["totals"]["documents"] == 80
     assert first.stat().st_mtime_ns == written
     assert list(cache.verify(str(first.parent))) == []
-    assert [each["images"] for each in read("resumed_pictures_s", use_cached=True)] == [[picture(n)] for n in range(80)]
+    assert [each["images"] for each in read("resumed_images_s", use_cached=True)] == [[image(n)] for n in range(80)]
 
 
 def codes(split, shuffle_files, seed=None):
@@ -141,10 +141,10 @@ def codes(split, shuffle_files, seed=None):
 def test_a_source_of_ones_own_and_codes_are_cached_by_the_command(folder, monkeypatch):
     (folder / "drawn_module.py").write_text(
         textwrap.dedent(f"""
-            import picture_support as here, seqio, ul2_tasks, {__name__} as test
-            ul2_tasks.register_pictures(
+            import image_support as here, seqio, ul2_tasks, {__name__} as test
+            ul2_tasks.register_image_text(
                 "drawn", seqio.FunctionDataSource(test.codes, ["train"]), here.VOCABULARY, here.S, split="before_last_image",
-                picture=ul2_tasks.CodeRun(start=262, end=263, first=264, codes=16), modes=here.MODES, sentinels=here.SENTINELS[:60],
+                image=ul2_tasks.ImageCodes(start=262, end=263, first=264, codes=16), modes=here.MODES, sentinels=here.SENTINELS[:60],
             )
         """)
     )

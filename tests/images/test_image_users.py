@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from picture_support import picture
+from image_support import image
 
-from ul2_tasks.images.elements import Picture, Text
-from ul2_tasks.images.layout import Form
+from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.problems import RecordError
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader, listed_records, open_records
+from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
-from ul2_tasks.sources.pictures import open_pictures
+from ul2_tasks.sources.image_text import open_image_text
 
-FORM = Form(bos=1, eos=2, picture_start=3, picture_end=4)
-RECORD = {"image": picture(), "captions": "a"}
+FORM = Form(bos=1, eos=2, image_start=3, image_end=4)
+RECORD = {"image": image(), "captions": "a"}
 
 
 def bytes_of(text):
@@ -55,7 +55,7 @@ def lines(folder, *records):
 
 @pytest.mark.parametrize("path", ["a.png/b.png", "x" * 5000, "loop.png"])
 def test_a_path_that_leads_to_no_file_is_a_problem_of_its_record(tmp_path, path):
-    (tmp_path / "a.png").write_bytes(picture())
+    (tmp_path / "a.png").write_bytes(image())
     (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
     assert " cannot be read: " in sentence(lines(tmp_path, {**RECORD, "image": path}))
 
@@ -66,13 +66,13 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 
 def test_a_path_may_be_a_path_object(tmp_path):
-    (tmp_path / "a.png").write_bytes(picture())
+    (tmp_path / "a.png").write_bytes(image())
     assert len(samples(listed_records([{**RECORD, "image": tmp_path / "a.png"}]))) == 1
-    assert len(samples(plan=lambda record, draws: [Picture(tmp_path / "a.png", "vit")])) == 2
-    source = open_pictures(
-        [{"texts": ["a"], "images": [tmp_path / "a.png"]}], lambda record, draws: [Picture(tmp_path / "a.png", "vit")]
+    assert len(samples(plan=lambda record, draws: [Image(tmp_path / "a.png", "vit")])) == 2
+    source = open_image_text(
+        [{"texts": ["a"], "images": [tmp_path / "a.png"]}], lambda record, draws: [Image(tmp_path / "a.png", "vit")]
     )
-    assert next(source.get_dataset("train").as_numpy_iterator())["images"].tolist() == [picture()]
+    assert next(source.get_dataset("train").as_numpy_iterator())["images"].tolist() == [image()]
 
 
 def test_values_in_values_without_end_are_a_problem_of_their_record(tmp_path):
@@ -85,7 +85,7 @@ def test_values_in_values_without_end_are_a_problem_of_their_record(tmp_path):
 def test_a_row_that_is_no_unicode_costs_none_of_its_neighbours(tmp_path):
     offsets = pa.py_buffer(np.array([0, 1, 2, 3], np.int32))
     captions = pa.Array.from_buffers(pa.utf8(), 3, [None, offsets, pa.py_buffer(b"a\xffb")])
-    pq.write_table(pa.table({"image": [picture()] * 3, "captions": captions}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"image": [image()] * 3, "captions": captions}), tmp_path / "a.parquet")
     records = open_records(tmp_path)
     found = [record for _, record in Reader(records).read(0, 0, 3)]
     assert str(found[1]).startswith("the row cannot be read: ")
@@ -148,13 +148,13 @@ def test_a_record_that_is_no_dictionary_is_a_problem():
 
 def of_steps(record, draws):
     yield Text("a")
-    yield Picture(record["image"], "vit")
+    yield Image(record["image"], "vit")
 
 
 def test_a_plan_may_be_a_generator():
     assert len(samples(plan=of_steps)) == 2
-    found = next(open_pictures([RECORD], of_steps).get_dataset("train").as_numpy_iterator())
-    assert (found["texts"].tolist(), found["images"].tolist()) == ([b"a", b""], [b"", picture()])
+    found = next(open_image_text([RECORD], of_steps).get_dataset("train").as_numpy_iterator())
+    assert (found["texts"].tolist(), found["images"].tolist()) == ([b"a", b""], [b"", image()])
 
 
 def without(record, draws):
@@ -164,14 +164,14 @@ def without(record, draws):
 @pytest.mark.parametrize(
     ("plan", "told"),
     [
-        (lambda record, draws: Text("a"), "the plan gives a value of type Text, expected a list of Text and Picture"),
-        (lambda record, draws: None, "the plan gives a value of type NoneType, expected a list of Text and Picture"),
+        (lambda record, draws: Text("a"), "the plan gives a value of type Text, expected a list of Text and Image"),
+        (lambda record, draws: None, "the plan gives a value of type NoneType, expected a list of Text and Image"),
         (without, "KeyError: 'nothing'"),
     ],
 )
 def test_what_a_plan_stumbles_over_is_a_problem_of_its_record(plan, told):
     assert sentence(plan=plan) == f"records, record 0: {told}"
-    assert next(open_pictures([RECORD], plan).get_dataset("train").as_numpy_iterator())["problem"].decode() == told
+    assert next(open_image_text([RECORD], plan).get_dataset("train").as_numpy_iterator())["problem"].decode() == told
 
 
 @pytest.mark.parametrize(

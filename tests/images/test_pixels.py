@@ -1,4 +1,4 @@
-"""Pictures of all formats as pixels: upright, on white, and refused where they are damaged, too large or animated."""
+"""Images of all formats as pixels: upright, on white, and refused where they are damaged, too large or animated."""
 
 import contextlib
 import io
@@ -10,22 +10,22 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageFile, ImageOps
 
-from ul2_tasks.images.pictures import Frame, pixels, resized, size_of
+from ul2_tasks.images.pixels import Frame, pixels, resized, size_of
 from ul2_tasks.images.sizes import VAE
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (16, 3), np.uint8)
 
 
 def smooth(mode="RGB", width=67, height=45):
-    """A picture with soft colours, which a JPEG keeps nearly."""
+    """An image with soft colours, which a JPEG keeps nearly."""
     down, across = np.mgrid[:height, :width]
     bands = np.stack([across * 3, down * 5, across + down, 255 - across], axis=2).astype(np.uint8)
     return Image.fromarray(bands).convert("RGBA").convert(mode) if mode != "CMYK" else Image.fromarray(bands, "CMYK")
 
 
-def saved(picture, format, **options):
+def saved(image, format, **options):
     file = io.BytesIO()
-    picture.save(file, format, **options)
+    image.save(file, format, **options)
     return file.getvalue()
 
 
@@ -128,13 +128,13 @@ def test_a_jpeg_of_any_kind_is_what_tensorflow_reads(name):
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
 def test_lossless_webp_is_what_was_saved(mode):
-    picture = smooth(mode)
+    image = smooth(mode)
     if mode == "RGBA":
-        picture.putalpha(smooth("L"))
-    data = saved(picture, "WEBP", lossless=True, exact=True)
-    known = np.asarray(picture) if mode == "RGB" else on_white(np.asarray(picture))
+        image.putalpha(smooth("L"))
+    data = saved(image, "WEBP", lossless=True, exact=True)
+    known = np.asarray(image) if mode == "RGB" else on_white(np.asarray(image))
     np.testing.assert_array_equal(pixels(data), known)
-    assert size_of(data) == picture.size
+    assert size_of(data) == image.size
 
 
 def test_gif_and_bmp_are_what_was_saved():
@@ -154,7 +154,7 @@ def with_orientation(orientation):
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", [0, *range(1, 10)])
-def test_a_picture_is_turned_upright(format, orientation):
+def test_a_image_is_turned_upright(format, orientation):
     """As Pillow turns it, which the data sets of others leave out."""
     data = saved(smooth(), format, exif=with_orientation(orientation))
     known = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
@@ -194,8 +194,8 @@ def test_the_filter_can_be_bilinear():
 
 def test_a_path_is_read_as_its_bytes_are(tmp_path):
     data = saved(smooth(), "JPEG", exif=with_orientation(6))
-    (tmp_path / "picture.of.no.known.name").write_bytes(data)
-    path = str(tmp_path / "picture.of.no.known.name")
+    (tmp_path / "image.of.no.known.name").write_bytes(data)
+    path = str(tmp_path / "image.of.no.known.name")
     assert size_of(path) == (45, 67)
     np.testing.assert_array_equal(pixels(path), pixels(data))
 
@@ -240,7 +240,7 @@ CUT = {"jpeg": JPEG, "rgb": PNGS["rgb 8"], "palette": PNGS["palette 4"], "webp":
 
 
 @pytest.mark.parametrize("data", CUT.values(), ids=CUT.keys())
-def test_a_picture_that_is_cut_anywhere_is_refused_or_whole(data):
+def test_a_image_that_is_cut_anywhere_is_refused_or_whole(data):
     """Whole it is where only check sums and the end mark are lost."""
     whole, refused = pixels(data), 0
     lengths = [*range(0, len(data) - 40, 37), *range(len(data) - 40, len(data))]
@@ -262,23 +262,23 @@ def test_bytes_that_are_changed_give_pixels_or_a_sentence():
             changed = np.frombuffer(data, np.uint8).copy()
             changed[draws.integers(0, len(changed), 3)] = draws.integers(0, 256, 3)
             with contextlib.suppress(ValueError):
-                size = size_of(changed.tobytes(), most_pixels=2**16)
-                assert pixels(changed.tobytes(), most_pixels=2**16).shape[1::-1] == size
+                size = size_of(changed.tobytes(), max_pixels=2**16)
+                assert pixels(changed.tobytes(), max_pixels=2**16).shape[1::-1] == size
 
 
 @pytest.mark.parametrize("read", [size_of, pixels])
 @pytest.mark.parametrize(
     ("image", "sentence"),
     [
-        (b"", "the picture begins with b'', expected one of JPEG, PNG, WEBP, GIF, BMP"),
-        (b"<html>404</html>", "the picture begins with b'<html>404</h', expected one of JPEG, PNG, WEBP, GIF, BMP"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "the picture begins with b'%!PS-Adobe-3', expected one of JPEG, PNG, WEBP, GIF, BMP"),
-        (None, "the picture is of type NoneType, expected bytes or a path"),
-        ("no/such/file.jpg", "the picture 'no/such/file.jpg' cannot be read: No such file or directory"),
-        ("/", "the picture '/' cannot be read: Is a directory"),
+        (b"", "the image begins with b'', expected one of JPEG, PNG, WEBP, GIF, BMP"),
+        (b"<html>404</html>", "the image begins with b'<html>404</h', expected one of JPEG, PNG, WEBP, GIF, BMP"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "the image begins with b'%!PS-Adobe-3', expected one of JPEG, PNG, WEBP, GIF, BMP"),
+        (None, "the image is of type NoneType, expected bytes or a path"),
+        ("no/such/file.jpg", "the image 'no/such/file.jpg' cannot be read: No such file or directory"),
+        ("/", "the image '/' cannot be read: Is a directory"),
     ],
 )
-def test_what_is_no_picture_is_refused(read, image, sentence):
+def test_what_is_no_image_is_refused(read, image, sentence):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole sentence is compared)
         read(image)
     assert str(caught.value) == sentence
@@ -286,9 +286,9 @@ def test_what_is_no_picture_is_refused(read, image, sentence):
 
 @pytest.mark.parametrize("read", [size_of, pixels])
 @pytest.mark.parametrize("format", ["GIF", "PNG", "WEBP"])
-def test_an_animated_picture_is_refused(read, format):
+def test_an_animated_image_is_refused(read, format):
     data = saved(smooth(), format, save_all=True, append_images=[smooth("L").convert("RGB")])
-    with pytest.raises(ValueError, match=f"^the picture is a {format} of several frames, expected one$"):
+    with pytest.raises(ValueError, match=f"^the image is a {format} of several frames, expected one$"):
         read(data)
 
 
@@ -303,9 +303,9 @@ def test_a_photo_with_others_behind_it_is_that_photo():
 @pytest.mark.parametrize(
     ("width", "height", "sentence"),
     [
-        (8193, 8192, r"the picture has 8193 x 8192 pixels, expected at most 67108864 in all"),
-        (10_000, 10_000, r"the picture has 10000 x 10000 pixels, expected at most 67108864 in all"),
-        (60_000, 60_000, r"the picture has too many pixels: .*3600000000 pixels"),
+        (8193, 8192, r"the image has 8193 x 8192 pixels, expected at most 67108864 in all"),
+        (10_000, 10_000, r"the image has 10000 x 10000 pixels, expected at most 67108864 in all"),
+        (60_000, 60_000, r"the image has too many pixels: .*3600000000 pixels"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -327,20 +327,20 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path, 
     (tmp_path / "bomb.jpg").write_bytes(with_scans(3000))
     for image in (with_scans(3000), tmp_path / "bomb.jpg"):
         assert size_of(image) == (67, 45)
-        with pytest.raises(ValueError, match=r"^the picture is a JPEG of 30\d\d scans, expected at most 100$"):
+        with pytest.raises(ValueError, match=r"^the image is a JPEG of 30\d\d scans, expected at most 100$"):
             pixels(image)
 
 
-def test_a_jpeg_of_a_few_scans_is_that_picture_whatever_stands_around_them():
+def test_a_jpeg_of_a_few_scans_is_that_image_whatever_stands_around_them():
     assert np.array_equal(pixels(with_scans(1)), pixels(saved(smooth(), "JPEG", progressive=True)))
     assert pixels(with_scans(80)).shape == (45, 67, 3)
 
 
 def test_a_jpeg_that_is_cut_off_can_be_ended():
-    """As docs/guides/pictures.md has it: what is there stays, and the rest is of one colour."""
+    """As docs/guides/image_text.md has it: what is there stays, and the rest is of one colour."""
     whole = saved(smooth(width=256, height=256), "JPEG")
     cut = whole[: len(whole) * 3 // 4]
-    with pytest.raises(ValueError, match=r"^the picture is damaged"):
+    with pytest.raises(ValueError, match=r"^the image is damaged"):
         pixels(cut)
     ended = pixels(cut + b"\xff\xd9")
     assert np.array_equal(ended[:8], pixels(whole)[:8])
@@ -348,15 +348,15 @@ def test_a_jpeg_that_is_cut_off_can_be_ended():
 
 
 def test_a_limit_of_ones_own():
-    assert size_of(JPEG, most_pixels=67 * 45) == (67, 45)
+    assert size_of(JPEG, max_pixels=67 * 45) == (67, 45)
     for read in (size_of, pixels):
         with pytest.raises(ValueError, match="67 x 45 pixels, expected at most 3014 in all"):
-            read(JPEG, most_pixels=67 * 45 - 1)
+            read(JPEG, max_pixels=67 * 45 - 1)
 
 
 def test_pillows_settings_of_the_process_stay():
     before = ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS
     pixels(JPEG)
-    with pytest.raises(ValueError, match="the picture is damaged: "):
+    with pytest.raises(ValueError, match="the image is damaged: "):
         pixels(JPEG[:600])
     assert (ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS) == before == (False, 89478485)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from ul2_tasks.images.attention import Places, dense_mask, places, sees
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Picture, Text, checked
-from ul2_tasks.images.layout import MODES, Form, Row, lay_out, patch_positions
+from ul2_tasks.images.elements import Image, Text, checked
+from ul2_tasks.images.row_arrays import MODES, Form, Row, lay_out, patch_positions
 from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
 from ul2_tasks.images.sizes import VIT_CONVERSATION, Grid
 
 BAGEL = pathlib.Path(__file__).parent / "bagel"
-FORM = Form(bos=1, eos=2, picture_start=3, picture_end=4)
+FORM = Form(bos=1, eos=2, image_start=3, image_end=4)
 NOTHING = -np.inf
 
 
@@ -33,7 +33,7 @@ def bagels_sample(told, draws):
     """A sample of BAGEL's as one of ours, of the draws that BAGEL used."""
     ids, shapes, sample = iter(told["ids"]), iter(told["shapes"]), []
     for item in told["plan"]:
-        after, kept, timestep = "picture" if item["special_token_loss"] else None, True, NOTHING
+        after, kept, timestep = "image" if item["special_token_loss"] else None, True, NOTHING
         options = {"droppable": bool(item["enable_cfg"]), "after": after}
         if item["type"] == "text":
             element, content = Text("", learned=bool(item["loss"]), **options), np.array(next(ids), np.int64)
@@ -41,7 +41,7 @@ def bagels_sample(told, draws):
             seen_as = "vit" if item["type"] == "vit_image" else "noised" if item["loss"] else "clean"
             patch = 14 if seen_as == "vit" else 16
             _, height, width = next(shapes)
-            element, content = Picture(None, seen_as, **options), Grid(height // patch, width // patch)
+            element, content = Image(None, seen_as, **options), Grid(height // patch, width // patch)
         if item["enable_cfg"]:
             kept = next(draws)[1] >= 0.5
         if element.kind == "noised":
@@ -86,12 +86,12 @@ def test_a_mask_is_bagels():
 
 grids = st.builds(Grid, st.integers(1, 4), st.integers(1, 4))
 texts = st.tuples(st.builds(Text, st.just(""), learned=st.booleans()), st.lists(st.integers(5, 99), max_size=5).map(np.array))
-pictures = st.tuples(st.builds(Picture, st.none(), st.sampled_from(["vit", "clean", "noised"])), grids)
+images = st.tuples(st.builds(Image, st.none(), st.sampled_from(["vit", "clean", "noised"])), grids)
 
 
 @st.composite
 def random_sample(draw):
-    elements, contents = zip(*draw(st.lists(st.one_of(texts, pictures), min_size=1, max_size=6)))
+    elements, contents = zip(*draw(st.lists(st.one_of(texts, images), min_size=1, max_size=6)))
     kept = [element.kind == "noised" or draw(st.booleans()) for element in elements]
     timesteps = [0.5 if element.kind == "noised" else NOTHING for element in elements]
     return Sample(elements, kept, contents, timesteps)
@@ -166,7 +166,7 @@ def test_attention_over_a_row_gives_what_each_sample_alone_gives(samples):
 
 
 def test_what_is_generated_is_seen_by_itself_alone_and_a_clip_by_all_of_it():
-    plan = checked([Text("a"), Picture(None, "noised", group=0), Picture(None, "noised", group=0), Text("b")])
+    plan = checked([Text("a"), Image(None, "noised", group=0), Image(None, "noised", group=0), Text("b")])
     sample = Sample(plan, (True,) * 4, (np.array([9]), Grid(1, 1), Grid(1, 2), np.array([9])), (NOTHING, 0.5, 0.5, NOTHING))
     row = lay_out([sample], FORM)
     assert row.split_lens.tolist() == [3, 7, 3]
@@ -178,7 +178,7 @@ def test_what_is_generated_is_seen_by_itself_alone_and_a_clip_by_all_of_it():
 
 
 def test_positions_go_on_as_far_as_an_element_says():
-    plan = checked([Picture(None, "clean", advance=5), Picture(None, "noised"), Picture(None, "clean"), Text("")])
+    plan = checked([Image(None, "clean", advance=5), Image(None, "noised"), Image(None, "clean"), Text("")])
     sample = Sample(plan, (False, True, True, True), (*[Grid(1, 1)] * 3, np.array([], int)), (NOTHING, 0.5, NOTHING, NOTHING))
     assert lay_out([sample], FORM).packed_position_ids.tolist() == [5, 5, 5, 5, 5, 5, 6, 7]
 
@@ -209,11 +209,11 @@ def test_a_dummy_is_seen_by_no_other_and_learned_by_none(seen_as):
 
 def test_a_table_that_is_too_small_is_refused_before_a_run_and_in_a_row():
     """BAGEL's positions run over, without a word, with the table that is its default."""
-    with pytest.raises(ValueError, match=r"vae_side is 32, and pictures have up to 64 patches on a side .*; expected at least 64"):
+    with pytest.raises(ValueError, match=r"vae_side is 32, and images have up to 64 patches on a side .*; expected at least 64"):
         Form(1, 2, 3, 4, vae_side=32).check(Sizes())
     Form(1, 2, 3, 4).check(Sizes())
     Form(1, 2, 3, 4, vae_side=32, interpolated=True).check(Sizes())
-    with pytest.raises(ValueError, match="a picture has 33 patches on a side, and the table of their positions has 32"):
+    with pytest.raises(ValueError, match="an image has 33 patches on a side, and the table of their positions has 32"):
         patch_positions(np.array([2]), np.array([33]), 32)
     assert patch_positions(np.array([64]), np.array([64]), 32, interpolated=True).max() == 32**2 - 1
 
@@ -246,9 +246,9 @@ def test_who_sees_whom_can_be_asked_of_single_places():
 
 
 def test_a_sample_is_counted_before_anything_is_decoded():
-    """From the size of each picture, which is asked for once, however often the picture is seen."""
+    """From the size of each image, which is asked for once, however often the image is seen."""
     before, after = "before.png", "after.png"
-    plan = [Picture(before, "clean", droppable=True), Picture(before, "vit"), Text("red"), Picture(after, "noised")]
+    plan = [Image(before, "clean", droppable=True), Image(before, "vit"), Text("red"), Image(after, "noised")]
     asked = []
 
     def size_of(image):
@@ -267,8 +267,8 @@ def test_a_sample_is_counted_before_anything_is_decoded():
     assert [np.isfinite(timestep) for timestep in kept.timesteps] == [False, False, False, True]
 
 
-def test_pictures_that_share_a_limit_are_counted_by_who_sees_them():
-    plan = [Picture(number, "vit") for number in range(8)] + [Picture(8, "noised")]
+def test_images_that_share_a_limit_are_counted_by_who_sees_them():
+    plan = [Image(number, "vit") for number in range(8)] + [Image(8, "noised")]
     sizes = Sizes(vit=VIT_CONVERSATION)
     sample = sample_of(plan, draws_of(0, 0, ""), lambda text: [], lambda image: (980, 980), sizes, Dropout())
     assert sample.contents == [Grid(35, 35)] * 8 + [Grid(61, 61)]

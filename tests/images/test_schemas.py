@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 
 from ul2_tasks.images.draws import draws_of
-from ul2_tasks.images.elements import Picture, Text, checked, letters
-from ul2_tasks.images.plans import PLANS, t2i_pretrain, unified_edit, vlm_sft
+from ul2_tasks.images.elements import Image, Text, checked, letters
+from ul2_tasks.images.schemas import PLANS, t2i_pretrain, unified_edit, vlm_sft
 
 
 def plans(function, record, epochs=200, **options):
@@ -20,7 +20,7 @@ def texts(plan):
 
 
 def images(plan):
-    return [(element.seen_as, element.image) for element in plan if isinstance(element, Picture)]
+    return [(element.seen_as, element.image) for element in plan if isinstance(element, Image)]
 
 
 def problem(function, record):
@@ -64,14 +64,14 @@ def test_a_caption_may_be_a_text_and_keeps_its_characters(captions, text):
         ({"image": b"cat", "captions": "[null]"}, "captions is [None], which has no caption that is not empty"),
         ({"image": b"cat"}, "captions is None, which has no caption that is not empty"),
         ({"image": b"cat", "captions": [7]}, "a caption is 7, expected a text"),
-        ({"image": b"", "captions": "a cat"}, "image is b'', expected the bytes of a picture, or its path"),
+        ({"image": b"", "captions": "a cat"}, "image is b'', expected the bytes of an image, or its path"),
         (
             {"image": {"bytes": None, "path": None}, "captions": "a cat"},
-            "image is None, expected the bytes of a picture, or its path",
+            "image is None, expected the bytes of an image, or its path",
         ),
     ],
 )
-def test_a_picture_without_a_caption_is_refused_and_one_without_bytes(record, sentence):
+def test_a_image_without_a_caption_is_refused_and_one_without_bytes(record, sentence):
     assert problem(t2i_pretrain, record) == sentence
 
 
@@ -86,7 +86,7 @@ FOUR = {
 
 
 def test_a_stretch_of_edits_is_drawn_by_the_stated_law():
-    """Of four pictures: 3 starts; then 1 or 2 steps, as far as there are so many; half of those with 2 steps joined."""
+    """Of four images: 3 starts; then 1 or 2 steps, as far as there are so many; half of those with 2 steps joined."""
     found = plans(unified_edit, FOUR, 1200)
     counts = collections.Counter((letters(plan), images(plan)[0][1], images(plan)[-1][1]) for plan in found)
     one, two = "C V T N", "C V T N C V T N"
@@ -96,7 +96,7 @@ def test_a_stretch_of_edits_is_drawn_by_the_stated_law():
     assert scipy.stats.chisquare([counts[key] for key in law], [1200 * share for share in law.values()]).pvalue > 0.001
 
 
-def test_each_step_has_its_own_instruction_and_pictures():
+def test_each_step_has_its_own_instruction_and_images():
     for plan in plans(unified_edit, FOUR):
         shown = images(plan)
         first = int(shown[0][1])
@@ -108,7 +108,7 @@ def test_each_step_has_its_own_instruction_and_pictures():
 
 
 def test_joined_instructions_are_sentences():
-    """BAGEL appends ". " to each, to one that ends in a stop, too; and of three pictures it never joins any."""
+    """BAGEL appends ". " to each, to one that ends in a stop, too; and of three images it never joins any."""
     record = {"image_list": [b"0", b"1", b"2"], "instruction_list": [["Make it red."], ["turn it "]]}
     joined = {text for plan in plans(unified_edit, record) if letters(plan) == "C V T N" for text in texts(plan)}
     assert joined == {"Make it red.", "turn it", "Make it red. turn it"}
@@ -128,14 +128,14 @@ def test_stretches_can_be_longer():
 @pytest.mark.parametrize(
     ("images", "instructions", "sentence"),
     [
-        ([b"0"], [], "image_list has 1 pictures, expected at least 2"),
-        ([b"0", b"1", b"2", b"3"], [["a"], ["b"]], "instruction_list has 2 steps, expected 3: image_list has 4 pictures"),
-        ([b"0", b"1"], [["a"], ["b"]], "instruction_list has 2 steps, expected 1: image_list has 2 pictures"),
+        ([b"0"], [], "image_list has 1 images, expected at least 2"),
+        ([b"0", b"1", b"2", b"3"], [["a"], ["b"]], "instruction_list has 2 steps, expected 3: image_list has 4 images"),
+        ([b"0", b"1"], [["a"], ["b"]], "instruction_list has 2 steps, expected 1: image_list has 2 images"),
         ([b"0", b"1", b"2"], [["a"], []], "instruction_list[1] is [], which has no instruction that is not empty"),
         ([b"0", b"1"], [["", " "]], "instruction_list[0] is ['', ' '], which has no instruction that is not empty"),
         ([b"0", b"1"], [[3]], "instruction_list[0] is 3, expected a text"),
         ([b"0", b"1"], "make it red", "instruction_list is 'make it red', expected a list"),
-        ([b"0", None], ["a"], "image_list[1] is None, expected the bytes of a picture, or its path"),
+        ([b"0", None], ["a"], "image_list[1] is None, expected the bytes of an image, or its path"),
     ],
 )
 def test_edits_that_do_not_fit_together_are_refused(images, instructions, sentence):
@@ -147,7 +147,7 @@ def talk(*values, **files):
     return {"conversations": [{"from": speakers[number % 2], "value": value} for number, value in enumerate(values)], **files}
 
 
-def test_pictures_stand_where_their_marks_are_and_answers_are_learned():
+def test_images_stand_where_their_marks_are_and_answers_are_learned():
     record = talk("Left <image>\nright <image>", "Two cats. ", "And <image>?", "A dog.", image=["0.png", "1.png", "2.png"])
     record["conversations"].insert(0, {"from": "system", "value": "Be short."})
     plan = vlm_sft(record, draws_of(0, 0, ""))
@@ -158,7 +158,7 @@ def test_pictures_stand_where_their_marks_are_and_answers_are_learned():
     assert not any(element.droppable for element in plan)
 
 
-def test_roles_have_two_names_each_and_a_conversation_needs_no_picture():
+def test_roles_have_two_names_each_and_a_conversation_needs_no_image():
     record = {"image": "None", "conversations": [{"from": "user", "value": "Hi"}, {"from": "assistant", "value": "Hello"}]}
     plan = vlm_sft(record, draws_of(0, 0, ""))
     assert letters(plan) == "T T"
@@ -194,7 +194,7 @@ def test_a_video_is_the_frames_that_its_reader_gives_and_each_has_draws_of_its_o
         ({}, "conversations is None, expected a list"),
         (
             talk("hi", "see <image>", image="0.png"),
-            "conversations[1] is an answer with the mark <image>; a picture that is seen stands in what others say",
+            "conversations[1] is an answer with the mark <image>; an image that is seen stands in what others say",
         ),
         (
             {"conversations": [{"from": "tool", "value": "hi"}]},
@@ -217,9 +217,9 @@ def test_the_kinds_have_bagels_names():
     ("elements", "sentence"),
     [
         ([], "the plan has no element"),
-        (["a cat"], "the plan has an element of type str, expected Text or Picture"),
-        ([Picture(b"", "vit", group=1), Text(""), Picture(b"", "vit", group=1)], "the pictures of group 1 are not adjacent"),
-        ([Picture(b"", "vit", group=1), Picture(b"", "clean", group=1)], "the pictures of group 1 differ in seen_as or droppable"),
+        (["a cat"], "the plan has an element of type str, expected Text or Image"),
+        ([Image(b"", "vit", group=1), Text(""), Image(b"", "vit", group=1)], "the images of group 1 are not adjacent"),
+        ([Image(b"", "vit", group=1), Image(b"", "clean", group=1)], "the images of group 1 differ in seen_as or droppable"),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(elements, sentence):
@@ -233,9 +233,9 @@ def test_a_plan_that_makes_no_sense_is_refused(elements, sentence):
         (lambda: Text(7), "the text of an element is of type int, expected str"),
         (lambda: Text("half \ud800"), "the text of an element is not Unicode, surrogates not allowed"),
         (lambda: Text("", after="image"), "after is 'image', expected one of"),
-        (lambda: Picture(b"", "vae"), "a picture is seen as 'vae', expected one of"),
-        (lambda: Picture(b"", "noised", droppable=True), "a noised picture is droppable, and is what is learned"),
-        (lambda: Picture(b"", "vit", advance=-1), "advance is -1, expected an integer of at least 0"),
+        (lambda: Image(b"", "vae"), "an image is seen as 'vae', expected one of"),
+        (lambda: Image(b"", "noised", droppable=True), "a noised image is droppable, and is what is learned"),
+        (lambda: Image(b"", "vit", advance=-1), "advance is -1, expected an integer of at least 0"),
     ],
 )
 def test_an_element_that_makes_no_sense_is_refused(make, sentence):

@@ -1,31 +1,31 @@
-"""`Pictures`: two are equal if their arguments are, and a cache is that of the registered corpus."""
+"""`ImageText`: two are equal if their arguments are, and a cache is that of the registered corpus."""
 
 import dataclasses
 
 import pytest
 import seqio
-from picture_support import RUN, SPECIAL, VOCABULARY, S, picture, read, record_of
+from image_support import RUN, SPECIAL, VOCABULARY, S, image, read, record_of
 
 import ul2_tasks
-from ul2_tasks.images.interleaved import CodeRun
-from ul2_tasks.sources.picture_examples import parsed, serialized
+from ul2_tasks.images.interleaved import ImageCodes
+from ul2_tasks.sources.image_examples import parsed, serialized
 
-RECORDS = [record_of(["A cat:", picture(1), "It sleeps."]), record_of([picture(2), "Grey."])]
+RECORDS = [record_of(["A cat:", image(1), "It sleeps."]), record_of([image(2), "Grey."])]
 
 
-def described(name="mp", records=RECORDS, **changed) -> ul2_tasks.Pictures:
-    return ul2_tasks.Pictures(name, records, VOCABULARY, S, **{**SPECIAL, **changed})
+def described(name="mp", records=RECORDS, **changed) -> ul2_tasks.ImageText:
+    return ul2_tasks.ImageText(name, records, VOCABULARY, S, **{**SPECIAL, **changed})
 
 
 def test_two_are_equal_if_their_arguments_are():
     one = described()
-    assert one == described() == dataclasses.replace(one) == described(records=ul2_tasks.open_pictures(RECORDS))
+    assert one == described() == dataclasses.replace(one) == described(records=ul2_tasks.open_image_text(RECORDS))
     assert hash(one) == hash(described())
     assert one.fingerprint() == described("other").fingerprint()
     assert one != described("other")
     for other in (
         described(records=RECORDS[:1]),
-        described(picture=dataclasses.replace(RUN, tokens=5)),
+        described(image=dataclasses.replace(RUN, tokens=5)),
         described(split="last_image"),
         described(unfit="skip"),
     ):
@@ -36,14 +36,14 @@ def test_two_are_equal_if_their_arguments_are():
 def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
     described("mp_cached").cache(tmp_path)
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
-    ul2_tasks.register_pictures("mp_cached", RECORDS, VOCABULARY, S, **SPECIAL)
+    ul2_tasks.register_image_text("mp_cached", RECORDS, VOCABULARY, S, **SPECIAL)
     found = read("mp_cached_mix", use_cached=True)
-    assert [each["images"] for each in found] == [[picture(1)], [picture(2)]]
+    assert [each["images"] for each in found] == [[image(1)], [image(2)]]
     assert found == read("mp_cached_mix")
     with pytest.raises(
         ValueError, match=r"'mp_cached_mix' is already registered with other arguments: unfit is 'raise', got 'skip'"
     ):
-        ul2_tasks.register_pictures("mp_cached", RECORDS, VOCABULARY, S, unfit="skip", **SPECIAL)
+        ul2_tasks.register_image_text("mp_cached", RECORDS, VOCABULARY, S, unfit="skip", **SPECIAL)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
     [
         ({"unfit": "drop"}, "unfit is 'drop', expected 'raise' or 'skip'"),
         ({"split": "words"}, "split is 'words', expected one of"),
-        ({"picture": 5}, "picture is 5, expected a PictureRun or a CodeRun"),
-        ({"split": "before_last_image"}, "placeholders say nothing; give a CodeRun"),
+        ({"image": 5}, "image is 5, expected an ImageTokens or an ImageCodes"),
+        ({"split": "before_last_image"}, "placeholders say nothing; give an ImageCodes"),
         ({"name": "a b"}, "name is 'a b', expected letters"),
     ],
 )
@@ -60,19 +60,19 @@ def test_what_is_wrong_is_said_at_once(changed, sentence):
     with pytest.raises(ValueError, match=sentence):
         described(**changed)
     assert (
-        described(split="before_last_image", picture=CodeRun(start=262, end=263, first=264, codes=1)).split == "before_last_image"
+        described(split="before_last_image", image=ImageCodes(start=262, end=263, first=264, codes=1)).split == "before_last_image"
     )
 
 
 def test_ids_beyond_the_vocabulary_are_refused_before_anything_is_cached(tmp_path):
-    with pytest.raises(ValueError, match="the ids of pictures reach 256001, and the vocabulary has 369 ids; give picture="):
-        described(picture=ul2_tasks.PictureRun()).cache(tmp_path)
+    with pytest.raises(ValueError, match="the ids of images reach 256001, and the vocabulary has 369 ids; give image="):
+        described(image=ul2_tasks.ImageTokens()).cache(tmp_path)
 
 
 def test_records_are_examples_of_tensorflow():
     import tensorflow as tf
 
-    record = [b"", b"A cat" * 60, "狐".encode()], [picture(1), b"", b"x" * (1 << 15)], b"line 7"
+    record = [b"", b"A cat" * 60, "狐".encode()], [image(1), b"", b"x" * (1 << 15)], b"line 7"
     example = tf.train.Example.FromString(serialized(*record))
     lists = {key: list(feature.bytes_list.value) for key, feature in example.features.feature.items()}
     assert lists == {"texts": record[0], "images": record[1], "where": [record[2]]}

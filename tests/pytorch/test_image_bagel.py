@@ -1,14 +1,14 @@
-"""`bagel_batch`: a row as BAGEL's packer yields it. Compared with its own code, pictures and all, they were equal bit for bit."""
+"""`bagel_batch`: a row as BAGEL's packer yields it. Compared with its own code, images and all, they were equal bit for bit."""
 
 import numpy as np
 import pytest
-from picture_sources import FORM, SIZES, edits, ids, made, source, talks
+from image_sources import FORM, SIZES, edits, ids, made, source, talks
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from ul2_tasks import PictureRowsDataset  # noqa: E402
+from ul2_tasks import ImageTextDataset  # noqa: E402
 from ul2_tasks.images.dropout import Dropout  # noqa: E402
-from ul2_tasks.images.pictures import pixels, resized  # noqa: E402
+from ul2_tasks.images.pixels import pixels, resized  # noqa: E402
 from ul2_tasks.pytorch.bagel import bagel_batch  # noqa: E402
 
 BUDGETS = {"tokens": 900, "vit": 400, "vae": 600}
@@ -16,10 +16,10 @@ BUDGETS = {"tokens": 900, "vit": 400, "vae": 600}
 
 def row_of(records, plan, **settings) -> dict:
     of = source(records, plan, dropout=Dropout(text=0, vit=0, clean=0))
-    return next(iter(PictureRowsDataset(of, FORM, ids, BUDGETS, num_epochs=1, **settings)))
+    return next(iter(ImageTextDataset(of, FORM, ids, BUDGETS, num_epochs=1, **settings)))
 
 
-def test_it_has_whole_pictures_and_names_of_modes():
+def test_it_has_whole_images_and_names_of_modes():
     record = edits(1)[0]
     row = row_of([record], "unified_edit")
     batch = bagel_batch(row, 900)
@@ -49,7 +49,7 @@ def test_without_padding_and_with_dummies():
 
 
 def test_what_its_model_fails_with_is_refused():
-    with pytest.raises(ValueError, match=r"the row lacks pictures of a kind; give PictureRowsDataset always="):
+    with pytest.raises(ValueError, match=r"the row lacks images of a kind; give ImageTextDataset always="):
         bagel_batch(row_of(made(3), "t2i_pretrain"))
     with pytest.raises(ValueError, match=r"the row has \d+ places, expected at most 20"):
         bagel_batch(row_of(edits(1), "unified_edit"), 20)

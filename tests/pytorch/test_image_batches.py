@@ -7,7 +7,7 @@ import seqio
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
-from picture_support import RUN, S, picture, png, read, registered  # noqa: E402
+from image_support import RUN, S, image, png, read, registered  # noqa: E402
 
 from ul2_tasks import T5Gemma2Collator, T5Gemma2FeatureConverter, UL2IterableDataset  # noqa: E402
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter  # noqa: E402
@@ -17,7 +17,7 @@ from ul2_tasks.images.t5gemma2 import pixel_values  # noqa: E402
 LENGTHS = {"inputs": 64, "targets": 64}
 SIDE = 8
 DIGITS = ["It is black.", "It is grey.", "It is white."]
-GREYS = [picture(0), picture(128), picture(255)]
+GREYS = [image(0), image(128), image(255)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,12 +30,12 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def seen():
-    """Pictures, and what each of them is."""
-    return registered("seen", *([grey, text] for grey, text in zip(GREYS, DIGITS)), ["No picture at all."], denoisers=[S])
+    """Images, and what each of them is."""
+    return registered("seen", *([grey, text] for grey, text in zip(GREYS, DIGITS)), ["No image at all."], denoisers=[S])
 
 
 def batches(name="seen_mix", batch_size=4, **settings):
-    converter = T5Gemma2FeatureConverter(batch_size, picture=RUN, side=SIDE)
+    converter = T5Gemma2FeatureConverter(batch_size, image=RUN, side=SIDE)
     settings = {"seed": 0, "num_epochs": 1, **settings}
     dataset = UL2IterableDataset(name, LENGTHS, feature_converter=converter, **settings)
     return torch.utils.data.DataLoader(dataset, batch_size=None)
@@ -58,7 +58,7 @@ def test_pixels_are_those_of_the_processor():
 def test_the_converter_and_the_collator_make_the_same_batch(seen):
     (converted,) = batches()
     examples = list(UL2IterableDataset(seen, LENGTHS, seed=0, num_epochs=1))
-    collated = T5Gemma2Collator(picture=RUN, side=SIDE)(examples)
+    collated = T5Gemma2Collator(image=RUN, side=SIDE)(examples)
     assert collated.keys() == converted.keys()
     for key, value in collated.items():
         assert torch.equal(value, converted[key]), key
@@ -69,31 +69,31 @@ def test_the_converter_and_the_collator_make_the_same_batch(seen):
     assert {tuple(row[row >= 0].tolist()) for row in converted["labels"]} == plain
 
 
-def test_a_batch_without_pictures_has_no_pixels(seen):
+def test_a_batch_without_images_has_no_pixels(seen):
     for batch in batches(batch_size=1):
         assert ("pixel_values" in batch) == bool((batch["input_ids"] == RUN.placeholder).any())
     text = [{"input_ids": [5, 6, 1], "labels": [7, 1]}]
     assert "pixel_values" not in T5Gemma2Collator()(text)
 
 
-def test_placeholders_without_their_pictures_are_refused(seen):
+def test_placeholders_without_their_images_are_refused(seen):
     example = next(example for example in UL2IterableDataset(seen, LENGTHS, seed=0) if example["images"])
-    collator = T5Gemma2Collator(picture=RUN, side=SIDE)
+    collator = T5Gemma2Collator(image=RUN, side=SIDE)
     for images in ([], example["images"] * 2):
-        with pytest.raises(ValueError, match=rf"a batch has 4 placeholders .* and {len(images)} pictures of 4 each"):
+        with pytest.raises(ValueError, match=rf"a batch has 4 placeholders .* and {len(images)} images of 4 each"):
             collator([{**example, "images": images}])
     with pytest.raises(ValueError, match="expected at least one"):
         collator([])
     dataset = seqio.get_mixture_or_task(seen).get_dataset(LENGTHS, seed=0, num_epochs=1)
     trimmed = dataset.map(lambda example: {**example, "images": example["images"][:0]})
-    converter = T5Gemma2FeatureConverter(4, picture=RUN, side=SIDE)
-    with pytest.raises(Exception, match=r"12 placeholders .* and 0 pictures of 4 each"):
+    converter = T5Gemma2FeatureConverter(4, image=RUN, side=SIDE)
+    with pytest.raises(Exception, match=r"12 placeholders .* and 0 images of 4 each"):
         next(iter(converter(trimmed, LENGTHS)))
 
 
 @pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])
-def test_converters_that_know_no_pictures_refuse_them(seen, converter):
-    with pytest.raises(ValueError, match="have pictures, which this converter does not hand on; take T5Gemma2FeatureConverter"):
+def test_converters_that_know_no_images_refuse_them(seen, converter):
+    with pytest.raises(ValueError, match="have images, which this converter does not hand on; take T5Gemma2FeatureConverter"):
         seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1)
 
 
@@ -108,7 +108,7 @@ def test_arguments_are_checked(seen):
 
 
 def test_seqio_gives_whole_batches_of_fixed_length(seen):
-    converter = T5Gemma2FeatureConverter(2, padding="max_length", picture=RUN, side=SIDE)
+    converter = T5Gemma2FeatureConverter(2, padding="max_length", image=RUN, side=SIDE)
     dataset = seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1, shuffle=False)
     shapes = [{key: value.shape for key, value in batch.items()} for batch in dataset.as_numpy_iterator()]
     assert [shape["input_ids"] for shape in shapes] == [(2, 64), (2, 64)]
@@ -134,7 +134,7 @@ def tiny():
 
 
 @pytest.mark.train
-def test_a_tiny_t5gemma2_learns_what_its_pictures_are():
+def test_a_tiny_t5gemma2_learns_what_its_images_are():
     prefix = registered("grey", *([grey, text] for grey, text in zip(GREYS, DIGITS)), denoisers=[S], split="last_image")
     model = tiny()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -151,4 +151,4 @@ def test_a_tiny_t5gemma2_learns_what_its_pictures_are():
         right = model(**batch).loss.item()
         swapped = model(**{**batch, "pixel_values": batch["pixel_values"].roll(1, 0)}).loss.item()
     assert right < 0.3
-    assert swapped > 1.5 * right, "the pictures of others say other things"
+    assert swapped > 1.5 * right, "the images of others say other things"

@@ -1,4 +1,4 @@
-"""`PictureRowsDataset`: the same rows for any workers, a small state that is exact, and text that becomes no mark."""
+"""`ImageTextDataset`: the same rows for any workers, a small state that is exact, and text that becomes no mark."""
 
 import hashlib
 import io
@@ -10,27 +10,27 @@ import time
 import new_process
 import numpy as np
 import pytest
-from picture_sources import FORM, SIZES, edits, ids, made, png, source, talks
+from image_sources import FORM, SIZES, edits, ids, made, png, source, talks
 from PIL import Image
 from support import byte_vocabulary
 from test_hugging_face_vocabulary import exclamation_first
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from ul2_tasks import PictureRowsDataset, open_vocabulary  # noqa: E402
+from ul2_tasks import ImageTextDataset, open_vocabulary  # noqa: E402
 from ul2_tasks.images.dropout import Dropout  # noqa: E402
 from ul2_tasks.images.elements import Text  # noqa: E402
-from ul2_tasks.images.layout import Form  # noqa: E402
 from ul2_tasks.images.recipe import Source  # noqa: E402
 from ul2_tasks.images.records import open_records  # noqa: E402
+from ul2_tasks.images.row_arrays import Form  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 BUDGETS = {"tokens": 150, "vit": 100, "vae": 120}
 BAD = {"image": b"none", "captions": "a"}
 
 
-def dataset(*sources, **settings) -> PictureRowsDataset:
-    return PictureRowsDataset(
+def dataset(*sources, **settings) -> ImageTextDataset:
+    return ImageTextDataset(
         sources or [source([*made(20), BAD, *made(30)])],
         FORM,
         settings.pop("vocabulary", ids),
@@ -48,7 +48,7 @@ def digests(rows) -> list[str]:
     return [digest(row) for row in rows]
 
 
-def loader(data: PictureRowsDataset, workers: int):
+def loader(data: ImageTextDataset, workers: int):
     return torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers)
 
 
@@ -140,7 +140,7 @@ RUN = (
     f"import sys; sys.path[:0] = {new_process.FOLDERS}"
     + """
 import json
-from test_picture_dataset import dataset, digest
+from test_image_dataset import dataset, digest
 data = dataset(num_epochs=None)
 path = sys.argv[1]
 try:
@@ -211,19 +211,19 @@ def test_an_epoch_of_which_all_is_dropped_ends_with_an_error():
 def test_no_text_becomes_a_mark_and_ids_are_the_tokenizers_own(tmp_path):
     """Of a tokenizer whose id 0 is "!", so that SeqIO has all ids one higher, and whose marks are tokens that text can spell."""
     tokenizer = exclamation_first()
-    tokenizer.add_tokens(["<start>", "<end>", "<picture>"])
+    tokenizer.add_tokens(["<start>", "<end>", "<image>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
-    marks = [tokenizer.token_to_id(name) for name in ("<think>", "<start>", "<end>", "<picture>")]
+    marks = [tokenizer.token_to_id(name) for name in ("<think>", "<start>", "<end>", "<image>")]
     settings = {"budgets": BUDGETS, "num_epochs": 1}
     written = source([{"image": png(9, 9), "captions": "so! <think> and <end>"}], dropout=Dropout(text=0))
-    [row] = PictureRowsDataset(written, Form(*marks, 8, 8), open_vocabulary(tmp_path), **settings)
+    [row] = ImageTextDataset(written, Form(*marks, 8, 8), open_vocabulary(tmp_path), **settings)
     bos, *text, eos, start, end = row["packed_text_ids"].tolist()
     assert [bos, eos, start, end] == marks
     assert not {*text} & {*marks}
     assert tokenizer.decode(text, skip_special_tokens=False) == "so! <think> and <end>"
     with pytest.raises(ValueError, match=r"^made, record 0: a text has the id \d+, which is a mark; take a vocabulary"):
-        list(PictureRowsDataset(written, Form(*marks, 8, 8), lambda text: tokenizer.encode(text).ids, **settings))
+        list(ImageTextDataset(written, Form(*marks, 8, 8), lambda text: tokenizer.encode(text).ids, **settings))
 
 
 def test_it_can_be_sent_to_a_worker_that_is_spawned():
@@ -255,26 +255,26 @@ def test_arguments_that_cannot_be_are_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         dataset(**settings)
     with pytest.raises(ValueError, match=r"budgets is \{'tokens': 1\}, expected tokens vit vae, each with a number"):
-        PictureRowsDataset(source(made()), FORM, ids, {"tokens": 1})
+        ImageTextDataset(source(made()), FORM, ids, {"tokens": 1})
     with pytest.raises(
         ValueError, match=r"vocabulary is 'my\.model', expected what ul2_tasks\.open_vocabulary gives, or a function"
     ):
-        PictureRowsDataset(source(made()), FORM, "my.model", {"tokens": 100, "vit": 100, "vae": 100})
+        ImageTextDataset(source(made()), FORM, "my.model", {"tokens": 100, "vit": 100, "vae": 100})
     with pytest.raises(ValueError, match="2 sources have no epochs in common"):
         dataset(source(made()), source(made()))
 
 
 def ramp(first: int) -> bytes:
-    """A picture of 24 x 24 pixels, which is not resized: 4 x 4 patches for the ViT, 3 x 3 of latents."""
+    """An image of 24 x 24 pixels, which is not resized: 4 x 4 patches for the ViT, 3 x 3 of latents."""
     file = io.BytesIO()
     Image.fromarray((first + np.arange(24 * 24 * 3).reshape(24, 24, 3) % 200).astype(np.uint8)).save(file, "PNG")
     return file.getvalue()
 
 
 def test_the_golden_row():
-    """Three edits, C V T N; of the second the clean picture is there, the ViT's is dropped: it leaves its position."""
+    """Three edits, C V T N; of the second the clean image is there, the ViT's is dropped: it leaves its position."""
     records = [{"image_list": [ramp(n), ramp(n + 1)], "instruction_list": [[f"do {n}", f"{n}!"]]} for n in range(3)]
-    data = PictureRowsDataset(source(records, "unified_edit"), FORM, ids, BUDGETS, num_epochs=1, seed=4, pool=3)
+    data = ImageTextDataset(source(records, "unified_edit"), FORM, ids, BUDGETS, num_epochs=1, seed=4, pool=3)
     [row] = data
     assert row["samples"] == ["made, record 0, epoch 0", "made, record 1, epoch 0", "made, record 2, epoch 0"]
     assert row["sample_lens"].tolist() == [11 + 18 + 4 + 11, 11 + 6 + 11, 11 + 18 + 6 + 11]
@@ -360,10 +360,8 @@ def test_a_state_is_of_the_files_and_of_the_plan_that_it_was_taken_of(tmp_path):
 def test_ids_that_the_tokenizer_does_not_have_are_refused():
     vocabulary, _ = byte_vocabulary()
     form = Form(1, 2, 3, vocabulary.vocab_size, 8, 8)
-    with pytest.raises(
-        ValueError, match=rf"^picture_end of form is {form.picture_end}, and the vocabulary has {form.picture_end} ids"
-    ):
-        PictureRowsDataset(source(made()), form, vocabulary, BUDGETS)
+    with pytest.raises(ValueError, match=rf"^image_end of form is {form.image_end}, and the vocabulary has {form.image_end} ids"):
+        ImageTextDataset(source(made()), form, vocabulary, BUDGETS)
     with pytest.raises(ValueError, match=r"^made, record \d+: a text has the id -1, expected ids from 0$"):
         list(dataset(source(made()), vocabulary=lambda text: [-1], on_error="raise"))
 
@@ -400,4 +398,4 @@ def test_what_is_skipped_is_written_once_where_a_pool_is_planned_again(tmp_path)
 def test_a_tokenizer_without_eos_is_told_when_the_dataset_is_made_and_not_of_a_record(tmp_path):
     exclamation_first().save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(ValueError, match=r"^\S+/tokenizer\.json: no .* there names an EOS; give eos"):
-        PictureRowsDataset(source(made()), FORM, open_vocabulary(tmp_path), BUDGETS)
+        ImageTextDataset(source(made()), FORM, open_vocabulary(tmp_path), BUDGETS)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ul2_command.kinds.conversations import Conversations
-from ul2_command.kinds.pictures import ImageText
+from ul2_command.kinds.image_text import ImageText
 from ul2_command.kinds.rows import Rows
 from ul2_command.kinds.seam import Kind
 from ul2_command.kinds.texts import Texts

@@ -14,7 +14,7 @@ import click
 from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
 from ul2_command.options import Data
 
-NAME = "pictures"  # the built-in set
+NAME = "images"  # the built-in set
 _RECORDS = 1000
 _OPTIONS = {  # that each command takes, beside those of all
     "": {"name", "spec", "plan", "folder", "tables", "vocabulary", "sequence_length", "seed"},
@@ -60,27 +60,27 @@ class Rows(Kind):
 
     def show(self, data, as_json, *, count, **others):
         from ul2_tasks.looking.printing import print_json_lines
-        from ul2_tasks.looking.rows.show import draw_plain, show_pictures
+        from ul2_tasks.looking.rows.show import draw_plain, show_images
 
         if as_json:
             print_json_lines(draw_plain(self._fitting(data), count))
         else:
-            show_pictures(self._fitting(data), count)
+            show_images(self._fitting(data), count)
 
     def measure(self, data, **others):
-        from ul2_tasks.looking.rows.measure import measure_pictures
+        from ul2_tasks.looking.rows.measure import measure_images
 
-        return measure_pictures(self._fitting(data), data.given.get("examples", _RECORDS))
+        return measure_images(self._fitting(data), data.given.get("examples", _RECORDS))
 
     def print_statistics(self, statistics, console):
-        from ul2_tasks.looking.rows.table import print_pictures
+        from ul2_tasks.looking.rows.table import print_images
 
-        print_pictures(statistics, console)
+        print_images(statistics, console)
 
     def report(self, data, output, *, count, **others):
-        from ul2_tasks.looking.rows.report import write_picture_report
+        from ul2_tasks.looking.rows.report import write_image_report
 
-        return write_picture_report(self._fitting(data), output, records=data.given.get("examples", _RECORDS), count=count)
+        return write_image_report(self._fitting(data), output, records=data.given.get("examples", _RECORDS), count=count)
 
     def examined(self, data, split):
         return {"budgets": self.lengths_of(data)}
@@ -118,9 +118,9 @@ def _form(recipe, data: Data):
 
 def _sources(data: Data) -> list[Any]:
     from ul2_tasks.images.example_set import example_records, example_sources
-    from ul2_tasks.images.plans import PLANS
     from ul2_tasks.images.recipe import Source
     from ul2_tasks.images.records import listed_records, open_records
+    from ul2_tasks.images.schemas import PLANS
 
     plan, spec = data.given.get("plan"), list(data.given.get("spec", ()))
     if plan is None:
@@ -134,7 +134,7 @@ def _sources(data: Data) -> list[Any]:
 
 def _own_plan(name: str) -> Callable:
     """The function that "module:function" names."""
-    from ul2_tasks.images.plans import PLANS
+    from ul2_tasks.images.schemas import PLANS
 
     module, _, function = name.partition(":")
     if not (module and function):

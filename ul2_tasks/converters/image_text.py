@@ -1,7 +1,7 @@
-"""Turns texts with pictures into the inputs of T5Gemma 2 in Transformers: `T5Gemma2FeatureConverter`.
+"""Turns interleaved image-text data into the inputs of T5Gemma 2 in Transformers: `T5Gemma2FeatureConverter`.
 
 input_ids               5 6 <start> <image> <image> <end> 7 1     8 9 1 0 0 0 0 0     a row for each example, padded
-pixel_values            [pictures of the batch, 3, 896, 896]
+pixel_values            [images of the batch, 3, 896, 896]
 decoder_input_ids       2 ..                                     the decoder starts with BOS
 """
 
@@ -18,13 +18,13 @@ from ul2_tasks.converters.marks import absent, example_spec
 from ul2_tasks.converters.row_format import RowFormat
 from ul2_tasks.example_features import EXAMPLE, IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, PictureRun
+from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
 from ul2_tasks.scalars import is_integer
 
 
 class T5Gemma2FeatureConverter(seqio.FeatureConverter):
-    """A SeqIO converter of texts with pictures for `T5Gemma2ForConditionalGeneration` of `transformers`.
+    """A SeqIO converter of interleaved image-text data for `T5Gemma2ForConditionalGeneration` of `transformers`.
 
         dataset = UL2IterableDataset(
             "mine_mix", {"inputs": 1024, "targets": 512}, feature_converter=T5Gemma2FeatureConverter(batch_size=8)
@@ -33,12 +33,12 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
             loss = model(**batch).loss
 
     An element is a batch: the model inputs of `HuggingFaceFeatureConverter`, [B, length] int32 each, and `pixel_values`
-    [pictures, 3, 896, 896] float32, the pictures of all rows in their order. Where a batch has no picture `pixel_values` is empty.
+    [images, 3, 896, 896] float32, the images of all rows in their order. Where a batch has no image `pixel_values` is empty.
     `UL2IterableDataset` then leaves it out, as the model wants it. SeqIO does not: give the model what is not empty.
 
     Rows are padded, never packed: the model takes no mask of several examples in a row. Nothing is cut: an example that is longer
-    than `task_feature_lengths`, or whose pictures are not those of its placeholders, is an error. `task_feature_lengths` has
-    inputs and targets alone. Examples of tasks without pictures need `images`, with none; `mix` gives them that.
+    than `task_feature_lengths`, or whose images are not those of its placeholders, is an error. `task_feature_lengths` has
+    inputs and targets alone. Examples of tasks without images need `images`, with none; `mix` gives them that.
 
     **Ids** are the tokenizer's own, see `HuggingFaceFeatureConverter`.
     """
@@ -57,7 +57,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
-        picture: PictureRun = T5GEMMA2_PICTURE,
+        image: ImageTokens = T5GEMMA2_IMAGE,
         side: int = T5GEMMA2_SIDE,
         vocabulary: seqio.Vocabulary | None = None,
     ):
@@ -65,8 +65,8 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         Args:
             batch_size: examples in a batch; not to be given to SeqIO.
             padding, pad_to_multiple_of, decoder_start_token_id, pad_token_id, vocabulary: see `HuggingFaceFeatureConverter`.
-            picture: as in `register_pictures`, with the tokenizer's own ids.
-            side: of the pictures that the model takes, in pixels.
+            image: as in `register_image_text`, with the tokenizer's own ids.
+            side: of the images that the model takes, in pixels.
 
         Raises:
             ValueError: an argument has another value than these.
@@ -81,7 +81,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=False,
         )
-        self._batch_size, self._picture, self._side, self._vocabulary = int(batch_size), picture, int(side), vocabulary
+        self._batch_size, self._image, self._side, self._vocabulary = int(batch_size), image, int(side), vocabulary
         of_rows = dict.fromkeys(self._row_format.names, seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2))
         self.MODEL_FEATURES = of_rows | {PIXELS: seqio.FeatureConverter.FeatureSpec(dtype=tf.float32, rank=4)}
         super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
@@ -117,7 +117,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
 
         def seen(input_ids: np.ndarray, images: np.ndarray) -> np.ndarray:
             found = [image for image in images.reshape(-1).tolist() if image]
-            check_placeholders(input_ids, len(found), self._picture)
+            check_placeholders(input_ids, len(found), self._image)
             return pixel_values(found, self._side)
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -24,8 +24,8 @@ from ul2_tasks.imported import is_instance, is_seqio
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
+from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.megatron import MegatronSource
-from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.vocabulary.sentencepiece import is_sentencepiece
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _split_of(source: seqio.DataSource, split: str) -> str:
 
 def _contents(source: seqio.DataSource, split: str) -> str:
     """What the files of a split hold; empty where there are none, or none are known."""
-    if isinstance(source, FileSource | HuggingFaceSource | MegatronSource | PictureSource):
+    if isinstance(source, FileSource | HuggingFaceSource | MegatronSource | ImageTextSource):
         return source.contents(split)
     return _of_listing(*source.list_shards(split)) if is_seqio(source, "FileDataSource") else ""
 

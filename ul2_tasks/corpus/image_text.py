@@ -1,4 +1,4 @@
-"""`PictureCorpus`: texts with pictures in places, whose cache has both."""
+"""`ImageTextCorpus`: interleaved image-text data, whose cache has both."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
 from ul2_tasks.corpus.corpus import Corpus, Described, Encoded
 from ul2_tasks.corpus.identity import describe_source, reads, source_identity
 from ul2_tasks.example_features import IMAGES
-from ul2_tasks.images.elements import Element, Picture, Text
-from ul2_tasks.images.interleaved import CodeRun, Interleaved, PictureRun, interleaved, shifted
-from ul2_tasks.images.pictures import pixels
+from ul2_tasks.images.elements import Element, Image, Text
+from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, Interleaved, interleaved, shifted
+from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
-from ul2_tasks.sources.picture_examples import parsed
-from ul2_tasks.sources.pictures import PictureSource
+from ul2_tasks.sources.image_examples import parsed
+from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.records import Record
 from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
 if TYPE_CHECKING:
     import seqio
 
-PICTURE_VERSION = 1  # raised whenever the same records give other tokens
+IMAGE_TEXT_VERSION = 1  # raised whenever the same records give other tokens
 PIECES, MADE_OF = "pieces", "made_of"
-_SIZES = "sizes"  # the column of how many bytes each picture has
+_SIZES = "sizes"  # the column of how many bytes each image has
 _NOTHING = Interleaved(np.zeros(0, np.int32), np.zeros(0, np.int32), [])
 
 
-class PictureCorpus(Corpus):
-    """Records of texts and pictures, as ids and as the pictures' bytes: as they are described, or as the SeqIO task `NAME_corpus`.
+class ImageTextCorpus(Corpus):
+    """Records of texts and images, as ids and as the images' bytes: as they are described, or as the SeqIO task `NAME_corpus`.
 
-    `picture` is what stands for a picture, with the tokenizer's own ids.
+    `image` is what stands for an image, with the tokenizer's own ids.
     """
 
     columns = types.MappingProxyType({PIECES: np.dtype(np.int32), _SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
 
-    picture: PictureRun | CodeRun
+    image: ImageTokens | ImageCodes
 
     @functools.cached_property
-    def run(self) -> PictureRun | CodeRun:
-        """What stands for a picture, with SeqIO's ids. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
+    def run(self) -> ImageTokens | ImageCodes:
+        """What stands for an image, with SeqIO's ids. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
         vocabulary, shift = self.vocabulary, id_shift(self.vocabulary)
-        if max(self.picture.ids) >= vocabulary.vocab_size - shift:
+        if max(self.image.ids) >= vocabulary.vocab_size - shift:
             raise ValueError(
-                f"the ids of pictures reach {max(self.picture.ids)}, and the vocabulary has {vocabulary.vocab_size - shift} ids;"
-                " give picture=PictureRun(..) with ids of this vocabulary that no text needs"
+                f"the ids of images reach {max(self.image.ids)}, and the vocabulary has {vocabulary.vocab_size - shift} ids;"
+                " give image=ImageTokens(..) with ids of this vocabulary that no text needs"
             )
-        return shifted(self.picture, shift)
+        return shifted(self.image, shift)
 
     @functools.cached_property
     def tokenizer(self) -> seqio.Vocabulary:
-        """The vocabulary, by which no text becomes a sentinel, a mode, or an id of a picture."""
+        """The vocabulary, by which no text becomes a sentinel, a mode, or an id of an image."""
         return tokenizer_of(self.vocabulary, self.configuration, self.run)
 
     def encode(self, records: Sequence[Record]) -> Encoded:
-        """See `Corpus.encode`. A record with a picture that cannot be decoded has a problem."""
+        """See `Corpus.encode`. A record with an image that cannot be decoded has a problem."""
         found, problems = [], []
         for record in records:
             texts, images, where = parsed(record.text)
@@ -88,10 +88,10 @@ class PictureCorpus(Corpus):
                 yield where.decode(errors="replace"), found, problem.decode(errors="replace")
 
     def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
-        if isinstance(self.source, PictureSource):
+        if isinstance(self.source, ImageTextSource):
             yield from super().shard_records(splits, shard, num_shards)
             return
-        from ul2_tasks.sources.picture_streams import records_of
+        from ul2_tasks.sources.image_streams import records_of
 
         for record in records_of(self.source, splits[0], shard, num_shards):
             yield splits[0], record
@@ -114,23 +114,25 @@ class PictureCorpus(Corpus):
 
     @property
     def is_for_t5x(self) -> bool:
-        return isinstance(self.picture, CodeRun)
+        return isinstance(self.image, ImageCodes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DescribedPictures(PictureCorpus, Described):
-    """Texts with pictures in places as they are described."""
+class DescribedImageText(ImageTextCorpus, Described):
+    """Interleaved image-text data as they are described."""
 
     name: str
     source: seqio.DataSource
     vocabulary: seqio.Vocabulary
     configuration: CorpusConfiguration
-    picture: PictureRun | CodeRun
+    image: ImageTokens | ImageCodes
     cache_dirs: tuple[str, ...] = ()
 
 
-def tokenizer_of(vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, run: PictureRun | CodeRun) -> seqio.Vocabulary:
-    """The vocabulary, by which no text becomes a sentinel, a mode, or an id of a picture."""
+def tokenizer_of(
+    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, run: ImageTokens | ImageCodes
+) -> seqio.Vocabulary:
+    """The vocabulary, by which no text becomes a sentinel, a mode, or an id of an image."""
     return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary) | set(run.ids))
 
 
@@ -140,14 +142,14 @@ def read_record(
     where: bytes,
     problem: str,
     tokenizer: seqio.Vocabulary,
-    run: PictureRun | CodeRun,
+    run: ImageTokens | ImageCodes,
 ) -> tuple[Interleaved, bytes]:
-    """A record as ids and as the pictures that go along; and what is wrong with it, empty where nothing is."""
+    """A record as ids and as the images that go along; and what is wrong with it, empty where nothing is."""
     try:
         if problem:
             raise ValueError(problem)
         found = interleaved(_plan(texts, images), tokenizer.encode, run)
-        if isinstance(run, CodeRun):
+        if isinstance(run, ImageCodes):
             return found._replace(images=[]), b""
         for image in found.images:
             pixels(image)
@@ -170,7 +172,7 @@ def _plan(texts: Sequence[bytes], images: Sequence[bytes]) -> list[Element]:
     plan: list[Element] = []
     for number, (text, image) in enumerate(zip(texts, images)):
         plan += [Text(_decoded(text, number))] if text else []
-        plan += [Picture(image, "vit")] if image else []
+        plan += [Image(image, "vit")] if image else []
     return plan
 
 
@@ -182,13 +184,13 @@ def _decoded(text: bytes, number: int) -> str:
 
 
 def _settings(
-    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, run: PictureRun | CodeRun
+    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, run: ImageTokens | ImageCodes
 ) -> dict[str, str]:
-    return {**settings(vocabulary, source, configuration), "run": repr(run), "version": str(PICTURE_VERSION)}
+    return {**settings(vocabulary, source, configuration), "run": repr(run), "version": str(IMAGE_TEXT_VERSION)}
 
 
 def made_of(
-    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, run: PictureRun | CodeRun, source: seqio.DataSource
+    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, run: ImageTokens | ImageCodes, source: seqio.DataSource
 ) -> str:
     """What decides the examples, in 16 hexadecimal digits."""
     identity = source_identity(source) or f"{describe_source(source)}, which cannot tell what it reads"

@@ -1,4 +1,4 @@
-"""`PictureCorpusTask`: the task `NAME_corpus` of texts with pictures in places."""
+"""`ImageTextCorpusTask`: the task `NAME_corpus` of interleaved image-text data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.pictures import MADE_OF, PIECES, PictureCorpus, made_of, read_record, tokenizer_of
+from ul2_tasks.corpus.image_text import MADE_OF, PIECES, ImageTextCorpus, made_of, read_record, tokenizer_of
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.images.interleaved import CodeRun, PictureRun, shifted
+from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, shifted
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.picture_examples import TEXTS, WHERE
-from ul2_tasks.sources.picture_streams import check_features
+from ul2_tasks.sources.image_examples import TEXTS, WHERE
+from ul2_tasks.sources.image_streams import check_features
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.store.documents import read_in_order
 from ul2_tasks.store.read import Store
@@ -30,14 +30,14 @@ from ul2_tasks.vocabulary.special_ids import id_shift
 _SHUFFLED_RECORDS = 256  # a record has hundreds of kilobytes, which are in every checkpoint of an iterator
 
 
-class PictureCorpusTask(PictureCorpus, CorpusTask):
-    """The task `NAME_corpus` of `register_pictures`; see `PictureCorpus`.
+class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
+    """The task `NAME_corpus` of `register_image_text`; see `ImageTextCorpus`.
 
     Its examples are {"targets": [tokens] int32, "pieces": [2 P + 1] int32, see `interleaved`, "images": [P] strings, "made_of":
-    string scalar, which says what made them}. Pictures that are codes are among the tokens, and not in "images".
+    string scalar, which says what made them}. Images that are codes are among the tokens, and not in "images".
 
     Its source gives records {"texts": [places] strings, "images": [places] strings}: places in their order, at each of which a
-    text, or a picture, or a picture after a text; what is not there is empty. `picture` is what stands for a picture, with the
+    text, or an image, or an image after a text; what is not there is empty. `image` is what stands for an image, with the
     tokenizer's own ids.
     """
 
@@ -48,7 +48,7 @@ class PictureCorpusTask(PictureCorpus, CorpusTask):
         vocabulary: seqio.Vocabulary,
         *,
         configuration: CorpusConfiguration,
-        run: PictureRun | CodeRun,
+        run: ImageTokens | ImageCodes,
     ):
         features = {
             "targets": seqio.Feature(vocabulary, add_eos=False),
@@ -60,10 +60,10 @@ class PictureCorpusTask(PictureCorpus, CorpusTask):
             source,
             features,
             configuration=configuration,
-            step=functools.partial(tokenize_pictures, run=run),
+            step=functools.partial(tokenize_image_text, run=run),
             shuffle_buffer_size=_SHUFFLED_RECORDS,
         )
-        self.picture = run
+        self.image = run
 
     def records(
         self,
@@ -124,41 +124,41 @@ class PictureCorpusTask(PictureCorpus, CorpusTask):
             if (found := example[MADE_OF].numpy().decode()) != self.made_of:
                 raise ValueError(
                     f"the cache {self.cache_dir} is of {found}, and {self.name!r} of {self.made_of}: its source, its vocabulary,"
-                    " its special ids or its run of a picture are others; write it anew, or name another folder"
+                    " its special ids or its run of an image are others; write it anew, or name another folder"
                 )
 
 
 def _stored(stores: Sequence[Store], numbers: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The tokens, the pieces and the pictures of one document."""
+    """The tokens, the pieces and the images of one document."""
     (tokens, _), (pieces, _), (sizes, _) = (store.read_documents(numbers) for store in stores[:3])
     (held,) = stores[3].read_each(numbers)
     if pieces.sum() != len(tokens) or sizes.sum() != len(held):
         raise ValueError(
             f"document {numbers[0]} of {stores[0].prefixes[0]} .. has {len(tokens)} tokens in pieces of {pieces.sum()}, and"
-            f" {len(held)} bytes of pictures of {sizes.sum()}: these files do not belong together; write the cache anew"
+            f" {len(held)} bytes of images of {sizes.sum()}: these files do not belong together; write the cache anew"
         )
     images = np.split(held, np.cumsum(sizes))[:-1]
     return tokens, pieces, np.array([image.tobytes() for image in images], object)
 
 
 def images_feature() -> seqio.Feature:
-    """Encoded pictures, any number of them in an example."""
+    """Encoded images, any number of them in an example."""
     return seqio.Feature(seqio.PassThroughVocabulary(0), add_eos=False, dtype=tf.string, rank=1)
 
 
 @no_autograph
-def tokenize_pictures(
+def tokenize_image_text(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     *,
     configuration: CorpusConfiguration,
-    run: PictureRun | CodeRun,
+    run: ImageTokens | ImageCodes,
     source: seqio.DataSource,
 ) -> tf.data.Dataset:
-    """Reads each record, as a preprocessor of a SeqIO task. Its pictures are decoded once, so that none fails in training.
+    """Reads each record, as a preprocessor of a SeqIO task. Its images are decoded once, so that none fails in training.
 
     The dataset is of {"texts", "images": [places] strings}, and where the source has them "where" and "problem", string scalars:
-    the place of the record, and what is wrong with it. Gives what `PictureCorpusTask` says, without the records that are skipped.
+    the place of the record, and what is wrong with it. Gives what `ImageTextCorpusTask` says, without the records that are skipped.
     Iterating raises a tf.errors.OpError on a record with a problem, if they are to be raised.
     """
     vocabulary = output_features["targets"].vocabulary

@@ -34,8 +34,8 @@ class Dropout:
         """Which elements remain. A clip is dropped whole.
 
         >>> from ul2_tasks.images.draws import draws_of
-        >>> from ul2_tasks.images.elements import Picture, Text
-        >>> plan = (Text("a circle", droppable=True), Picture(b"..", "noised"))
+        >>> from ul2_tasks.images.elements import Image, Text
+        >>> plan = (Text("a circle", droppable=True), Image(b"..", "noised"))
         >>> [Dropout(text=0.5).kept(plan, draws_of(0, 0, record)) for record in ("a", "b", "c")]
         [(False, True), (True, True), (False, True)]
         """

@@ -1,4 +1,4 @@
-"""Samples that are too long for a row: refused, or their pictures are made smaller, by the rule of their sizes."""
+"""Samples that are too long for a row: refused, or their images are made smaller, by the rule of their sizes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def smaller(size: Size) -> Size:
 
 
 def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, room: Counts, shrink: bool) -> Sample:
-    """The sample, or one of the same plan with smaller pictures.
+    """The sample, or one of the same plan with smaller images.
 
     `sample` is as it is with `sizes`, and `measure` gives it with others; `room` is what there is of each budget. With `shrink`
-    pictures may be made smaller. Those for the ViT shrink until their budget holds, latents likewise, and both where there are too
+    images may be made smaller. Those for the ViT shrink until their budget holds, latents likewise, and both where there are too
     many tokens. A sample that does not fit raises a ValueError.
     """
     found = sample

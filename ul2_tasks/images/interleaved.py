@@ -1,11 +1,11 @@
-"""Texts with pictures in places as ids, for encoders that read pictures in runs of placeholders, such as T5Gemma 2's.
+"""Interleaved image-text data as ids, for encoders that read images in runs of placeholders, such as T5Gemma 2's.
 
-    A cat: [picture] It sleeps.     A cat: \\n\\n <start> <image> .. <image> <end> \\n\\n It sleeps.
+    A cat: [image] It sleeps.     A cat: \\n\\n <start> <image> .. <image> <end> \\n\\n It sleeps.
     pieces                          3      260                                        4
 
 A piece of text, then a run, then a piece of text, and so on: texts can be empty, runs cannot. The ids are those of Transformers'
-`Gemma3Processor`, which writes two line feeds on either side of a picture, and tokenizes what stands between two as a whole.
-So line feeds of a text that stand next to those of a picture are one piece with them there, and belong to the run here.
+`Gemma3Processor`, which writes two line feeds on either side of an image, and tokenizes what stands between two as a whole.
+So line feeds of a text that stand next to those of an image are one piece with them there, and belong to the run here.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Element, Picture, Plan, Text, checked
-from ul2_tasks.images.plans import image_and_captions
+from ul2_tasks.images.elements import Element, Image, Plan, Text, checked
+from ul2_tasks.images.schemas import image_and_captions
 from ul2_tasks.scalars import is_integer
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureRun:
-    """What stands for a picture in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
+class ImageTokens:
+    """What stands for an image in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
 
     Attributes:
-        start, placeholder, end: the ids before, for and after the features of a picture.
-        tokens: how many features, and so placeholders, a picture has.
+        start, placeholder, end: the ids before, for and after the features of an image.
+        tokens: how many features, and so placeholders, an image has.
         around: the text on either side of it; "" for none.
 
-    >>> PictureRun(start=7, placeholder=8, end=9, tokens=3, around="").ids
+    >>> ImageTokens(start=7, placeholder=8, end=9, tokens=3, around="").ids
     (7, 8, 9)
     """
 
@@ -57,25 +57,25 @@ class PictureRun:
         """The ids that no text may have, and no denoiser."""
         return self.start, self.placeholder, self.end
 
-    def run_of(self, image: object) -> list[int]:
-        """The ids of a picture, without what stands around it."""
+    def ids_of(self, image: object) -> list[int]:
+        """The ids of an image, without what stands around it."""
         return [self.start, *[self.placeholder] * self.tokens, self.end]
 
 
-T5GEMMA2_PICTURE = PictureRun()
+T5GEMMA2_IMAGE = ImageTokens()
 
 
 @dataclasses.dataclass(frozen=True)
-class CodeRun:
-    """What stands for a picture that is codes, such as a VQ-VAE gives: an id for each. Ids are the tokenizer's own.
+class ImageCodes:
+    """What stands for an image that is codes, such as a VQ-VAE gives: an id for each. Ids are the tokenizer's own.
 
     Attributes:
         start, end: the ids before and after the codes.
         first: the id of code 0; that of code c is `first + c`.
         codes: how many different codes there are.
-        around: as for `PictureRun`.
+        around: as for `ImageTokens`.
 
-    >>> CodeRun(start=7, end=8, first=100, codes=512).run_of([3, 0, 511])
+    >>> ImageCodes(start=7, end=8, first=100, codes=512).ids_of([3, 0, 511])
     [7, 103, 100, 611, 8]
     """
 
@@ -99,8 +99,8 @@ class CodeRun:
         """The ids that no text may have, and no denoiser."""
         return self.start, self.end, *range(self.first, self.first + self.codes)
 
-    def run_of(self, image: object) -> list[int]:
-        """The ids of a picture, without what stands around it.
+    def ids_of(self, image: object) -> list[int]:
+        """The ids of an image, without what stands around it.
 
         Args:
             image: its codes, in their order; or these as bytes, int32 little-endian.
@@ -110,24 +110,24 @@ class CodeRun:
         """
         codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
         if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
-            raise ValueError(f"a picture is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
+            raise ValueError(f"an image is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
         if codes.min() < 0 or codes.max() >= self.codes:
-            raise ValueError(f"a picture has codes from {codes.min()} to {codes.max()}, expected 0 to {self.codes - 1}")
+            raise ValueError(f"an image has codes from {codes.min()} to {codes.max()}, expected 0 to {self.codes - 1}")
         return [self.start, *(codes + self.first).tolist(), self.end]
 
 
-def shifted(run: PictureRun | CodeRun, by: int) -> PictureRun | CodeRun:
+def shifted(run: ImageTokens | ImageCodes, by: int) -> ImageTokens | ImageCodes:
     """The same run with other ids: those of a vocabulary whose ids are so much higher than the tokenizer's own.
 
-    >>> shifted(PictureRun(start=7, placeholder=8, end=9), 1).ids
+    >>> shifted(ImageTokens(start=7, placeholder=8, end=9), 1).ids
     (8, 9, 10)
     """
-    names = ("start", "placeholder", "end") if isinstance(run, PictureRun) else ("start", "end", "first")
+    names = ("start", "placeholder", "end") if isinstance(run, ImageTokens) else ("start", "end", "first")
     return dataclasses.replace(run, **{name: getattr(run, name) + by for name in names}) if by else run
 
 
 class Interleaved(NamedTuple):
-    """A record as ids: [tokens] int32, and `images`, its P pictures as the plan has them.
+    """A record as ids: [tokens] int32, and `images`, its P images as the plan has them.
 
     `pieces` are [2 P + 1] int32, how many of the tokens each piece of text has, and in turn each of the P runs.
     """
@@ -137,14 +137,14 @@ class Interleaved(NamedTuple):
     images: list[object]
 
 
-def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: PictureRun | CodeRun) -> Interleaved:
+def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: ImageTokens | ImageCodes) -> Interleaved:
     """The ids of a plan. Texts that are neighbours become one, with a line feed between them.
 
-    Pictures are seen by a ViT. One that is to be generated raises a ValueError, and so does a text that becomes an id that marks
-    pictures.
+    Images are seen by a ViT. One that is to be generated raises a ValueError, and so does a text that becomes an id that marks
+    images.
 
     >>> ids = lambda text: list(text.encode())
-    >>> found = interleaved([Text("ab"), Picture("c.png", "vit"), Text("d")], ids, PictureRun(256, 257, 258, tokens=2))
+    >>> found = interleaved([Text("ab"), Image("c.png", "vit"), Text("d")], ids, ImageTokens(256, 257, 258, tokens=2))
     >>> found.tokens.tolist(), found.pieces.tolist()
     ([97, 98, 10, 10, 256, 257, 257, 258, 10, 10, 100], [2, 8, 1])
     """
@@ -158,16 +158,16 @@ def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]],
             parts[-1] += ids[0]
         parts.append(ids[1])
         if number < len(images):
-            parts.append(ids[2] + run.run_of(images[number]))
+            parts.append(ids[2] + run.ids_of(images[number]))
     return Interleaved(
         np.array(list(itertools.chain.from_iterable(parts)), np.int32), np.array([len(part) for part in parts], np.int32), images
     )
 
 
 def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
-    """The plan of a record of `texts` and `images`, two lists of one length: at a place stands a text, a picture, or both.
+    """The plan of a record of `texts` and `images`, two lists of one length: at a place stands a text, an image, or both.
 
-    Where both stand, the text comes first. A picture is its bytes, its path, Hugging Face's object with either, or its codes, a
+    Where both stand, the text comes first. An image is its bytes, its path, Hugging Face's object with either, or its codes, a
     list or an array. The draws are not used.
 
     >>> from ul2_tasks.images.draws import draws_of
@@ -185,12 +185,12 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
         elif isinstance(image, np.ndarray):  # of which neither [0] nor several would be true
             image = image.tolist()
         plan += [Text(text)] if text else []
-        plan += [Picture(image, "vit")] if image else []
+        plan += [Image(image, "vit")] if image else []
     return tuple(plan)
 
 
 def captioned(record: Mapping[str, Any], draws: Draws) -> list[Plan]:
-    """A picture and then a caption, for each caption of a record of `image` and `captions`, see `plans.t2i_pretrain`.
+    """An image and then a caption, for each caption of a record of `image` and `captions`, see `plans.t2i_pretrain`.
 
     The draws are not used.
 
@@ -200,18 +200,18 @@ def captioned(record: Mapping[str, Any], draws: Draws) -> list[Plan]:
     ['A cat.', 'It sits.']
     """
     image, captions = image_and_captions(record)
-    return [(Picture(image, "vit"), Text(caption)) for caption in captions]
+    return [(Image(image, "vit"), Text(caption)) for caption in captions]
 
 
 def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]:
-    """The P pictures, and the P + 1 texts between them, before the first and after the last."""
+    """The P images, and the P + 1 texts between them, before the first and after the last."""
     texts: list[list[str]] = [[]]
     images: list[object] = []
     for element in checked(plan):
         if isinstance(element, Text):
             texts[-1].append(element.text)
         elif element.seen_as != "vit":
-            raise ValueError(f"the plan has a picture that is seen as {element.seen_as!r}, and this model makes no picture")
+            raise ValueError(f"the plan has an image that is seen as {element.seen_as!r}, and this model makes no image")
         else:
             images.append(element.image)
             texts.append([])
@@ -219,7 +219,7 @@ def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]
 
 
 def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[str, str, str]:
-    """A text without what belongs to the pictures next to it; before and after it, what does.
+    """A text without what belongs to the images next to it; before and after it, what does.
 
     >>> _around("\\nHe sleeps.", is_after=True, is_before=True, around="\\n\\n")
     ('\\n\\n\\n', 'He sleeps.', '\\n\\n')
@@ -232,12 +232,12 @@ def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[st
 
 
 @functools.lru_cache
-def _reserved(run: PictureRun | CodeRun) -> frozenset[int]:
+def _reserved(run: ImageTokens | ImageCodes) -> frozenset[int]:
     return frozenset(run.ids)
 
 
 def _encoded(text: str, encode: Callable[[str], Sequence[int]], reserved: frozenset[int]) -> list[int]:
     ids = list(encode(text)) if text else []
     if marks := sorted(reserved.intersection(ids)):
-        raise ValueError(f"a text becomes the ids {marks}, which mark pictures; tokenize it so that no text becomes one of them")
+        raise ValueError(f"a text becomes the ids {marks}, which mark images; tokenize it so that no text becomes one of them")
     return ids

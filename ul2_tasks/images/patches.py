@@ -9,7 +9,7 @@ import numpy as np
 
 
 def patches(pixels: np.ndarray, side: int) -> np.ndarray:
-    """The patches of a picture, row by row, each of them pixel by pixel.
+    """The patches of an image, row by row, each of them pixel by pixel.
 
     They stay bytes: a quarter of the memory of the floats that a model computes from them, `patches / 127.5 - 1`.
 
@@ -20,18 +20,18 @@ def patches(pixels: np.ndarray, side: int) -> np.ndarray:
     """
     height, width, channels = pixels.shape
     if height % side or width % side:
-        raise ValueError(f"the picture has {width} x {height} pixels, expected multiples of {side}")
+        raise ValueError(f"the image has {width} x {height} pixels, expected multiples of {side}")
     blocks = pixels.reshape(height // side, side, width // side, side, channels)
     return blocks.transpose(0, 2, 1, 3, 4).reshape(-1, side * side * channels)
 
 
-def picture(patches: Any, rows: int, columns: int) -> Any:
-    """The pixels of a picture in three colours, from its patches: the inverse of `patches`.
+def image(patches: Any, rows: int, columns: int) -> Any:
+    """The pixels of an image in three colours, from its patches: the inverse of `patches`.
 
     From [rows * columns, side * side * 3], an array or a tensor, it makes [rows * side, columns * side, 3], the same.
 
     >>> pixels = np.arange(6 * 4 * 3).reshape(6, 4, 3)
-    >>> bool((picture(patches(pixels, side=2), rows=3, columns=2) == pixels).all())
+    >>> bool((image(patches(pixels, side=2), rows=3, columns=2) == pixels).all())
     True
     """
     side = math.isqrt(patches.shape[1] // 3)

@@ -1,13 +1,13 @@
-"""Pictures as pixels, read by Pillow: upright, in full, and in one way whatever their format is.
+"""Images as pixels, read by Pillow: upright, in full, and in one way whatever their format is.
 
-    EXIF orientation      the picture is turned upright
+    EXIF orientation      the image is turned upright
     transparency          stands on white
     CMYK, grey, palette   become RGB
     16 bits               the upper 8 of them
 
-A picture is refused, with a ValueError of one sentence, that has several frames, too many pixels or scans, or is cut off or damaged
+An image is refused, with a ValueError of one sentence, that has several frames, too many pixels or scans, or is cut off or damaged
 so that its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES,
-Pillow reads pictures that are cut off, here too.
+Pillow reads images that are cut off, here too.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
-MOST_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
+MAX_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
 MOST_SCANS = 100  # of a JPEG, each of which goes over all pixels; encoders make about ten
 _SCAN = b"\xff\xda"
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # one that ends a scan: not a byte 255, nor a place to begin again after damage
 _NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
 _ORIENTATION = 0x0112  # the EXIF tag
-# What turns a picture upright, by its EXIF orientation: names of Pillow's Image.Transpose.
+# What turns an image upright, by its EXIF orientation: names of Pillow's Image.Transpose.
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
     3: "ROTATE_180",
@@ -58,15 +58,15 @@ class Frame:
     read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
 
 
-def size_of(image: object, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
-    """Width and height of a picture as it is seen upright, from its header alone.
+def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """Width and height of an image as it is seen upright, from its header alone.
 
     Args:
-        image: the bytes of a picture, the path of its file, or a `Frame`.
-        most_pixels: a picture with more is refused.
+        image: the bytes of an image, the path of its file, or a `Frame`.
+        max_pixels: an image with more is refused.
 
     Raises:
-        ValueError: the image is none of these, or no picture; it has several frames, or too many pixels.
+        ValueError: the image is none of these, or no image; it has several frames, or too many pixels.
         ImportError: Pillow is not there.
 
     >>> size_of(Frame(640, 360, lambda: np.zeros((360, 640, 3), np.uint8)))
@@ -74,25 +74,25 @@ def size_of(image: object, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
     """
     if isinstance(image, Frame):
         return image.width, image.height
-    with _opened(image, most_pixels) as opened:
+    with _opened(image, max_pixels) as opened:
         width, height = opened.size
         return (height, width) if _orientation(opened) >= 5 else (width, height)
 
 
-def pixels(image: object, most_pixels: int = MOST_PIXELS, draft: tuple[int, int] | None = None) -> np.ndarray:
-    """The pixels of a picture, upright and on white.
+def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] | None = None) -> np.ndarray:
+    """The pixels of an image, upright and on white.
 
     Args:
         image: see `size_of`.
-        most_pixels: see `size_of`.
+        max_pixels: see `size_of`.
         draft: the width and the height that are enough. A JPEG is then decoded at a half, a quarter or an eighth of its sides where
-            that has as many pixels, in a fraction of the time. Resized pixels are then not quite those of the whole picture.
+            that has as many pixels, in a fraction of the time. Resized pixels are then not quite those of the whole image.
 
     Returns:
         [height, width, 3] uint8, of memory that is not to be written to.
 
     Raises:
-        ValueError: as `size_of`; or the picture is cut off or damaged.
+        ValueError: as `size_of`; or the image is cut off or damaged.
         ImportError: Pillow is not there.
 
     >>> pixels(Frame(2, 1, lambda: np.full((1, 2, 3), 7, np.uint8))).tolist()
@@ -100,7 +100,7 @@ def pixels(image: object, most_pixels: int = MOST_PIXELS, draft: tuple[int, int]
     """
     if isinstance(image, Frame):
         return image.read()
-    with _opened(image, most_pixels) as opened:
+    with _opened(image, max_pixels) as opened:
         orientation = _orientation(opened)
         _check_scans(opened)
         with _told():
@@ -142,7 +142,7 @@ def file_of(image: object, what: str) -> Iterator[BinaryIO]:
 
     `what` is a name for it. What is neither, and a file that is not there or may not be read, raises a ValueError.
 
-    >>> with file_of(b"abc", "picture") as file:
+    >>> with file_of(b"abc", "image") as file:
     ...     file.read()
     b'abc'
     """
@@ -156,7 +156,7 @@ def file_of(image: object, what: str) -> Iterator[BinaryIO]:
 
 
 def kind_of(value: object) -> str:
-    """Of which type a value is that is no encoded picture; and what to do where it is a decoded one.
+    """Of which type a value is that is no encoded image; and what to do where it is a decoded one.
 
     >>> kind_of(7)
     'of type int'
@@ -183,22 +183,22 @@ def _file_at(path: str, what: str) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def _opened(image: object, most_pixels: int) -> Iterator[ImageFile]:
-    """The picture, of which the header is read and found right."""
+def _opened(image: object, max_pixels: int) -> Iterator[ImageFile]:
+    """The image, of which the header is read and found right."""
     pil = pillow()
-    with file_of(image, "picture") as file:
+    with file_of(image, "image") as file:
         try:
             with _told():
                 opened = pil.open(file, formats=FORMATS)
                 still = opened.format == "MPO" or not getattr(opened, "is_animated", False)  # MPO: a JPEG with others behind it
         except pil.UnidentifiedImageError as error:
             file.seek(0)
-            raise ValueError(f"the picture begins with {file.read(12)!r}, expected one of {', '.join(FORMATS)}") from error
+            raise ValueError(f"the image begins with {file.read(12)!r}, expected one of {', '.join(FORMATS)}") from error
         width, height = opened.size
-        if width * height > most_pixels:
-            raise ValueError(f"the picture has {width} x {height} pixels, expected at most {most_pixels} in all")
+        if width * height > max_pixels:
+            raise ValueError(f"the image has {width} x {height} pixels, expected at most {max_pixels} in all")
         if not still:
-            raise ValueError(f"the picture is a {opened.format} of several frames, expected one")
+            raise ValueError(f"the image is a {opened.format} of several frames, expected one")
         yield opened
 
 
@@ -209,9 +209,9 @@ def _check_scans(opened: ImageFile) -> None:
         return
     file.seek(0)
     content = file.read()
-    # What is no scan can have these bytes, too: a thumbnail, or a film behind the picture.
+    # What is no scan can have these bytes, too: a thumbnail, or a film behind the image.
     if content.count(_SCAN) > MOST_SCANS and (scans := _scans(content)) > MOST_SCANS:
-        raise ValueError(f"the picture is a JPEG of {scans} scans, expected at most {MOST_SCANS}")
+        raise ValueError(f"the image is a JPEG of {scans} scans, expected at most {MOST_SCANS}")
 
 
 def _scans(jpeg: bytes) -> int:
@@ -237,11 +237,11 @@ def _told() -> Iterator[None]:
     except (MemoryError, pil.UnidentifiedImageError):
         raise
     except (pil.DecompressionBombError, pil.DecompressionBombWarning) as error:
-        raise ValueError(f"the picture has too many pixels: {error}") from error
+        raise ValueError(f"the image has too many pixels: {error}") from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise ValueError(f"the picture is damaged: {error}") from error
+        raise ValueError(f"the image is damaged: {error}") from error
 
 
 def _orientation(opened: ImageFile) -> int:
@@ -250,13 +250,13 @@ def _orientation(opened: ImageFile) -> int:
     try:
         exif.load(opened.info.get("exif", b""))
         found = exif.get(_ORIENTATION)
-    except Exception:  # damaged EXIF says nothing; the picture is as it is
+    except Exception:  # damaged EXIF says nothing; the image is as it is
         return 1
     return found if found in _TURNS else 1
 
 
 def _on_white(opened: ImageFile) -> Any:
-    """The picture in RGB, its transparent places white."""
+    """The image in RGB, its transparent places white."""
     pil = pillow()
     if opened.mode == "I;16":  # grey; Pillow would make white of all that is above 255
         values = np.asarray(opened)
@@ -264,9 +264,9 @@ def _on_white(opened: ImageFile) -> Any:
         return pil.fromarray(np.where(white, 255, values >> 8).astype(np.uint8)).convert("RGB")
     if not opened.has_transparency_data:
         return opened.convert("RGB")
-    picture = opened.convert("RGBA")
-    white = pil.new("RGB", picture.size, "white")
-    white.paste(picture, mask=picture.getchannel("A"))
+    image = opened.convert("RGBA")
+    white = pil.new("RGB", image.size, "white")
+    white.paste(image, mask=image.getchannel("A"))
     return white
 
 
@@ -275,5 +275,5 @@ def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError(f"pictures need the package pillow ({error}); pip install 'ul2_tasks[images]'") from error
+        raise ImportError(f"images need the package pillow ({error}); pip install 'ul2_tasks[images]'") from error
     return Image

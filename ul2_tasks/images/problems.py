@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 class RecordError(ValueError):
     """What is wrong with a record: its name, or "" where that stands in the sentence alone, and a sentence.
 
-    `cause` is where it was found: "record", "plan", "sample", "too long" or "picture".
+    `cause` is where it was found: "record", "plan", "sample", "too long" or "image".
     """
 
     def __init__(self, cause: str, sentence: str, record: str = ""):

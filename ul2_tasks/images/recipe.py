@@ -13,11 +13,11 @@ from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Element, planned
 from ul2_tasks.images.identity import code_of, digest, function_in_words, is_own, python_version
-from ul2_tasks.images.layout import Form
-from ul2_tasks.images.plans import PLANS, Record, vlm_sft
 from ul2_tasks.images.pools import Pools
 from ul2_tasks.images.records import Records
+from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.samples import Counts, Sizes, dummy
+from ul2_tasks.images.schemas import PLANS, Record, vlm_sft
 from ul2_tasks.images.sizes import VIT_CONVERSATION
 from ul2_tasks.scalars import as_python, check_on_error, is_integer
 
@@ -29,7 +29,7 @@ class Source:
     Attributes:
         records: see `records.open_records`.
         plan: a name of `plans.PLANS`, or a function of a record and its draws that gives the elements.
-        sizes: how large pictures are; by default BAGEL's, with those of conversations for `vlm_sft`.
+        sizes: how large images are; by default BAGEL's, with those of conversations for `vlm_sft`.
         dropout: how often droppable elements are dropped.
         weight: its share of the samples, to the weights of the other sources.
     """
@@ -72,7 +72,7 @@ class Recipe:
         pool: how many records are packed together. More fill rows better, and need more memory.
         epochs: see `pools.Pools`.
         on_error: whether a record that is wrong, or too long, ends the run, or is skipped and counted.
-        shrink: whether the pictures of a sample that is too long are made smaller until it fits.
+        shrink: whether the images of a sample that is too long are made smaller until it fits.
         always: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`. Budgets are less by its counts.
     """
 

@@ -1,14 +1,14 @@
 """Samples as a row: where each token stands, what it is, and what is learned of it. The contract is that of BAGEL's packer.
 
     a text      [bos] ids [eos]            one position each, causal
-    a picture   [start] patches [end]      one position for all of it, in full sight of each other
+    an image   [start] patches [end]      one position for all of it, in full sight of each other
 
     T N         bos a cat eos  start . . . . end
     positions   0   1 2   3    4     4 4 4 4 4
     splits      4 causal       6 noise
 
-Positions begin at 0 in each sample. A noised picture takes no position, so its clean twin stands at the same one. A dropped text
-leaves no gap in the positions; a dropped picture still takes its own.
+Positions begin at 0 in each sample. A noised image takes no position, so its clean twin stands at the same one. A dropped text
+leaves no gap in the positions; a dropped image still takes its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.elements import Image
 from ul2_tasks.images.samples import Sample, Sizes
 from ul2_tasks.scalars import is_integer
 
@@ -36,15 +36,15 @@ class Form:
 
     Attributes:
         bos, eos: the ids around a text.
-        picture_start, picture_end: the ids around a picture.
+        image_start, image_end: the ids around an image.
         vit_side, vae_side: the side of each table of patch positions: it has the square of it.
-        interpolated: whether the patches of a picture are spread over the whole table; else they are its first rows and columns.
+        interpolated: whether the patches of an image are spread over the whole table; else they are its first rows and columns.
     """
 
     bos: int
     eos: int
-    picture_start: int
-    picture_end: int
+    image_start: int
+    image_end: int
     vit_side: int = 70
     vae_side: int = 64
     interpolated: bool = False
@@ -56,23 +56,23 @@ class Form:
                 raise ValueError(f"{field.name} is {getattr(self, field.name)!r}, expected an integer of at least {least}")
 
     def check(self, sizes: Sizes) -> None:
-        """Refuses sizes whose pictures would have positions beyond the table.
+        """Refuses sizes whose images would have positions beyond the table.
 
         >>> Form(1, 2, 3, 4, vae_side=32).check(Sizes())
         Traceback (most recent call last):
         ..
-        ValueError: vae_side is 32, and pictures have up to 64 patches on a side (longest 1024, stride 16); expected at least 64
+        ValueError: vae_side is 32, and images have up to 64 patches on a side (longest 1024, stride 16); expected at least 64
         """
         for name, size, side in (("vit", sizes.vit, self.vit_side), ("vae", sizes.vae, self.vae_side)):
             if size.side > side and not self.interpolated:
                 raise ValueError(
-                    f"{name}_side is {side}, and pictures have up to {size.side} patches on a side (longest {size.longest}, stride"
+                    f"{name}_side is {side}, and images have up to {size.side} patches on a side (longest {size.longest}, stride"
                     f" {size.stride}); expected at least {size.side}"
                 )
 
     def check_ids(self, ids: np.ndarray) -> None:
         """Refuses ids of texts, [ids] integers, with a mark among them."""
-        if (marks := np.isin(ids, (self.bos, self.eos, self.picture_start, self.picture_end))).any():
+        if (marks := np.isin(ids, (self.bos, self.eos, self.image_start, self.image_end))).any():
             raise ValueError(
                 f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
             )
@@ -93,10 +93,10 @@ class Row(NamedTuple):
         ce_loss_weights: [labels] float32, 1 / sqrt(labels of the text); 1 for what is learned after a mark.
         packed_vit_position_ids: [ViT patches] int64, places in the ViT's table.
         packed_vit_token_indexes: [ViT patches] int64, places in the row.
-        vit_token_seqlens: [ViT pictures] int64, patches of each.
+        vit_token_seqlens: [ViT images] int64, patches of each.
         packed_latent_position_ids: [VAE patches] int64, places in the table of latents.
         packed_vae_token_indexes: [VAE patches] int64, places in the row.
-        vae_latent_shapes: [VAE pictures, 2] int64, rows and columns of patches.
+        vae_latent_shapes: [VAE images, 2] int64, rows and columns of patches.
         packed_timesteps: [VAE patches] float32, before the sigmoid; minus infinity for patches that are not noised.
         mse_loss_indexes: [noised patches] int64, places in the row.
     """
@@ -139,9 +139,9 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
 
     >>> from ul2_tasks.images.elements import Text
     >>> from ul2_tasks.images.sizes import Grid
-    >>> plan = (Text("a cat", learned=True), Picture("cat.jpg", "noised"))
+    >>> plan = (Text("a cat", learned=True), Image("cat.jpg", "noised"))
     >>> sample = Sample(plan, (True, True), (np.array([11, 12]), Grid(2, 2)), (-np.inf, 0.5))
-    >>> row = lay_out([sample], Form(bos=1, eos=2, picture_start=3, picture_end=4))
+    >>> row = lay_out([sample], Form(bos=1, eos=2, image_start=3, image_end=4))
     >>> row.packed_position_ids, row.split_lens, row.attn_modes
     (array([0, 1, 2, 3, 4, 4, 4, 4, 4, 4]), array([4, 6]), array([0, 2]))
     >>> row.packed_text_ids, row.packed_label_ids, row.ce_loss_indexes
@@ -180,8 +180,8 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
 def patch_positions(rows: np.ndarray, columns: np.ndarray, side: int, interpolated: bool = False) -> np.ndarray:
     """The place of each patch in a table of `side` rows and columns.
 
-    `rows` and `columns`, [pictures] integers, are the patches of each picture, and `interpolated` is as in `Form`. Gives [patches]
-    int64, row by row, one picture after the other. A picture with more patches on a side than the table raises a ValueError, if
+    `rows` and `columns`, [images] integers, are the patches of each image, and `interpolated` is as in `Form`. Gives [patches]
+    int64, row by row, one image after the other. An image with more patches on a side than the table raises a ValueError, if
     they are not interpolated.
 
     >>> patch_positions(np.array([2]), np.array([3]), side=70)
@@ -191,7 +191,7 @@ def patch_positions(rows: np.ndarray, columns: np.ndarray, side: int, interpolat
     """
     most = int(max(rows.max(initial=0), columns.max(initial=0)))
     if most > side and not interpolated:
-        raise ValueError(f"a picture has {most} patches on a side, and the table of their positions has {side}")
+        raise ValueError(f"an image has {most} patches on a side, and the table of their positions has {side}")
     grids = (_grid_positions(*grid, side, interpolated) for grid in zip(rows.tolist(), columns.tolist()))
     return np.concatenate([np.zeros(0, np.int64), *grids])
 
@@ -206,12 +206,12 @@ def _grid_positions(rows: int, columns: int, side: int, interpolated: bool) -> n
 
 def _table(samples: Sequence[Sample], form: Form) -> tuple[_Elements, np.ndarray, np.ndarray]:
     """The elements that are kept, the ids of their texts, and their timesteps."""
-    first_ids = {None: -1, "text": form.bos, "picture": form.picture_start}
+    first_ids = {None: -1, "text": form.bos, "image": form.image_start}
     lines, ids, timesteps = [], [np.zeros(0, np.int64)], []
     for sample in samples:
         position, clip, begins_sample = 0, None, True
         for element, kept, content, timestep in zip(*sample):
-            if isinstance(element, Picture):
+            if isinstance(element, Image):
                 (rows, columns), learned, step, group = content, False, element.step, element.group
                 size = rows * columns
             else:
@@ -235,12 +235,12 @@ def _texts(table: _Elements, starts: np.ndarray, ids: np.ndarray, form: Form) ->
     """All that is no patch: the ids of texts and marks, and their places."""
     form.check_ids(ids)
     is_text = table.kind == _TEXT
-    inner = np.where(is_text, table.size, 0)  # of a picture no more than its two marks
+    inner = np.where(is_text, table.size, 0)  # of an image no more than its two marks
     begins = np.cumsum(inner + 2) - inner - 2
     found = np.empty((inner + 2).sum(), np.int64)
-    found[begins] = np.where(is_text, form.bos, form.picture_start)
+    found[begins] = np.where(is_text, form.bos, form.image_start)
     found[_ranges(begins[is_text] + 1, inner[is_text])] = ids
-    found[begins + inner + 1] = np.where(is_text, form.eos, form.picture_end)
+    found[begins + inner + 1] = np.where(is_text, form.eos, form.image_end)
     first_and_last = np.stack([starts, starts + table.size + 1], axis=1)
     return found, _ranges(first_and_last.ravel(), np.stack([inner + 1, 0 * inner + 1], axis=1).ravel())
 

@@ -1,8 +1,8 @@
-"""From records to rows: read, plan, drop, count, pack. Only the pictures of a row are decoded, when the row is made.
+"""From records to rows: read, plan, drop, count, pack. Only the images of a row are decoded, when the row is made.
 
     a pool of records -> plans -> what is dropped -> ids, sizes from headers, counts -> rows of samples -> pixels, arrays
 
-Memory holds the encoded pictures of one pool, and the pixels of one row. The rows of a pool are a function of its number alone.
+Memory holds the encoded images of one pool, and the pixels of one row. The rows of a pool are a function of its number alone.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import draws_of
-from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.elements import Image
 from ul2_tasks.images.fitting import fitted
-from ul2_tasks.images.layout import Row, lay_out
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.patches import patches
-from ul2_tasks.images.pictures import pixels, resized, size_of
-from ul2_tasks.images.plans import Record
+from ul2_tasks.images.pixels import pixels, resized, size_of
 from ul2_tasks.images.pools import in_order
 from ul2_tasks.images.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader
+from ul2_tasks.images.row_arrays import Row, lay_out
 from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
+from ul2_tasks.images.schemas import Record
 from ul2_tasks.images.sizes import Grid, Size
 
 
@@ -67,14 +67,14 @@ class RowMaker:
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
 
     def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
-        """The arrays of a row, see `PictureRowsDataset`; None if each of its samples was skipped."""
+        """The arrays of a row, see `ImageTextDataset`; None if each of its samples was skipped."""
         names: list[str] = []
         samples: list[Sample] = []
         shown: list[tuple[str, np.ndarray]] = []
         sizes = self._recipe.sources[0].sizes  # of which the strides count
         for name, sample in named:
             _, origin = self._origins.get(id(sample), (sample, _Origin(0, "")))
-            with self._counted("decoded", origin.source), told_as("picture", f"{name}{origin.id}", name):
+            with self._counted("decoded", origin.source), told_as("image", f"{name}{origin.id}", name):
                 shown.extend(decoded(sample, sizes))
                 names.append(name)
                 samples.append(sample)
@@ -146,12 +146,12 @@ class RowMaker:
 
 
 def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
-    """The patches of each picture that is kept, and "vit" or "vae". An image that is used twice is decoded once."""
+    """The patches of each image that is kept, and "vit" or "vae". An image that is used twice is decoded once."""
     whole: dict[int, np.ndarray] = {}
     cut: dict[tuple[int, Grid, int], np.ndarray] = {}
     found = []
     for element, kept, grid in zip(sample.plan, sample.kept, sample.contents):
-        if kept and isinstance(element, Picture) and isinstance(grid, Grid):
+        if kept and isinstance(element, Image) and isinstance(grid, Grid):
             image, stride = id(element.image), sizes.of(element).stride
             if image not in whole:
                 whole[image] = pixels(element.image)

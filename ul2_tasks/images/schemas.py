@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Picture, Plan, Text
-from ul2_tasks.images.pictures import kind_of
+from ul2_tasks.images.elements import Image, Plan, Text
+from ul2_tasks.images.pixels import kind_of
 from ul2_tasks.images.video import FrameSampler
 
 Record = Mapping[str, Any]
@@ -27,10 +27,10 @@ _SPEAKERS = {"human": "human", "user": "human", "gpt": "answer", "assistant": "a
 
 
 def t2i_pretrain(record: Record, draws: Draws) -> Plan:
-    """A caption, droppable, and the picture to generate: T N.
+    """A caption, droppable, and the image to generate: T N.
 
     The record has `image`, and `captions`: an object or a list of texts, also as JSON, of which one is drawn; or one text, which is
-    taken as it stands. Null and empty ones do not count. Of the draws "caption" is used. A record without a picture or a caption
+    taken as it stands. Null and empty ones do not count. Of the draws "caption" is used. A record without an image or a caption
     raises a ValueError.
 
     >>> from ul2_tasks.images.draws import draws_of
@@ -40,11 +40,11 @@ def t2i_pretrain(record: Record, draws: Draws) -> Plan:
     """
     image, captions = image_and_captions(record)
     caption = captions[draws.number("caption", len(captions))]
-    return Text(caption, droppable=True), Picture(image, "noised")
+    return Text(caption, droppable=True), Image(image, "noised")
 
 
 def image_and_captions(record: Record) -> tuple[object, list[str]]:
-    """The picture and the captions of a record of `t2i_pretrain`.
+    """The image and the captions of a record of `t2i_pretrain`.
 
     >>> image_and_captions({"image": "cat.png", "captions": '["a cat", null, "a cat on a mat"]'})
     ('cat.png', ['a cat', 'a cat on a mat'])
@@ -53,12 +53,12 @@ def image_and_captions(record: Record) -> tuple[object, list[str]]:
 
 
 def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
-    """A drawn stretch of a picture's edits, each with an instruction that is drawn: C V T N, or C V T N C V T N.
+    """A drawn stretch of an image's edits, each with an instruction that is drawn: C V T N, or C V T N C V T N.
 
-    The stretch begins at any picture but the last, all equally likely, and has 1 to `most_steps` steps, all that remain equally
+    The stretch begins at any image but the last, all equally likely, and has 1 to `most_steps` steps, all that remain equally
     likely. One with several steps is joined into a single instruction, C V T N, in half of the cases.
 
-    The record has `image_list`, two pictures at least, and `instruction_list`, for each step a text, or a list of texts that say
+    The record has `image_list`, two images at least, and `instruction_list`, for each step a text, or a list of texts that say
     the same. Of the draws "start", "steps", "joined" and "instruction/STEP" are used. The default of `most_steps` is BAGEL's.
 
     >>> from ul2_tasks.images.draws import draws_of
@@ -79,23 +79,23 @@ def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
     results = images[start + 1 : stop + 1]
     if len(said) > 1 and draws.uniform("joined") < 0.5:
         said, results = [_joined(said)], results[-1:]
-    elements: list[Text | Picture] = []
+    elements: list[Text | Image] = []
     for before, text, after in zip([images[start], *results], said, results):
         elements += [
-            Picture(before, "clean", droppable=True),
-            Picture(before, "vit", droppable=True),
+            Image(before, "clean", droppable=True),
+            Image(before, "vit", droppable=True),
             Text(text, droppable=True),
-            Picture(after, "noised"),
+            Image(after, "noised"),
         ]
     return tuple(elements)
 
 
 def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
-    """A conversation about pictures, which a ViT sees where their marks stand. Answers are learned.
+    """A conversation about images, which a ViT sees where their marks stand. Answers are learned.
 
     The record has `conversations`, turns with `from` (human or user, gpt or assistant, system) and `value`, a text with the marks
     <image> and <video>; and `image` and `video`, one or a list of them, as many as there are marks in the whole conversation. There
-    is at least one answer, and none has a mark. `frames` gives the pictures of a video, for its file and those draws within
+    is at least one answer, and none has a mark. `frames` gives the images of a video, for its file and those draws within
     "video/NUMBER"; without it a video is refused.
 
     >>> from ul2_tasks.images.draws import draws_of
@@ -113,14 +113,14 @@ def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
         raise ValueError("the record has a video, and nothing is given that reads the frames of one")
     images = iter(waiting[IMAGE_MARK])
     videos = enumerate(waiting[VIDEO_MARK])
-    elements: list[Text | Picture] = []
+    elements: list[Text | Image] = []
     for speaker, turn in turns:
         for piece in _pieces(turn):
             if piece == IMAGE_MARK:
-                elements.append(Picture(next(images), "vit"))
+                elements.append(Image(next(images), "vit"))
             elif piece == VIDEO_MARK and frames is not None:
                 number, file = next(videos)
-                elements += [Picture(frame, "vit") for frame in frames(file, draws.within(f"video/{number}"))]
+                elements += [Image(frame, "vit") for frame in frames(file, draws.within(f"video/{number}"))]
             else:
                 elements.append(Text(piece, learned=speaker == "answer"))
     return tuple(elements)
@@ -134,13 +134,13 @@ PLANS: Mapping[str, Callable[[Record, Draws], Plan]] = {
 
 
 def _image(value: object, what: str) -> object:
-    """A picture as its bytes or its path. Hugging Face's data sets have an object with either."""
+    """An image as its bytes or its path. Hugging Face's data sets have an object with either."""
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str | bytes) or not value:
         shown = _short(value) if value is None or isinstance(value, _PLAIN) else kind_of(value)
-        raise ValueError(f"{what} is {shown}, expected the bytes of a picture, or its path")
+        raise ValueError(f"{what} is {shown}, expected the bytes of an image, or its path")
     return value
 
 
@@ -170,13 +170,13 @@ def _read(captions: str) -> object:
 
 
 def _edits(record: Record) -> tuple[list[object], list[list[str]]]:
-    """The pictures, and for each step the texts of which one is drawn."""
+    """The images, and for each step the texts of which one is drawn."""
     images, instructions = (_list(record.get(name), name) for name in ("image_list", "instruction_list"))
     if len(images) < 2:
-        raise ValueError(f"image_list has {len(images)} pictures, expected at least 2")
+        raise ValueError(f"image_list has {len(images)} images, expected at least 2")
     if len(instructions) != len(images) - 1:
         raise ValueError(
-            f"instruction_list has {len(instructions)} steps, expected {len(images) - 1}: image_list has {len(images)} pictures"
+            f"instruction_list has {len(instructions)} steps, expected {len(images) - 1}: image_list has {len(images)} images"
         )
     choices = []
     for step, value in enumerate(instructions):
@@ -209,7 +209,7 @@ def _turns(value: object) -> list[tuple[str, str]]:
         if not text:
             raise ValueError(f"{what} of {turn['from']} is empty, expected a text")
         if speaker == "answer" and (mark := next((mark for mark in (IMAGE_MARK, VIDEO_MARK) if mark in text), None)):
-            raise ValueError(f"{what} is an answer with the mark {mark}; a picture that is seen stands in what others say")
+            raise ValueError(f"{what} is an answer with the mark {mark}; an image that is seen stands in what others say")
         turns.append((speaker, text))
     if not any(speaker == "answer" for speaker, _ in turns):
         raise ValueError(f"the conversation has {len(turns)} turns and no answer, so that there would be nothing to learn")
@@ -226,7 +226,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _files(record: Record, name: str) -> list[object]:
-    """The pictures or videos of a record: none, one, or a list. Some tools write the text "None" for none."""
+    """The images or videos of a record: none, one, or a list. Some tools write the text "None" for none."""
     value = record.get(name)
     if value is None or value in ("", "None"):
         return []

@@ -1,4 +1,4 @@
-"""How large a picture is for a model: from its width and height alone, before it is decoded."""
+"""How large an image is for a model: from its width and height alone, before it is decoded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ul2_tasks.scalars import is_integer
 
 
 class Grid(NamedTuple):
-    """The patches of a picture: how many rows and columns of them."""
+    """The patches of an image: how many rows and columns of them."""
 
     rows: int
     columns: int
@@ -22,9 +22,9 @@ class Grid(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """The rule by which pictures are resized. The ratio of their sides is kept, up to rounding.
+    """The rule by which images are resized. The ratio of their sides is kept, up to rounding.
 
-    A picture is enlarged until its short side has `shortest` pixels, then shrunk until its long side has at most `longest` and the
+    An image is enlarged until its short side has `shortest` pixels, then shrunk until its long side has at most `longest` and the
     whole at most `pixels`. Where these contradict each other, `longest` and `pixels` win, and the short side is shorter.
 
     Attributes:
@@ -32,11 +32,11 @@ class Size:
         shortest: of the shortest side there should be.
         stride: pixels of a side of a patch. Both sides are multiples of it, one patch at least.
         pixels: of width times height.
-        shared: whether `pixels` are those of all pictures of a sample together; else each has them to itself.
+        shared: whether `pixels` are those of all images of a sample together; else each has them to itself.
 
     >>> VAE.fit(3000, 2000), VAE.grid(3000, 2000)
     ((1024, 688), Grid(rows=43, columns=64))
-    >>> VIT_CONVERSATION.fit(980, 980, pictures=8)
+    >>> VIT_CONVERSATION.fit(980, 980, images=8)
     (490, 490)
     """
 
@@ -60,22 +60,22 @@ class Size:
         """The most patches that a side can have."""
         return self.longest // self.stride
 
-    def grid(self, width: int, height: int, pictures: int = 1) -> Grid:
-        """The patches of a picture, see `fit`."""
-        width, height = self.fit(width, height, pictures)
+    def grid(self, width: int, height: int, images: int = 1) -> Grid:
+        """The patches of an image, see `fit`."""
+        width, height = self.fit(width, height, images)
         return Grid(height // self.stride, width // self.stride)
 
-    def fit(self, width: int, height: int, pictures: int = 1) -> tuple[int, int]:
-        """The width and the height that a picture gets.
+    def fit(self, width: int, height: int, images: int = 1) -> tuple[int, int]:
+        """The width and the height that an image gets.
 
-        Width and height are of the picture as it is seen upright. `pictures` is how many the sample has that this rule is for,
+        Width and height are of the image as it is seen upright. `images` is how many the sample has that this rule is for,
         which counts where they share `pixels`.
         """
         if width < 1 or height < 1:
-            raise ValueError(f"the picture has {width} x {height} pixels, expected at least 1 x 1")
+            raise ValueError(f"the image has {width} x {height} pixels, expected at least 1 x 1")
         scale = max(min(self.longest / max(width, height), 1), self.shortest / min(width, height))
         sides = self._scaled((width, height), scale)
-        ratio = self.pixels / (pictures if self.shared else 1) / (sides[0] * sides[1])
+        ratio = self.pixels / (images if self.shared else 1) / (sides[0] * sides[1])
         if ratio * max(sides) > self.longest:
             # The cut of the long side, below, is the greater one. This one, as BAGEL makes it, only rounds the short side.
             sides = self._scaled(sides, min(ratio, 1))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.pictures import MOST_PIXELS, Frame, file_of
+from ul2_tasks.images.pixels import MAX_PIXELS, Frame, file_of
 from ul2_tasks.images.video_ends import check_end
 from ul2_tasks.scalars import is_integer
 
@@ -34,7 +34,7 @@ class FrameSampler:
     Attributes:
         fewest, most: frames of a video. The defaults are BAGEL's.
 
-    >>> from ul2_tasks.images.plans import vlm_sft
+    >>> from ul2_tasks.images.schemas import vlm_sft
     >>> with_fewer_frames = functools.partial(vlm_sft, frames=FrameSampler(fewest=4, most=6))
     """
 
@@ -139,7 +139,7 @@ def _check_last(codec: Any, packets: Sequence[Any]) -> None:
 
 
 def _packets(video: object) -> int:
-    """How many packets of pictures there are, those that an editor has cut off included, which are not all read else."""
+    """How many packets of images there are, those that an editor has cut off included, which are not all read else."""
     with _opened(video, ignore_editlist="1") as (container, stream):
         return sum(packet.size > 0 for packet in container.demux(stream))
 
@@ -185,22 +185,20 @@ def _upright(frame: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any]]:
-    """The video and its stream of pictures. What PyAV stumbles over is told in one sentence."""
+    """The video and its stream of images. What PyAV stumbles over is told in one sentence."""
     av = _av()
     with file_of(video, "video") as file:
         if not file.read(1):
             raise ValueError(f"the video is damaged, or not one of {', '.join(FORMATS)}: it is empty")
         file.seek(0)
         try:
-            # Texts beside the pictures, such as a title in Latin-1, do not matter.
+            # Texts beside the images, such as a title in Latin-1, do not matter.
             with av.open(file, metadata_errors="replace", options={"format_whitelist": ",".join(FORMATS), **options}) as container:
                 stream = next(iter(container.streams.video), None)
                 if stream is None or stream.codec_context is None:
-                    raise ValueError("the video has no pictures, or none that can be decoded")
-                if stream.width * stream.height > MOST_PIXELS:
-                    raise ValueError(
-                        f"the video has {stream.width} x {stream.height} pixels, expected at most {MOST_PIXELS} in all"
-                    )
+                    raise ValueError("the video has no images, or none that can be decoded")
+                if stream.width * stream.height > MAX_PIXELS:
+                    raise ValueError(f"the video has {stream.width} x {stream.height} pixels, expected at most {MAX_PIXELS} in all")
                 stream.codec_context.thread_count = 1
                 yield container, stream
         except av.FFmpegError as error:

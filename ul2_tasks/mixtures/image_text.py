@@ -1,4 +1,4 @@
-"""`Pictures`: texts with pictures in places, and the denoisers that read them, as they are described."""
+"""`ImageText`: interleaved image-text data, and the denoisers that read them, as they are described."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.pictures import DescribedPictures
+from ul2_tasks.corpus.image_text import DescribedImageText
 from ul2_tasks.denoising.denoisers import (
     BEFORE_LAST_IMAGE,
     IMAGE_SPLITS,
@@ -18,11 +18,11 @@ from ul2_tasks.denoising.denoisers import (
     check_denoisers,
 )
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
-from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, CodeRun, PictureRun
+from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
 from ul2_tasks.mixtures.description import Description, folders, special_tokens_of
 from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import is_source
-from ul2_tasks.sources.pictures import Held, open_pictures
+from ul2_tasks.sources.image_text import Held, open_image_text
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, Token, plain_modes
 
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
-class Pictures(Description):
-    """Texts with pictures in places and the denoisers that read them, which need not be registered anywhere. Opens no file yet.
+class ImageText(Description):
+    """Interleaved image-text data and the denoisers that read them, which need not be registered anywhere. Opens no file yet.
 
-        pictures = ul2_tasks.Pictures("seen", "records/*.parquet", "t5gemma2/tokenizer.json")
-        pictures.cache("CACHE")
+        images = ul2_tasks.ImageText("seen", "records/*.parquet", "t5gemma2/tokenizer.json")
+        images.cache("CACHE")
 
-    The arguments are those of `register_pictures`, which takes them to SeqIO's registries. A cache of the same arguments and the
+    The arguments are those of `register_image_text`, which takes them to SeqIO's registries. A cache of the same arguments and the
     same name is that of `NAME_corpus` there. Examples are made there alone: they are a stream of tf.data. Neither SeqIO nor
     TensorFlow is imported, unless the source or the vocabulary is one of theirs.
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
-        source, vocabulary, denoisers, split, picture, on_error, unfit, sentinels, modes: see `register_pictures`.
+        source, vocabulary, denoisers, split, image, on_error, unfit, sentinels, modes: see `register_image_text`.
 
     Raises:
         ValueError: an argument is none of its kind.
 
     >>> import ul2_tasks
     >>> records = [{"texts": ["A cat:", None], "images": [None, b".."]}]
-    >>> ul2_tasks.Pictures("seen", records) == ul2_tasks.Pictures("seen", ul2_tasks.open_pictures(records))
+    >>> ul2_tasks.ImageText("seen", records) == ul2_tasks.ImageText("seen", ul2_tasks.open_image_text(records))
     True
     """
 
@@ -59,7 +59,7 @@ class Pictures(Description):
     vocabulary: seqio.Vocabulary
     denoisers: tuple[Denoiser, ...]
     split: str
-    picture: PictureRun | CodeRun
+    image: ImageTokens | ImageCodes
     on_error: str
     unfit: str
     sentinels: tuple[Token, ...] | str | None
@@ -73,7 +73,7 @@ class Pictures(Description):
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
         split: str = EACH_PIECE,
-        picture: PictureRun | CodeRun = T5GEMMA2_PICTURE,
+        image: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
         on_error: str = "raise",
         unfit: str = "raise",
         sentinels: int | Sentinels | None = None,
@@ -83,11 +83,11 @@ class Pictures(Description):
         vocabulary, tokens = open_for_modes(vocabulary, [denoiser.mode for denoiser in checked], sentinels, modes)
         self._set(
             name=name,
-            source=source if is_source(source) else open_pictures(source),
+            source=source if is_source(source) else open_image_text(source),
             vocabulary=vocabulary,
             denoisers=checked,
             split=split,
-            picture=picture,
+            image=image,
             on_error=on_error,
             unfit=unfit,
             sentinels=tokens,
@@ -100,18 +100,17 @@ class Pictures(Description):
             raise ValueError(f"split is {self.split!r}, expected one of {list(IMAGE_SPLITS)}")
         check_on_error(self.on_error)
         check_on_error(self.unfit, "unfit")
-        if not isinstance(self.picture, PictureRun | CodeRun):
-            raise ValueError(f"picture is {self.picture!r}, expected a PictureRun or a CodeRun")
-        if self.split == BEFORE_LAST_IMAGE and not isinstance(self.picture, CodeRun):
-            raise ValueError(f"split is {self.split!r}, which asks for pictures, but placeholders say nothing; give a CodeRun")
+        if not isinstance(self.image, ImageTokens | ImageCodes):
+            raise ValueError(f"image is {self.image!r}, expected an ImageTokens or an ImageCodes")
+        if self.split == BEFORE_LAST_IMAGE and not isinstance(self.image, ImageCodes):
+            raise ValueError(f"split is {self.split!r}, which asks for images, but placeholders say nothing; give an ImageCodes")
         if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
             raise ValueError(
-                f"denoisers {causal} keep nothing that pictures could stand among; take a SequentialDenoiser, and"
-                " split='last_image'"
+                f"denoisers {causal} keep nothing that images could stand among; take a SequentialDenoiser, and split='last_image'"
             )
 
-    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> DescribedPictures:
+    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> DescribedImageText:
         """The corpus, whose cache may be in one of these folders."""
         configuration = CorpusConfiguration(on_error=self.on_error, special_tokens=special_tokens_of(self))
-        given = (self.source, self.vocabulary, configuration, self.picture)
-        return DescribedPictures(f"{self.name}_corpus", *given, folders(cache_dirs))
+        given = (self.source, self.vocabulary, configuration, self.image)
+        return DescribedImageText(f"{self.name}_corpus", *given, folders(cache_dirs))

@@ -1,4 +1,4 @@
-"""Rows of texts and pictures as a PyTorch dataset: sharded over processes and workers, and resumed at a place."""
+"""Rows of texts and images as a PyTorch dataset: sharded over processes and workers, and resumed at a place."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ul2_tasks.images.layout import Form
 from ul2_tasks.images.problems import Problems
 from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
 from ul2_tasks.pytorch.states import check_part, check_version
@@ -26,9 +26,7 @@ try:
 
     from ul2_tasks.pytorch.processes import given_process, reading_process
 except ImportError as error:
-    raise ImportError(
-        f"ul2_tasks.pytorch.picture_rows needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
-    ) from error
+    raise ImportError(f"ul2_tasks.pytorch.image_text needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
 
 if TYPE_CHECKING:
     import seqio
@@ -36,13 +34,13 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 
-class PictureRowsDataset(torch.utils.data.IterableDataset):
-    """Rows of texts and pictures, packed to budgets without a loss, as models take them that read and make pictures.
+class ImageTextDataset(torch.utils.data.IterableDataset):
+    """Rows of texts and images, packed to budgets without a loss, as models take them that read and make images.
 
         edits = Source(open_records("edits/*.parquet"), "unified_edit", weight=1)
         talks = Source(open_records("talks.jsonl", folder="photos"), "vlm_sft", weight=2)
-        dataset = PictureRowsDataset(
-            [edits, talks], Form(bos=1, eos=2, picture_start=3, picture_end=4), open_vocabulary("tokenizer.json"),
+        dataset = ImageTextDataset(
+            [edits, talks], Form(bos=1, eos=2, image_start=3, image_end=4), open_vocabulary("tokenizer.json"),
             {"tokens": 36864, "vit": 16384, "vae": 32768},
         )
         for row in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
@@ -63,7 +61,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
     with other draws. A pool's rows are a function of its number, and shards share out pools: any number of processes and workers
     has the same rows, in another order. Nothing is left unread, however few files there are.
 
-    **Memory** of a worker is a pool's pictures as they are in the files, the page of Parquet that is read, and a row's pixels.
+    **Memory** of a worker is a pool's images as they are in the files, the page of Parquet that is read, and a row's pixels.
 
     **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is that
     of the last iterator, right after each of its rows, also when the process was killed. It reads one pool anew, and decodes what
@@ -110,7 +108,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
 
         Raises:
             ValueError: an argument is not as it should be, an id of `form` is not one of the vocabulary, or a table of it is too
-                small for the pictures of a source.
+                small for the images of a source.
         """
         if set(budgets) != set(Counts._fields):
             raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
@@ -259,7 +257,7 @@ class PictureRowsDataset(torch.utils.data.IterableDataset):
 
 
 def _check_form(state: Mapping[str, Any]) -> None:
-    """Raises a ValueError if a state of this version has not the parts that `PictureRowsDataset.state_dict` names."""
+    """Raises a ValueError if a state of this version has not the parts that `ImageTextDataset.state_dict` names."""
     settings, place = state.get("settings"), state.get("place")
     check_part("settings", settings, isinstance(settings, Mapping), "their values by name")
     check_part("place", place, isinstance(place, Mapping), "a pool, a row in it, and the problems until there")
@@ -273,7 +271,7 @@ def _check_form(state: Mapping[str, Any]) -> None:
 
 
 def _check_marks(form: Form, ids: int) -> None:
-    for name in ("bos", "eos", "picture_start", "picture_end"):
+    for name in ("bos", "eos", "image_start", "image_end"):
         if getattr(form, name) >= ids:
             raise ValueError(
                 f"{name} of form is {getattr(form, name)}, and the vocabulary has {ids} ids, from 0. Add the mark to the tokenizer,"
@@ -300,7 +298,7 @@ class _Ids:
         from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
         form, shift = self.form, id_shift(self.vocabulary)
-        marks = {id + shift for id in (form.bos, form.eos, form.picture_start, form.picture_end)}
+        marks = {id + shift for id in (form.bos, form.eos, form.image_start, form.image_end)}
         of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
         own_encoder = getattr(of_texts, "own_encoder", None)
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]

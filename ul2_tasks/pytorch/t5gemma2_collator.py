@@ -1,4 +1,4 @@
-"""`T5Gemma2Collator`: single examples of texts with pictures to a batch of T5Gemma 2's inputs."""
+"""`T5Gemma2Collator`: single examples of interleaved image-text data to a batch of T5Gemma 2's inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ul2_tasks.converters.row_format import RowFormat, padded_inputs
 from ul2_tasks.example_features import IMAGES, SINGLE_EXAMPLE
-from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, PictureRun
+from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
 from ul2_tasks.scalars import is_integer
 
@@ -17,19 +17,19 @@ try:
     import torch
 except ImportError as error:
     raise ImportError(
-        f"ul2_tasks.pytorch.picture_collator needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
+        f"ul2_tasks.pytorch.t5gemma2_collator needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
     ) from error
 
 
 class T5Gemma2Collator:
-    """A collate function for a PyTorch DataLoader: pads texts, and decodes pictures, for `T5Gemma2ForConditionalGeneration`.
+    """A collate function for a PyTorch DataLoader: pads texts, and decodes images, for `T5Gemma2ForConditionalGeneration`.
 
         dataset = UL2IterableDataset("mine_mix", {"inputs": 1024, "targets": 512})
         for batch in torch.utils.data.DataLoader(dataset, batch_size=8, collate_fn=T5Gemma2Collator()):
             loss = model(**batch).loss
 
-    An example is what `UL2IterableDataset` gives of `register_pictures`, or any dictionary of `input_ids` and `labels`, [tokens] in
-    the tokenizer's own ids, and `images`, the bytes of each picture in the order of their runs; without that there are none.
+    An example is what `UL2IterableDataset` gives of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens] in
+    the tokenizer's own ids, and `images`, the bytes of each image in the order of their runs; without that there are none.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class T5Gemma2Collator:
         pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
-        picture: PictureRun = T5GEMMA2_PICTURE,
+        image: ImageTokens = T5GEMMA2_IMAGE,
         side: int = T5GEMMA2_SIDE,
     ):
         """
         Args:
             pad_to_multiple_of: the length of rows is a multiple of it; None is 1.
             decoder_start_token_id, pad_token_id: the model's.
-            picture: what stands for a picture in `input_ids`.
-            side: of the pictures that the model takes, in pixels.
+            image: what stands for an image in `input_ids`.
+            side: of the images that the model takes, in pixels.
 
         Raises:
             ValueError: an argument is no number of its kind.
@@ -59,7 +59,7 @@ class T5Gemma2Collator:
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=False,
         )
-        self._side, self._picture = side, picture
+        self._side, self._image = side, image
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Makes a batch.
@@ -69,10 +69,10 @@ class T5Gemma2Collator:
 
         Returns:
             `input_ids`, `attention_mask`, `decoder_input_ids`, `decoder_attention_mask` and `labels`, [B, length] int64; and
-            `pixel_values`, [pictures, 3, side, side] float32, if there is a picture.
+            `pixel_values`, [images, 3, side, side] float32, if there is an image.
 
         Raises:
-            ValueError: there is no example; the placeholders are not those of the pictures; a picture cannot be read.
+            ValueError: there is no example; the placeholders are not those of the images; an image cannot be read.
         """
         if not examples:
             raise ValueError("there are no examples, expected at least one")
@@ -81,7 +81,7 @@ class T5Gemma2Collator:
             rows[key], sizes[key] = _side_by_side([np.asarray(example[name]) for example in examples])
         batch = padded_inputs(rows, sizes, {}, self._row_format)
         images = [image for example in examples for image in example.get(IMAGES, ())]
-        check_placeholders(batch["input_ids"], len(images), self._picture)
+        check_placeholders(batch["input_ids"], len(images), self._image)
         if images:
             batch[PIXELS] = pixel_values(images, self._side)
         return {name: torch.from_numpy(values) for name, values in batch.items()}

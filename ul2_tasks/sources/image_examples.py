@@ -1,4 +1,4 @@
-"""Records of texts and pictures as serialized `tf.train.Example`s, without TensorFlow."""
+"""Records of texts and images as serialized `tf.train.Example`s, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEXTS, WHERE = "texts", "where"
 
 
 def serialized(texts: Sequence[bytes], images: Sequence[bytes], where: bytes) -> bytes:
-    """A record as a `tf.train.Example`, see `PictureSource`.
+    """A record as a `tf.train.Example`, see `ImageTextSource`.
 
     An Example has Features as its field 1; these have as their fields 1 a name as field 1, and as field 2 a Feature, whose field 1
     is a BytesList, whose fields 1 are the values.

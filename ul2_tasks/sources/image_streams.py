@@ -1,4 +1,4 @@
-"""Records of texts and pictures in tf.data."""
+"""Records of texts and images in tf.data."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.sources.picture_examples import TEXTS, WHERE, serialized
+from ul2_tasks.sources.image_examples import TEXTS, WHERE, serialized
 from ul2_tasks.sources.records import PROBLEM, Record
 
 
 @no_autograph
 def places_of(records: tf.data.Dataset, record_key: str) -> tf.data.Dataset:
-    """The places of records that are tf.Examples, see `PictureSource`."""
+    """The places of records that are tf.Examples, see `ImageTextSource`."""
     places = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
     features = {TEXTS: places, IMAGES: places, WHERE: tf.io.FixedLenFeature([], tf.string)}
 

@@ -1,4 +1,4 @@
-"""Texts with pictures in places as a SeqIO source: records of files, or of lists, by a plan."""
+"""Interleaved image-text data as a SeqIO source: records of files, or of lists, by a plan."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ul2_tasks.images.elements import Element, Text, checked, planned
 from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.paths import is_address, is_below
-from ul2_tasks.images.pictures import file_of, kind_of
-from ul2_tasks.images.plans import vlm_sft
+from ul2_tasks.images.pixels import file_of, kind_of
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
+from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, name_of
-from ul2_tasks.sources.picture_examples import serialized
+from ul2_tasks.sources.image_examples import serialized
 from ul2_tasks.sources.records import Record
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ _RECORD = "record"  # the feature of a record as a text
 _MOST_CODE = (1 << 31) - 1
 
 
-class PictureSource(RecordSource):
-    """Records of texts and pictures.
+class ImageTextSource(RecordSource):
+    """Records of texts and images.
 
     Its dataset is of {"texts", "images": [places] strings, "where" and "problem": string scalars}. At each place is a text, or the
-    bytes of a picture, or both, the text first; what is not there is empty.
+    bytes of an image, or both, the text first; what is not there is empty.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PictureSource(RecordSource):
         kind: str | Callable[[Mapping[str, Any], Draws], Sequence[Element]] = "interleaved",
         folder: str | None = None,
     ):
-        """See `open_pictures`."""
+        """See `open_image_text`."""
         super().__init__(splits=splits, text_key=_RECORD, id_key=None)
         if not callable(kind) and kind not in KINDS:
             raise ValueError(f"kind is {kind!r}, expected one of {list(KINDS)}, or a function of a record and its draws")
@@ -75,7 +75,7 @@ class PictureSource(RecordSource):
     def _in_words(self) -> str:
         """Made once: all records in memory are hashed for it."""
         held = {split: _in_words(held) for split, held in self._held.items()}
-        return f"PictureSource({held}, {self._read_as(self._folder)})"
+        return f"ImageTextSource({held}, {self._read_as(self._folder)})"
 
     def list_shards(self, split: str) -> Sequence[str]:
         """The pieces of the files, such as row groups."""
@@ -123,8 +123,8 @@ class PictureSource(RecordSource):
             yield from read
 
     def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """See `PictureSource`; the order is that of `RecordSource._as_dataset`."""
-        from ul2_tasks.sources.picture_streams import places_of
+        """See `ImageTextSource`; the order is that of `RecordSource._as_dataset`."""
+        from ul2_tasks.sources.image_streams import places_of
 
         return places_of(super()._as_dataset(split, shuffle, seed, shard_info), _RECORD)
 
@@ -140,34 +140,34 @@ class PictureSource(RecordSource):
         return self._opened[split]
 
 
-def open_pictures(
+def open_image_text(
     source: Held | Mapping[str, Held],
     kind: str | Callable[[Mapping[str, Any], Draws], Sequence[Element]] = "interleaved",
     folder: str | None = None,
-) -> PictureSource:
-    """Opens records of texts with pictures in places, for `register_pictures`. No file is opened before a dataset is asked for.
+) -> ImageTextSource:
+    """Opens records of interleaved image-text data, for `register_image_text`. No file is opened before a dataset is asked for.
 
     Args:
         source: "embedded", records of the kind that this package draws; files of records, by path, glob, folder or list: Parquet,
             JSON Lines, or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of
             the split. Otherwise all is `train`.
-        kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, a picture, or a
-            text and then a picture at each place; "captions", with `image` and `captions`, the picture first, and for each caption
-            an example of its own; "vlm_sft", see `images.plans`; or a function of a record and its draws that gives the elements of
+        kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, an image, or a
+            text and then an image at each place; "captions", with `image` and `captions`, the image first, and for each caption
+            an example of its own; "vlm_sft", see `images.schemas`; or a function of a record and its draws that gives the elements of
             a plan, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
-        folder: where paths of pictures begin, and stay, also by links; by default the folder of the record's file, and for records
-            in memory anywhere on this machine. Pictures at addresses are read only below a folder that is one.
+        folder: where paths of images begin, and stay, also by links; by default the folder of the record's file, and for records
+            in memory anywhere on this machine. Images at addresses are read only below a folder that is one.
 
     Raises:
         ValueError: the kind is none of these.
 
-    >>> source = open_pictures([{"texts": ["A cat:", None], "images": [None, b".."]}])
+    >>> source = open_image_text([{"texts": ["A cat:", None], "images": [None, b".."]}])
     >>> next(source.get_dataset("train").as_numpy_iterator())["images"].tolist()
     [b'', b'..']
     """
     if source == "embedded" and isinstance(kind, str) and kind in KINDS:
         source = example_records(_EMBEDDED[kind])
-    return PictureSource(source if isinstance(source, Mapping) else {"train": source}, kind, folder)
+    return ImageTextSource(source if isinstance(source, Mapping) else {"train": source}, kind, folder)
 
 
 def _are_records(held: Held) -> bool:
@@ -196,7 +196,7 @@ def _as_example(plan: Sequence[Element], where: str, folder: str) -> bytes:
     texts = [element.text.encode() if isinstance(element, Text) else b"" for element in plan]
     images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in plan]
     if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
-        raise ValueError(f"the plan has pictures that are seen as {drawn}, and no picture is made here; expected 'vit'")
+        raise ValueError(f"the plan has images that are seen as {drawn}, and no image is made here; expected 'vit'")
     return serialized(texts, images, where.encode())
 
 
@@ -206,21 +206,21 @@ def _bytes_of(image: object, folder: str) -> bytes:
     if isinstance(image, list | tuple | np.ndarray):
         codes = np.asarray(image)
         if codes.ndim == 3:
-            raise ValueError(f"a picture is {kind_of(codes)}, expected its bytes, the path of its file, or its codes")
+            raise ValueError(f"an image is {kind_of(codes)}, expected its bytes, the path of its file, or its codes")
         if codes.ndim != 1 or (codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > _MOST_CODE)):
-            raise ValueError(f"a picture is {image!r:.60}, expected its codes, integers from 0 in one row")
+            raise ValueError(f"an image is {image!r:.60}, expected its codes, integers from 0 in one row")
         return codes.astype("<i4").tobytes()
     if isinstance(image, os.PathLike) or (isinstance(image, str) and not is_address(image)):
-        with file_of(image, "picture") as file:
+        with file_of(image, "image") as file:
             return file.read()
     if not isinstance(image, str):
-        raise ValueError(f"a picture is {kind_of(image)}, expected its bytes, the path of its file, or its codes")
+        raise ValueError(f"an image is {kind_of(image)}, expected its bytes, the path of its file, or its codes")
     if not is_below(image, folder):
         raise ValueError(
-            f"the picture {image!r} is an address, and no address is asked but those below the folder; give folder=, the address"
-            " that the pictures are below, or load them down"
+            f"the image {image!r} is an address, and no address is asked but those below the folder; give folder=, the address"
+            " that the images are below, or load them down"
         )
     try:
         return read(image)
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise ValueError(f"the picture {image!r} cannot be read: {error.strerror or error}") from error
+        raise ValueError(f"the image {image!r} cannot be read: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""Which records of texts with pictures make examples within the lengths; the others are refused, or left out and counted."""
+"""Which records of interleaved image-text data make examples within the lengths; the others are refused, or left out and counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from ul2_tasks.corpus.pictures import PIECES
+from ul2_tasks.corpus.image_text import PIECES
 from ul2_tasks.counting import count
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.joined_pieces import chunk_records
@@ -80,8 +80,8 @@ class Fit:
             return Problem("there are too few sentinels", numbers)
         for key, tokens, length in zip(TOKEN_FEATURES, found, self.lengths):
             if tokens > length:
-                pictures = f" with all pictures, {len(pieces) // 2}" if key == "inputs" else ""
-                return Problem(f"its {key} are too long", f": up to {tokens} tokens{pictures}, of {length} in sequence_length")
+                images = f" with all images, {len(pieces) // 2}" if key == "inputs" else ""
+                return Problem(f"its {key} are too long", f": up to {tokens} tokens{images}, of {length} in sequence_length")
         return NONE
 
     def fits(self, pieces: Sequence[int]) -> bool:
@@ -94,7 +94,7 @@ class Fit:
             return self.problem(pieces)
         longest_run = max(pieces[1::2], default=0)
         problem = self.problem([1, longest_run, 0])
-        return Problem("a picture is longer than a chunk", f", {longest_run} tokens{problem.numbers}") if problem.cause else NONE
+        return Problem("an image is longer than a chunk", f", {longest_run} tokens{problem.numbers}") if problem.cause else NONE
 
     def check_not_empty(self, records: tf.data.Dataset, split: str) -> None:
         """Raises a ValueError where no record makes an example, and passes that are repeated would never end."""

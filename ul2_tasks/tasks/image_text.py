@@ -1,4 +1,4 @@
-"""`register_pictures`: UL2 on texts with pictures in places. Pictures go to the encoder whole, texts are corrupted."""
+"""`register_image_text`: UL2 on interleaved image-text data. Images go to the encoder whole, texts are corrupted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.pictures import PIECES
-from ul2_tasks.corpus.pictures_task import PictureCorpusTask, images_feature
+from ul2_tasks.corpus.image_text import PIECES
+from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask, images_feature
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
@@ -22,14 +22,14 @@ from ul2_tasks.denoising.pieces import corrupt_pieces, splits_once
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
-from ul2_tasks.images.interleaved import T5GEMMA2_PICTURE, CodeRun, PictureRun
+from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
 from ul2_tasks.mixtures.description import special_tokens_of
-from ul2_tasks.mixtures.pictures import ImageText
+from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.order.stream_keys import salted
-from ul2_tasks.sources.pictures import Held
+from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
+from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
-from ul2_tasks.tasks.picture_fit import Fit
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask
 from ul2_tasks.vocabulary.by_name import more_sentinels
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
@@ -38,30 +38,30 @@ STREAM_VERSION = 1  # raised whenever the same arguments give another stream of 
 CHUNKS_VERSION = 1  # the same of examples of records that are joined
 
 
-class PicturesTask(seqio.Task):
-    """The examples of one denoiser: a task NAME_<denoiser> of `register_pictures`.
+class ImageTextTask(seqio.Task):
+    """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
 
-    A record is an example, unless its pictures are codes: then records are joined and cut into chunks, see `joins_records`.
+    A record is an example, unless its images are codes: then records are joined and cut into chunks, see `joins_records`.
     SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted. Its
     iterators are refused at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
     """
 
     checks_rates = True
 
-    def __init__(self, name: str, corpus: PictureCorpusTask, denoiser: Denoiser, configuration: Pictures):
+    def __init__(self, name: str, corpus: ImageTextCorpusTask, denoiser: Denoiser, configuration: ImageText):
         tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
         features = {"inputs": tokens, "targets": tokens} | (
-            {} if isinstance(configuration.picture, CodeRun) else {IMAGES: images_feature()}
+            {} if isinstance(configuration.image, ImageCodes) else {IMAGES: images_feature()}
         )
         super().__init__(name, corpus.source, features, preprocessors=[])
         self.corpus, self.denoiser, self.configuration = corpus, denoiser, configuration
 
     @property
     def joins_records(self) -> bool:
-        """Whether records are joined, and cut into chunks. What is split at a picture is a record, where the picture belongs."""
+        """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
         configuration, denoiser = self.configuration, self.denoiser
         once = splits_once(denoiser, configuration.split)
-        return isinstance(configuration.picture, CodeRun) and denoiser.sentinel and not once
+        return isinstance(configuration.image, ImageCodes) and denoiser.sentinel and not once
 
     def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
         """What its examples have to be within these budgets."""
@@ -105,7 +105,7 @@ class PicturesTask(seqio.Task):
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary.
 
-        Raises a ValueError where ids of pictures are beyond the vocabulary, or mean something else.
+        Raises a ValueError where ids of images are beyond the vocabulary, or mean something else.
         """
         vocabulary, run = self.configuration.vocabulary, self.corpus.run
         shift = id_shift(vocabulary)
@@ -113,9 +113,7 @@ class PicturesTask(seqio.Task):
         taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
         taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
         if both := {id - shift: taken[id] for id in run.ids if id in taken}:
-            raise ValueError(
-                f"some ids of pictures are something else: {both}; give sentinels and modes, or the picture, other ids"
-            )
+            raise ValueError(f"some ids of images are something else: {both}; give sentinels and modes, or the image, other ids")
         return special
 
     def get_dataset(
@@ -136,14 +134,14 @@ class PicturesTask(seqio.Task):
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
 
         `rates` are those of the mixture that asks, by the name of the task; they belong to the fingerprint. Elements are
-        {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [pictures] strings, in the order of their runs in the
+        {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [images] strings, in the order of their runs in the
         inputs}. Raises a ValueError where no record makes an example. A record with a problem, or that makes no example, is an
         error while iterating, if it is to be raised.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
             raise ValueError(
-                f"sequence_length has {unknown}, expected inputs and targets alone: an example has all of its pictures, or is none"
+                f"sequence_length has {unknown}, expected inputs and targets alone: an example has all of its images, or is none"
             )
         fit, who = self.fit(sequence_length), reader_of(seed, num_epochs, shard_info)
         seed, num_epochs, *_ = who
@@ -184,45 +182,45 @@ class PicturesTask(seqio.Task):
         return made.shuffle(buffer, seed=seed)  # which separates the chunks of one record
 
 
-def register_pictures(
+def register_image_text(
     name: str,
     source: seqio.DataSource | Held | Mapping[str, Held] = "embedded",
     vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     split: str = EACH_PIECE,
-    picture: PictureRun | CodeRun = T5GEMMA2_PICTURE,
+    image: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
     on_error: str = "raise",
     unfit: str = "raise",
     sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> str:
-    """Registers `NAME_corpus`, of texts with pictures in places, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
+    """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
 
-    The inputs have each picture whole, as a run of placeholders between its marks, and the pictures themselves go along as
-    `images`, encoded. Texts are corrupted piece by piece: each between two pictures is a chunk of its own, with the noise tokens
+    The inputs have each image whole, as a run of placeholders between its marks, and the images themselves go along as
+    `images`, encoded. Texts are corrupted piece by piece: each between two images is a chunk of its own, with the noise tokens
     and spans that its denoiser has for its length, and the sentinels are numbered on through the example. No record is cut, and
-    none is joined with another, unless pictures are codes. Called again with the same arguments it changes nothing.
+    none is joined with another, unless images are codes. Called again with the same arguments it changes nothing.
 
     Args:
         name: the beginning of all names.
-        source: files or lists of records, see `open_pictures`, which has more arguments. Or a `seqio.DataSource` of {"texts":
-            [places] strings, "images": [places] strings}: at each place a text, the bytes of a picture, or both, the text first;
+        source: files or lists of records, see `open_image_text`, which has more arguments. Or a `seqio.DataSource` of {"texts":
+            [places] strings, "images": [places] strings}: at each place a text, the bytes of an image, or both, the text first;
             what is not there is empty. It may have "where", the record's place in words.
         vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is refused; a denoiser without sentinels makes
             examples of records with one piece of text alone, unless they are split at the last image.
-        split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last picture,
+        split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last image,
             whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
-            it asks for a picture, which then has to be codes.
-        picture: what stands for a picture, by default as T5Gemma 2 has it: 260 tokens. Its ids, the tokenizer's own, are never
-            those of a text. With a `CodeRun` the codes of each picture, which records have in place of its bytes, are tokens among
+            it asks for an image, which then has to be codes.
+        image: what stands for an image, by default as T5Gemma 2 has it: 260 tokens. Its ids, the tokenizer's own, are never
+            those of a text. With an `ImageCodes` the codes of each image, which records have in place of its bytes, are tokens among
             others: there are no `images`, and examples can be packed and read by any encoder-decoder model, but only the split
             "before_last_image" makes targets of them. Records with codes are joined, and cut into chunks that fill the lengths,
-            anywhere but within a picture; those that are split at a picture, or whose denoiser has no sentinels, are not.
-        on_error: what becomes of a record with a problem, such as a picture that is cut off: "raise", or "skip", which leaves it
-            out and counts it in the log. All pictures are decoded once to know it.
+            anywhere but within an image; those that are split at an image, or whose denoiser has no sentinels, are not.
+        on_error: what becomes of a record with a problem, such as an image that is cut off: "raise", or "skip", which leaves it
+            out and counts it in the log. All images are decoded once to know it.
         unfit: what becomes of a record that makes no example, because it is too long, or has no text where one is needed, or
-            has a picture that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
+            has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
 
     Returns:
         "NAME_mix".
@@ -230,14 +228,14 @@ def register_pictures(
     Raises:
         ValueError: an argument is none of its kind; the name is taken, by another provider or by other arguments, which are named.
     """
-    return add_pictures(
-        Pictures(
+    return add_image_text(
+        ImageText(
             name,
             source,
             vocabulary,
             denoisers,
             split=split,
-            picture=picture,
+            image=image,
             on_error=on_error,
             unfit=unfit,
             sentinels=sentinels,
@@ -246,31 +244,31 @@ def register_pictures(
     )
 
 
-def add_pictures(pictures: Pictures) -> str:
-    """Hands texts with pictures in places to SeqIO's registries; see `register_pictures`."""
-    suffixes = ("corpus", "mix", *(denoiser.name for denoiser in pictures.denoisers))
-    return hand_over(pictures, suffixes, lambda: _tasks(pictures), "mix")
+def add_image_text(images: ImageText) -> str:
+    """Hands interleaved image-text data to SeqIO's registries; see `register_image_text`."""
+    suffixes = ("corpus", "mix", *(denoiser.name for denoiser in images.denoisers))
+    return hand_over(images, suffixes, lambda: _tasks(images), "mix")
 
 
-def _tasks(pictures: Pictures) -> list[seqio.Task]:
-    described = pictures.corpus()
-    corpus = PictureCorpusTask(
+def _tasks(images: ImageText) -> list[seqio.Task]:
+    described = images.corpus()
+    corpus = ImageTextCorpusTask(
         described.name,
         described.source,
         described.vocabulary,
         configuration=described.configuration,
-        run=described.picture,
+        run=described.image,
     )
-    return [corpus, *(PicturesTask(f"{pictures.name}_{each.name}", corpus, each, pictures) for each in pictures.denoisers)]
+    return [corpus, *(ImageTextTask(f"{images.name}_{each.name}", corpus, each, images) for each in images.denoisers)]
 
 
-def pictures_tasks(name: str) -> list[PicturesTask]:
-    """The tasks of a task or mixture that have pictures, in its order."""
-    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, PicturesTask)]
+def image_text_tasks(name: str) -> list[ImageTextTask]:
+    """The tasks of a task or mixture that have images, in its order."""
+    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, ImageTextTask)]
 
 
-class _WithoutPictures(seqio.Task):
-    """A task of texts alone, as one whose examples have no picture, beside others in which these ids mark pictures.
+class _WithoutImages(seqio.Task):
+    """A task of texts alone, as one whose examples have no image, beside others in which these ids mark images.
 
     `marks` are the tokenizer's own ids.
     """
@@ -280,24 +278,24 @@ class _WithoutPictures(seqio.Task):
         self.task, self.marks = task, marks
 
     def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
-        """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks pictures."""
+        """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks images."""
         taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
         shift = id_shift(self.output_features["targets"].vocabulary)
         if both := sorted(self.marks & {id - shift for id in taken}):
-            raise ValueError(f"{self.name!r} has the ids {both} as sentinels or modes, and here they mark pictures; give it others")
+            raise ValueError(f"{self.name!r} has the ids {both} as sentinels or modes, and here they mark images; give it others")
         examples = self.task.get_dataset(*arguments, **settings)
         return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
 
 
-def beside_pictures(weights: Mapping[str, float]) -> list[tuple[seqio.Task, float]]:
-    """The tasks of mixtures, all with pictures or the lack of them, and the rate of each."""
+def beside_images(weights: Mapping[str, float]) -> list[tuple[seqio.Task, float]]:
+    """The tasks of mixtures, all with images or the lack of them, and the rate of each."""
     mixed_tasks = [task for name in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(name))]
-    marks = frozenset(id for task in mixed_tasks if isinstance(task, PicturesTask) for id in task.configuration.picture.ids)
+    marks = frozenset(id for task in mixed_tasks if isinstance(task, ImageTextTask) for id in task.configuration.image.ids)
     rates: collections.defaultdict[str, float] = collections.defaultdict(float)
     tasks: dict[str, seqio.Task] = {}
     for name, weight in weights.items():
         mixed = seqio.get_mixture_or_task(name)
         for task in seqio.get_subtasks(mixed):
             rates[task.name] += weight * (mixed.get_rate(task) / mixed.total_rate if isinstance(mixed, seqio.Mixture) else 1)
-            tasks[task.name] = task if IMAGES in task.output_features else _WithoutPictures(task, marks)
+            tasks[task.name] = task if IMAGES in task.output_features else _WithoutImages(task, marks)
     return [(task, rates[name]) for name, task in tasks.items()]

@@ -1,23 +1,23 @@
-"""`ul2 show`, `stats` and `doctor` of mixtures of `register_pictures`: what they say of pictures, codes, and faults."""
+"""`ul2 show`, `stats` and `doctor` of mixtures of `register_image_text`: what they say of images, codes, and faults."""
 
 import json
 
 import pytest
 from click.testing import CliRunner
-from picture_support import NOISE, SENTINELS, SPECIAL, VOCABULARY, S, picture, registered
+from image_support import NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, registered
 
 import ul2_tasks
 from ul2_command import main
 from ul2_tasks.denoising.denoisers import T5GEMMA2
-from ul2_tasks.images.interleaved import CodeRun
-from ul2_tasks.looking.images.measure import measure_picture_tasks
-from ul2_tasks.looking.images.show import draw_picture_tasks
+from ul2_tasks.images.interleaved import ImageCodes
+from ul2_tasks.looking.images.measure import measure_image_tasks
+from ul2_tasks.looking.images.show import draw_image_tasks
 
-CODES = CodeRun(start=262, end=263, first=264, codes=8)
-OF_CODES = SPECIAL | {"picture": CODES, "sentinels": SENTINELS[:80]}
+CODES = ImageCodes(start=262, end=263, first=264, codes=8)
+OF_CODES = SPECIAL | {"image": CODES, "sentinels": SENTINELS[:80]}
 RECORDS = [
-    ["A picture of a cat that sits: ", picture(1), "It sleeps by day, and it hunts by night."],
-    ["Two pictures: ", picture(2), NOISE, "One is noise."],
+    ["An image of a cat that sits: ", image(1), "It sleeps by day, and it hunts by night."],
+    ["Two images: ", image(2), NOISE, "One is noise."],
 ]
 
 
@@ -28,34 +28,34 @@ def ul2(*arguments, columns=600):
 
 
 @pytest.fixture(scope="module")
-def pictures():
-    return registered("looked_pictures", *RECORDS, denoisers=[T5GEMMA2[0], S])
+def images():
+    return registered("looked_images", *RECORDS, denoisers=[T5GEMMA2[0], S])
 
 
 @pytest.fixture(scope="module")
 def codes():
     records = [{"texts": [f"This is number {n}: ", "The end."], "images": [[n % 8] * 4, []]} for n in range(12)]
-    return ul2_tasks.register_pictures("looked_codes", records, VOCABULARY, denoisers=[T5GEMMA2[1], S], **OF_CODES)
+    return ul2_tasks.register_image_text("looked_codes", records, VOCABULARY, denoisers=[T5GEMMA2[1], S], **OF_CODES)
 
 
-def test_an_example_is_shown_with_its_pictures_in_their_places(pictures):
-    done = ul2("show", "looked_pictures", "--denoiser", "s", "--lengths", "128,128")
+def test_an_example_is_shown_with_its_images_in_their_places(images):
+    done = ul2("show", "looked_images", "--denoiser", "s", "--lengths", "128,128")
     assert done.exit_code == 0
-    assert "looked_pictures_r1" not in done.stdout
-    for part in ("a record is an example", "from train, record 0", "[picture 6x4]", "[picture 30x20]"):
+    assert "looked_images_r1" not in done.stdout
+    for part in ("a record is an example", "from train, record 0", "[image 6x4]", "[image 30x20]"):
         assert part in done.stdout
 
 
 def test_the_text_of_what_is_shown_is_the_record(codes):
     """Each stretch has its tokens, and a border stands where the next record begins."""
     lengths = {"inputs": 64, "targets": 64}
-    for shown in draw_picture_tasks("looked_codes_r2", lengths, count=3):
+    for shown in draw_image_tasks("looked_codes_r2", lengths, count=3):
         for feature in ("inputs", "targets"):
             found = getattr(shown.sample, feature)
             assert sum(stretch.tokens for stretch in found) == len(shown.sample.ids[feature])
         stretches = [*shown.sample.inputs, *shown.sample.targets]
         assert sum(stretch.kind == "border" for stretch in stretches) == len(shown.records) - 1
-        assert {stretch.text for stretch in stretches if stretch.kind == "picture"} == {"[codes 4]"}
+        assert {stretch.text for stretch in stretches if stretch.kind == "image"} == {"[codes 4]"}
 
 
 def test_examples_are_shown_as_json(codes):
@@ -64,27 +64,27 @@ def test_examples_are_shown_as_json(codes):
     assert lines[0]["records"][:2] == ["train, record 0", "train, record 1"]
 
 
-def test_statistics_count_what_the_records_have(pictures, codes):
-    of_pictures = measure_picture_tasks(pictures, {"inputs": 128, "targets": 128})
-    assert [(task.examples, task.pictures) for task in of_pictures.tasks] == [(2, 3), (2, 3)]
-    assert [task.rate for task in of_pictures.tasks] == [0.2, 0.8]
-    assert of_pictures.holds
-    of_codes = measure_picture_tasks(codes, {"inputs": 64, "targets": 64})
+def test_statistics_count_what_the_records_have(images, codes):
+    of_images = measure_image_tasks(images, {"inputs": 128, "targets": 128})
+    assert [(task.examples, task.images) for task in of_images.tasks] == [(2, 3), (2, 3)]
+    assert [task.rate for task in of_images.tasks] == [0.2, 0.8]
+    assert of_images.holds
+    of_codes = measure_image_tasks(codes, {"inputs": 64, "targets": 64})
     for task in of_codes.tasks:
         assert task.examples > 3
-        assert task.pictures == 12
-        assert task.tokens["pictures"] == 12 * 6
+        assert task.images == 12
+        assert task.tokens["images"] == 12 * 6
         assert task.tokens["text"] == sum(len(f"This is number {n}: The end.") for n in range(12))
     assert of_codes.holds
 
 
 def test_all_files_are_read_and_no_more_records_than_are_asked_for():
     records = [{"texts": ["A text: "], "images": [[1, 2]]}] * 150  # more than a piece of them
-    name = ul2_tasks.register_pictures("looked_many", records, VOCABULARY, denoisers=S, **OF_CODES)
+    name = ul2_tasks.register_image_text("looked_many", records, VOCABULARY, denoisers=S, **OF_CODES)
     for asked, read, is_all in ((1000, 150, True), (100, 100, False)):
-        statistics = measure_picture_tasks(name, {"inputs": 64, "targets": 64}, records=asked)
+        statistics = measure_image_tasks(name, {"inputs": 64, "targets": 64}, records=asked)
         (corpus,) = statistics.corpora
-        assert (corpus.records, corpus.right, corpus.is_all, statistics.tasks[0].pictures) == (read, read, is_all, read)
+        assert (corpus.records, corpus.right, corpus.is_all, statistics.tasks[0].images) == (read, read, is_all, read)
 
 
 def test_statistics_are_printed(codes):
@@ -92,31 +92,31 @@ def test_statistics_are_printed(codes):
     assert done.exit_code == 0
     for part in ("all 12 records", "looked_codes_r2", "PASS  every text has exactly the noise tokens and spans of its length"):
         assert part in done.stdout
-    assert json.loads(ul2("stats", "looked_codes", "--json", "--lengths", "64,64").stdout)["tasks"][0]["pictures"] == 12
+    assert json.loads(ul2("stats", "looked_codes", "--json", "--lengths", "64,64").stdout)["tasks"][0]["images"] == 12
     narrow = ul2("stats", "looked_codes", "--lengths", "64,64", columns=80).stdout
     assert "…" not in narrow
     assert max(map(len, narrow.splitlines())) <= 80
 
 
-def test_what_is_split_at_a_picture_keeps_its_law():
+def test_what_is_split_at_a_image_keeps_its_law():
     records = [{"texts": [f"Number {n}: "], "images": [[n % 8] * 4]} for n in range(3)]
-    name = ul2_tasks.register_pictures("looked_asked", records, VOCABULARY, S, split="before_last_image", **OF_CODES)
-    statistics = measure_picture_tasks(name, {"inputs": 64, "targets": 64})
+    name = ul2_tasks.register_image_text("looked_asked", records, VOCABULARY, S, split="before_last_image", **OF_CODES)
+    statistics = measure_image_tasks(name, {"inputs": 64, "targets": 64})
     assert statistics.holds
     assert statistics.tasks[0].tokens["noise"] == 3 * 6
     assert "[codes 4]" in ul2("show", "looked_asked").stdout
 
 
-def test_the_doctor_finds_nothing_wrong(pictures):
-    done = ul2("doctor", "looked_pictures", "--lengths", "128,128")
+def test_the_doctor_finds_nothing_wrong(images):
+    done = ul2("doctor", "looked_images", "--lengths", "128,128")
     assert done.exit_code == 0
-    assert "all 2 records, of which 2 are right, with all of their pictures" in done.stdout
+    assert "all 2 records, of which 2 are right, with all of their images" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("name", "records", "lengths", "said"),
     [
-        ("damaged", [RECORDS[0], ["Cut off:", NOISE[: len(NOISE) // 2]]], "128,128", "train, record 1: the picture is damaged"),
+        ("damaged", [RECORDS[0], ["Cut off:", NOISE[: len(NOISE) // 2]]], "128,128", "train, record 1: the image is damaged"),
         ("too_long", RECORDS, "20,128", "records make no example, because its inputs are too long"),
     ],
 )
@@ -130,15 +130,15 @@ def test_the_doctor_tells_what_is_wrong(name, records, lengths, said):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["find", "looked_pictures", "--document", 0],
-        ["show", "looked_pictures", "--step", 1],
-        ["lengths", "looked_pictures"],
-        ["report", "looked_pictures"],
-        ["export", "looked_pictures", "--format", "jsonl", "--output", "none"],
+        ["find", "looked_images", "--document", 0],
+        ["show", "looked_images", "--step", 1],
+        ["lengths", "looked_images"],
+        ["report", "looked_images"],
+        ["export", "looked_images", "--format", "jsonl", "--output", "none"],
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_what_can_say_nothing_says_what_to_do(pictures, arguments):
+def test_what_can_say_nothing_says_what_to_do(images, arguments):
     done = ul2(*arguments)
     assert done.exit_code == 2
-    assert "does not support interleaved image-text data (looked_pictures_mix). " in done.stderr
+    assert "does not support interleaved image-text data (looked_images_mix). " in done.stderr

@@ -1,4 +1,4 @@
-"""Looking at texts and pictures: the commands, the measurements, and the drawings."""
+"""Looking at texts and images: the commands, the measurements, and the drawings."""
 
 import dataclasses
 import functools
@@ -8,8 +8,8 @@ import json
 import re
 import sys
 
+import image_sources
 import numpy as np
-import picture_sources
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,22 +20,22 @@ from test_video import video
 from ul2_tasks.images import example_set
 from ul2_tasks.images.attention import dense_mask, places
 from ul2_tasks.images.example_set import example_records, example_sources, write_example_set
-from ul2_tasks.images.layout import lay_out
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import listed_records
+from ul2_tasks.images.row_arrays import lay_out
 from ul2_tasks.images.samples import Counts
 from ul2_tasks.looking.rows.doctor import examine_recipe
 from ul2_tasks.looking.rows.drawing import MODE_COLOURS, mask, strip
-from ul2_tasks.looking.rows.measure import PERCENTS, first_rows, look_at, measure_pictures, recipe_to_look_at
-from ul2_tasks.looking.rows.report import write_picture_report
-from ul2_tasks.looking.rows.show import show_pictures
-from ul2_tasks.looking.rows.table import print_pictures
+from ul2_tasks.looking.rows.measure import PERCENTS, first_rows, look_at, measure_images, recipe_to_look_at
+from ul2_tasks.looking.rows.report import write_image_report
+from ul2_tasks.looking.rows.show import show_images
+from ul2_tasks.looking.rows.table import print_images
 from ul2_tasks.looking.statistics import Summary
 
 
 @pytest.fixture(autouse=True, scope="module")
 def drawn_once():
-    """The pictures of the embedded set."""
+    """The images of the embedded set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(example_set, "example_records", functools.cache(example_records))
         yield
@@ -64,7 +64,7 @@ def bad_recipe():
 
 
 def test_the_embedded_set_is_shown():
-    done = ul2("show", "pictures", "--count", 1)
+    done = ul2("show", "images", "--count", 1)
     assert done.exit_code == 0
     for line in (
         "t2i_pretrain: embedded set",
@@ -91,7 +91,7 @@ def test_what_is_shown_of_files_is_what_the_plans_have(folder):
         assert line["counts"]["tokens"] == tokens
 
 
-def test_pictures_are_shown_as_what_they_become():
+def test_images_are_shown_as_what_they_become():
     done = ul2("show", "--plan", "unified_edit", "--json", "--count", 12)
     elements = [element for line in done.stdout.splitlines() for element in json.loads(line)["elements"]]
     for element in elements:
@@ -103,11 +103,11 @@ def test_pictures_are_shown_as_what_they_become():
     assert {element["kind"] for element in elements if element["dropped"]} >= {"vit"}
 
 
-def test_a_plan_of_ones_own_and_a_folder_of_pictures(folder, tmp_path, monkeypatch):
+def test_a_plan_of_ones_own_and_a_folder_of_images(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_plans.py").write_text(
-        "from ul2_tasks.images.elements import Picture, Text\n\n\n"
-        "def last_page(record, draws):\n    return Text(record['texts'][-1]), Picture(record['images'][-1], 'noised')\n"
+        "from ul2_tasks.images.elements import Image, Text\n\n\n"
+        "def last_page(record, draws):\n    return Text(record['texts'][-1]), Image(record['images'][-1], 'noised')\n"
     )
     (tmp_path / "moved.jsonl").write_text((folder / "story.jsonl").read_text())
     options = ["--corpus", tmp_path / "moved.jsonl", "--folder", folder, "--plan", "own_plans:last_page"]
@@ -136,10 +136,10 @@ def test_the_doctor_finds_what_is_wrong(folder, tmp_path):
     found = json.loads(done.stdout)["findings"]
     problems = [finding["what"] for finding in found if finding["kind"] == "problem"]
     assert done.exit_code == 1
-    assert "vae_side is 32, and pictures have up to 64 patches on a side" in problems[0]
+    assert "vae_side is 32, and images have up to 64 patches on a side" in problems[0]
     assert re.search(r"wrong, of 3 records: 1 \(plan\), the first: .*bad.parquet, .*which has no caption", problems[1])
     assert "wrong, of 3 records: 1 (sample), the first: " in problems[2]
-    assert "the picture begins with b'GIF', expected one of" in problems[2]
+    assert "the image begins with b'GIF', expected one of" in problems[2]
 
 
 def test_the_doctor_has_nothing_to_say_of_the_embedded_set_but_of_budgets(recipe):
@@ -152,7 +152,7 @@ def test_the_doctor_has_nothing_to_say_of_the_embedded_set_but_of_budgets(recipe
 
 
 def test_the_doctor_says_which_rows_lack_what():
-    small = picture_sources.recipe(*(picture_sources.source(records, plan, plan) for records, plan in SMALL), epochs=None)
+    small = image_sources.recipe(*(image_sources.source(records, plan, plan) for records, plan in SMALL), epochs=None)
     (note,) = [finding for finding in examine_recipe(small) if "always" in finding.remedy]
     assert re.fullmatch(r"of \d+ rows there are \d+ without ViT patches", note.what)
     assert note.remedy.startswith("always=('vit',) gives each row a dummy")
@@ -174,13 +174,13 @@ def test_a_video_of_a_conversation_is_shown_frame_by_frame(tmp_path):
 
 @pytest.mark.parametrize(
     ("package", "plan", "sentence"),
-    [("PIL", "t2i_pretrain", "pictures need the package pillow"), ("av", "vlm_sft", "videos need the package av")],
+    [("PIL", "t2i_pretrain", "images need the package pillow"), ("av", "vlm_sft", "videos need the package av")],
 )
 def test_a_package_that_is_missing_is_named_with_its_extra(package, plan, sentence, tmp_path, monkeypatch):
     turns = [{"from": "human", "value": "<video>"}, {"from": "gpt", "value": "Seven."}]
     (image,) = example_records("t2i_pretrain", 1)
-    (tmp_path / "picture.png").write_bytes(image["image"])
-    record = {"image": "picture.png", "captions": "a"} if package == "PIL" else {"video": "picture.png", "conversations": turns}
+    (tmp_path / "image.png").write_bytes(image["image"])
+    record = {"image": "image.png", "captions": "a"} if package == "PIL" else {"video": "image.png", "conversations": turns}
     (tmp_path / "one.jsonl").write_text(json.dumps(record))
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
     done = ul2("show", "--plan", plan, "--corpus", tmp_path / "one.jsonl")
@@ -191,7 +191,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, plan, senten
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["show", "pictures", "--split", "train"], "`ul2 show --split` does not support image-text records (pictures)"),
+        (["show", "images", "--split", "train"], "`ul2 show --split` does not support image-text records (images)"),
         (["show", "--plan", "t2i_pretrain", "--denoiser", "r1"], "`ul2 show --denoiser` does not support image-text"),
         (["show", "--folder", "x"], "--folder must be given with --plan, got no --plan. Pass both"),
         (["stats", "--plan", "mine"], "--plan must be one of t2i_pretrain, unified_edit, vlm_sft without --corpus, got 'mine'"),
@@ -199,15 +199,15 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, plan, senten
         (["stats", "--plan", "json:nothing", "--corpus", "SET/*.parquet"], "must name a function of 'json', got 'nothing'."),
         (["stats", "--plan", "no_such_module:f", "--corpus", "SET/*.parquet"], "No module named 'no_such_module'"),
         (
-            ["stats", "pictures", "--lengths", "512,512"],
+            ["stats", "images", "--lengths", "512,512"],
             "must be tokens, ViT patches and VAE patches, such as 36864,16384,28672, got '512,512'.",
         ),
-        (["stats", "pictures", "--lengths", "0,1,1"], "tokens is 0, expected an integer of at least 1"),
+        (["stats", "images", "--lengths", "0,1,1"], "tokens is 0, expected an integer of at least 1"),
         (
-            ["stats", "pictures", "--tables", "70"],
+            ["stats", "images", "--tables", "70"],
             "must be the side lengths of the tables of ViT and VAE, such as 70,64, got '70'.",
         ),
-        (["stats", "pictures", "--tables", "8,8"], "vit_side is 8, and pictures have up to 37 patches on a side"),
+        (["stats", "images", "--tables", "8,8"], "vit_side is 8, and images have up to 37 patches on a side"),
         (["show", "--plan", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain is right"),
         (["show", "--plan", "t2i_pretrain", "--corpus", "SET/none.jsonl"], "no file matches"),
     ],
@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(arguments, sentence, folder):
 
 
 def test_measurements_are_those_of_what_is_looked_at(recipe):
-    statistics = measure_pictures(recipe, 12)
+    statistics = measure_images(recipe, 12)
     assert [source.plan for source in statistics.sources] == ["t2i_pretrain", "unified_edit", "vlm_sft", "story"]
     for source, looked in zip(statistics.sources, look_at(recipe, 12)):
         samples = [sample for _, sample in looked.samples]
@@ -241,17 +241,17 @@ def test_what_is_wrong_is_counted_by_cause_and_the_rest_is_shown():
     (looked,) = look_at(recipe, 4)
     no_caption, no_file = (
         "plan: captions is '..', which has no caption that is not empty",
-        "sample: the picture '..' cannot be read",
+        "sample: the image '..' cannot be read",
     )
     assert (len(looked.samples), list(looked.problems.counts.values())) == (2, [1, 1])
     assert [kind.startswith(known) for kind, known in zip(looked.problems.counts, (no_caption, no_file))] == [True, True]
     assert list(looked.problems.first.values()) == [
         "mine, record 0: captions is '', which has no caption that is not empty",
-        "mine, record 1: the picture 'no/such/file.png' cannot be read: No such file or directory",
+        "mine, record 1: the image 'no/such/file.png' cannot be read: No such file or directory",
     ]
     console = Console(file=io.StringIO(), width=200)
-    show_pictures(recipe, 4, console)
-    print_pictures(measure_pictures(recipe), console)
+    show_images(recipe, 4, console)
+    print_images(measure_images(recipe), console)
     assert (
         "1 (plan), the first: mine, record 0: captions is '', which has no caption that is not empty, of 4 records"
         in console.file.getvalue()
@@ -259,34 +259,32 @@ def test_what_is_wrong_is_counted_by_cause_and_the_rest_is_shown():
     assert "wrong     1 (sample), the first: mine, record 1" in console.file.getvalue()
 
 
-def test_the_doctor_decodes_pictures():
-    problems = [
-        finding.what for finding in examine_recipe(bad_recipe()) if finding.about == "pictures" and finding.kind == "problem"
-    ]
+def test_the_doctor_decodes_images():
+    problems = [finding.what for finding in examine_recipe(bad_recipe()) if finding.about == "images" and finding.kind == "problem"]
     assert len(problems) == 1
-    assert problems[0].startswith("1 of 2 pictures cannot be decoded; the first: mine, record 2, epoch 0: the picture is damaged")
+    assert problems[0].startswith("1 of 2 images cannot be decoded; the first: mine, record 2, epoch 0: the image is damaged")
 
 
-def test_the_doctor_counts_a_picture_once_that_is_seen_in_two_ways():
+def test_the_doctor_counts_a_image_once_that_is_seen_in_two_ways():
     """The first as condition and by the ViT; the second is made."""
-    edit = {"image_list": [picture_sources.png(40, 30), picture_sources.png(30, 40)], "instruction_list": [["Turn it."]]}
+    edit = {"image_list": [image_sources.png(40, 30), image_sources.png(30, 40)], "instruction_list": [["Turn it."]]}
     found = examine_recipe(recipe_to_look_at([Source(listed_records([edit], "mine"), "unified_edit")]))
-    assert "2 of 2 pictures are enlarged more than 2 times" in [finding.what for finding in found]
+    assert "2 of 2 images are enlarged more than 2 times" in [finding.what for finding in found]
 
 
 def test_a_budget_may_be_nothing(tmp_path):
     recipe = dataclasses.replace(recipe_to_look_at(example_sources(4)[:1]), budgets=Counts(4000, 0, 4000))
-    statistics = measure_pictures(recipe)
+    statistics = measure_images(recipe)
     assert (statistics.fill["vit"], statistics.holds) == (None, True)
-    assert write_picture_report(recipe, tmp_path / "page.html")[1].exists()
+    assert write_image_report(recipe, tmp_path / "page.html")[1].exists()
 
 
 def test_of_no_record_that_is_right_there_is_a_measurement():
     recipe = recipe_to_look_at([Source(listed_records([{}] * 300, "mine"), "vlm_sft")])
-    statistics = measure_pictures(recipe)
+    statistics = measure_images(recipe)
     assert (statistics.rows, statistics.fill["tokens"], *statistics.sources[0].problems.values()) == (0, None, 300)
     console = Console(file=io.StringIO(), width=200)
-    print_pictures(statistics, console)
+    print_images(statistics, console)
     assert "no rows, since no record makes a sample that fits; `ul2 doctor` says why" in console.file.getvalue()
     assert any("none of 300 records is right" in finding.what for finding in examine_recipe(recipe))
 
@@ -294,9 +292,9 @@ def test_of_no_record_that_is_right_there_is_a_measurement():
 # What is drawn.
 
 SMALL = [
-    (picture_sources.made(), "t2i_pretrain"),
-    (picture_sources.edits(), "unified_edit"),
-    (picture_sources.talks(), "vlm_sft"),
+    (image_sources.made(), "t2i_pretrain"),
+    (image_sources.edits(), "unified_edit"),
+    (image_sources.talks(), "vlm_sft"),
 ]
 
 
@@ -314,8 +312,8 @@ def painted(svg, side):
 
 
 def test_the_mask_that_is_drawn_is_the_mask():
-    small = picture_sources.recipe(
-        *(picture_sources.source(records, plan, plan) for records, plan in SMALL), epochs=None, budgets=(500, 300, 300)
+    small = image_sources.recipe(
+        *(image_sources.source(records, plan, plan) for records, plan in SMALL), epochs=None, budgets=(500, 300, 300)
     )
     for row in list(first_rows(small, 20)):
         found = lay_out([sample for _, sample in row], small.form)
@@ -327,7 +325,7 @@ def test_the_mask_that_is_drawn_is_the_mask():
 
 
 def test_a_page_has_what_is_shown_and_nothing_from_outside(recipe, tmp_path):
-    statistics, path = write_picture_report(recipe, tmp_path / "page.html", records=12, count=2)
+    statistics, path = write_image_report(recipe, tmp_path / "page.html", records=12, count=2)
     page = path.read_text()
     shown = [sample for looked in look_at(recipe, 2) for _, sample in looked.samples]
     assert page.count('<img src="data:image/png;base64,') == sum(
@@ -344,11 +342,11 @@ def test_a_page_has_what_is_shown_and_nothing_from_outside(recipe, tmp_path):
     assert all(value.startswith("data:") for _, attributes in tags for name, value in attributes.items() if name in ("src", "href"))
 
 
-def test_texts_of_records_are_escaped_and_damaged_pictures_said(tmp_path):
+def test_texts_of_records_are_escaped_and_damaged_images_said(tmp_path):
     (good,) = example_records("t2i_pretrain", 1)
     records = [{"image": good["image"][:-100], "captions": "<script>alert(1)</script>"}]
     hostile = recipe_to_look_at([Source(listed_records(records, "<b>mine</b>"), "t2i_pretrain")])
-    page = write_picture_report(hostile, tmp_path / "page.html")[1].read_text()
+    page = write_image_report(hostile, tmp_path / "page.html")[1].read_text()
     assert "<script>" not in page
     assert "<b>mine" not in page
     assert "&lt;script&gt;alert(1)" in page

@@ -1,4 +1,4 @@
-"""`ul2 doctor` of texts and pictures: looks for problems before a run, and says what mends each."""
+"""`ul2 doctor` of texts and images: looks for problems before a run, and says what mends each."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from ul2_tasks.images.elements import Picture
-from ul2_tasks.images.layout import Form
-from ul2_tasks.images.pictures import pixels, size_of
+from ul2_tasks.images.elements import Image
+from ul2_tasks.images.pixels import pixels, size_of
 from ul2_tasks.images.recipe import Recipe
+from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.samples import Counts
 from ul2_tasks.looking.findings import About, Finding, broken_laws
 from ul2_tasks.looking.printing import shown_problems
 from ul2_tasks.looking.rows.measure import (
+    ImageSourceStatistics,
+    ImageStatistics,
     Looked,
-    PictureSourceStatistics,
-    PictureStatistics,
     look_at,
-    measure_pictures,
+    measure_images,
     plan_name,
 )
 from ul2_tasks.looking.rows.table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_too_long
 
 LOOKED_AT = 1000  # records of each source
-DECODED = 100  # records of which the pictures are decoded
+DECODED = 100  # records of which the images are decoded
 _ENLARGED = 2.0  # times the side, from which on it is said
 _FULL = 0.9  # of the fullest budget
 
 
 def examine_recipe(recipe: Recipe, form: Form | None = None, records: int = LOOKED_AT) -> Iterator[Finding]:
-    """Looks at the model's tables, records of each source, some of their pictures, and the rows."""
-    statistics = measure_pictures(recipe, records)
+    """Looks at the model's tables, records of each source, some of their images, and the rows."""
+    statistics = measure_images(recipe, records)
     yield from _examine_tables(recipe, form or recipe.form)
     for source, found in zip(statistics.sources, look_at(recipe, min(records, DECODED))):
         about = functools.partial(Finding, concerns=(plan_name(found.source),))
@@ -50,10 +50,10 @@ def _examine_tables(recipe: Recipe, form: Form) -> Iterator[Finding]:
             yield about("problem", what=str(error), remedy="take a larger table, or smaller sizes")
         else:
             sides = f"up to {source.sizes.vit.side} patches on a side for the ViT, and {source.sizes.vae.side} of latents"
-            yield about("ok", what=f"pictures have {sides}; the tables have {form.vit_side} and {form.vae_side}")
+            yield about("ok", what=f"images have {sides}; the tables have {form.vit_side} and {form.vae_side}")
 
 
-def _examine_records(source: PictureSourceStatistics, about: About) -> Iterator[Finding]:
+def _examine_records(source: ImageSourceStatistics, about: About) -> Iterator[Finding]:
     for line in shown_problems(source.problems, source.first):
         what = f"wrong, of {source.looked_at:,} records: {line}"
         yield about("problem", "records", what, "mend them, or on_error='skip', which leaves them out and counts them")
@@ -64,11 +64,11 @@ def _examine_records(source: PictureSourceStatistics, about: About) -> Iterator[
         yield about("problem", "records", f"none of {source.looked_at:,} records is right", "see whether the plan is theirs")
 
 
-def _examine_lengths(source: PictureSourceStatistics, about: About) -> Iterator[Finding]:
+def _examine_lengths(source: ImageSourceStatistics, about: About) -> Iterator[Finding]:
     most = {name: summary.max for name, summary in source.counts.items() if summary and summary.max}
     if too_long := shown_too_long(source):
         needed = ", ".join(f"{most[name]:,} {PARTS[name]}" for name in Counts._fields if source.too_long[name])
-        remedy = f"{needed} hold them all; or shrink=True, which makes their pictures smaller; or on_error='skip'"
+        remedy = f"{needed} hold them all; or shrink=True, which makes their images smaller; or on_error='skip'"
         yield about("problem", "lengths", f"of {sum(source.plans.values()):,}, {too_long}", remedy)
     elif most:
         largest = ", ".join(f"{number:,} {PARTS[name]}" for name, number in most.items())
@@ -76,12 +76,12 @@ def _examine_lengths(source: PictureSourceStatistics, about: About) -> Iterator[
 
 
 def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
-    """Decodes pictures, which tells those that are cut off or damaged; and looks how much they are enlarged."""
+    """Decodes images, which tells those that are cut off or damaged; and looks how much they are enlarged."""
     decoded, enlarged, damaged = 0, 0, []
     for name, sample in found.samples:
-        views: dict[int, tuple[Any, list[int]]] = {}  # each picture, and the longer side of each way in which the model sees it
+        views: dict[int, tuple[Any, list[int]]] = {}  # each image, and the longer side of each way in which the model sees it
         for element, grid in zip(sample.plan, sample.contents):
-            if isinstance(element, Picture):
+            if isinstance(element, Image):
                 _, sides = views.setdefault(id(element.image), (element.image, []))
                 sides.append(max(grid) * found.source.sizes.of(element).stride)
         for image, sides in views.values():
@@ -92,18 +92,18 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
             except ValueError as error:
                 damaged.append(f"{name}: {error}")
     if damaged:
-        what = f"{len(damaged):,} of {decoded:,} pictures cannot be decoded; the first: {damaged[0]}"
-        yield about("problem", "pictures", what, "mend them, or on_error='skip', which leaves their samples out and counts them")
+        what = f"{len(damaged):,} of {decoded:,} images cannot be decoded; the first: {damaged[0]}"
+        yield about("problem", "images", what, "mend them, or on_error='skip', which leaves their samples out and counts them")
     elif decoded:
         all_records = len(found.source.records)
         others = f", of {all_records:,}: what is wrong with the others a run finds" if len(found.samples) < all_records else ""
-        yield about("ok", "pictures", f"{decoded:,} pictures of {len(found.samples):,} records were decoded{others}")
+        yield about("ok", "images", f"{decoded:,} images of {len(found.samples):,} records were decoded{others}")
     if enlarged:
-        what = f"{enlarged:,} of {decoded:,} pictures are enlarged more than {_ENLARGED:g} times"
-        yield about("note", "pictures", what, "a `Size` with a lower `shortest` leaves them smaller")
+        what = f"{enlarged:,} of {decoded:,} images are enlarged more than {_ENLARGED:g} times"
+        yield about("note", "images", what, "a `Size` with a lower `shortest` leaves them smaller")
 
 
-def _examine_rows(statistics: PictureStatistics) -> Iterator[Finding]:
+def _examine_rows(statistics: ImageStatistics) -> Iterator[Finding]:
     yield from broken_laws("rows", statistics.laws)
     if not statistics.rows:
         return

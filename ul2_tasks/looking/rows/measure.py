@@ -1,4 +1,4 @@
-"""Measures records of texts and pictures: their plans, what they take of each budget, what is wrong, and the rows they make."""
+"""Measures records of texts and images: their plans, what they take of each budget, what is wrong, and the rows they make."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import seqio
 
-from ul2_tasks.images.elements import Picture, letters
-from ul2_tasks.images.layout import Form, Row, lay_out
+from ul2_tasks.images.elements import Image, letters
 from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.row_arrays import Form, Row, lay_out
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
 from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally, without_particulars
@@ -46,7 +46,7 @@ class Looked:
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureSourceStatistics:
+class ImageSourceStatistics:
     """The measurements of a source.
 
     Attributes:
@@ -69,7 +69,7 @@ class PictureSourceStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureStatistics(Checked):
+class ImageStatistics(Checked):
     """The measurements.
 
     Attributes:
@@ -82,7 +82,7 @@ class PictureStatistics(Checked):
     version: str
     seed: int
     budgets: Mapping[str, int]
-    sources: Sequence[PictureSourceStatistics]
+    sources: Sequence[ImageSourceStatistics]
     rows: int
     samples: int
     fill: Mapping[str, float | None]
@@ -118,14 +118,14 @@ class _Noted(Problems):
 def recipe_to_look_at(
     sources: Sequence[Source], vocabulary: seqio.Vocabulary | None = None, budgets: Counts = BUDGETS, seed: int = 0
 ) -> Recipe:
-    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as pictures need them."""
+    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as images need them."""
     vocabulary = vocabulary or default_vocabulary()
     first = vocabulary.vocab_size
     form = Form(
         bos=first,
         eos=first + 1,
-        picture_start=first + 2,
-        picture_end=first + 3,
+        image_start=first + 2,
+        image_end=first + 3,
         vit_side=max((source.sizes.vit.side for source in sources), default=1),
         vae_side=max((source.sizes.vae.side for source in sources), default=1),
     )
@@ -133,7 +133,7 @@ def recipe_to_look_at(
 
 
 def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
-    """Reads the first records of each source, in the order of its first epoch. No picture is decoded.
+    """Reads the first records of each source, in the order of its first epoch. No image is decoded.
 
     `records` is per source, and the recipe's budgets do not count. `images` says whether samples have theirs, which take memory.
     """
@@ -150,8 +150,8 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
         yield Looked(source, count, samples, noted.found)
 
 
-def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
-    """Measures records, and the rows that they make as training reads them. No picture is decoded.
+def measure_images(recipe: Recipe, records: int = 1000) -> ImageStatistics:
+    """Measures records, and the rows that they make as training reads them. No image is decoded.
 
     Records that are wrong or too long are counted, whatever the recipe says.
     """
@@ -160,7 +160,7 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
     rows = [[sample for _, sample in row] for row in named]
     used = np.array([np.sum([sample.counts for sample in row], axis=0) for row in rows]).reshape(len(rows), 3)
     facts = [_facts(lay_out(row, recipe.form)) for row in rows]
-    return PictureStatistics(
+    return ImageStatistics(
         version=__version__,
         seed=recipe.seed,
         budgets=recipe.budgets._asdict(),
@@ -206,11 +206,11 @@ def _epoch(recipe: Recipe) -> int:
 
 
 def _without_images(sample: Sample) -> Sample:
-    plan = (dataclasses.replace(one, image=None) if isinstance(one, Picture) else one for one in sample.plan)
+    plan = (dataclasses.replace(one, image=None) if isinstance(one, Image) else one for one in sample.plan)
     return sample._replace(plan=tuple(plan))
 
 
-def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
+def _source(found: Looked, budgets: Counts) -> ImageSourceStatistics:
     samples = [sample for _, sample in found.samples]
     elements: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for sample in samples:
@@ -218,7 +218,7 @@ def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
             elements[element.kind].update({"all": 1, "dropped": not kept})
     counts = [sample.counts for sample in samples]
     above = [{name for name, count, most in zip(Counts._fields, each, budgets) if count > most} for each in counts]
-    return PictureSourceStatistics(
+    return ImageSourceStatistics(
         plan=plan_name(found.source),
         records=len(found.source.records),
         looked_at=found.records,

@@ -1,4 +1,4 @@
-"""`ul2 show` of texts and pictures: plans element by element, as text in the terminal or as JSON."""
+"""`ul2 show` of texts and images: plans element by element, as text in the terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.images.elements import LETTERS, Picture
-from ul2_tasks.images.pictures import size_of
+from ul2_tasks.images.elements import LETTERS, Image
+from ul2_tasks.images.pixels import size_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.samples import Sample
 from ul2_tasks.looking.printing import shown_problems, visible
@@ -22,10 +22,10 @@ _DROPPED = "dim strike"
 SPARE = 30  # records that are read beside those that are shown, as some may be wrong
 
 
-def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None) -> None:
+def show_images(recipe: Recipe, count: int = 2, console: Console | None = None) -> None:
     """Prints the plans of records of each source, element by element.
 
-    A letter stands for each element: T text, V picture as a ViT sees it, C as clean latents, N noised. What is dropped is dim and
+    A letter stands for each element: T text, V image as a ViT sees it, C as clean latents, N noised. What is dropped is dim and
     struck through, and said.
     """
     console = console or Console()
@@ -51,7 +51,7 @@ def draw_plain(recipe: Recipe, count: int) -> Iterator[dict[str, Any]]:
 def as_plain(source: Source, sample: Sample) -> dict[str, Any]:
     """A sample as JSON has it: "plan" (letters), "counts" ("tokens", "vit", "vae") and "elements".
 
-    Each of these has "kind", "droppable" and "dropped"; a text "text", "ids" (how many) and "learned", a picture "width" and
+    Each of these has "kind", "droppable" and "dropped"; a text "text", "ids" (how many) and "learned", an image "width" and
     "height" of the image, "resized" (width and height), "patches" (rows and columns), and "timestep" where it is noised.
     """
     return {
@@ -64,7 +64,7 @@ def as_plain(source: Source, sample: Sample) -> dict[str, Any]:
 def _elements(source: Source, sample: Sample) -> Iterator[dict[str, Any]]:
     for element, kept, content, timestep in zip(*sample):
         plain = {"kind": element.kind, "droppable": element.droppable, "dropped": not kept}
-        if isinstance(element, Picture):
+        if isinstance(element, Image):
             width, height = size_of(element.image)
             stride, (rows, columns) = source.sizes.of(element).stride, content
             plain |= {"width": width, "height": height, "resized": [columns * stride, rows * stride], "patches": [rows, columns]}
