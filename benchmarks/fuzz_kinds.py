@@ -50,7 +50,7 @@ from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 LENGTHS = {"inputs": 64, "targets": 64}
 QUIET = Console(file=io.StringIO())
-RUN = ImageTokens(start=262, placeholder=263, end=264, tokens=4)
+RUN = ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4)
 WORDS = "the quick brown fox jumps over the lazy dog, and runs; 0 1 2 <s> </s> été 中文"
 
 
@@ -569,11 +569,11 @@ def read_interleaved(folder: str) -> object:
         name,
         str(pathlib.Path(folder, "records.parquet")),
         vocabulary,
-        image=RUN,
+        image_tokens=RUN,
         sentinels=list(range(368, 264, -1)),
         modes={"[R]": 259, "[S]": 260, "[X]": 261},
         on_error="skip" if number % 3 == 0 else "raise",
-        unfit="skip",
+        on_unusable="skip",
     )
     if number % 2:
         return build(f"{name}_corpus", f"{folder}/out", console=QUIET)["totals"]["documents"]

@@ -162,7 +162,7 @@ def interleaved_data(folder: pathlib.Path) -> dict:
     """The cache of interleaved image-text data."""
     import ul2_tasks
 
-    images = ul2_tasks.ImageText("seen", image=ul2_tasks.ImageTokens(**IMAGE))
+    images = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(**IMAGE))
     manifest = images.cache(folder / "CACHE")
     files = [file for shard in manifest["splits"]["train"]["shards"] for file in shard["files"]]
     return {"fingerprint": images.fingerprint(), "totals": manifest["totals"], "files": files}

@@ -96,7 +96,7 @@ def test_conversations_have_the_examples_of_their_name(alone, form):
 
 def test_interleaved_data_have_the_cache_of_their_name(alone, tmp_path):
     made, folder = alone
-    ul2_tasks.register_image_text("seen", image=ul2_tasks.ImageTokens(**core.IMAGE))
+    ul2_tasks.register_image_text("seen", image_tokens=ul2_tasks.ImageTokens(**core.IMAGE))
     registered = build("seen_corpus", str(tmp_path), console=Console(quiet=True))
     files = [file for shard in registered["splits"]["train"]["shards"] for file in shard["files"]]
     assert files == made["interleaved image-text data"]["files"]

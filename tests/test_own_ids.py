@@ -253,17 +253,20 @@ class Shifted(seqio.ByteVocabulary):
 
 
 def test_ids_of_images_are_the_tokenizers_own():
-    run, records = ImageCodes(start=258, end=259, first=260, codes=8), [{"texts": ["Twice one:"], "images": [[1, 7]]}] * 4
+    run, records = (
+        ImageCodes(boi_id=258, eoi_id=259, first_code_id=260, num_codes=8),
+        [{"texts": ["Twice one:"], "images": [[1, 7]]}] * 4,
+    )
     mixture = register_image_text(
         "own_images",
         records,
         Shifted(extra_ids=40),
         SequentialDenoiser(name="s", noise_density=0.5),
-        image=run,
+        image_tokens=run,
         sentinels=[290],
     )
     [task] = image_text_tasks(mixture)
-    assert task.corpus.run == ImageCodes(start=259, end=260, first=261, codes=8)
+    assert task.corpus.run == ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8)
     [example, *_] = task.get_dataset({"inputs": 64, "targets": 64}, "train", shuffle=False, seed=0).as_numpy_iterator()
     shown = as_plain(*draw_image_tasks(mixture, {"inputs": 64, "targets": 64}, count=1))
     for whole, start in ((lists(example), 259), (shown["ids"], 258)):

@@ -112,15 +112,15 @@ def both() -> str:
 
 
 def seen() -> str:
-    run = ImageTokens(start=262, placeholder=263, end=264, tokens=4)
+    run = ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4)
     sentinels = list(range(368, 264, -1))
-    return register_image_text("golden_seen", records(), denoisers=TWO, image=run, sentinels=sentinels, **BYTES)
+    return register_image_text("golden_seen", records(), denoisers=TWO, image_tokens=run, sentinels=sentinels, **BYTES)
 
 
 def coded() -> str:
-    run = ImageCodes(start=262, end=263, first=264, codes=32)
+    run = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=32)
     sentinels = list(range(368, 300, -1))
-    return register_image_text("golden_coded", codes(), denoisers=TWO, image=run, sentinels=sentinels, **BYTES)
+    return register_image_text("golden_coded", codes(), denoisers=TWO, image_tokens=run, sentinels=sentinels, **BYTES)
 
 
 def one_of(register: Callable[[], str], denoiser: str) -> str:

@@ -12,7 +12,7 @@ from ul2_tasks.images.interleaved import ImageTokens
 
 # ByT5's ids, then modes, the marks of images, and sentinels.
 MODES = {"[R]": 259, "[S]": 260, "[X]": 261}
-RUN = ImageTokens(start=262, placeholder=263, end=264, tokens=4)
+RUN = ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4)
 SENTINELS = list(range(368, 264, -1))
 VOCABULARY = seqio.ByteVocabulary(extra_ids=110)
 AROUND = list(VOCABULARY.encode("\n\n"))

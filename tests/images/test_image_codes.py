@@ -18,7 +18,7 @@ from ul2_tasks.vocabulary.special_ids import special_tokens
 
 # ByT5's ids, the modes, the marks and 64 codes, and sentinels.
 MODES = {"[R]": 259, "[S]": 260, "[X]": 261}
-RUN = ImageCodes(start=262, end=263, first=264, codes=64)
+RUN = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=64)
 SENTINELS = list(range(427, 327, -1))
 VOCABULARY = seqio.ByteVocabulary(extra_ids=169)
 SPECIAL = {"image": RUN, "sentinels": SENTINELS, "modes": MODES}
@@ -30,7 +30,7 @@ LENGTHS = {"inputs": 128, "targets": 128}
 
 
 def run(codes) -> list[int]:
-    return [RUN.start, *(RUN.first + code for code in codes), RUN.end]
+    return [RUN.boi_id, *(RUN.first_code_id + code for code in codes), RUN.eoi_id]
 
 
 def whole(record) -> list[int]:
@@ -47,8 +47,8 @@ def read(name, lengths=LENGTHS, **settings) -> list[dict]:
 
 
 def runs_in(ids) -> list[list[int]]:
-    starts = [place for place, id in enumerate(ids) if id == RUN.start]
-    return [ids[start : ids.index(RUN.end, start) + 1] for start in starts]
+    starts = [place for place, id in enumerate(ids) if id == RUN.boi_id]
+    return [ids[start : ids.index(RUN.eoi_id, start) + 1] for start in starts]
 
 
 @pytest.mark.parametrize("denoiser", [T5GEMMA2[1], S], ids=["r2", "s"])
@@ -86,7 +86,7 @@ def test_a_image_that_is_longer_than_a_chunk_is_refused_with_its_record(caplog):
     message = "long_codes_s: a record makes no example: an image is longer than a chunk, 132 tokens.* begins with 'A long one:'"
     with pytest.raises(tf.errors.OpError, match=message):
         read("long_codes_s")
-    registered("long_codes_skipped", [*RECORDS[:2], long], denoisers=S, unfit="skip")
+    registered("long_codes_skipped", [*RECORDS[:2], long], denoisers=S, on_unusable="skip")
     with caplog.at_level(logging.WARNING):
         examples = read("long_codes_skipped_s")
     assert "1 records until now make no example, because an image is longer than a chunk" in caplog.text

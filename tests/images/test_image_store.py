@@ -51,14 +51,14 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
     assert [each["images"] for each in shuffled[:7]] != [each["images"] for each in plain]
 
     corpus = seqio.TaskRegistry.get("stored_corpus")
-    other = dataclasses.replace(RUN, tokens=5)
+    other = dataclasses.replace(RUN, image_seq_length=5)
     other_run = ImageTextCorpusTask("stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other)
     with pytest.raises(ValueError, match='was made with other settings: run is "ImageTokens'):
         other_run.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
 
 
 def test_codes_are_cached_too_and_alone_are_for_t5x(folder):
-    codes = ImageCodes(start=RUN.start, end=RUN.end, first=265, codes=8)
+    codes = ImageCodes(boi_id=RUN.boi_id, eoi_id=RUN.eoi_id, first_code_id=265, num_codes=8)
     records = [{"texts": ["Two codes: "], "images": [[7, n]]} for n in range(5)]
     settings = SPECIAL | {"image": codes, "sentinels": range(368, 300, -1), "denoisers": S}
     ul2_tasks.register_image_text("stored_codes", records, VOCABULARY, **settings)
@@ -144,7 +144,7 @@ def test_a_source_of_ones_own_and_codes_are_cached_by_the_command(folder, monkey
             import image_support as here, seqio, ul2_tasks, {__name__} as test
             ul2_tasks.register_image_text(
                 "drawn", seqio.FunctionDataSource(test.codes, ["train"]), here.VOCABULARY, here.S, split="before_last_image",
-                image=ul2_tasks.ImageCodes(start=262, end=263, first=264, codes=16), modes=here.MODES, sentinels=here.SENTINELS[:60],
+                image_tokens=ul2_tasks.ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=16), modes=here.MODES, sentinels=here.SENTINELS[:60],
             )
         """)
     )

@@ -9,7 +9,7 @@ from image_support import image
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.interleaved import ImageTokens, interleaved
 
-RUN = ImageTokens(start=900, placeholder=901, end=902, tokens=3)
+RUN = ImageTokens(boi_id=900, image_id=901, eoi_id=902, image_seq_length=3)
 TEXTS = ["", "a", "cat", "a cat\n", "\ncat", "\n\n", "\n\n\nab\n\nc\n", "a b "]
 
 
@@ -45,7 +45,7 @@ def test_the_ids_are_those_of_the_processor(processor, count):
     from PIL import Image as PILImage
 
     tokenizer = processor.tokenizer
-    run = ImageTokens(tokenizer.boi_token_id, tokenizer.image_token_id, tokenizer.eoi_token_id, tokens=5)
+    run = ImageTokens(tokenizer.boi_token_id, tokenizer.image_token_id, tokenizer.eoi_token_id, image_seq_length=5)
     random = np.random.default_rng(count)
     for _ in range(20):
         texts = [TEXTS[number] for number in random.integers(0, len(TEXTS), count + 1)]
@@ -60,7 +60,7 @@ def test_the_ids_are_those_of_the_processor(processor, count):
 
 @given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=5), st.sampled_from(["", "\n\n", "|"]))
 def test_pieces_are_texts_and_whole_runs_in_turn_and_all_text_is_there(texts, around):
-    run = ImageTokens(900, 901, 902, tokens=3, around=around)
+    run = ImageTokens(900, 901, 902, image_seq_length=3, around=around)
     found = interleaved(plan_of(texts), lambda text: list(text.encode()), run)
     pieces = np.split(found.tokens, np.cumsum(found.pieces)[:-1])
     assert len(pieces) == 2 * len(texts) - 1
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="three different ids"):
         ImageTokens(5, 5, 6)
     with pytest.raises(ValueError, match="tokens is 0"):
-        ImageTokens(tokens=0)
+        ImageTokens(image_seq_length=0)
 
 
 def test_the_default_run_is_that_of_t5gemma2():
@@ -99,4 +99,4 @@ def test_the_default_run_is_that_of_t5gemma2():
     config = transformers.T5Gemma2Config(encoder=encoder, decoder={})
     wanted = (config.encoder.boi_token_index, config.image_token_index, config.eoi_token_index)
     assert ImageTokens().ids == wanted
-    assert ImageTokens().tokens == config.encoder.mm_tokens_per_image
+    assert ImageTokens().image_seq_length == config.encoder.mm_tokens_per_image

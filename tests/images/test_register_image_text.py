@@ -55,7 +55,7 @@ UNFIT_AT_LAST_IMAGE = {
 @pytest.mark.parametrize(("split", "unfit"), [("pieces", UNFIT), ("last_image", UNFIT_AT_LAST_IMAGE)], ids=["pieces", "last image"])
 def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog):
     name = f"unfit_{split}"
-    registered(name, *unfit.values(), RECORD[2:], *unfit.values(), denoisers=S, split=split, unfit="skip")
+    registered(name, *unfit.values(), RECORD[2:], *unfit.values(), denoisers=S, split=split, on_unusable="skip")
     with caplog.at_level(logging.WARNING):
         (example,) = read(f"{name}_mix", (120, 120))
     assert example["images"] == IMAGES[1:2]
@@ -79,7 +79,7 @@ def test_a_record_that_makes_no_example_is_named(record, settings, message, requ
 
 
 def test_a_corpus_that_makes_no_example_is_refused():
-    registered("barren", *UNFIT.values(), denoisers=S, unfit="skip")
+    registered("barren", *UNFIT.values(), denoisers=S, on_unusable="skip")
     with pytest.raises(ValueError, match="makes no example of split 'train': 1 of its records because there is no text; 1 of"):
         read("barren_mix", (120, 120), num_epochs=None)
 
@@ -152,10 +152,10 @@ def test_images_are_never_trimmed():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"image": ImageTokens()}, "reach 256001, and the vocabulary has 369 ids; give image"),
+        ({"image_tokens": ImageTokens()}, "reach 256001, and the vocabulary has 369 ids; give image"),
         ({"sentinels": [*SENTINELS, 263]}, "263: 'a sentinel'"),
         ({"modes": MODES | {"[S]": [260, 262]}}, "262: \"the mode '\\[S\\]'\""),
-        ({"image": ImageTokens(1, 263, 264)}, "1: 'EOS'"),
+        ({"image_tokens": ImageTokens(1, 263, 264)}, "1: 'EOS'"),
     ],
     ids=["beyond", "sentinel", "mode", "eos"],
 )
@@ -169,7 +169,7 @@ def test_the_ids_of_images_are_theirs_alone(settings, message, request):
     ("settings", "message"),
     [
         ({"split": "last"}, "split is 'last', expected one of"),
-        ({"unfit": "drop"}, "unfit is 'drop'"),
+        ({"on_unusable": "drop"}, "on_unusable is 'drop'"),
         ({"on_error": "drop"}, "on_error is 'drop'"),
         ({"denoisers": CausalDenoiser()}, r"denoisers \['lm'\] keep nothing"),
         ({"split": "before_last_image"}, "which asks for images, but placeholders say nothing"),
@@ -234,7 +234,7 @@ def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(c
     assert found == seen()
     assert len(found) == 6
     corpus = seqio.TaskRegistry.get("cached_images_corpus")
-    other = dataclasses.replace(RUN, tokens=5)
+    other = dataclasses.replace(RUN, image_seq_length=5)
     with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_images_corpus' of"):
         ImageTextCorpusTask(
             "cached_images_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other
@@ -260,12 +260,12 @@ def test_interleaved_data_are_mixed_with_texts_alone():
     seen = [len(example["images"]) for example in examples]
     assert set(seen) == {0, 1}
     assert abs(sum(seen) - 100 / 4) < 20
-    clash = ul2_tasks.register("clash_texts", text, VOCABULARY, S, sentinels=[300, RUN.placeholder], modes=MODES)
+    clash = ul2_tasks.register("clash_texts", text, VOCABULARY, S, sentinels=[300, RUN.image_id], modes=MODES)
     with pytest.raises(ValueError, match=r"'clash_texts_s' has the ids \[263\] as sentinels or modes, and here they mark images"):
         seqio.MixtureRegistry.get(ul2_tasks.mix("clash_images", {"mixed_images_mix": 1, clash: 1})).get_dataset(
             {"inputs": 256, "targets": 256}, "train"
         )
-    assert all((RUN.placeholder in example["inputs"]) == bool(number) for number, example in zip(seen, examples))
+    assert all((RUN.image_id in example["inputs"]) == bool(number) for number, example in zip(seen, examples))
 
 
 def test_an_iterator_does_not_resume_over_records_that_were_written_anew(tmp_path):

@@ -25,7 +25,7 @@ ul2_tasks.register_image_text:
   vocabulary = %VOCABULARY
   denoisers = [@ul2_tasks.SequentialDenoiser(), @ul2_tasks.SpanDenoiser()]
   split = 'before_last_image'
-  image = @ul2_tasks.ImageCodes()
+  image_tokens = @ul2_tasks.ImageCodes()
   sentinels = {sentinels}
 ul2_tasks.SequentialDenoiser:
   name = 's'

@@ -30,7 +30,7 @@ from ul2_tasks.images.records import listed_records
 
 RECORDS, IN_ROWS = 24, 40
 LENGTHS = {"inputs": 160, "targets": 96}
-CODES = ImageCodes(start=262, end=263, first=264, codes=64)
+CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=64)
 OTHER_LENGTHS = Other({"lengths": {"inputs": 160, "targets": 92}}, "targets: 96", "targets: 92")
 OTHER_CORPUS = Other({"corpus": "other"}, "corpus: ", "corpus: ")
 NO_WORDS = "Its texts are of bytes: tests/images has which ids they become."

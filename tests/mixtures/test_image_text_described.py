@@ -25,9 +25,9 @@ def test_two_are_equal_if_their_arguments_are():
     assert one != described("other")
     for other in (
         described(records=RECORDS[:1]),
-        described(image=dataclasses.replace(RUN, tokens=5)),
+        described(image_tokens=dataclasses.replace(RUN, image_seq_length=5)),
         described(split="last_image"),
-        described(unfit="skip"),
+        described(on_unusable="skip"),
     ):
         assert other != one
         assert other.fingerprint() != one.fingerprint()
@@ -41,15 +41,15 @@ def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
     assert [each["images"] for each in found] == [[image(1)], [image(2)]]
     assert found == read("mp_cached_mix")
     with pytest.raises(
-        ValueError, match=r"'mp_cached_mix' is already registered with other arguments: unfit is 'raise', got 'skip'"
+        ValueError, match=r"'mp_cached_mix' is already registered with other arguments: on_unusable is 'raise', got 'skip'"
     ):
-        ul2_tasks.register_image_text("mp_cached", RECORDS, VOCABULARY, S, unfit="skip", **SPECIAL)
+        ul2_tasks.register_image_text("mp_cached", RECORDS, VOCABULARY, S, on_unusable="skip", **SPECIAL)
 
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"unfit": "drop"}, "unfit is 'drop', expected 'raise' or 'skip'"),
+        ({"on_unusable": "drop"}, "on_unusable is 'drop', expected 'raise' or 'skip'"),
         ({"split": "words"}, "split is 'words', expected one of"),
         ({"image": 5}, "image is 5, expected an ImageTokens or an ImageCodes"),
         ({"split": "before_last_image"}, "placeholders say nothing; give an ImageCodes"),
@@ -60,13 +60,14 @@ def test_what_is_wrong_is_said_at_once(changed, sentence):
     with pytest.raises(ValueError, match=sentence):
         described(**changed)
     assert (
-        described(split="before_last_image", image=ImageCodes(start=262, end=263, first=264, codes=1)).split == "before_last_image"
+        described(split="before_last_image", image_tokens=ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=1)).split
+        == "before_last_image"
     )
 
 
 def test_ids_beyond_the_vocabulary_are_refused_before_anything_is_cached(tmp_path):
-    with pytest.raises(ValueError, match="the ids of images reach 256001, and the vocabulary has 369 ids; give image="):
-        described(image=ul2_tasks.ImageTokens()).cache(tmp_path)
+    with pytest.raises(ValueError, match="the ids of images reach 256001, and the vocabulary has 369 ids; give image_tokens="):
+        described(image_tokens=ul2_tasks.ImageTokens()).cache(tmp_path)
 
 
 def test_records_are_examples_of_tensorflow():

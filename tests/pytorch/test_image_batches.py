@@ -35,7 +35,7 @@ def seen():
 
 
 def batches(name="seen_mix", batch_size=4, **settings):
-    converter = T5Gemma2FeatureConverter(batch_size, image=RUN, side=SIDE)
+    converter = T5Gemma2FeatureConverter(batch_size, image_tokens=RUN, side=SIDE)
     settings = {"seed": 0, "num_epochs": 1, **settings}
     dataset = UL2IterableDataset(name, LENGTHS, feature_converter=converter, **settings)
     return torch.utils.data.DataLoader(dataset, batch_size=None)
@@ -58,12 +58,12 @@ def test_pixels_are_those_of_the_processor():
 def test_the_converter_and_the_collator_make_the_same_batch(seen):
     (converted,) = batches()
     examples = list(UL2IterableDataset(seen, LENGTHS, seed=0, num_epochs=1))
-    collated = T5Gemma2Collator(image=RUN, side=SIDE)(examples)
+    collated = T5Gemma2Collator(image_tokens=RUN, side=SIDE)(examples)
     assert collated.keys() == converted.keys()
     for key, value in collated.items():
         assert torch.equal(value, converted[key]), key
     assert converted["pixel_values"].shape == (3, 3, SIDE, SIDE)
-    assert int((converted["input_ids"] == RUN.placeholder).sum()) == 3 * RUN.tokens
+    assert int((converted["input_ids"] == RUN.image_id).sum()) == 3 * RUN.image_seq_length
     assert (converted["decoder_input_ids"][:, 0] == 2).all()
     plain = {tuple(example["targets"]) for example in read(seen, (64, 64))}
     assert {tuple(row[row >= 0].tolist()) for row in converted["labels"]} == plain
@@ -71,14 +71,14 @@ def test_the_converter_and_the_collator_make_the_same_batch(seen):
 
 def test_a_batch_without_images_has_no_pixels(seen):
     for batch in batches(batch_size=1):
-        assert ("pixel_values" in batch) == bool((batch["input_ids"] == RUN.placeholder).any())
+        assert ("pixel_values" in batch) == bool((batch["input_ids"] == RUN.image_id).any())
     text = [{"input_ids": [5, 6, 1], "labels": [7, 1]}]
     assert "pixel_values" not in T5Gemma2Collator()(text)
 
 
 def test_placeholders_without_their_images_are_refused(seen):
     example = next(example for example in UL2IterableDataset(seen, LENGTHS, seed=0) if example["images"])
-    collator = T5Gemma2Collator(image=RUN, side=SIDE)
+    collator = T5Gemma2Collator(image_tokens=RUN, side=SIDE)
     for images in ([], example["images"] * 2):
         with pytest.raises(ValueError, match=rf"a batch has 4 placeholders .* and {len(images)} images of 4 each"):
             collator([{**example, "images": images}])
@@ -86,7 +86,7 @@ def test_placeholders_without_their_images_are_refused(seen):
         collator([])
     dataset = seqio.get_mixture_or_task(seen).get_dataset(LENGTHS, seed=0, num_epochs=1)
     trimmed = dataset.map(lambda example: {**example, "images": example["images"][:0]})
-    converter = T5Gemma2FeatureConverter(4, image=RUN, side=SIDE)
+    converter = T5Gemma2FeatureConverter(4, image_tokens=RUN, side=SIDE)
     with pytest.raises(Exception, match=r"12 placeholders .* and 0 images of 4 each"):
         next(iter(converter(trimmed, LENGTHS)))
 
@@ -108,7 +108,7 @@ def test_arguments_are_checked(seen):
 
 
 def test_seqio_gives_whole_batches_of_fixed_length(seen):
-    converter = T5Gemma2FeatureConverter(2, padding="max_length", image=RUN, side=SIDE)
+    converter = T5Gemma2FeatureConverter(2, padding="max_length", image_tokens=RUN, side=SIDE)
     dataset = seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1, shuffle=False)
     shapes = [{key: value.shape for key, value in batch.items()} for batch in dataset.as_numpy_iterator()]
     assert [shape["input_ids"] for shape in shapes] == [(2, 64), (2, 64)]
@@ -124,9 +124,9 @@ def tiny():
     text = {"vocab_size": 384, "num_key_value_heads": 1, "max_position_embeddings": 128, **sizes}
     images = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
     vision = {"model_type": "siglip_vision_model", "patch_size": 2, "image_size": SIDE, **images}
-    ids = {"boi_token_index": RUN.start, "eoi_token_index": RUN.end}
-    encoder = {"text_config": text, "vision_config": vision, "mm_tokens_per_image": RUN.tokens, **ids}
-    config = transformers.T5Gemma2Config(encoder=encoder, decoder=dict(text), image_token_index=RUN.placeholder)
+    ids = {"boi_token_index": RUN.boi_id, "eoi_token_index": RUN.eoi_id}
+    encoder = {"text_config": text, "vision_config": vision, "mm_tokens_per_image": RUN.image_seq_length, **ids}
+    config = transformers.T5Gemma2Config(encoder=encoder, decoder=dict(text), image_token_index=RUN.image_id)
     model = transformers.T5Gemma2ForConditionalGeneration(config)
     projector = model.get_encoder().multi_modal_projector
     torch.nn.init.normal_(projector.mm_input_projection_weight, std=0.2)

@@ -57,7 +57,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
-        image: ImageTokens = T5GEMMA2_IMAGE,
+        image_tokens: ImageTokens = T5GEMMA2_IMAGE,
         side: int = T5GEMMA2_SIDE,
         vocabulary: seqio.Vocabulary | None = None,
     ):
@@ -65,7 +65,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         Args:
             batch_size: examples in a batch; not to be given to SeqIO.
             padding, pad_to_multiple_of, decoder_start_token_id, pad_token_id, vocabulary: see `HuggingFaceFeatureConverter`.
-            image: as in `register_image_text`, with the tokenizer's own ids.
+            image_tokens: as in `register_image_text`, with the tokenizer's own ids.
             side: of the images that the model takes, in pixels.
 
         Raises:
@@ -81,7 +81,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=False,
         )
-        self._batch_size, self._image, self._side, self._vocabulary = int(batch_size), image, int(side), vocabulary
+        self._batch_size, self._image_tokens, self._side, self._vocabulary = int(batch_size), image_tokens, int(side), vocabulary
         of_rows = dict.fromkeys(self._row_format.names, seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2))
         self.MODEL_FEATURES = of_rows | {PIXELS: seqio.FeatureConverter.FeatureSpec(dtype=tf.float32, rank=4)}
         super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
@@ -117,7 +117,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
 
         def seen(input_ids: np.ndarray, images: np.ndarray) -> np.ndarray:
             found = [image for image in images.reshape(-1).tolist() if image]
-            check_placeholders(input_ids, len(found), self._image)
+            check_placeholders(input_ids, len(found), self._image_tokens)
             return pixel_values(found, self._side)
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

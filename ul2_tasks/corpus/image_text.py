@@ -20,6 +20,7 @@ from ul2_tasks.images.elements import Element, Image, Text
 from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.saved_names import saved_repr, saved_words
 from ul2_tasks.sources.image_examples import parsed
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.records import Record
@@ -37,35 +38,35 @@ _NOTHING = Interleaved(np.zeros(0, np.int32), np.zeros(0, np.int32), [])
 class ImageTextCorpus(Corpus):
     """Records of texts and images, as ids and as the images' bytes: as they are described, or as the SeqIO task `NAME_corpus`.
 
-    `image` is what stands for an image, with the tokenizer's own ids.
+    `image_tokens` is what stands for an image, with the tokenizer's own ids.
     """
 
     columns = types.MappingProxyType({PIECES: np.dtype(np.int32), _SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
 
-    image: ImageTokens | ImageCodes
+    image_tokens: ImageTokens | ImageCodes
 
     @functools.cached_property
-    def run(self) -> ImageTokens | ImageCodes:
+    def seqio_image_tokens(self) -> ImageTokens | ImageCodes:
         """What stands for an image, with SeqIO's ids. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
         vocabulary, shift = self.vocabulary, id_shift(self.vocabulary)
-        if max(self.image.ids) >= vocabulary.vocab_size - shift:
+        if max(self.image_tokens.ids) >= vocabulary.vocab_size - shift:
             raise ValueError(
-                f"the ids of images reach {max(self.image.ids)}, and the vocabulary has {vocabulary.vocab_size - shift} ids;"
-                " give image=ImageTokens(..) with ids of this vocabulary that no text needs"
+                f"the ids of images reach {max(self.image_tokens.ids)}, and the vocabulary has {vocabulary.vocab_size - shift} ids;"
+                " give image_tokens=ImageTokens(..) with ids of this vocabulary that no text needs"
             )
-        return shifted(self.image, shift)
+        return shifted(self.image_tokens, shift)
 
     @functools.cached_property
     def tokenizer(self) -> seqio.Vocabulary:
         """The vocabulary, by which no text becomes a sentinel, a mode, or an id of an image."""
-        return tokenizer_of(self.vocabulary, self.configuration, self.run)
+        return tokenizer_of(self.vocabulary, self.configuration, self.seqio_image_tokens)
 
     def encode(self, records: Sequence[Record]) -> Encoded:
         """See `Corpus.encode`. A record with an image that cannot be decoded has a problem."""
         found, problems = [], []
         for record in records:
             texts, images, where = parsed(record.text)
-            each, problem = read_record(texts, images, where, record.problem, self.tokenizer, self.run)
+            each, problem = read_record(texts, images, where, record.problem, self.tokenizer, self.seqio_image_tokens)
             found.append(each)
             problems.append(problem)
         none = [b""] * len(records)
@@ -84,7 +85,7 @@ class ImageTextCorpus(Corpus):
         for shard in range(shards):
             for _, record in self.shard_records([split], shard, shards):
                 texts, images, where = parsed(record.text)
-                found, problem = read_record(texts, images, where, record.problem, self.tokenizer, self.run)
+                found, problem = read_record(texts, images, where, record.problem, self.tokenizer, self.seqio_image_tokens)
                 yield where.decode(errors="replace"), found, problem.decode(errors="replace")
 
     def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
@@ -97,12 +98,12 @@ class ImageTextCorpus(Corpus):
             yield splits[0], record
 
     def settings(self, source: str) -> dict[str, str]:
-        return _settings(self.vocabulary, source, self.configuration, self.run)
+        return _settings(self.vocabulary, source, self.configuration, self.seqio_image_tokens)
 
     @property
     def made_of(self) -> str:
         """What decides the examples, in 16 hexadecimal digits."""
-        return made_of(self.vocabulary, self.configuration, self.run, self.source)
+        return made_of(self.vocabulary, self.configuration, self.seqio_image_tokens, self.source)
 
     def reads(self, split: str, use_cached: bool) -> str:
         """What a split is read from, in few words: others for another cache, or for a source that reads something else."""
@@ -114,7 +115,7 @@ class ImageTextCorpus(Corpus):
 
     @property
     def is_for_t5x(self) -> bool:
-        return isinstance(self.image, ImageCodes)
+        return isinstance(self.image_tokens, ImageCodes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,15 +126,15 @@ class DescribedImageText(ImageTextCorpus, Described):
     source: seqio.DataSource
     vocabulary: seqio.Vocabulary
     configuration: CorpusConfiguration
-    image: ImageTokens | ImageCodes
+    image_tokens: ImageTokens | ImageCodes
     cache_dirs: tuple[str, ...] = ()
 
 
 def tokenizer_of(
-    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, run: ImageTokens | ImageCodes
+    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, image_tokens: ImageTokens | ImageCodes
 ) -> seqio.Vocabulary:
     """The vocabulary, by which no text becomes a sentinel, a mode, or an id of an image."""
-    return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary) | set(run.ids))
+    return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary) | set(image_tokens.ids))
 
 
 def read_record(
@@ -142,14 +143,14 @@ def read_record(
     where: bytes,
     problem: str,
     tokenizer: seqio.Vocabulary,
-    run: ImageTokens | ImageCodes,
+    image_tokens: ImageTokens | ImageCodes,
 ) -> tuple[Interleaved, bytes]:
     """A record as ids and as the images that go along; and what is wrong with it, empty where nothing is."""
     try:
         if problem:
             raise ValueError(problem)
-        found = interleaved(_plan(texts, images), tokenizer.encode, run)
-        if isinstance(run, ImageCodes):
+        found = interleaved(_plan(texts, images), tokenizer.encode, image_tokens)
+        if isinstance(image_tokens, ImageCodes):
             return found._replace(images=[]), b""
         for image in found.images:
             pixels(image)
@@ -184,14 +185,17 @@ def _decoded(text: bytes, number: int) -> str:
 
 
 def _settings(
-    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, run: ImageTokens | ImageCodes
+    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, image_tokens: ImageTokens | ImageCodes
 ) -> dict[str, str]:
-    return {**settings(vocabulary, source, configuration), "run": repr(run), "version": str(IMAGE_TEXT_VERSION)}
+    return {**settings(vocabulary, source, configuration), "run": saved_repr(image_tokens), "version": str(IMAGE_TEXT_VERSION)}
 
 
 def made_of(
-    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, run: ImageTokens | ImageCodes, source: seqio.DataSource
+    vocabulary: seqio.Vocabulary,
+    configuration: CorpusConfiguration,
+    image_tokens: ImageTokens | ImageCodes,
+    source: seqio.DataSource,
 ) -> str:
     """What decides the examples, in 16 hexadecimal digits."""
-    identity = source_identity(source) or f"{describe_source(source)}, which cannot tell what it reads"
-    return digest(_settings(vocabulary, identity, configuration, run))
+    identity = source_identity(source) or f"{saved_words(describe_source(source))}, which cannot tell what it reads"
+    return digest(_settings(vocabulary, identity, configuration, image_tokens))

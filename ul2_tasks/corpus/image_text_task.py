@@ -48,7 +48,7 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
         vocabulary: seqio.Vocabulary,
         *,
         configuration: CorpusConfiguration,
-        run: ImageTokens | ImageCodes,
+        image_tokens: ImageTokens | ImageCodes,
     ):
         features = {
             "targets": seqio.Feature(vocabulary, add_eos=False),
@@ -60,10 +60,10 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
             source,
             features,
             configuration=configuration,
-            step=functools.partial(tokenize_image_text, run=run),
+            step=functools.partial(tokenize_image_text, image_tokens=image_tokens),
             shuffle_buffer_size=_SHUFFLED_RECORDS,
         )
-        self.image = run
+        self.image_tokens = image_tokens
 
     def records(
         self,
@@ -124,7 +124,7 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
             if (found := example[MADE_OF].numpy().decode()) != self.made_of:
                 raise ValueError(
                     f"the cache {self.cache_dir} is of {found}, and {self.name!r} of {self.made_of}: its source, its vocabulary,"
-                    " its special ids or its run of an image are others; write it anew, or name another folder"
+                    " its special ids or its image token sequence are others; write it anew, or name another folder"
                 )
 
 
@@ -152,7 +152,7 @@ def tokenize_image_text(
     output_features: Mapping[str, seqio.Feature],
     *,
     configuration: CorpusConfiguration,
-    run: ImageTokens | ImageCodes,
+    image_tokens: ImageTokens | ImageCodes,
     source: seqio.DataSource,
 ) -> tf.data.Dataset:
     """Reads each record, as a preprocessor of a SeqIO task. Its images are decoded once, so that none fails in training.
@@ -163,11 +163,13 @@ def tokenize_image_text(
     """
     vocabulary = output_features["targets"].vocabulary
     check_features(dataset)
-    run = shifted(run, id_shift(vocabulary))
-    tokenizer, described = tokenizer_of(vocabulary, configuration, run), describe_source(source)
+    image_tokens = shifted(image_tokens, id_shift(vocabulary))
+    tokenizer, described = tokenizer_of(vocabulary, configuration, image_tokens), describe_source(source)
 
     def read(texts: np.ndarray, images: np.ndarray, where: bytes, problem: bytes) -> tuple:
-        found, wrong = read_record(texts.tolist(), images.tolist(), where, problem.decode(errors="replace"), tokenizer, run)
+        found, wrong = read_record(
+            texts.tolist(), images.tolist(), where, problem.decode(errors="replace"), tokenizer, image_tokens
+        )
         (is_whole,) = check_texts(described, configuration.on_error, [b""], [wrong])
         return found.tokens, found.pieces, np.array(found.images, object), is_whole
 
@@ -177,6 +179,6 @@ def tokenize_image_text(
         tokens, pieces, images = (tf.ensure_shape(each, [None]) for each in found)
         return {"targets": tokens, PIECES: pieces, IMAGES: images, MADE_OF: made_by, "is_whole": tf.ensure_shape(is_whole, [])}
 
-    made_by = tf.constant(made_of(vocabulary, configuration, run, source))
+    made_by = tf.constant(made_of(vocabulary, configuration, image_tokens, source))
     examples = dataset.map(example, num_parallel_calls=tf.data.AUTOTUNE).filter(lambda example: example["is_whole"])
     return examples.map(lambda example: {key: value for key, value in example.items() if key != "is_whole"})

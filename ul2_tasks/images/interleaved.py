@@ -1,11 +1,11 @@
-"""Interleaved image-text data as ids, for encoders that read images in runs of placeholders, such as T5Gemma 2's.
+"""Interleaved image-text data as ids, for encoders that read images as sequences of placeholders, such as T5Gemma 2's.
 
-    A cat: [image] It sleeps.     A cat: \\n\\n <start> <image> .. <image> <end> \\n\\n It sleeps.
+    A cat: [image] It sleeps.     A cat: \\n\\n <boi> <image> .. <image> <eoi> \\n\\n It sleeps.
     pieces                          3      260                                        4
 
-A piece of text, then a run, then a piece of text, and so on: texts can be empty, runs cannot. The ids are those of Transformers'
+A piece of text, then an image token sequence, then a piece of text, and so on: texts can be empty, sequences cannot. The ids are those of Transformers'
 `Gemma3Processor`, which writes two line feeds on either side of an image, and tokenizes what stands between two as a whole.
-So line feeds of a text that stand next to those of an image are one piece with them there, and belong to the run here.
+So line feeds of a text that stand next to those of an image are one piece with them there, and belong to the sequence here.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ class ImageTokens:
     """What stands for an image in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
 
     Attributes:
-        start, placeholder, end: the ids before, for and after the features of an image.
-        tokens: how many features, and so placeholders, an image has.
+        boi_id, image_id, eoi_id: the ids before, for and after the features of an image.
+        image_seq_length: how many features, and so placeholders, an image has.
         around: the text on either side of it; "" for none.
 
-    >>> ImageTokens(start=7, placeholder=8, end=9, tokens=3, around="").ids
+    >>> ImageTokens(boi_id=7, image_id=8, eoi_id=9, image_seq_length=3, around="").ids
     (7, 8, 9)
     """
 
-    start: int = 255_999
-    placeholder: int = 256_001
-    end: int = 256_000
-    tokens: int = 256
+    boi_id: int = 255_999
+    image_id: int = 256_001
+    eoi_id: int = 256_000
+    image_seq_length: int = 256
     around: str = "\n\n"
 
     def __post_init__(self):
-        for name in ("start", "placeholder", "end", "tokens"):
+        for name in ("boi_id", "image_id", "eoi_id", "image_seq_length"):
             if not is_integer(getattr(self, name), at_least=1):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
         if len(set(self.ids)) < 3:
-            raise ValueError(f"start, placeholder and end are {self.ids}, expected three different ids")
+            raise ValueError(f"boi_id, image_id and eoi_id are {self.ids}, expected three different ids")
         if not isinstance(self.around, str):
             raise ValueError(f"around is {self.around!r}, expected a text")
 
     @property
     def ids(self) -> tuple[int, ...]:
         """The ids that no text may have, and no denoiser."""
-        return self.start, self.placeholder, self.end
+        return self.boi_id, self.image_id, self.eoi_id
 
     def ids_of(self, image: object) -> list[int]:
         """The ids of an image, without what stands around it."""
-        return [self.start, *[self.placeholder] * self.tokens, self.end]
+        return [self.boi_id, *[self.image_id] * self.image_seq_length, self.eoi_id]
 
 
 T5GEMMA2_IMAGE = ImageTokens()
@@ -70,34 +70,34 @@ class ImageCodes:
     """What stands for an image that is codes, such as a VQ-VAE gives: an id for each. Ids are the tokenizer's own.
 
     Attributes:
-        start, end: the ids before and after the codes.
-        first: the id of code 0; that of code c is `first + c`.
-        codes: how many different codes there are.
+        boi_id, eoi_id: the ids before and after the codes.
+        first_code_id: the id of code 0; that of code c is `first_code_id + c`.
+        num_codes: how many different codes there are.
         around: as for `ImageTokens`.
 
-    >>> ImageCodes(start=7, end=8, first=100, codes=512).ids_of([3, 0, 511])
+    >>> ImageCodes(boi_id=7, eoi_id=8, first_code_id=100, num_codes=512).ids_of([3, 0, 511])
     [7, 103, 100, 611, 8]
     """
 
-    start: int
-    end: int
-    first: int
-    codes: int
+    boi_id: int
+    eoi_id: int
+    first_code_id: int
+    num_codes: int
     around: str = ""
 
     def __post_init__(self):
-        for name in ("start", "end", "first", "codes"):
+        for name in ("boi_id", "eoi_id", "first_code_id", "num_codes"):
             if not is_integer(getattr(self, name), at_least=1):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
         if len(set(self.ids)) < len(self.ids):
-            raise ValueError(f"start is {self.start} and end {self.end}, expected two ids that are not those of codes")
+            raise ValueError(f"boi_id is {self.boi_id} and eoi_id {self.eoi_id}, expected two ids that are not those of codes")
         if not isinstance(self.around, str):
             raise ValueError(f"around is {self.around!r}, expected a text")
 
     @property
     def ids(self) -> tuple[int, ...]:
         """The ids that no text may have, and no denoiser."""
-        return self.start, self.end, *range(self.first, self.first + self.codes)
+        return self.boi_id, self.eoi_id, *range(self.first_code_id, self.first_code_id + self.num_codes)
 
     def ids_of(self, image: object) -> list[int]:
         """The ids of an image, without what stands around it.
@@ -111,25 +111,25 @@ class ImageCodes:
         codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
         if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
             raise ValueError(f"an image is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
-        if codes.min() < 0 or codes.max() >= self.codes:
-            raise ValueError(f"an image has codes from {codes.min()} to {codes.max()}, expected 0 to {self.codes - 1}")
-        return [self.start, *(codes + self.first).tolist(), self.end]
+        if codes.min() < 0 or codes.max() >= self.num_codes:
+            raise ValueError(f"an image has codes from {codes.min()} to {codes.max()}, expected 0 to {self.num_codes - 1}")
+        return [self.boi_id, *(codes + self.first_code_id).tolist(), self.eoi_id]
 
 
-def shifted(run: ImageTokens | ImageCodes, by: int) -> ImageTokens | ImageCodes:
-    """The same run with other ids: those of a vocabulary whose ids are so much higher than the tokenizer's own.
+def shifted(image_tokens: ImageTokens | ImageCodes, by: int) -> ImageTokens | ImageCodes:
+    """The same with other ids: those of a vocabulary whose ids are so much higher than the tokenizer's own.
 
-    >>> shifted(ImageTokens(start=7, placeholder=8, end=9), 1).ids
+    >>> shifted(ImageTokens(boi_id=7, image_id=8, eoi_id=9), 1).ids
     (8, 9, 10)
     """
-    names = ("start", "placeholder", "end") if isinstance(run, ImageTokens) else ("start", "end", "first")
-    return dataclasses.replace(run, **{name: getattr(run, name) + by for name in names}) if by else run
+    names = ("boi_id", "image_id", "eoi_id") if isinstance(image_tokens, ImageTokens) else ("boi_id", "eoi_id", "first_code_id")
+    return dataclasses.replace(image_tokens, **{name: getattr(image_tokens, name) + by for name in names}) if by else image_tokens
 
 
 class Interleaved(NamedTuple):
     """A record as ids: [tokens] int32, and `images`, its P images as the plan has them.
 
-    `pieces` are [2 P + 1] int32, how many of the tokens each piece of text has, and in turn each of the P runs.
+    `pieces` are [2 P + 1] int32, how many of the tokens each piece of text has, and in turn each of the P image token sequences.
     """
 
     tokens: np.ndarray
@@ -137,28 +137,30 @@ class Interleaved(NamedTuple):
     images: list[object]
 
 
-def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: ImageTokens | ImageCodes) -> Interleaved:
+def interleaved(
+    plan: Sequence[Element], encode: Callable[[str], Sequence[int]], image_tokens: ImageTokens | ImageCodes
+) -> Interleaved:
     """The ids of a plan. Texts that are neighbours become one, with a line feed between them.
 
     Images are seen by a ViT. One that is to be generated raises a ValueError, and so does a text that becomes an id that marks
     images.
 
     >>> ids = lambda text: list(text.encode())
-    >>> found = interleaved([Text("ab"), Image("c.png", "vit"), Text("d")], ids, ImageTokens(256, 257, 258, tokens=2))
+    >>> found = interleaved([Text("ab"), Image("c.png", "vit"), Text("d")], ids, ImageTokens(256, 257, 258, image_seq_length=2))
     >>> found.tokens.tolist(), found.pieces.tolist()
     ([97, 98, 10, 10, 256, 257, 257, 258, 10, 10, 100], [2, 8, 1])
     """
     texts, images = _texts_and_images(plan)
-    reserved = _reserved(run)
+    reserved = _reserved(image_tokens)
     parts: list[list[int]] = []
     for number, text in enumerate(texts):
-        before, inner, after = _around(text, number > 0, number < len(images), run.around)
+        before, inner, after = _around(text, number > 0, number < len(images), image_tokens.around)
         ids = [_encoded(part, encode, reserved) for part in (before, inner, after)]
         if number:
             parts[-1] += ids[0]
         parts.append(ids[1])
         if number < len(images):
-            parts.append(ids[2] + run.ids_of(images[number]))
+            parts.append(ids[2] + image_tokens.ids_of(images[number]))
     return Interleaved(
         np.array(list(itertools.chain.from_iterable(parts)), np.int32), np.array([len(part) for part in parts], np.int32), images
     )
@@ -232,8 +234,8 @@ def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[st
 
 
 @functools.lru_cache
-def _reserved(run: ImageTokens | ImageCodes) -> frozenset[int]:
-    return frozenset(run.ids)
+def _reserved(image_tokens: ImageTokens | ImageCodes) -> frozenset[int]:
+    return frozenset(image_tokens.ids)
 
 
 def _encoded(text: str, encode: Callable[[str], Sequence[int]], reserved: frozenset[int]) -> list[int]:

@@ -29,16 +29,16 @@ def pixel_values(images: Sequence[object], side: int = T5GEMMA2_SIDE) -> np.ndar
     return found
 
 
-def check_placeholders(input_ids: np.ndarray, images: int, image: ImageTokens) -> None:
-    """Refuses a batch whose placeholders are not those of its images: some were trimmed, or are of another image's run.
+def check_placeholders(input_ids: np.ndarray, images: int, image_tokens: ImageTokens) -> None:
+    """Refuses a batch whose placeholders are not those of its images: some were trimmed, or are of another image token sequence.
 
     The ids are [B, length], of any dtype.
 
-    >>> check_placeholders(np.array([[7, 8, 8, 9, 5]]), 1, ImageTokens(7, 8, 9, tokens=2))
+    >>> check_placeholders(np.array([[7, 8, 8, 9, 5]]), 1, ImageTokens(7, 8, 9, image_seq_length=2))
     """
-    found = int((input_ids == image.placeholder).sum())
-    if found != images * image.tokens:
+    found = int((input_ids == image_tokens.image_id).sum())
+    if found != images * image_tokens.image_seq_length:
         raise ValueError(
-            f"a batch has {found} placeholders (id {image.placeholder}) and {images} images of {image.tokens} each, expected"
-            " as many: was something trimmed, or is the image's run another one in register_image_text?"
+            f"a batch has {found} placeholders (id {image_tokens.image_id}) and {images} images of {image_tokens.image_seq_length} each, expected"
+            " as many: was something trimmed, or is image_tokens another one in register_image_text?"
         )

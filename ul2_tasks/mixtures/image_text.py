@@ -43,7 +43,7 @@ class ImageText(Description):
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
-        source, vocabulary, denoisers, split, image, on_error, unfit, sentinels, modes: see `register_image_text`.
+        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes: see `register_image_text`.
 
     Raises:
         ValueError: an argument is none of its kind.
@@ -59,9 +59,9 @@ class ImageText(Description):
     vocabulary: seqio.Vocabulary
     denoisers: tuple[Denoiser, ...]
     split: str
-    image: ImageTokens | ImageCodes
+    image_tokens: ImageTokens | ImageCodes
     on_error: str
-    unfit: str
+    on_unusable: str
     sentinels: tuple[Token, ...] | str | None
     modes: Mapping[str, Mode] | None
 
@@ -73,9 +73,9 @@ class ImageText(Description):
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
         split: str = EACH_PIECE,
-        image: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
+        image_tokens: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
         on_error: str = "raise",
-        unfit: str = "raise",
+        on_unusable: str = "raise",
         sentinels: int | Sentinels | None = None,
         modes: Mapping[str, Mode] | None = None,
     ):
@@ -87,9 +87,9 @@ class ImageText(Description):
             vocabulary=vocabulary,
             denoisers=checked,
             split=split,
-            image=image,
+            image_tokens=image_tokens,
             on_error=on_error,
-            unfit=unfit,
+            on_unusable=on_unusable,
             sentinels=tokens,
             modes=plain_modes(modes),
         )
@@ -99,10 +99,10 @@ class ImageText(Description):
         if self.split not in IMAGE_SPLITS:
             raise ValueError(f"split is {self.split!r}, expected one of {list(IMAGE_SPLITS)}")
         check_on_error(self.on_error)
-        check_on_error(self.unfit, "unfit")
-        if not isinstance(self.image, ImageTokens | ImageCodes):
-            raise ValueError(f"image is {self.image!r}, expected an ImageTokens or an ImageCodes")
-        if self.split == BEFORE_LAST_IMAGE and not isinstance(self.image, ImageCodes):
+        check_on_error(self.on_unusable, "on_unusable")
+        if not isinstance(self.image_tokens, ImageTokens | ImageCodes):
+            raise ValueError(f"image_tokens is {self.image_tokens!r}, expected an ImageTokens or an ImageCodes")
+        if self.split == BEFORE_LAST_IMAGE and not isinstance(self.image_tokens, ImageCodes):
             raise ValueError(f"split is {self.split!r}, which asks for images, but placeholders say nothing; give an ImageCodes")
         if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
             raise ValueError(
@@ -112,5 +112,5 @@ class ImageText(Description):
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> DescribedImageText:
         """The corpus, whose cache may be in one of these folders."""
         configuration = CorpusConfiguration(on_error=self.on_error, special_tokens=special_tokens_of(self))
-        given = (self.source, self.vocabulary, configuration, self.image)
+        given = (self.source, self.vocabulary, configuration, self.image_tokens)
         return DescribedImageText(f"{self.name}_corpus", *given, folders(cache_dirs))

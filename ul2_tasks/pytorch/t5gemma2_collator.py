@@ -37,14 +37,14 @@ class T5Gemma2Collator:
         pad_to_multiple_of: int | None = 8,
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
-        image: ImageTokens = T5GEMMA2_IMAGE,
+        image_tokens: ImageTokens = T5GEMMA2_IMAGE,
         side: int = T5GEMMA2_SIDE,
     ):
         """
         Args:
             pad_to_multiple_of: the length of rows is a multiple of it; None is 1.
             decoder_start_token_id, pad_token_id: the model's.
-            image: what stands for an image in `input_ids`.
+            image_tokens: what stands for an image in `input_ids`.
             side: of the images that the model takes, in pixels.
 
         Raises:
@@ -59,7 +59,7 @@ class T5Gemma2Collator:
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=False,
         )
-        self._side, self._image = side, image
+        self._side, self._image_tokens = side, image_tokens
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Makes a batch.
@@ -81,7 +81,7 @@ class T5Gemma2Collator:
             rows[key], sizes[key] = _side_by_side([np.asarray(example[name]) for example in examples])
         batch = padded_inputs(rows, sizes, {}, self._row_format)
         images = [image for example in examples for image in example.get(IMAGES, ())]
-        check_placeholders(batch["input_ids"], len(images), self._image)
+        check_placeholders(batch["input_ids"], len(images), self._image_tokens)
         if images:
             batch[PIXELS] = pixel_values(images, self._side)
         return {name: torch.from_numpy(values) for name, values in batch.items()}

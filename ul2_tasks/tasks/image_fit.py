@@ -22,7 +22,7 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 _BEGINNING = 24  # tokens of a record's text, by which it is found
-_unfit: collections.Counter[str] = collections.Counter()  # records of this process, by task and cause
+_unusable: collections.Counter[str] = collections.Counter()  # records of this process, by task and cause
 
 
 class Problem(NamedTuple):
@@ -44,7 +44,7 @@ class Fit:
         special: the ids that the denoiser adds.
         lengths: the longest inputs and targets.
         joins_records: whether records are joined, and cut into chunks.
-        unfit: what becomes of a record that makes no example: "raise" or "skip".
+        on_unusable: what becomes of a record that makes no example: "raise" or "skip".
     """
 
     name: str
@@ -55,7 +55,7 @@ class Fit:
     lengths: tuple[int, int]
     add_eos: tuple[bool, bool]
     joins_records: bool
-    unfit: str
+    on_unusable: str
 
     def examples(self, records: tf.data.Dataset) -> tf.data.Dataset:
         """The records, or the chunks of them, that make examples.
@@ -102,7 +102,7 @@ class Fit:
         for record in records:
             pieces = record[PIECES].numpy().tolist()
             cause = self.problem_of_record(pieces).cause or (self.joins_records and problem_of_chunk(pieces).cause)
-            if not cause or self.unfit == "raise":
+            if not cause or self.on_unusable == "raise":
                 return
             counts[cause] += 1
         why = "; ".join(f"{number} of its records because {cause}" for cause, number in counts.items()) or "it has no record"
@@ -121,12 +121,12 @@ class Fit:
         return examples.filter(no_autograph(keep))
 
     def _refuse_or_count(self, problem: Problem, tokens: np.ndarray, pieces: np.ndarray) -> None:
-        if self.unfit == "raise":
+        if self.on_unusable == "raise":
             raise ValueError(
                 f"{self.name}: a record makes no example: {problem.cause}{problem.numbers}. {self._beginning(tokens, pieces)}"
-                " Mend it, or register the corpus with unfit='skip', which leaves out such records and counts them"
+                " Mend it, or register the corpus with on_unusable='skip', which leaves out such records and counts them"
             )
-        total, is_logged = count(_unfit, f"{self.name}: {problem.cause}")
+        total, is_logged = count(_unusable, f"{self.name}: {problem.cause}")
         if is_logged:
             logging.warning("%s: %d records until now make no example, because %s", self.name, total, problem.cause)
 

@@ -51,7 +51,7 @@ class ImageTextTask(seqio.Task):
     def __init__(self, name: str, corpus: ImageTextCorpusTask, denoiser: Denoiser, configuration: ImageText):
         tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
         features = {"inputs": tokens, "targets": tokens} | (
-            {} if isinstance(configuration.image, ImageCodes) else {IMAGES: images_feature()}
+            {} if isinstance(configuration.image_tokens, ImageCodes) else {IMAGES: images_feature()}
         )
         super().__init__(name, corpus.source, features, preprocessors=[])
         self.corpus, self.denoiser, self.configuration = corpus, denoiser, configuration
@@ -61,7 +61,7 @@ class ImageTextTask(seqio.Task):
         """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
         configuration, denoiser = self.configuration, self.denoiser
         once = splits_once(denoiser, configuration.split)
-        return isinstance(configuration.image, ImageCodes) and denoiser.sentinel and not once
+        return isinstance(configuration.image_tokens, ImageCodes) and denoiser.sentinel and not once
 
     def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
         """What its examples have to be within these budgets."""
@@ -87,7 +87,7 @@ class ImageTextTask(seqio.Task):
             lengths,
             add_eos,
             self.joins_records,
-            configuration.unfit,
+            configuration.on_unusable,
         )
 
     def corrupted(self, fit: Fit) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
@@ -107,12 +107,12 @@ class ImageTextTask(seqio.Task):
 
         Raises a ValueError where ids of images are beyond the vocabulary, or mean something else.
         """
-        vocabulary, run = self.configuration.vocabulary, self.corpus.run
+        vocabulary, image_tokens = self.configuration.vocabulary, self.corpus.seqio_image_tokens
         shift = id_shift(vocabulary)
         special = special_tokens_of(self.configuration).tokens(vocabulary, self.denoiser.mode)
         taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
         taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
-        if both := {id - shift: taken[id] for id in run.ids if id in taken}:
+        if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
             raise ValueError(f"some ids of images are something else: {both}; give sentinels and modes, or the image, other ids")
         return special
 
@@ -162,7 +162,7 @@ class ImageTextTask(seqio.Task):
             "corpus": self.corpus.made_of,
             "special": [list(fit.special.sentinels), list(fit.special.mode)],
             "split_of_texts": self.configuration.split,
-            "unfit": self.configuration.unfit,
+            "unfit": self.configuration.on_unusable,
             "sequence_length": dict(zip(TOKEN_FEATURES, fit.lengths)),
             "split": split,
             "use_cached": bool(use_cached),
@@ -189,15 +189,15 @@ def register_image_text(
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     split: str = EACH_PIECE,
-    image: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
+    image_tokens: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
     on_error: str = "raise",
-    unfit: str = "raise",
+    on_unusable: str = "raise",
     sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> str:
     """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
 
-    The inputs have each image whole, as a run of placeholders between its marks, and the images themselves go along as
+    The inputs have each image whole, as a sequence of placeholders between its marks, and the images themselves go along as
     `images`, encoded. Texts are corrupted piece by piece: each between two images is a chunk of its own, with the noise tokens
     and spans that its denoiser has for its length, and the sentinels are numbered on through the example. No record is cut, and
     none is joined with another, unless images are codes. Called again with the same arguments it changes nothing.
@@ -212,14 +212,14 @@ def register_image_text(
         split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last image,
             whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
             it asks for an image, which then has to be codes.
-        image: what stands for an image, by default as T5Gemma 2 has it: 260 tokens. Its ids, the tokenizer's own, are never
+        image_tokens: what stands for an image, by default as T5Gemma 2 has it: 260 tokens. Its ids, the tokenizer's own, are never
             those of a text. With an `ImageCodes` the codes of each image, which records have in place of its bytes, are tokens among
             others: there are no `images`, and examples can be packed and read by any encoder-decoder model, but only the split
             "before_last_image" makes targets of them. Records with codes are joined, and cut into chunks that fill the lengths,
             anywhere but within an image; those that are split at an image, or whose denoiser has no sentinels, are not.
         on_error: what becomes of a record with a problem, such as an image that is cut off: "raise", or "skip", which leaves it
             out and counts it in the log. All images are decoded once to know it.
-        unfit: what becomes of a record that makes no example, because it is too long, or has no text where one is needed, or
+        on_unusable: what becomes of a record that makes no example, because it is too long, or has no text where one is needed, or
             has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
 
     Returns:
@@ -235,9 +235,9 @@ def register_image_text(
             vocabulary,
             denoisers,
             split=split,
-            image=image,
+            image_tokens=image_tokens,
             on_error=on_error,
-            unfit=unfit,
+            on_unusable=on_unusable,
             sentinels=sentinels,
             modes=modes,
         )
@@ -257,7 +257,7 @@ def _tasks(images: ImageText) -> list[seqio.Task]:
         described.source,
         described.vocabulary,
         configuration=described.configuration,
-        run=described.image,
+        image_tokens=described.image_tokens,
     )
     return [corpus, *(ImageTextTask(f"{images.name}_{each.name}", corpus, each, images) for each in images.denoisers)]
 
@@ -290,7 +290,7 @@ class _WithoutImages(seqio.Task):
 def beside_images(weights: Mapping[str, float]) -> list[tuple[seqio.Task, float]]:
     """The tasks of mixtures, all with images or the lack of them, and the rate of each."""
     mixed_tasks = [task for name in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(name))]
-    marks = frozenset(id for task in mixed_tasks if isinstance(task, ImageTextTask) for id in task.configuration.image.ids)
+    marks = frozenset(id for task in mixed_tasks if isinstance(task, ImageTextTask) for id in task.configuration.image_tokens.ids)
     rates: collections.defaultdict[str, float] = collections.defaultdict(float)
     tasks: dict[str, seqio.Task] = {}
     for name, weight in weights.items():

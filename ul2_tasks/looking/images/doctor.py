@@ -24,7 +24,7 @@ from ul2_tasks.looking.images.measure import (
     ImageTaskStatistics,
     measure_image_tasks,
 )
-from ul2_tasks.looking.images.table import shown_records, shown_unfit
+from ul2_tasks.looking.images.table import shown_records, shown_unusable
 from ul2_tasks.looking.printing import shown_problems
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 
@@ -68,9 +68,9 @@ def _examine_records(found: ImageCorpusStatistics, corpus: ImageTextCorpusTask, 
 
 
 def _examine_lengths(measured: ImageTaskStatistics, task: ImageTextTask, about: About) -> Iterator[Finding]:
-    skip = task.configuration.unfit == "skip"
-    kind, remedy = left_out(skip, "larger lengths, or unfit='skip', which leaves them out and counts them")
-    for line in shown_unfit(measured):
+    skip = task.configuration.on_unusable == "skip"
+    kind, remedy = left_out(skip, "larger lengths, or on_unusable='skip', which leaves them out and counts them")
+    for line in shown_unusable(measured):
         yield about(kind, what=line, remedy=remedy)
     inputs = measured.lengths["inputs"]
     if inputs is None:

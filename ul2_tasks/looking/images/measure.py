@@ -81,7 +81,7 @@ class Made(NamedTuple):
     none, by cause."""
 
     examples: Iterator[ImageTextExample]
-    unfit: Tally
+    unusable: Tally
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ImageTaskStatistics:
         tokens: "text", "images" (their runs), and of both together "noise", which is what the targets ask for.
         lengths: of "inputs", "targets" and "chunk", which is what an example is made of.
         fill: the mean part of each budget that an example takes; None without examples.
-        unfit, first: see `Made`, and what was said of the first of each cause.
+        unusable, first: see `Made`, and what was said of the first of each cause.
     """
 
     task: str
@@ -106,7 +106,7 @@ class ImageTaskStatistics:
     spans: int
     lengths: Mapping[str, Summary | None]
     fill: Mapping[str, float | None]
-    unfit: Mapping[str, int]
+    unusable: Mapping[str, int]
     first: Mapping[str, str]
 
 
@@ -154,11 +154,11 @@ def look_at_corpus(corpus: ImageTextCorpusTask, split: str, records: int = RECOR
 def make_examples(task: ImageTextTask, looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
     """Makes examples of the records that were read, in their order."""
     fit = task.fit(sequence_length)
-    unfit = Tally()
+    unusable = Tally()
 
     def fits(problem: Problem, where: str) -> bool:
         if problem.cause:
-            unfit.add(problem.cause, f"{where}{problem.numbers}")
+            unusable.add(problem.cause, f"{where}{problem.numbers}")
         return not problem.cause
 
     records = [(where, found) for where, found in looked.right if fits(fit.problem_of_record(found.pieces.tolist()), where)]
@@ -174,7 +174,7 @@ def make_examples(task: ImageTextTask, looked: Looked, sequence_length: Mapping[
             inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
             yield ImageTextExample(inputs, targets, each)
 
-    return Made(examples(), unfit)
+    return Made(examples(), unusable)
 
 
 def measure_image_tasks(
@@ -246,8 +246,8 @@ def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Ta
         spans=spans,
         lengths={key: Summary.of(values, PERCENTS) for key, values in lengths.items()},
         fill={key: float(np.mean(lengths[key])) / fit.lengths[n] if lengths[key] else None for n, key in enumerate(TOKEN_FEATURES)},
-        unfit=dict(made.unfit.counts),
-        first=made.unfit.first,
+        unusable=dict(made.unusable.counts),
+        first=made.unusable.first,
     )
 
 

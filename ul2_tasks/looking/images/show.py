@@ -82,7 +82,7 @@ def draw_image_tasks(
         for number, example in enumerate(itertools.islice(made.examples, count)):
             yield Shown(task, _sample(task, special, number, example), [where for _, where in example.source.records])
         if number < 0:
-            causes = [*found.problems.first.values(), *(f"{cause}: {first}" for cause, first in made.unfit.first.items())]
+            causes = [*found.problems.first.values(), *(f"{cause}: {first}" for cause, first in made.unusable.first.items())]
             raise ValueError(f"{task.name!r} makes no example of {found.records} records: {'; '.join(causes) or 'there is none'}")
 
 
@@ -100,19 +100,19 @@ def _sample(task: ImageTextTask, special: SpecialTokens, number: int, example: I
     vocabulary, images = task.output_features["targets"].vocabulary, iter(example.source.images)
 
     def read(feature: str, ids: Sequence[int], borders: Sequence[int]) -> list[Stretch]:
-        """Inputs or targets as `readable.stretches` has them, with a stretch for each run."""
-        found, end, run = list[Stretch](), 0, task.corpus.run
+        """Inputs or targets as `readable.stretches` has them, with a stretch for each image token sequence."""
+        found, end, image_tokens = list[Stretch](), 0, task.corpus.seqio_image_tokens
         while end < len(ids):
-            start, stop = end, ids.index(run.start, end) if run.start in ids[end:] else len(ids)
+            start, stop = end, ids.index(image_tokens.boi_id, end) if image_tokens.boi_id in ids[end:] else len(ids)
             mode_first = special if start == 0 else dataclasses.replace(special, mode=())
             of_text = [border - start for border in borders if start <= border < stop]
             found += stretches(vocabulary, ids[start:stop], mode_first, feature, of_text)
             end = stop
             if stop < len(ids):
-                end = ids.index(run.end, stop) + 1
+                end = ids.index(image_tokens.eoi_id, stop) + 1
                 if stop in borders:
                     found.append(Stretch("border", "", 0, None))
-                said = _in_words(run, end - stop, images)
+                said = _in_words(image_tokens, end - stop, images)
                 found.append(Stretch("image", said, end - stop, 0 if feature == "targets" else None))
         return found
 
@@ -120,8 +120,8 @@ def _sample(task: ImageTextTask, special: SpecialTokens, number: int, example: I
     return dissected(shown, number, {"inputs": example.inputs, "targets": example.targets}, begins, read)
 
 
-def _in_words(run: ImageTokens | ImageCodes, tokens: int, images: Iterator[object]) -> str:
-    """What a run of so many tokens, its marks among them, stands for."""
-    if isinstance(run, ImageCodes):
+def _in_words(image_tokens: ImageTokens | ImageCodes, tokens: int, images: Iterator[object]) -> str:
+    """What a sequence of that many tokens, its marks among them, stands for."""
+    if isinstance(image_tokens, ImageCodes):
         return f"[codes {tokens - 2}]"
     return "[image {}x{}]".format(*size_of(next(images)))

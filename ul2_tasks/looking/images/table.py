@@ -27,7 +27,7 @@ def print_image_tasks(statistics: ImageTasksStatistics, console: Console) -> Non
     for table in _tasks(statistics):
         console.print(table)
     for task in statistics.tasks:
-        for line in shown_unfit(task):
+        for line in shown_unusable(task):
             console.print(Text(f"{task.task}: {line}", "bold yellow"))
     print_checks(statistics.laws, console)
 
@@ -37,10 +37,10 @@ def shown_records(corpus: ImageCorpusStatistics) -> str:
     return f"{'all' if corpus.is_all else 'the first'} {corpus.records:,} records"
 
 
-def shown_unfit(task: ImageTaskStatistics) -> Iterator[str]:
+def shown_unusable(task: ImageTaskStatistics) -> Iterator[str]:
     """How many records, or chunks of them, make no example for each cause, in words."""
     what = "records, or chunks of them," if task.joins_records else "records"
-    for cause, number in task.unfit.items():
+    for cause, number in task.unusable.items():
         yield f"{number:,} {what} make no example, because {cause}; the first: {visible(task.first[cause])}"
 
 
