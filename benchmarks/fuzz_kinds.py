@@ -409,11 +409,11 @@ def _grey() -> bytes:
     return file.getvalue()
 
 
-def read_records(folder: str, plan: str = "t2i_pretrain", file: str = "records.*") -> object:
+def read_records(folder: str, schema: str = "t2i_pretrain", file: str = "records.*") -> object:
     """Makes rows of records, and decodes their images; in one case of three they are measured."""
     (path,) = pathlib.Path(folder).glob(file)
     number = _number(folder)
-    source = Source(open_records(str(path)), plan)
+    source = Source(open_records(str(path)), schema)
     if number % 3 == 0:
         return measure_images(recipe_to_look_at([source]), 50) and None
     if number % 3 == 1:
@@ -424,7 +424,14 @@ def read_records(folder: str, plan: str = "t2i_pretrain", file: str = "records.*
 def _rows(source: Source, on_error: Any) -> int:
     recipe = recipe_to_look_at([source])
     dataset = ul2_tasks.ImageTextDataset(
-        source, recipe.form, recipe.encode, recipe.budgets._asdict(), num_epochs=1, pool=16, on_error=on_error, shrink=True
+        source,
+        recipe.special_tokens,
+        recipe.encode,
+        recipe.budgets._asdict(),
+        num_epochs=1,
+        pool=16,
+        on_error=on_error,
+        shrink=True,
     )
     return sum(len(row["samples"]) for row in dataset)
 
@@ -632,12 +639,15 @@ KINDS: dict[str, Kind] = {
     "captions": Kind(_made(make_records, "t2i_pretrain", "jsonl"), read_records, ("records.jsonl",), mutated_lines),
     "edits": Kind(
         _made(make_records, "unified_edit", "jsonl"),
-        functools.partial(read_records, plan="unified_edit"),
+        functools.partial(read_records, schema="unified_edit"),
         ("records.jsonl",),
         mutated_lines,
     ),
     "talks": Kind(
-        _made(make_records, "vlm_sft", "jsonl"), functools.partial(read_records, plan="vlm_sft"), ("records.jsonl",), mutated_lines
+        _made(make_records, "vlm_sft", "jsonl"),
+        functools.partial(read_records, schema="vlm_sft"),
+        ("records.jsonl",),
+        mutated_lines,
     ),
     "image_parquet": Kind(_made(make_records, "t2i_pretrain", "parquet"), read_records),
     "image_values": Kind(
@@ -645,7 +655,7 @@ KINDS: dict[str, Kind] = {
     ),
     "talk_values": Kind(
         _made(make_records, "vlm_sft", "parquet"),
-        functools.partial(read_records, plan="vlm_sft"),
+        functools.partial(read_records, schema="vlm_sft"),
         values=functools.partial(alter_records, kind="vlm_sft"),
     ),
     "tar": Kind(make_tar, read_tar),

@@ -45,12 +45,13 @@ from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import listed_records, open_records
-from ul2_tasks.images.row_arrays import Form, lay_out
+from ul2_tasks.images.row_arrays import lay_out
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.bagel import bagel_batch
 
-FORM = Form(bos=1, eos=2, image_start=3, image_end=4)
+FORM = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4)
 SIDE = 1024
 NEVER = Dropout(text=0, vit=0, clean=0)
 FILLS = (  # samples from, to; BAGEL's expected_num_tokens, max_num_tokens, max_num_tokens_per_sample
@@ -130,9 +131,9 @@ class Bagel:
         return self.t2i_row_of([self.vae(self.decoded(image)) for image in images])
 
     def t2i_row_of(self, pixels: list[Any]) -> dict[str, Any]:
-        plan = [self.element("text", 0, droppable=False), self.element("vae_image", 1, droppable=False)]
+        layout = [self.element("text", 0, droppable=False), self.element("vae_image", 1, droppable=False)]
         samples = (
-            {"image_tensor_list": [one], "text_ids_list": [ids("a cat on a mat")], "sequence_plan": [*plan]} for one in pixels
+            {"image_tensor_list": [one], "text_ids_list": [ids("a cat on a mat")], "sequence_plan": [*layout]} for one in pixels
         )
         return self.packed(samples)
 
@@ -148,11 +149,11 @@ class Bagel:
 
     def sample(self, sample: Sample) -> dict[str, Any]:
         kinds = {"text": "text", "vit": "vit_image", "clean": "vae_image", "noised": "vae_image"}
-        images = [element for element in sample.plan if isinstance(element, Image)]
+        images = [element for element in sample.layout if isinstance(element, Image)]
         return {
             "image_tensor_list": [(self.vit if one.kind == "vit" else self.vae)(self.decoded(one.image)) for one in images],
             "text_ids_list": [content.tolist() for content in sample.contents if isinstance(content, np.ndarray)],
-            "sequence_plan": [self.element(kinds[one.kind], int(one.kind == "noised")) for one in sample.plan],
+            "sequence_plan": [self.element(kinds[one.kind], int(one.kind == "noised")) for one in sample.layout],
         }
 
     def element(self, kind: str, loss: int, droppable: bool = True) -> dict[str, Any]:
@@ -202,7 +203,7 @@ class Bagel:
 def compare(bagel: Bagel) -> str:
     """Compares rows of edits with those that BAGEL's code makes of the same records and draws."""
     edits = Source(listed_records(example_records("unified_edit", 64)), "unified_edit")
-    maker = RowMaker(recipe(edits, pool=64, always=("vit", "vae")))
+    maker = RowMaker(recipe(edits, pool=64, required_modalities=("vit", "vae")))
     rows = 0
     for packed in maker.packed(0):
         row = maker.row(packed)

@@ -62,27 +62,27 @@ write_example_set("set", count=24)
 print(*sorted(path.name for path in pathlib.Path("set").iterdir()))
 
 # %% [markdown]
-# ## 2. Plans
+# ## 2. Layouts
 #
-# A record becomes a plan: texts (T), images to be understood by a ViT (V), images as clean latents, to go by (C), and
+# A record becomes a layout: texts (T), images to be understood by a ViT (V), images as clean latents, to go by (C), and
 # images as noised latents, to be generated (N). An edit is C V T N: the image twice, the instruction, the image that
 # it becomes.
 
 # %%
-print("\n## 2. Plans")
+print("\n## 2. Layouts")
 
-ul2("show", "--plan", "unified_edit", "--corpus", "set/unified_edit.parquet", "--count", "1")
+ul2("show", "--schema", "unified_edit", "--corpus", "set/unified_edit.parquet", "--count", "1")
 
 # %% [markdown]
-# ## 3. A plan of one's own
+# ## 3. A schema of your own
 #
-# A plan is a function of a record and its draws. This one has the model describe an image, or draw it, in half of the
+# A schema is a function of a record and its draws. This one has the model describe an image, or draw it, in half of the
 # epochs each. A draw belongs to its record: it is the same in any worker and any order.
 
 # %%
-print("\n## 3. A plan of one's own")
+print("\n## 3. A schema of your own")
 
-pathlib.Path("my_plans.py").write_text('''"""What the model is to learn of captioned images."""
+pathlib.Path("my_schemas.py").write_text('''"""What the model is to learn of captioned images."""
 
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.schemas import t2i_pretrain
@@ -97,7 +97,7 @@ def both_ways(record, draws):
 ''')
 importlib.invalidate_caches()
 
-captions = ["--plan", "my_plans:both_ways", "--corpus", "set/t2i_pretrain.parquet"]
+captions = ["--schema", "my_schemas:both_ways", "--corpus", "set/t2i_pretrain.parquet"]
 ul2("show", *captions, "--count", "2")
 
 # %% [markdown]
@@ -125,17 +125,18 @@ print("\n## 5. Rows")
 
 import numpy as np
 import torch
-from my_plans import both_ways
+from my_schemas import both_ways
 
 from ul2_tasks import ImageTextDataset
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import open_records
-from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.samples import Sizes
 from ul2_tasks.images.sizes import Size
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
 small = Sizes(
-    vit=Size(longest=56, shortest=28, stride=14, pixels=56 * 56), vae=Size(longest=64, shortest=32, stride=16, pixels=64 * 64)
+    vit=Size(longest_edge=56, shortest_edge=28, patch_size=14, max_pixels=56 * 56),
+    vae=Size(longest_edge=64, shortest_edge=32, patch_size=16, max_pixels=64 * 64),
 )
 sources = [
     Source(open_records("set/t2i_pretrain.parquet"), both_ways, sizes=small, weight=2),
@@ -149,9 +150,9 @@ def encode(text):
 
 
 def rows():
-    form = Form(bos=1, eos=2, image_start=3, image_end=4, vit_side=8, vae_side=8)
+    special_tokens = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4, vit_patches_per_side=8, vae_patches_per_side=8)
     budgets = {"tokens": 512, "vit": 128, "vae": 128}
-    return ImageTextDataset(sources, form, encode, budgets, seed=0, pool=24)
+    return ImageTextDataset(sources, special_tokens, encode, budgets, seed=0, pool=24)
 
 
 row = next(iter(rows()))

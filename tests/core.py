@@ -47,7 +47,7 @@ BESIDE = {
 OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.image_text"}  # where that is installed
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
-IMAGE = {"start": 4060, "placeholder": 4061, "end": 4062, "tokens": 4}
+IMAGE = {"boi_id": 4060, "image_id": 4061, "eoi_id": 4062, "image_seq_length": 4}
 
 
 class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):

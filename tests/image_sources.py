@@ -12,11 +12,11 @@ from PIL import Image
 
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import listed_records
-from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.samples import Counts, Sizes
 from ul2_tasks.images.sizes import Size
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
-FORM = Form(bos=1, eos=2, image_start=3, image_end=4, vit_side=8, vae_side=8)
+FORM = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4, vit_patches_per_side=8, vae_patches_per_side=8)
 SIZES = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))
 
 
@@ -52,8 +52,8 @@ def talks(count: int = 40) -> list[dict]:
     ]
 
 
-def source(records: list[dict], plan="t2i_pretrain", name: str = "made", **settings) -> Source:
-    return Source(listed_records(records, name), plan, **{"sizes": SIZES, **settings})
+def source(records: list[dict], schema="t2i_pretrain", name: str = "made", **settings) -> Source:
+    return Source(listed_records(records, name), schema, **{"sizes": SIZES, **settings})
 
 
 def recipe(*sources: Source, budgets=(150, 100, 120), **settings) -> Recipe:

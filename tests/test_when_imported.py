@@ -66,7 +66,7 @@ import torch
 from ul2_tasks import ImageTextDataset, T5Gemma2Collator
 sys.path += sys.argv[2:]
 from image_sources import FORM, ids, made, source
-from ul2_tasks.images.row_arrays import Form
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
 class Told(torch.utils.data.IterableDataset):
     def __init__(self, *data):
@@ -76,8 +76,8 @@ class Told(torch.utils.data.IterableDataset):
         rows = [sum(1 for _ in data) for data in self.data]
         yield rows, os.getpid(), sorted({"tensorflow", "seqio"} & sys.modules.keys())
 
-def rows_of(vocabulary, form=FORM):
-    return ImageTextDataset(source(made(8)), form, vocabulary, {"tokens": 150, "vit": 100, "vae": 120}, num_epochs=1)
+def rows_of(vocabulary, special_tokens=FORM):
+    return ImageTextDataset(source(made(8)), special_tokens, vocabulary, {"tokens": 150, "vit": 100, "vae": 120}, num_epochs=1)
 
 def tell(method, *data):
     [[rows, process, found]] = torch.utils.data.DataLoader(
@@ -95,8 +95,8 @@ if __name__ == "__main__":
     import seqio
     print(ours() == before)
     from ul2_tasks import open_vocabulary
-    model = rows_of(open_vocabulary("default"), Form(4093, 4092, 4091, 4090, 8, 8))
-    tell("spawn", rows_of(ids), model, rows_of(open_vocabulary(sys.argv[1]), Form(0, 96, 97, 98, 8, 8)))
+    model = rows_of(open_vocabulary("default"), SpecialTokenConfig(4093, 4092, 4091, 4090, 8, 8))
+    tell("spawn", rows_of(ids), model, rows_of(open_vocabulary(sys.argv[1]), SpecialTokenConfig(0, 96, 97, 98, 8, 8)))
 """
 )
 

@@ -196,9 +196,9 @@ def image_rows(**settings: Any) -> Any:
     from ul2_tasks import ImageTextDataset, default_vocabulary
     from ul2_tasks.images.recipe import Source
     from ul2_tasks.images.records import listed_records
-    from ul2_tasks.images.row_arrays import Form
     from ul2_tasks.images.samples import Sizes
     from ul2_tasks.images.sizes import Size
+    from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
     sizes = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))
     said = [text[:30] for text in texts()]
@@ -212,10 +212,10 @@ def image_rows(**settings: Any) -> Any:
         Source(listed_records(drawn, "drawn"), "t2i_pretrain", sizes, weight=2.0),
         Source(listed_records(edited, "edited"), "unified_edit", sizes),
     ]
-    form = Form(bos=1, eos=2, image_start=3, image_end=4, vit_side=8, vae_side=8)
+    special_tokens = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4, vit_patches_per_side=8, vae_patches_per_side=8)
     budgets = {"tokens": 150, "vit": 100, "vae": 120}
     more = {"seed": 4, "pool": 8, "on_error": "skip", "rank": 0, "world_size": 1, **settings}
-    return ImageTextDataset(sources, form, default_vocabulary(), budgets, **more)
+    return ImageTextDataset(sources, special_tokens, default_vocabulary(), budgets, **more)
 
 
 def digest(element: Any) -> str:

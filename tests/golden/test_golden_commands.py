@@ -41,7 +41,7 @@ COMMANDS = {
     "pictures, stats": "stats golden_seen --json --lengths 256,192 --examples 50",
     "codes, show": "show golden_coded --json --count 1 --lengths 256,192",
     "image rows, show": "show images --json --count 1",
-    "image rows, doctor": "doctor --plan unified_edit --json",
+    "image rows, doctor": "doctor --schema unified_edit --json",
     "image rows, stats": "stats images --json --examples 32",
 }
 

@@ -17,7 +17,7 @@ SENTINELS = list(range(368, 264, -1))
 VOCABULARY = seqio.ByteVocabulary(extra_ids=110)
 AROUND = list(VOCABULARY.encode("\n\n"))
 A_RUN = [*AROUND, 262, *[263] * 4, 264, *AROUND]
-SPECIAL = {"image": RUN, "sentinels": SENTINELS, "modes": MODES}
+SPECIAL = {"image_tokens": RUN, "sentinels": SENTINELS, "modes": MODES}
 S = T5GEMMA2[-1]
 PREFIX = SequentialDenoiser(name="s", noise_density=0.75, mode="[S]", sentinel=False)
 

@@ -65,7 +65,7 @@ def test_captions_are_true():
         assert_shows(record["image"], things)
         assert captions["long"].endswith(f"on a {ground_of(record['image'])} ground")
         assert things_of(captions["long"])[: len(things)] == things
-        assert captions["count"].startswith(f"an image of {['one thing', 'two things', 'three things'][len(things) - 1]} on")
+        assert captions["count"].startswith(f"a picture of {['one thing', 'two things', 'three things'][len(things) - 1]} on")
         numbers.append(len(things))
     assert set(numbers) == {1, 2, 3}
 

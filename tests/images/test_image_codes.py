@@ -21,7 +21,7 @@ MODES = {"[R]": 259, "[S]": 260, "[X]": 261}
 RUN = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=64)
 SENTINELS = list(range(427, 327, -1))
 VOCABULARY = seqio.ByteVocabulary(extra_ids=169)
-SPECIAL = {"image": RUN, "sentinels": SENTINELS, "modes": MODES}
+SPECIAL = {"image_tokens": RUN, "sentinels": SENTINELS, "modes": MODES}
 RECORDS = [
     {"texts": [f"Image {n} has many things: ", "Here is another one, of what comes next:"], "images": [[n, 63, 0, 7], [5, n]]}
     for n in range(12)
@@ -120,8 +120,8 @@ def test_codes_out_of_range_are_refused(codes):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"start": 300}, {"start": 263}, {"codes": 0}, {"around": None}], ids=["within", "same", "none", "around"]
+    "settings", [{"boi_id": 300}, {"boi_id": 263}, {"num_codes": 0}, {"around": None}], ids=["within", "same", "none", "around"]
 )
 def test_runs_that_cannot_be_are_refused(settings):
     with pytest.raises(ValueError, match="expected"):
-        ImageCodes(**{"start": 262, "end": 263, "first": 264, "codes": 64, **settings})
+        ImageCodes(**{"boi_id": 262, "eoi_id": 263, "first_code_id": 264, "num_codes": 64, **settings})

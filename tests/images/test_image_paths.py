@@ -27,7 +27,7 @@ def problems(source) -> list[str]:
 )
 @pytest.mark.parametrize("kind", ["jsonl", "tar"])
 def test_a_path_that_leads_out_of_its_folder_is_a_problem_of_its_record(tmp_path, path, kind):
-    """And no other is: one that leads back, an absolute one, and one that no plan reads."""
+    """And no other is: one that leads back, an absolute one, and one that no schema reads."""
     folder = tmp_path / "folder"
     (folder / "sub").mkdir(parents=True)
     (tmp_path / "out.png").write_bytes(png(9, 9))
@@ -44,7 +44,7 @@ def test_a_path_that_leads_out_of_its_folder_is_a_problem_of_its_record(tmp_path
     of_file = Source(open_records(file), "t2i_pretrain", SIZES)
     maker = RowMaker(recipe(of_file, on_error="skip"))
     assert sum(len(row) for row in maker.packed(0)) == 2
-    assert maker.problems.counts == {"plan": 1}
+    assert maker.problems.counts == {"schema": 1}
     with pytest.raises(RecordError, match=rf"^{file}, .*: {re.escape(sentence)}"):
         RowMaker(recipe(of_file)).packed(0)
     first, *others = problems(open_image_text(str(file), "captions"))
@@ -110,9 +110,9 @@ def test_an_address_is_below_the_folder_that_is_one(path, folder, wanted):
 @pytest.mark.parametrize("image", [PILImage.new("RGB", (9, 9)), np.zeros((9, 9, 3), np.uint8)], ids=["PIL", "array"])
 def test_a_decoded_image_says_how_to_have_its_file(image):
     hint = r"is of type \w+, which is decoded\. Have its file read: dataset\.cast_column\(NAME, datasets\.Image\(decode=False\)\)"
-    for plan in ("t2i_pretrain", lambda record, draws: [Image(record["image"], "vit")]):
+    for schema in ("t2i_pretrain", lambda record, draws: [Image(record["image"], "vit")]):
         with pytest.raises(RecordError, match=rf"^made, record 0: .*{hint}"):
-            RowMaker(recipe(source([{"image": image, "captions": "a"}], plan))).packed(0)
+            RowMaker(recipe(source([{"image": image, "captions": "a"}], schema))).packed(0)
     for records, kind in (
         ([{"image": image, "captions": "a"}], "captions"),
         ([{"texts": ["a"], "images": [image]}], "interleaved"),

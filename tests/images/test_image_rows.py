@@ -51,11 +51,11 @@ def decoded_images(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("plan", ALL)
+@pytest.mark.parametrize("schema", ALL)
 @pytest.mark.parametrize("always", [(), ("vit",), ("vae", "vit")])
-def test_what_is_counted_is_laid_out_within_the_budgets(plan, always):
+def test_what_is_counted_is_laid_out_within_the_budgets(schema, always):
     budgets = (400, 200, 300)
-    maker = RowMaker(recipe(source(ALL[plan], plan), budgets=budgets, always=always))
+    maker = RowMaker(recipe(source(ALL[schema], schema), budgets=budgets, required_modalities=always))
     keys = set()
     for packed in packed_rows(maker):
         row = maker.row(packed)
@@ -96,12 +96,12 @@ def test_a_row_has_the_pixels_of_its_images_in_their_order():
     row = maker.row(packed)
     at = {"vit": 0, "vae": 0}
     for _, sample in packed:
-        for element, grid in zip(sample.plan, sample.contents):
+        for element, grid in zip(sample.layout, sample.contents):
             if isinstance(element, Image):
                 kind, size = ("vit", SIZES.vit) if element.kind == "vit" else ("vae", SIZES.vae)
-                whole = resized(pixels(element.image), grid.columns * size.stride, grid.rows * size.stride)
+                whole = resized(pixels(element.image), grid.columns * size.patch_size, grid.rows * size.patch_size)
                 found = row[f"packed_{kind}_patches"][at[kind] : at[kind] + grid.patches]
-                assert (found == patches(whole, size.stride)).all()
+                assert (found == patches(whole, size.patch_size)).all()
                 at[kind] += grid.patches
     assert at == {"vit": len(row["packed_vit_patches"]), "vae": len(row["packed_vae_patches"])}
 
@@ -110,11 +110,11 @@ def test_an_image_is_decoded_once_for_all_that_it_is_used_for(decoded_images):
     """Of two steps C V T N C V T N, six images and three images; and none of what is dropped."""
     image = [png(20, 20, seed) for seed in range(3)]
     record = {"image_list": image, "instruction_list": ["a", "b"]}
-    plan = lambda record, draws: (  # noqa: E731
+    schema = lambda record, draws: (  # noqa: E731
         *(Image(record["image_list"][number], kind) for number in (0, 1) for kind in ("clean", "vit")),
         *(Image(record["image_list"][number], "noised") for number in (1, 2)),
     )
-    maker = RowMaker(recipe(source([record], plan), budgets=(1000, 1000, 1000)))
+    maker = RowMaker(recipe(source([record], schema), budgets=(1000, 1000, 1000)))
     assert not decoded_images
     [row] = all_rows(maker)
     assert decoded_images == image
@@ -135,7 +135,7 @@ def test_nothing_is_decoded_for_what_is_too_long_or_all_dropped(decoded_images):
 
 
 def test_a_dummy_is_seen_by_no_other_and_learns_nothing():
-    maker = RowMaker(recipe(source(made(2)), always=("vit", "vae")))
+    maker = RowMaker(recipe(source(made(2)), required_modalities=("vit", "vae")))
     [row] = all_rows(maker)
     assert row["samples"][-1] == "dummy"
     mask = dense_mask(places(row["sample_lens"], row["split_lens"], row["attn_modes"]))
@@ -201,7 +201,7 @@ class TestProblems:
     @pytest.mark.parametrize(
         ("number", "cause", "sentence"),
         [
-            (10, "plan", "captions is None, which has no caption that is not empty"),
+            (10, "schema", "captions is None, which has no caption that is not empty"),
             (11, "sample", r"the image begins with b'no image', expected one of JPEG, PNG, WEBP, GIF, BMP"),
             (12, "sample", "the image 'nowhere.png' cannot be read: No such file or directory"),
             (13, "image", "the image is damaged: "),
@@ -223,8 +223,8 @@ class TestProblems:
         assert sorted(name for row in rows for name in row["samples"]) == sorted(
             f"made, record {number}, epoch 0" for number in (*range(10), *range(16, 26))
         )
-        assert maker.problems.counts == {"plan": 1, "sample": 3, "image": 1, "too long": 1}
-        assert "skipped (plan): made, record 10: captions is None" in caplog.text
+        assert maker.problems.counts == {"schema": 1, "sample": 3, "image": 1, "too long": 1}
+        assert "skipped (schema): made, record 10: captions is None" in caplog.text
 
     @pytest.mark.parametrize("bad", [{"captions": "no image"}, {"captions": "cut", "image": png(30, 30, 9)[:-300]}])
     def test_a_hundred_in_a_row_end_the_run(self, bad):
@@ -243,7 +243,7 @@ class TestProblems:
         broken = source([BAD] * 200, name="broken")
         maker = RowMaker(recipe(source(made(200)), broken, epochs=None, on_error="skip", pool=40))
         sentence = (
-            r"^100 records in a row of source 2: broken, 200 records, plan t2i_pretrain were skipped, by cause \{'plan': 100\}; the"
+            r"^100 records in a row of source 2: broken, 200 records, schema t2i_pretrain were skipped, by cause \{'schema': 100\}; the"
             r" last: broken, record \d+: captions is None"
         )
         with pytest.raises(ValueError, match=sentence):
@@ -256,22 +256,22 @@ class TestProblems:
         with caplog.at_level(logging.WARNING):
             assert all_rows(maker)
         lines = [json.loads(line) for line in (tmp_path / "skipped.jsonl").read_text().splitlines()]
-        plans, [decoded] = (
-            [line for line in lines if line["cause"] == "plan"],
+        schemas, [decoded] = (
+            [line for line in lines if line["cause"] == "schema"],
             [line for line in lines if line["cause"] == "image"],
         )
-        assert sorted(line["record"] for line in plans) == sorted(f"made, record {number}" for number in range(0, 40, 2))
-        assert {line["source"] for line in lines} == {"source 1: made, 41 records, plan t2i_pretrain"}
-        assert {line["problem"].partition(": ")[0] for line in plans} == {
+        assert sorted(line["record"] for line in schemas) == sorted(f"made, record {number}" for number in range(0, 40, 2))
+        assert {line["source"] for line in lines} == {"source 1: made, 41 records, schema t2i_pretrain"}
+        assert {line["problem"].partition(": ")[0] for line in schemas} == {
             f"made, record {number}, id 'id {number}'" for number in range(0, 40, 2)
         }
         assert decoded["record"] == "made, record 40, epoch 0"
         assert decoded["problem"].startswith("made, record 40, epoch 0, id 7: the image is damaged")
-        assert caplog.text.count("skipped (plan)") == 10
+        assert caplog.text.count("skipped (schema)") == 10
         assert f"all are in {tmp_path}/skipped.jsonl" in caplog.text
 
     @pytest.mark.parametrize("error", [AssertionError, OSError, ZeroDivisionError, KeyError, RuntimeError])
-    @pytest.mark.parametrize("of", ["plan", "sample", "record", "image"])
+    @pytest.mark.parametrize("of", ["schema", "sample", "record", "image"])
     def test_whatever_is_raised_at_a_record_is_told_with_its_name_or_skipped(self, of, error):
         def raising(*_):
             raise error("no")
@@ -280,9 +280,9 @@ class TestProblems:
             def __getitem__(self, number):
                 return raising() if of == "record" and number == 1 else super().__getitem__(number)
 
-        def plan(record, draws):
+        def schema(record, draws):
             said, image = Text(record["captions"][0]), record["image"]
-            return raising() if of == "plan" and said.text == "made 1" else [said, Image(image, "vit")]
+            return raising() if of == "schema" and said.text == "made 1" else [said, Image(image, "vit")]
 
         def encode(text):
             return raising() if of == "sample" and text == "made 1" else ids(text)
@@ -290,7 +290,7 @@ class TestProblems:
         records = Listed(made(3))
         if of == "image":
             list.__setitem__(records, 1, {"image": Frame(20, 20, raising), "captions": ["made 1"]})
-        found = recipe(source(records, plan))
+        found = recipe(source(records, schema))
         settings = {**vars(found), "encode": encode}
         said = re.escape(sentence_of(error("no")))
         with pytest.raises(RecordError, match=rf"^made, record 1(, epoch 0)?: (the record cannot be read: )?{said}$"):
@@ -301,24 +301,24 @@ class TestProblems:
 
     @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, ImportError])
     def test_what_no_record_can_help_ends_the_run(self, error):
-        def plan(record, draws):
+        def schema(record, draws):
             raise error
 
         with pytest.raises(error):
-            packed_rows(RowMaker(recipe(source(made(3), plan), on_error="skip")))
+            packed_rows(RowMaker(recipe(source(made(3), schema), on_error="skip")))
 
     def test_counts_of_a_state_of_1_0_3_are_read(self):
         old = {"counts": {"plan": 3}, "in_a_row": {"planned": 2, "decoded": 0}}
         one, two = Problems(["a"]), Problems(["a", "b"])
         for problems, name in ((one, "a"), (two, "any source")):
             problems.load(old)
-            assert problems.counts == {"plan": 3}
-            assert problems.by_source == {name: {"plan": 3}}
+            assert problems.counts == {"schema": 3}
+            assert problems.by_source == {name: {"schema": 3}}
             again = Problems(problems.sources)
             again.load(json.loads(json.dumps(problems.state())))
             assert (again.by_source, again.in_a_row) == (problems.by_source, problems.in_a_row)
         with pytest.raises(ValueError, match=r"^3 records in a row were skipped"):
-            one.skip(RecordError("plan", "a, record 7: no"), "planned", 0, 3)
+            one.skip(RecordError("schema", "a, record 7: no"), "planned", 0, 3)
 
 
 def test_plans_of_ones_own_and_their_draws():
@@ -329,7 +329,7 @@ def test_plans_of_ones_own_and_their_draws():
     for name, sample in (named for row in packed_rows(maker) for named in row):
         number = int(name.split()[2][:-1])
         expected = story(made()[number], draws_of(5, 0, f"made, record {number}"))
-        assert sample.plan == expected
+        assert sample.layout == expected
         assert (sample.contents[0] == ids(expected[0].text)).all()
 
 
@@ -337,10 +337,10 @@ def test_settings_say_what_differs():
     base = recipe().settings()
     others = {
         "sources": recipe(source(made(41))),
-        "form": type(recipe())(**{**vars(recipe()), "form": type(FORM)(1, 2, 3, 5, 8, 8)}),
+        "form": type(recipe())(**{**vars(recipe()), "special_tokens": type(FORM)(1, 2, 3, 5, 8, 8)}),
         "text": type(recipe())(**{**vars(recipe()), "encode": lambda text: [7]}),
         "budgets": recipe(budgets=(151, 100, 120)),
-        "always": recipe(always=("vit",)),
+        "always": recipe(required_modalities=("vit",)),
         "seed": recipe(seed=1),
         "pool": recipe(pool=17),
         "epochs": recipe(epochs=2),
@@ -364,7 +364,7 @@ def test_settings_say_what_differs():
         ({"pool": 0}, "pool is 0"),
         ({"epochs": -1}, "epochs is -1"),
         ({"on_error": "ignore"}, "on_error is 'ignore', expected 'raise' or 'skip'"),
-        ({"always": ("clean",)}, r"always has \['clean'\]"),
+        ({"required_modalities": ("clean",)}, r"required_modalities has \['clean'\]"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, sentence):
@@ -373,11 +373,11 @@ def test_settings_that_cannot_be_are_refused(settings, sentence):
 
 
 def test_sources_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="the plan is 't2i', expected one of"):
+    with pytest.raises(ValueError, match="the schema is 't2i', expected one of"):
         source(made(), "t2i")
-    with pytest.raises(ValueError, match="vae_side is 8, and images have up to 16 patches"):
+    with pytest.raises(ValueError, match="vae_patches_per_side is 8, and images have up to 16 patches"):
         recipe(source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(128, 16, 8, 9999))))
-    with pytest.raises(ValueError, match="the strides of the sources' sizes differ"):
+    with pytest.raises(ValueError, match="the patch sizes of the sources differ"):
         recipe(source(made()), source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(64, 16, 16, 9999))), epochs=None)
 
 
@@ -390,6 +390,6 @@ def test_draws_of_dropout_are_those_of_the_law():
 
 def test_conversations_have_sizes_of_their_own_also_with_other_frames():
     records = listed_records(talks(1))
-    for plan in ("vlm_sft", vlm_sft, functools.partial(vlm_sft, frames=lambda file, draws: [])):
-        assert Source(records, plan).sizes.vit == VIT_CONVERSATION
+    for schema in ("vlm_sft", vlm_sft, functools.partial(vlm_sft, frames=lambda file, draws: [])):
+        assert Source(records, schema).sizes.vit == VIT_CONVERSATION
     assert Source(records, "unified_edit").sizes.vit == VIT_EDIT

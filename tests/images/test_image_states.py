@@ -46,38 +46,38 @@ def test_records_in_memory_are_known_by_their_content():
     assert one == same != other
 
 
-def plan_of(word, dropped=0.5):
-    def plan(record, draws):
+def schema_of(word, dropped=0.5):
+    def schema(record, draws):
         """Says a word."""
         return Text(word if draws.uniform("a") < dropped else ""), Image(record["image"], "vit")
 
-    return plan
+    return schema
 
 
 def test_a_plan_and_an_encoder_are_known_by_their_module_and_code():
     source_of = functools.partial(source, made(2))
-    first, second = (identity(source_of(plan)) for plan in (plan_of("a"), plan_of("b")))
-    assert first["plans"] == second["plans"] == "test_image_states.plan_of.<locals>.plan"
+    first, second = (identity(source_of(schema)) for schema in (schema_of("a"), schema_of("b")))
+    assert first["plans"] == second["plans"] == "test_image_states.schema_of.<locals>.schema"
     (code,) = (name for name in first if name.startswith("code in Python 3."))
     assert first[code] != second[code], "what it closes over"
-    assert identity(source_of(plan_of("a")))[code] == first[code]
+    assert identity(source_of(schema_of("a")))[code] == first[code]
     changed = {}
     for name, line in {
         "one": "return [Text('one')]",
         "two": "return [Text('two')]",
         "one, said": "return [Text('one')]  # !",
     }.items():
-        exec(f"def plan(record, draws):\n    {line}", found := {"Text": Text, "__name__": "own_plans"})
-        changed[name] = identity(source_of(found["plan"]))
+        exec(f"def schema(record, draws):\n    {line}", found := {"Text": Text, "__name__": "own_plans"})
+        changed[name] = identity(source_of(found["schema"]))
     assert changed["one"] == changed["one, said"] != changed["two"]
-    assert changed["one"]["plans"] == "own_plans.plan"
+    assert changed["one"]["plans"] == "own_plans.schema"
     assert identity(source_of("vlm_sft"), lambda text: [7]) != identity(source_of("vlm_sft"), lambda text: [8])
 
 
 def test_what_is_of_this_package_is_known_by_its_name():
     frames, none = (functools.partial(vlm_sft, frames=each) for each in (FrameSampler(), lambda file, draws: []))
-    assert [function_in_words(plan) for plan in (vlm_sft, frames, none)] == ["vlm_sft"] * 3
-    assert [len(code_of(plan)) for plan in (vlm_sft, frames, none)] == [0, 0, 16]
+    assert [function_in_words(schema) for schema in (vlm_sft, frames, none)] == ["vlm_sft"] * 3
+    assert [len(code_of(schema)) for schema in (vlm_sft, frames, none)] == [0, 0, 16]
 
 
 def test_the_order_of_a_set_is_no_code():

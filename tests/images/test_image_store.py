@@ -52,15 +52,17 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
 
     corpus = seqio.TaskRegistry.get("stored_corpus")
     other = dataclasses.replace(RUN, image_seq_length=5)
-    other_run = ImageTextCorpusTask("stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other)
-    with pytest.raises(ValueError, match='was made with other settings: run is "ImageTokens'):
+    other_run = ImageTextCorpusTask(
+        "stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
+    )
+    with pytest.raises(ValueError, match='was made with other settings: run is "PictureRun'):
         other_run.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
 
 
 def test_codes_are_cached_too_and_alone_are_for_t5x(folder):
     codes = ImageCodes(boi_id=RUN.boi_id, eoi_id=RUN.eoi_id, first_code_id=265, num_codes=8)
     records = [{"texts": ["Two codes: "], "images": [[7, n]]} for n in range(5)]
-    settings = SPECIAL | {"image": codes, "sentinels": range(368, 300, -1), "denoisers": S}
+    settings = SPECIAL | {"image_tokens": codes, "sentinels": range(368, 300, -1), "denoisers": S}
     ul2_tasks.register_image_text("stored_codes", records, VOCABULARY, **settings)
     registered("stored_images", *RECORDS[:2], denoisers=[S])
     for name, is_for_t5x in (("stored_codes", True), ("stored_images", False)):

@@ -1,4 +1,4 @@
-"""What users do with records and plans of their own, and what files hold that nobody has made with care."""
+"""What users do with records and schemas of their own, and what files hold that nobody has made with care."""
 
 import io
 import json
@@ -15,12 +15,12 @@ from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.problems import RecordError
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader, listed_records, open_records
-from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.sources.image_text import open_image_text
 
-FORM = Form(bos=1, eos=2, image_start=3, image_end=4)
+FORM = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4)
 RECORD = {"image": image(), "captions": "a"}
 
 
@@ -31,9 +31,9 @@ def bytes_of(text):
 BUDGETS = Counts(9000, 9000, 9000)
 
 
-def recipe(records=None, plan="t2i_pretrain", encode=bytes_of, budgets=BUDGETS, **settings):
+def recipe(records=None, schema="t2i_pretrain", encode=bytes_of, budgets=BUDGETS, **settings):
     records = records or listed_records([RECORD, RECORD])
-    return Recipe((Source(records, plan),), FORM, encode, budgets, **{"epochs": 1, "pool": 8, **settings})
+    return Recipe((Source(records, schema),), FORM, encode, budgets, **{"epochs": 1, "pool": 8, **settings})
 
 
 def samples(*arguments, **settings) -> list[str]:
@@ -68,7 +68,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 def test_a_path_may_be_a_path_object(tmp_path):
     (tmp_path / "a.png").write_bytes(image())
     assert len(samples(listed_records([{**RECORD, "image": tmp_path / "a.png"}]))) == 1
-    assert len(samples(plan=lambda record, draws: [Image(tmp_path / "a.png", "vit")])) == 2
+    assert len(samples(schema=lambda record, draws: [Image(tmp_path / "a.png", "vit")])) == 2
     source = open_image_text(
         [{"texts": ["a"], "images": [tmp_path / "a.png"]}], lambda record, draws: [Image(tmp_path / "a.png", "vit")]
     )
@@ -152,7 +152,7 @@ def of_steps(record, draws):
 
 
 def test_a_plan_may_be_a_generator():
-    assert len(samples(plan=of_steps)) == 2
+    assert len(samples(schema=of_steps)) == 2
     found = next(open_image_text([RECORD], of_steps).get_dataset("train").as_numpy_iterator())
     assert (found["texts"].tolist(), found["images"].tolist()) == ([b"a", b""], [b"", image()])
 
@@ -162,16 +162,16 @@ def without(record, draws):
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("schema", "told"),
     [
-        (lambda record, draws: Text("a"), "the plan gives a value of type Text, expected a list of Text and Image"),
-        (lambda record, draws: None, "the plan gives a value of type NoneType, expected a list of Text and Image"),
+        (lambda record, draws: Text("a"), "the schema gives a value of type Text, expected a list of Text and Image"),
+        (lambda record, draws: None, "the schema gives a value of type NoneType, expected a list of Text and Image"),
         (without, "KeyError: 'nothing'"),
     ],
 )
-def test_what_a_plan_stumbles_over_is_a_problem_of_its_record(plan, told):
-    assert sentence(plan=plan) == f"records, record 0: {told}"
-    assert next(open_image_text([RECORD], plan).get_dataset("train").as_numpy_iterator())["problem"].decode() == told
+def test_what_a_plan_stumbles_over_is_a_problem_of_its_record(schema, told):
+    assert sentence(schema=schema) == f"records, record 0: {told}"
+    assert next(open_image_text([RECORD], schema).get_dataset("train").as_numpy_iterator())["problem"].decode() == told
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_arguments_that_are_none_of_their_kind_are_refused_at_once():
         Recipe((listed_records([RECORD]),), FORM, bytes_of, Counts(9, 9, 9))
     with pytest.raises(ValueError, match=r"seed is 1\.5, expected an integer"):
         recipe(seed=1.5)
-    with pytest.raises(ValueError, match="too little for what always="):
-        recipe(budgets=Counts(9000, 0, 9000), always=("vit",))
+    with pytest.raises(ValueError, match="too little for what required_modalities="):
+        recipe(budgets=Counts(9000, 0, 9000), required_modalities=("vit",))
 
 
 def test_numbers_of_numpy_are_the_same_settings():

@@ -15,10 +15,10 @@ TEXTS = ["", "a", "cat", "a cat\n", "\ncat", "\n\n", "\n\n\nab\n\nc\n", "a b "]
 
 def plan_of(texts):
     """Texts with an image between any two of them."""
-    plan = [Text(texts[0])]
+    layout = [Text(texts[0])]
     for text in texts[1:]:
-        plan += [Image(b"..", "vit"), Text(text)]
-    return plan
+        layout += [Image(b"..", "vit"), Text(text)]
+    return layout
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_what_cannot_be_is_refused():
         interleaved([Image(image(), "noised")], list, RUN)
     with pytest.raises(ValueError, match="three different ids"):
         ImageTokens(5, 5, 6)
-    with pytest.raises(ValueError, match="tokens is 0"):
+    with pytest.raises(ValueError, match="image_seq_length is 0"):
         ImageTokens(image_seq_length=0)
 
 

@@ -173,7 +173,7 @@ def test_the_ids_of_images_are_theirs_alone(settings, message, request):
         ({"on_error": "drop"}, "on_error is 'drop'"),
         ({"denoisers": CausalDenoiser()}, r"denoisers \['lm'\] keep nothing"),
         ({"split": "before_last_image"}, "which asks for images, but placeholders say nothing"),
-        ({"image": (1, 2, 3)}, "expected an ImageTokens or an ImageCodes"),
+        ({"image_tokens": (1, 2, 3)}, "expected an ImageTokens or an ImageCodes"),
     ],
 )
 def test_other_arguments_are_refused(settings, message):
@@ -237,7 +237,7 @@ def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(c
     other = dataclasses.replace(RUN, image_seq_length=5)
     with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_images_corpus' of"):
         ImageTextCorpusTask(
-            "cached_images_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, run=other
+            "cached_images_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
         ).records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
 
 
@@ -275,7 +275,9 @@ def test_an_iterator_does_not_resume_over_records_that_were_written_anew(tmp_pat
         path.write_text(json.dumps({"texts": [RECORD[0]], "images": [None]}) + "\n")
         os.utime(path, ns=(time, time))
         source = ul2_tasks.open_image_text(str(path))
-        corpus = ImageTextCorpusTask("anew_corpus", source, VOCABULARY, configuration=configuration.corpus().configuration, run=RUN)
+        corpus = ImageTextCorpusTask(
+            "anew_corpus", source, VOCABULARY, configuration=configuration.corpus().configuration, image_tokens=RUN
+        )
         task = ImageTextTask("anew_s", corpus, S, configuration)
         return iterate(task.get_dataset({"inputs": 99, "targets": 99}, seed=0, num_epochs=None))
 

@@ -1,4 +1,4 @@
-"""Rows and masks are BAGEL's, integer for integer, and follow their laws for plans that BAGEL did not lay out."""
+"""Rows and masks are BAGEL's, integer for integer, and follow their laws for layouts that BAGEL did not lay out."""
 
 import functools
 import json
@@ -15,12 +15,13 @@ from ul2_tasks.images.attention import Places, dense_mask, places, sees
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Image, Text, checked
-from ul2_tasks.images.row_arrays import MODES, Form, Row, lay_out, patch_positions
+from ul2_tasks.images.row_arrays import MODES, Row, lay_out, patch_positions
 from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
 from ul2_tasks.images.sizes import VIT_CONVERSATION, Grid
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
 BAGEL = pathlib.Path(__file__).parent / "bagel"
-FORM = Form(bos=1, eos=2, image_start=3, image_end=4)
+FORM = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4)
 NOTHING = -np.inf
 
 
@@ -47,8 +48,8 @@ def bagels_sample(told, draws):
         if element.kind == "noised":
             timestep = next(draws)[1]
         sample.append((element, kept, content, timestep))
-    plan, *others = zip(*sample)
-    return Sample(checked(plan), *others)
+    layout, *others = zip(*sample)
+    return Sample(checked(layout), *others)
 
 
 @pytest.mark.parametrize("number", range(120))
@@ -166,8 +167,8 @@ def test_attention_over_a_row_gives_what_each_sample_alone_gives(samples):
 
 
 def test_what_is_generated_is_seen_by_itself_alone_and_a_clip_by_all_of_it():
-    plan = checked([Text("a"), Image(None, "noised", group=0), Image(None, "noised", group=0), Text("b")])
-    sample = Sample(plan, (True,) * 4, (np.array([9]), Grid(1, 1), Grid(1, 2), np.array([9])), (NOTHING, 0.5, 0.5, NOTHING))
+    layout = checked([Text("a"), Image(None, "noised", group=0), Image(None, "noised", group=0), Text("b")])
+    sample = Sample(layout, (True,) * 4, (np.array([9]), Grid(1, 1), Grid(1, 2), np.array([9])), (NOTHING, 0.5, 0.5, NOTHING))
     row = lay_out([sample], FORM)
     assert row.split_lens.tolist() == [3, 7, 3]
     assert [MODES[mode] for mode in row.attn_modes] == ["causal", "noise", "causal"]
@@ -178,8 +179,8 @@ def test_what_is_generated_is_seen_by_itself_alone_and_a_clip_by_all_of_it():
 
 
 def test_positions_go_on_as_far_as_an_element_says():
-    plan = checked([Image(None, "clean", advance=5), Image(None, "noised"), Image(None, "clean"), Text("")])
-    sample = Sample(plan, (False, True, True, True), (*[Grid(1, 1)] * 3, np.array([], int)), (NOTHING, 0.5, NOTHING, NOTHING))
+    layout = checked([Image(None, "clean", advance=5), Image(None, "noised"), Image(None, "clean"), Text("")])
+    sample = Sample(layout, (False, True, True, True), (*[Grid(1, 1)] * 3, np.array([], int)), (NOTHING, 0.5, NOTHING, NOTHING))
     assert lay_out([sample], FORM).packed_position_ids.tolist() == [5, 5, 5, 5, 5, 5, 6, 7]
 
 
@@ -209,13 +210,15 @@ def test_a_dummy_is_seen_by_no_other_and_learned_by_none(seen_as):
 
 def test_a_table_that_is_too_small_is_refused_before_a_run_and_in_a_row():
     """BAGEL's positions run over, without a word, with the table that is its default."""
-    with pytest.raises(ValueError, match=r"vae_side is 32, and images have up to 64 patches on a side .*; expected at least 64"):
-        Form(1, 2, 3, 4, vae_side=32).check(Sizes())
-    Form(1, 2, 3, 4).check(Sizes())
-    Form(1, 2, 3, 4, vae_side=32, interpolated=True).check(Sizes())
+    with pytest.raises(
+        ValueError, match=r"vae_patches_per_side is 32, and images have up to 64 patches on a side .*; expected at least 64"
+    ):
+        SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=32).check(Sizes())
+    SpecialTokenConfig(1, 2, 3, 4).check(Sizes())
+    SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=32, interpolate_pos=True).check(Sizes())
     with pytest.raises(ValueError, match="an image has 33 patches on a side, and the table of their positions has 32"):
         patch_positions(np.array([2]), np.array([33]), 32)
-    assert patch_positions(np.array([64]), np.array([64]), 32, interpolated=True).max() == 32**2 - 1
+    assert patch_positions(np.array([64]), np.array([64]), 32, interpolate_pos=True).max() == 32**2 - 1
 
 
 @pytest.mark.parametrize("mark", [1, 2, 3, 4])
@@ -227,10 +230,10 @@ def test_a_text_with_a_mark_among_its_ids_is_refused(mark):
 
 
 def test_a_form_of_what_are_no_ids_is_refused():
-    with pytest.raises(ValueError, match="eos is None, expected an integer of at least 0"):
-        Form(1, None, 3, 4)
-    with pytest.raises(ValueError, match="vae_side is 0, expected an integer of at least 1"):
-        Form(1, 2, 3, 4, vae_side=0)
+    with pytest.raises(ValueError, match="eos_id is None, expected an integer of at least 0"):
+        SpecialTokenConfig(1, None, 3, 4)
+    with pytest.raises(ValueError, match="vae_patches_per_side is 0, expected an integer of at least 1"):
+        SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=0)
 
 
 def test_samples_and_splits_of_different_lengths_are_refused():
@@ -248,7 +251,7 @@ def test_who_sees_whom_can_be_asked_of_single_places():
 def test_a_sample_is_counted_before_anything_is_decoded():
     """From the size of each image, which is asked for once, however often the image is seen."""
     before, after = "before.png", "after.png"
-    plan = [Image(before, "clean", droppable=True), Image(before, "vit"), Text("red"), Image(after, "noised")]
+    layout = [Image(before, "clean", droppable=True), Image(before, "vit"), Text("red"), Image(after, "noised")]
     asked = []
 
     def size_of(image):
@@ -256,7 +259,7 @@ def test_a_sample_is_counted_before_anything_is_decoded():
         return 640, 480
 
     def sample(clean):
-        return sample_of(plan, draws_of(0, 0, ""), lambda text: list(text.encode()), size_of, Sizes(), Dropout(clean=clean))
+        return sample_of(layout, draws_of(0, 0, ""), lambda text: list(text.encode()), size_of, Sizes(), Dropout(clean=clean))
 
     kept = sample(clean=0)
     assert asked == [before, after]
@@ -268,9 +271,9 @@ def test_a_sample_is_counted_before_anything_is_decoded():
 
 
 def test_images_that_share_a_limit_are_counted_by_who_sees_them():
-    plan = [Image(number, "vit") for number in range(8)] + [Image(8, "noised")]
+    layout = [Image(number, "vit") for number in range(8)] + [Image(8, "noised")]
     sizes = Sizes(vit=VIT_CONVERSATION)
-    sample = sample_of(plan, draws_of(0, 0, ""), lambda text: [], lambda image: (980, 980), sizes, Dropout())
+    sample = sample_of(layout, draws_of(0, 0, ""), lambda text: [], lambda image: (980, 980), sizes, Dropout())
     assert sample.contents == [Grid(35, 35)] * 8 + [Grid(61, 61)]
     assert sample.counts.vit == 8 * 35 * 35
 

@@ -1,4 +1,4 @@
-"""The three kinds of records as plans, and what is refused: the same sentence in every epoch."""
+"""The three kinds of records as layouts, and what is refused: the same sentence in every epoch."""
 
 import collections
 import json
@@ -8,19 +8,19 @@ import scipy.stats
 
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Image, Text, checked, letters
-from ul2_tasks.images.schemas import PLANS, t2i_pretrain, unified_edit, vlm_sft
+from ul2_tasks.images.schemas import SCHEMAS, t2i_pretrain, unified_edit, vlm_sft
 
 
-def plans(function, record, epochs=200, **options):
+def layouts(function, record, epochs=200, **options):
     return [function(record, draws_of(0, epoch, "a record"), **options) for epoch in range(epochs)]
 
 
-def texts(plan):
-    return [element.text for element in plan if isinstance(element, Text)]
+def texts(layout):
+    return [element.text for element in layout if isinstance(element, Text)]
 
 
-def images(plan):
-    return [(element.seen_as, element.image) for element in plan if isinstance(element, Image)]
+def images(layout):
+    return [(element.seen_as, element.image) for element in layout if isinstance(element, Image)]
 
 
 def problem(function, record):
@@ -40,10 +40,10 @@ CAPTIONS = {"short": "a cat", "long": " a cat on a mat\n", "none": None, "empty"
 @pytest.mark.parametrize("captions", [CAPTIONS, list(CAPTIONS.values()), json.dumps(CAPTIONS), json.dumps([*CAPTIONS.values()])])
 def test_one_of_the_captions_is_drawn_each_epoch(captions):
     """An object or a list, as it is or as JSON; a list ends BAGEL's worker."""
-    found = plans(t2i_pretrain, {"image": b"cat", "captions": captions})
-    assert {letters(plan) for plan in found} == {"T N"}
-    assert all(plan[0].droppable and not plan[0].learned for plan in found)
-    counts = collections.Counter(text for plan in found for text in texts(plan))
+    found = layouts(t2i_pretrain, {"image": b"cat", "captions": captions})
+    assert {letters(layout) for layout in found} == {"T N"}
+    assert all(layout[0].droppable and not layout[0].learned for layout in found)
+    counts = collections.Counter(text for layout in found for text in texts(layout))
     assert counts.keys() == {"a cat", "a cat on a mat"}
     assert scipy.stats.chisquare(list(counts.values())).pvalue > 0.001
     assert images(found[0]) == [("noised", b"cat")]
@@ -87,8 +87,8 @@ FOUR = {
 
 def test_a_stretch_of_edits_is_drawn_by_the_stated_law():
     """Of four images: 3 starts; then 1 or 2 steps, as far as there are so many; half of those with 2 steps joined."""
-    found = plans(unified_edit, FOUR, 1200)
-    counts = collections.Counter((letters(plan), images(plan)[0][1], images(plan)[-1][1]) for plan in found)
+    found = layouts(unified_edit, FOUR, 1200)
+    counts = collections.Counter((letters(layout), images(layout)[0][1], images(layout)[-1][1]) for layout in found)
     one, two = "C V T N", "C V T N C V T N"
     law = {(one, b"0", b"1"): 1 / 6, (one, b"1", b"2"): 1 / 6, (one, b"2", b"3"): 1 / 3}
     law |= {(form, start, stop): 1 / 12 for form in (one, two) for start, stop in ((b"0", b"2"), (b"1", b"3"))}
@@ -97,32 +97,32 @@ def test_a_stretch_of_edits_is_drawn_by_the_stated_law():
 
 
 def test_each_step_has_its_own_instruction_and_images():
-    for plan in plans(unified_edit, FOUR):
-        shown = images(plan)
+    for layout in layouts(unified_edit, FOUR):
+        shown = images(layout)
         first = int(shown[0][1])
-        if letters(plan) == "C V T N C V T N":
+        if letters(layout) == "C V T N C V T N":
             assert [int(image) for _, image in shown] == [first, first, first + 1, first + 1, first + 1, first + 2]
-            assert len(texts(plan)) == 2
-        assert all(element.droppable == (element.kind != "noised") for element in plan)
-        assert not any(isinstance(element, Text) and element.learned for element in plan)
+            assert len(texts(layout)) == 2
+        assert all(element.droppable == (element.kind != "noised") for element in layout)
+        assert not any(isinstance(element, Text) and element.learned for element in layout)
 
 
 def test_joined_instructions_are_sentences():
     """BAGEL appends ". " to each, to one that ends in a stop, too; and of three images it never joins any."""
     record = {"image_list": [b"0", b"1", b"2"], "instruction_list": [["Make it red."], ["turn it "]]}
-    joined = {text for plan in plans(unified_edit, record) if letters(plan) == "C V T N" for text in texts(plan)}
+    joined = {text for layout in layouts(unified_edit, record) if letters(layout) == "C V T N" for text in texts(layout)}
     assert joined == {"Make it red.", "turn it", "Make it red. turn it"}
     record["instruction_list"][0] = ["make it red"]
-    assert "make it red. turn it" in {texts(plan)[0] for plan in plans(unified_edit, record)}
+    assert "make it red. turn it" in {texts(layout)[0] for layout in layouts(unified_edit, record)}
 
 
 def test_an_instruction_that_is_a_text_is_no_list_of_letters():
     record = {"image_list": [b"0", b"1"], "instruction_list": ["make it red"]}
-    assert {tuple(texts(plan)) for plan in plans(unified_edit, record)} == {("make it red",)}
+    assert {tuple(texts(layout)) for layout in layouts(unified_edit, record)} == {("make it red",)}
 
 
 def test_stretches_can_be_longer():
-    assert {letters(plan).count("N") for plan in plans(unified_edit, FOUR, most_steps=3)} == {1, 2, 3}
+    assert {letters(layout).count("N") for layout in layouts(unified_edit, FOUR, max_steps=3)} == {1, 2, 3}
 
 
 @pytest.mark.parametrize(
@@ -150,19 +150,19 @@ def talk(*values, **files):
 def test_images_stand_where_their_marks_are_and_answers_are_learned():
     record = talk("Left <image>\nright <image>", "Two cats. ", "And <image>?", "A dog.", image=["0.png", "1.png", "2.png"])
     record["conversations"].insert(0, {"from": "system", "value": "Be short."})
-    plan = vlm_sft(record, draws_of(0, 0, ""))
-    assert letters(plan) == "T T V T V T T V T T"
-    assert texts(plan) == ["Be short.", "Left", "right", "Two cats.", "And", "?", "A dog."]
-    assert images(plan) == [("vit", "0.png"), ("vit", "1.png"), ("vit", "2.png")]
-    assert [element.text for element in plan if isinstance(element, Text) and element.learned] == ["Two cats.", "A dog."]
-    assert not any(element.droppable for element in plan)
+    layout = vlm_sft(record, draws_of(0, 0, ""))
+    assert letters(layout) == "T T V T V T T V T T"
+    assert texts(layout) == ["Be short.", "Left", "right", "Two cats.", "And", "?", "A dog."]
+    assert images(layout) == [("vit", "0.png"), ("vit", "1.png"), ("vit", "2.png")]
+    assert [element.text for element in layout if isinstance(element, Text) and element.learned] == ["Two cats.", "A dog."]
+    assert not any(element.droppable for element in layout)
 
 
 def test_roles_have_two_names_each_and_a_conversation_needs_no_image():
     record = {"image": "None", "conversations": [{"from": "user", "value": "Hi"}, {"from": "assistant", "value": "Hello"}]}
-    plan = vlm_sft(record, draws_of(0, 0, ""))
-    assert letters(plan) == "T T"
-    assert [element.learned for element in plan] == [False, True]
+    layout = vlm_sft(record, draws_of(0, 0, ""))
+    assert letters(layout) == "T T"
+    assert [element.learned for element in layout] == [False, True]
 
 
 def test_a_video_is_the_frames_that_its_reader_gives_and_each_has_draws_of_its_own():
@@ -171,9 +171,9 @@ def test_a_video_is_the_frames_that_its_reader_gives_and_each_has_draws_of_its_o
     def frames(file, draws):
         return [(file, draws.number("frame", 1000), number) for number in range(3)]
 
-    plan = vlm_sft(record, draws_of(0, 0, ""), frames=frames)
-    assert letters(plan) == "T T V V V V V V T V T"
-    first, second = plan[2].image, plan[5].image
+    layout = vlm_sft(record, draws_of(0, 0, ""), frames=frames)
+    assert letters(layout) == "T T V V V V V V T V T"
+    first, second = layout[2].image, layout[5].image
     assert (first[0], second[0]) == ("0.mp4", "1.mp4")
     assert first[1] != second[1]
 
@@ -209,20 +209,20 @@ def test_a_conversation_that_does_not_fit_is_refused_with_its_numbers(record, se
 
 
 def test_the_kinds_have_bagels_names():
-    by_name = {name: getattr(plan, "func", plan) for name, plan in PLANS.items()}
+    by_name = {name: getattr(schema, "func", schema) for name, schema in SCHEMAS.items()}
     assert by_name == {"t2i_pretrain": t2i_pretrain, "unified_edit": unified_edit, "vlm_sft": vlm_sft}
 
 
 @pytest.mark.parametrize(
     ("elements", "sentence"),
     [
-        ([], "the plan has no element"),
-        (["a cat"], "the plan has an element of type str, expected Text or Image"),
+        ([], "the layout has no element"),
+        (["a cat"], "the layout has an element of type str, expected Text or Image"),
         ([Image(b"", "vit", group=1), Text(""), Image(b"", "vit", group=1)], "the images of group 1 are not adjacent"),
         ([Image(b"", "vit", group=1), Image(b"", "clean", group=1)], "the images of group 1 differ in seen_as or droppable"),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(elements, sentence):
+def test_a_layout_that_makes_no_sense_is_refused(elements, sentence):
     with pytest.raises(ValueError, match=sentence):
         checked(elements)
 
@@ -232,7 +232,7 @@ def test_a_plan_that_makes_no_sense_is_refused(elements, sentence):
     [
         (lambda: Text(7), "the text of an element is of type int, expected str"),
         (lambda: Text("half \ud800"), "the text of an element is not Unicode, surrogates not allowed"),
-        (lambda: Text("", after="image"), "after is 'image', expected one of"),
+        (lambda: Text("", after="picture"), "after is 'picture', expected one of"),
         (lambda: Image(b"", "vae"), "an image is seen as 'vae', expected one of"),
         (lambda: Image(b"", "noised", droppable=True), "a noised image is droppable, and is what is learned"),
         (lambda: Image(b"", "vit", advance=-1), "advance is -1, expected an integer of at least 0"),

@@ -44,7 +44,7 @@ def register_image_text(corpus: str, weight: float = 4) -> str:
         for n in range(RECORDS)
     ]
     denoisers = dataclasses.replace(R1, weight=weight)
-    marks: dict[str, Any] = {"image": RUN, "sentinels": SENTINELS, "modes": MODES}
+    marks: dict[str, Any] = {"image_tokens": RUN, "sentinels": SENTINELS, "modes": MODES}
     return ul2_tasks.register_image_text("laws_seen", records, VOCABULARY, denoisers, **marks)
 
 
@@ -58,7 +58,7 @@ def register_beside_texts(corpus: str, weight: float = 1) -> str:
 def register_codes(corpus: str) -> str:
     """Records of a text and an image's codes, of which the first is the record's own."""
     records = [{"texts": [f"The {corpus} image {n}: "], "images": [[n, 63, 0, n // 2]]} for n in range(RECORDS)]
-    marks: dict[str, Any] = {"image": CODES, "sentinels": range(427, 327, -1), "modes": MODES}
+    marks: dict[str, Any] = {"image_tokens": CODES, "sentinels": range(427, 327, -1), "modes": MODES}
     return ul2_tasks.register_image_text("laws_coded", records, seqio.ByteVocabulary(extra_ids=169), S, **marks)
 
 

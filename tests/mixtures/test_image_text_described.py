@@ -51,7 +51,7 @@ def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
     [
         ({"on_unusable": "drop"}, "on_unusable is 'drop', expected 'raise' or 'skip'"),
         ({"split": "words"}, "split is 'words', expected one of"),
-        ({"image": 5}, "image is 5, expected an ImageTokens or an ImageCodes"),
+        ({"image_tokens": 5}, "image_tokens is 5, expected an ImageTokens or an ImageCodes"),
         ({"split": "before_last_image"}, "placeholders say nothing; give an ImageCodes"),
         ({"name": "a b"}, "name is 'a b', expected letters"),
     ],

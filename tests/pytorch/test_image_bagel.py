@@ -14,8 +14,8 @@ from ul2_tasks.pytorch.bagel import bagel_batch  # noqa: E402
 BUDGETS = {"tokens": 900, "vit": 400, "vae": 600}
 
 
-def row_of(records, plan, **settings) -> dict:
-    of = source(records, plan, dropout=Dropout(text=0, vit=0, clean=0))
+def row_of(records, schema, **settings) -> dict:
+    of = source(records, schema, dropout=Dropout(text=0, vit=0, clean=0))
     return next(iter(ImageTextDataset(of, FORM, ids, BUDGETS, num_epochs=1, **settings)))
 
 
@@ -42,14 +42,14 @@ def test_it_has_whole_images_and_names_of_modes():
 
 
 def test_without_padding_and_with_dummies():
-    row = row_of(made(3), "t2i_pretrain", always=("vit", "vae"))
+    row = row_of(made(3), "t2i_pretrain", required_modalities=("vit", "vae"))
     batch = bagel_batch(row)
     assert batch["sample_lens"] == row["sample_lens"].tolist()
     assert batch["packed_vit_tokens"].tolist() == [[-1.0] * 108]
 
 
 def test_what_its_model_fails_with_is_refused():
-    with pytest.raises(ValueError, match=r"the row lacks images of a kind; give ImageTextDataset always="):
+    with pytest.raises(ValueError, match=r"the row lacks images of a kind; give ImageTextDataset required_modalities="):
         bagel_batch(row_of(made(3), "t2i_pretrain"))
     with pytest.raises(ValueError, match=r"the row has \d+ places, expected at most 20"):
         bagel_batch(row_of(edits(1), "unified_edit"), 20)
@@ -74,13 +74,13 @@ def losses_of_bagel(batch, reweighting):
 
 @pytest.mark.parametrize("reweighting", [False, True])
 @pytest.mark.parametrize(
-    ("records", "plan", "learned"),
+    ("records", "schema", "learned"),
     [(made(2), "t2i_pretrain", "mse"), (edits(2), "unified_edit", "mse"), (talks(2), "vlm_sft", "ce")],
     ids=["t2i", "edits", "conversations"],
 )
-def test_bagels_own_losses_are_numbers_where_a_row_has_one_of_them(records, plan, learned, reweighting):
+def test_bagels_own_losses_are_numbers_where_a_row_has_one_of_them(records, schema, learned, reweighting):
     """Divided by no place they would be NaN. What is not learned gives 0, and moves nothing."""
-    row = row_of(records, plan, always=("vit", "vae"))
+    row = row_of(records, schema, required_modalities=("vit", "vae"))
     ce, mse, gradient = losses_of_bagel(bagel_batch(row), reweighting)
     assert (ce > 0, mse > 0) == (learned == "ce", learned == "mse")
     assert (ce + mse) < float("inf")

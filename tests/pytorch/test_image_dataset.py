@@ -22,7 +22,7 @@ from ul2_tasks.images.dropout import Dropout  # noqa: E402
 from ul2_tasks.images.elements import Text  # noqa: E402
 from ul2_tasks.images.recipe import Source  # noqa: E402
 from ul2_tasks.images.records import open_records  # noqa: E402
-from ul2_tasks.images.row_arrays import Form  # noqa: E402
+from ul2_tasks.images.special_tokens import SpecialTokenConfig  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 BUDGETS = {"tokens": 150, "vit": 100, "vae": 120}
@@ -217,13 +217,13 @@ def test_no_text_becomes_a_mark_and_ids_are_the_tokenizers_own(tmp_path):
     marks = [tokenizer.token_to_id(name) for name in ("<think>", "<start>", "<end>", "<image>")]
     settings = {"budgets": BUDGETS, "num_epochs": 1}
     written = source([{"image": png(9, 9), "captions": "so! <think> and <end>"}], dropout=Dropout(text=0))
-    [row] = ImageTextDataset(written, Form(*marks, 8, 8), open_vocabulary(tmp_path), **settings)
+    [row] = ImageTextDataset(written, SpecialTokenConfig(*marks, 8, 8), open_vocabulary(tmp_path), **settings)
     bos, *text, eos, start, end = row["packed_text_ids"].tolist()
     assert [bos, eos, start, end] == marks
     assert not {*text} & {*marks}
     assert tokenizer.decode(text, skip_special_tokens=False) == "so! <think> and <end>"
     with pytest.raises(ValueError, match=r"^made, record 0: a text has the id \d+, which is a mark; take a vocabulary"):
-        list(ImageTextDataset(written, Form(*marks, 8, 8), lambda text: tokenizer.encode(text).ids, **settings))
+        list(ImageTextDataset(written, SpecialTokenConfig(*marks, 8, 8), lambda text: tokenizer.encode(text).ids, **settings))
 
 
 def test_it_can_be_sent_to_a_worker_that_is_spawned():
@@ -342,13 +342,13 @@ def test_a_state_is_of_the_files_and_of_the_plan_that_it_was_taken_of(tmp_path):
     two_words.__qualname__ = one_word.__qualname__
     file = tmp_path / "a.jsonl"
     file.write_text('{"a": 1}\n' * 40)
-    source_of = lambda plan: Source(open_records(file), plan, SIZES)  # noqa: E731
+    source_of = lambda schema: Source(open_records(file), schema, SIZES)  # noqa: E731
     data = dataset(source_of(one_word))
     next(iter(data))
     state = json.loads(json.dumps(data.state_dict()))
     file.write_text('{"a": 2}\n' * 40)
-    for plan, what in ((one_word, "files was '360 bytes"), (two_words, "code in Python")):
-        other = dataset(source_of(plan))
+    for schema, what in ((one_word, "files was '360 bytes"), (two_words, "code in Python")):
+        other = dataset(source_of(schema))
         other.load_state_dict(state)
         with pytest.raises(ValueError, match=f"the state is of another dataset: .*{what}"):
             iter(other)
@@ -359,9 +359,12 @@ def test_a_state_is_of_the_files_and_of_the_plan_that_it_was_taken_of(tmp_path):
 
 def test_ids_that_the_tokenizer_does_not_have_are_refused():
     vocabulary, _ = byte_vocabulary()
-    form = Form(1, 2, 3, vocabulary.vocab_size, 8, 8)
-    with pytest.raises(ValueError, match=rf"^image_end of form is {form.image_end}, and the vocabulary has {form.image_end} ids"):
-        ImageTextDataset(source(made()), form, vocabulary, BUDGETS)
+    special_tokens = SpecialTokenConfig(1, 2, 3, vocabulary.vocab_size, 8, 8)
+    with pytest.raises(
+        ValueError,
+        match=rf"^eoi_id of special_tokens is {special_tokens.eoi_id}, and the vocabulary has {special_tokens.eoi_id} ids",
+    ):
+        ImageTextDataset(source(made()), special_tokens, vocabulary, BUDGETS)
     with pytest.raises(ValueError, match=r"^made, record \d+: a text has the id -1, expected ids from 0$"):
         list(dataset(source(made()), vocabulary=lambda text: [-1], on_error="raise"))
 
@@ -378,7 +381,7 @@ def test_what_workers_skip_is_in_the_file_and_the_dataset_says_that_it_does_not_
         with pytest.raises(ValueError, match=f"^{sentence}give skipped_file="):
             ask()
     assert list(data)
-    assert data.skipped_by_source == {"source 1: made, 51 records, plan t2i_pretrain": {"sample": 1}}
+    assert data.skipped_by_source == {"source 1: made, 51 records, schema t2i_pretrain": {"sample": 1}}
     with pytest.raises(ValueError, match="and nothing is skipped; give on_error='skip', too"):
         dataset(skipped_file=tmp_path / "skipped.jsonl", on_error="raise")
 

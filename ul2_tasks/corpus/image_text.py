@@ -170,11 +170,11 @@ def _flat(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _plan(texts: Sequence[bytes], images: Sequence[bytes]) -> list[Element]:
     if len(texts) != len(images):
         raise ValueError(f"texts has {len(texts)} places and images {len(images)}, expected as many")
-    plan: list[Element] = []
+    layout: list[Element] = []
     for number, (text, image) in enumerate(zip(texts, images)):
-        plan += [Text(_decoded(text, number))] if text else []
-        plan += [Image(image, "vit")] if image else []
-    return plan
+        layout += [Text(_decoded(text, number))] if text else []
+        layout += [Image(image, "vit")] if image else []
+    return layout
 
 
 def _decoded(text: bytes, number: int) -> str:

@@ -1,4 +1,4 @@
-"""What a sample is made of: a plan is a tuple of texts and images, in their order.
+"""What a sample is made of: a layout is a tuple of texts and images, in their order.
 
 t2i_pretrain   T N              T text, N image as it is generated, from noise
 unified_edit   C V T N          C image as clean latents, V image as a ViT sees it
@@ -91,21 +91,21 @@ class Image:
 
 
 Element = Text | Image
-Plan = tuple[Element, ...]
+Layout = tuple[Element, ...]
 
 
-def checked(elements: Sequence[Element]) -> Plan:
-    """The elements as a plan. A group in two places, or of images that are not alike, is refused.
+def checked(elements: Sequence[Element]) -> Layout:
+    """The elements as a layout. A group in two places, or of images that are not alike, is refused.
 
-    >>> plan = checked([Text("a red square", droppable=True), Image(b"..", "noised")])
-    >>> letters(plan)
+    >>> layout = checked([Text("a red square", droppable=True), Image(b"..", "noised")])
+    >>> letters(layout)
     'T N'
     """
     if not elements:
-        raise ValueError("the plan has no element, expected texts and images")
+        raise ValueError("the layout has no element, expected texts and images")
     for element in elements:
         if not isinstance(element, Text | Image):
-            raise ValueError(f"the plan has an element of type {type(element).__name__}, expected Text or Image")
+            raise ValueError(f"the layout has an element of type {type(element).__name__}, expected Text or Image")
     ended = set()
     for group, numbers in clips(elements):
         first, *others = (elements[number] for number in numbers)
@@ -117,15 +117,15 @@ def checked(elements: Sequence[Element]) -> Plan:
     return tuple(elements)
 
 
-def planned(plan: Callable[[Any, Any], Iterable[Element]], record: object, draws: object) -> tuple[Element, ...]:
-    """What a plan gives for a record; it may be a generator. What is no element raises a ValueError.
+def elements_of(schema: Callable[[Any, Any], Iterable[Element]], record: object, draws: object) -> tuple[Element, ...]:
+    """What a schema gives for a record; it may be a generator. What is no element raises a ValueError.
 
-    >>> planned(lambda record, draws: (Text(each) for each in record), "ab", None)
+    >>> elements_of(lambda record, draws: (Text(each) for each in record), "ab", None)
     (Text(text='a', learned=False, droppable=False, after=None), Text(text='b', learned=False, droppable=False, after=None))
     """
-    found = plan(record, draws)
+    found = schema(record, draws)
     if not isinstance(found, Iterable):
-        raise ValueError(f"the plan gives a value of type {type(found).__name__}, expected a list of Text and Image")
+        raise ValueError(f"the schema gives a value of type {type(found).__name__}, expected a list of Text and Image")
     return tuple(found)
 
 
@@ -145,7 +145,7 @@ def clips(elements: Sequence[Element]) -> list[tuple[int | None, list[int]]]:
 
 
 def letters(elements: Sequence[Element]) -> str:
-    """A plan as letters: C clean, V ViT, T text, N noised."""
+    """A layout as letters: C clean, V ViT, T text, N noised."""
     return " ".join(LETTERS[element.kind] for element in elements)
 
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.images.draws import Draws, draws_of
-from ul2_tasks.images.elements import Element, Image, Plan, Text
+from ul2_tasks.images.elements import Element, Image, Layout, Text
 from ul2_tasks.images.pixels import pillow
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import listed_records
-from ul2_tasks.images.schemas import PLANS, Record
+from ul2_tasks.images.schemas import SCHEMAS, Record
 
 _NAMES = ("circle", "square", "triangle", "2", "4", "5", "7", "A", "B", "E", "H")
 _COLOURS = {
@@ -64,8 +64,8 @@ class _Scene(NamedTuple):
         return "from left to right" if self.size[0] >= self.size[1] else "from top to bottom"
 
 
-def story(record: Record, draws: Draws) -> Plan:
-    """A plan of one's own for pages of text and image: T V C T V C .. T N. The last image is the one to generate.
+def story(record: Record, draws: Draws) -> Layout:
+    """A schema of your own for pages of text and image: T V C T V C .. T N. The last image is the one to generate.
 
     The record has as many `texts` as `images`; its draws are not used.
 
@@ -83,7 +83,7 @@ def story(record: Record, draws: Draws) -> Plan:
 def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str, Any]]:
     """Records of the embedded set.
 
-    The kind is "t2i_pretrain", "unified_edit" or "vlm_sft", see `plans`; or "story", see there. Another seed gives others. Without
+    The kind is "t2i_pretrain", "unified_edit" or "vlm_sft", see `schemas`; or "story", see there. Another seed gives others. Without
     Pillow it raises an ImportError.
 
     >>> json.loads(example_records("t2i_pretrain", 2)[1]["captions"])["short"]
@@ -104,7 +104,7 @@ def example_sources(count: int = 32, seed: int = 0) -> list[Source]:
         ImportError: Pillow is not there.
     """
     return [
-        Source(listed_records(example_records(kind, count, seed), f"embedded set, {kind}"), kind if kind in PLANS else story)
+        Source(listed_records(example_records(kind, count, seed), f"embedded set, {kind}"), kind if kind in SCHEMAS else story)
         for kind in _MAKERS
     ]
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Element, Image, Plan, Text, checked
+from ul2_tasks.images.elements import Element, Image, Layout, Text, checked
 from ul2_tasks.images.schemas import image_and_captions
 from ul2_tasks.scalars import is_integer
 
@@ -127,7 +127,7 @@ def shifted(image_tokens: ImageTokens | ImageCodes, by: int) -> ImageTokens | Im
 
 
 class Interleaved(NamedTuple):
-    """A record as ids: [tokens] int32, and `images`, its P images as the plan has them.
+    """A record as ids: [tokens] int32, and `images`, its P images as the layout has them.
 
     `pieces` are [2 P + 1] int32, how many of the tokens each piece of text has, and in turn each of the P image token sequences.
     """
@@ -138,9 +138,9 @@ class Interleaved(NamedTuple):
 
 
 def interleaved(
-    plan: Sequence[Element], encode: Callable[[str], Sequence[int]], image_tokens: ImageTokens | ImageCodes
+    layout: Sequence[Element], encode: Callable[[str], Sequence[int]], image_tokens: ImageTokens | ImageCodes
 ) -> Interleaved:
-    """The ids of a plan. Texts that are neighbours become one, with a line feed between them.
+    """The ids of a layout. Texts that are neighbours become one, with a line feed between them.
 
     Images are seen by a ViT. One that is to be generated raises a ValueError, and so does a text that becomes an id that marks
     images.
@@ -150,7 +150,7 @@ def interleaved(
     >>> found.tokens.tolist(), found.pieces.tolist()
     ([97, 98, 10, 10, 256, 257, 257, 258, 10, 10, 100], [2, 8, 1])
     """
-    texts, images = _texts_and_images(plan)
+    texts, images = _texts_and_images(layout)
     reserved = _reserved(image_tokens)
     parts: list[list[int]] = []
     for number, text in enumerate(texts):
@@ -166,8 +166,8 @@ def interleaved(
     )
 
 
-def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
-    """The plan of a record of `texts` and `images`, two lists of one length: at a place stands a text, an image, or both.
+def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
+    """The layout of a record of `texts` and `images`, two lists of one length: at a place stands a text, an image, or both.
 
     Where both stand, the text comes first. An image is its bytes, its path, Hugging Face's object with either, or its codes, a
     list or an array. The draws are not used.
@@ -180,40 +180,40 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
     texts, images = record.get("texts"), record.get("images")
     if not isinstance(texts, list | tuple) or not isinstance(images, list | tuple) or len(texts) != len(images):
         raise ValueError(f"the record has the fields {sorted(record)}, expected texts and images, two lists of one length")
-    plan: list[Element] = []
+    layout: list[Element] = []
     for text, image in zip(texts, images):
         if isinstance(image, Mapping):
             image = image.get("bytes") or image.get("path")
         elif isinstance(image, np.ndarray):  # of which neither [0] nor several would be true
             image = image.tolist()
-        plan += [Text(text)] if text else []
-        plan += [Image(image, "vit")] if image else []
-    return tuple(plan)
+        layout += [Text(text)] if text else []
+        layout += [Image(image, "vit")] if image else []
+    return tuple(layout)
 
 
-def captioned(record: Mapping[str, Any], draws: Draws) -> list[Plan]:
-    """An image and then a caption, for each caption of a record of `image` and `captions`, see `plans.t2i_pretrain`.
+def captioned(record: Mapping[str, Any], draws: Draws) -> list[Layout]:
+    """An image and then a caption, for each caption of a record of `image` and `captions`, see `schemas.t2i_pretrain`.
 
     The draws are not used.
 
     >>> from ul2_tasks.images.draws import draws_of
-    >>> plans = captioned({"image": "cat.png", "captions": ["A cat.", "It sits."]}, draws_of(0, 0, "r"))
-    >>> [plan[1].text for plan in plans]
+    >>> layouts = captioned({"image": "cat.png", "captions": ["A cat.", "It sits."]}, draws_of(0, 0, "r"))
+    >>> [layout[1].text for layout in layouts]
     ['A cat.', 'It sits.']
     """
     image, captions = image_and_captions(record)
     return [(Image(image, "vit"), Text(caption)) for caption in captions]
 
 
-def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]:
+def _texts_and_images(layout: Sequence[Element]) -> tuple[list[str], list[object]]:
     """The P images, and the P + 1 texts between them, before the first and after the last."""
     texts: list[list[str]] = [[]]
     images: list[object] = []
-    for element in checked(plan):
+    for element in checked(layout):
         if isinstance(element, Text):
             texts[-1].append(element.text)
         elif element.seen_as != "vit":
-            raise ValueError(f"the plan has an image that is seen as {element.seen_as!r}, and this model makes no image")
+            raise ValueError(f"the layout has an image that is seen as {element.seen_as!r}, and this model makes no image")
         else:
             images.append(element.image)
             texts.append([])

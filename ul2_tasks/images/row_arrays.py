@@ -13,7 +13,6 @@ leaves no gap in the positions; a dropped image still takes its own.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,61 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ul2_tasks.images.elements import Image
-from ul2_tasks.images.samples import Sample, Sizes
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.images.samples import Sample
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
 MODES = ("causal", "full", "noise")
 _KINDS = {"text": 0, "vit": 1, "clean": 2, "noised": 3}
 _TEXT, _VIT, _CLEAN, _NOISED = range(4)
 _MODE_OF_KIND = np.array([0, 1, 1, 2])
-
-
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """What a model's rows look like: the ids of its marks, and its tables of positions.
-
-    Attributes:
-        bos, eos: the ids around a text.
-        image_start, image_end: the ids around an image.
-        vit_side, vae_side: the side of each table of patch positions: it has the square of it.
-        interpolated: whether the patches of an image are spread over the whole table; else they are its first rows and columns.
-    """
-
-    bos: int
-    eos: int
-    image_start: int
-    image_end: int
-    vit_side: int = 70
-    vae_side: int = 64
-    interpolated: bool = False
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self)[:-1]:
-            least = 1 if field.name.endswith("side") else 0
-            if not is_integer(getattr(self, field.name), at_least=least):
-                raise ValueError(f"{field.name} is {getattr(self, field.name)!r}, expected an integer of at least {least}")
-
-    def check(self, sizes: Sizes) -> None:
-        """Refuses sizes whose images would have positions beyond the table.
-
-        >>> Form(1, 2, 3, 4, vae_side=32).check(Sizes())
-        Traceback (most recent call last):
-        ..
-        ValueError: vae_side is 32, and images have up to 64 patches on a side (longest 1024, stride 16); expected at least 64
-        """
-        for name, size, side in (("vit", sizes.vit, self.vit_side), ("vae", sizes.vae, self.vae_side)):
-            if size.side > side and not self.interpolated:
-                raise ValueError(
-                    f"{name}_side is {side}, and images have up to {size.side} patches on a side (longest {size.longest}, stride"
-                    f" {size.stride}); expected at least {size.side}"
-                )
-
-    def check_ids(self, ids: np.ndarray) -> None:
-        """Refuses ids of texts, [ids] integers, with a mark among them."""
-        if (marks := np.isin(ids, (self.bos, self.eos, self.image_start, self.image_end))).any():
-            raise ValueError(
-                f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
-            )
 
 
 class Row(NamedTuple):
@@ -134,27 +85,27 @@ class _Elements(NamedTuple):
     begins_split: np.ndarray
 
 
-def lay_out(samples: Sequence[Sample], form: Form) -> Row:
+def lay_out(samples: Sequence[Sample], special_tokens: SpecialTokenConfig) -> Row:
     """Lays samples out, one after the other. A sample whose elements are all dropped is left out.
 
     >>> from ul2_tasks.images.elements import Text
     >>> from ul2_tasks.images.sizes import Grid
-    >>> plan = (Text("a cat", learned=True), Image("cat.jpg", "noised"))
-    >>> sample = Sample(plan, (True, True), (np.array([11, 12]), Grid(2, 2)), (-np.inf, 0.5))
-    >>> row = lay_out([sample], Form(bos=1, eos=2, image_start=3, image_end=4))
+    >>> layout = (Text("a cat", learned=True), Image("cat.jpg", "noised"))
+    >>> sample = Sample(layout, (True, True), (np.array([11, 12]), Grid(2, 2)), (-np.inf, 0.5))
+    >>> row = lay_out([sample], SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4))
     >>> row.packed_position_ids, row.split_lens, row.attn_modes
     (array([0, 1, 2, 3, 4, 4, 4, 4, 4, 4]), array([4, 6]), array([0, 2]))
     >>> row.packed_text_ids, row.packed_label_ids, row.ce_loss_indexes
     (array([ 1, 11, 12,  2,  3,  4]), array([11, 12,  2]), array([0, 1, 2]))
     """
-    table, ids, timesteps = _table(samples, form)
+    table, ids, timesteps = _table(samples, special_tokens)
     kinds, sizes = table.kind, table.size
     is_text, is_vit, is_vae, is_noised = kinds == _TEXT, kinds == _VIT, kinds >= _CLEAN, kinds == _NOISED
     starts = np.cumsum(sizes + 2) - sizes - 2
     length, is_split = int((sizes + 2).sum()), table.begins_split > 0
     position_ids = np.repeat(table.position, sizes + 2)
     position_ids[_ranges(starts[is_text], sizes[is_text] + 2)] += _ranges(0 * starts[is_text], sizes[is_text] + 2)
-    text_ids, text_places = _texts(table, starts, ids, form)
+    text_ids, text_places = _texts(table, starts, ids, special_tokens)
     labels, label_places, weights = _labels(table, starts, text_ids, text_places)
     return Row(
         sample_lens=np.diff(starts[table.begins_sample > 0], append=length),
@@ -166,10 +117,14 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
         packed_label_ids=labels,
         ce_loss_indexes=label_places,
         ce_loss_weights=weights,
-        packed_vit_position_ids=patch_positions(table.rows[is_vit], table.columns[is_vit], form.vit_side, form.interpolated),
+        packed_vit_position_ids=patch_positions(
+            table.rows[is_vit], table.columns[is_vit], special_tokens.vit_patches_per_side, special_tokens.interpolate_pos
+        ),
         packed_vit_token_indexes=_ranges(starts[is_vit] + 1, sizes[is_vit]),
         vit_token_seqlens=sizes[is_vit],
-        packed_latent_position_ids=patch_positions(table.rows[is_vae], table.columns[is_vae], form.vae_side, form.interpolated),
+        packed_latent_position_ids=patch_positions(
+            table.rows[is_vae], table.columns[is_vae], special_tokens.vae_patches_per_side, special_tokens.interpolate_pos
+        ),
         packed_vae_token_indexes=_ranges(starts[is_vae] + 1, sizes[is_vae]),
         vae_latent_shapes=np.stack([table.rows[is_vae], table.columns[is_vae]], axis=1),
         packed_timesteps=np.repeat(timesteps[is_vae], sizes[is_vae]),
@@ -177,36 +132,36 @@ def lay_out(samples: Sequence[Sample], form: Form) -> Row:
     )
 
 
-def patch_positions(rows: np.ndarray, columns: np.ndarray, side: int, interpolated: bool = False) -> np.ndarray:
-    """The place of each patch in a table of `side` rows and columns.
+def patch_positions(rows: np.ndarray, columns: np.ndarray, patches_per_side: int, interpolate_pos: bool = False) -> np.ndarray:
+    """The place of each patch in a table of `patches_per_side` rows and columns.
 
-    `rows` and `columns`, [images] integers, are the patches of each image, and `interpolated` is as in `Form`. Gives [patches]
+    `rows` and `columns`, [images] integers, are the patches of each image, and `interpolate_pos` is as in `SpecialTokenConfig`. Gives [patches]
     int64, row by row, one image after the other. An image with more patches on a side than the table raises a ValueError, if
     they are not interpolated.
 
-    >>> patch_positions(np.array([2]), np.array([3]), side=70)
+    >>> patch_positions(np.array([2]), np.array([3]), patches_per_side=70)
     array([ 0,  1,  2, 70, 71, 72])
-    >>> patch_positions(np.array([2]), np.array([3]), side=70, interpolated=True)
+    >>> patch_positions(np.array([2]), np.array([3]), patches_per_side=70, interpolate_pos=True)
     array([   0,   23,   46, 2450, 2473, 2496])
     """
     most = int(max(rows.max(initial=0), columns.max(initial=0)))
-    if most > side and not interpolated:
-        raise ValueError(f"an image has {most} patches on a side, and the table of their positions has {side}")
-    grids = (_grid_positions(*grid, side, interpolated) for grid in zip(rows.tolist(), columns.tolist()))
+    if most > patches_per_side and not interpolate_pos:
+        raise ValueError(f"an image has {most} patches on a side, and the table of their positions has {patches_per_side}")
+    grids = (_grid_positions(*grid, patches_per_side, interpolate_pos) for grid in zip(rows.tolist(), columns.tolist()))
     return np.concatenate([np.zeros(0, np.int64), *grids])
 
 
 @functools.lru_cache(maxsize=256)
-def _grid_positions(rows: int, columns: int, side: int, interpolated: bool) -> np.ndarray:
+def _grid_positions(rows: int, columns: int, patches_per_side: int, interpolate_pos: bool) -> np.ndarray:
     down, across = np.arange(rows), np.arange(columns)
-    if interpolated:
-        down, across = down * side // rows, across * side // columns
-    return (down[:, np.newaxis] * side + across).ravel()
+    if interpolate_pos:
+        down, across = down * patches_per_side // rows, across * patches_per_side // columns
+    return (down[:, np.newaxis] * patches_per_side + across).ravel()
 
 
-def _table(samples: Sequence[Sample], form: Form) -> tuple[_Elements, np.ndarray, np.ndarray]:
+def _table(samples: Sequence[Sample], special_tokens: SpecialTokenConfig) -> tuple[_Elements, np.ndarray, np.ndarray]:
     """The elements that are kept, the ids of their texts, and their timesteps."""
-    first_ids = {None: -1, "text": form.bos, "image": form.image_start}
+    first_ids = {None: -1, "text": special_tokens.bos_id, "image": special_tokens.boi_id}
     lines, ids, timesteps = [], [np.zeros(0, np.int64)], []
     for sample in samples:
         position, clip, begins_sample = 0, None, True
@@ -231,16 +186,18 @@ def _table(samples: Sequence[Sample], form: Form) -> tuple[_Elements, np.ndarray
     return _Elements(*table.T), np.concatenate(ids), np.array(timesteps, np.float32)
 
 
-def _texts(table: _Elements, starts: np.ndarray, ids: np.ndarray, form: Form) -> tuple[np.ndarray, np.ndarray]:
+def _texts(
+    table: _Elements, starts: np.ndarray, ids: np.ndarray, special_tokens: SpecialTokenConfig
+) -> tuple[np.ndarray, np.ndarray]:
     """All that is no patch: the ids of texts and marks, and their places."""
-    form.check_ids(ids)
+    special_tokens.check_ids(ids)
     is_text = table.kind == _TEXT
     inner = np.where(is_text, table.size, 0)  # of an image no more than its two marks
     begins = np.cumsum(inner + 2) - inner - 2
     found = np.empty((inner + 2).sum(), np.int64)
-    found[begins] = np.where(is_text, form.bos, form.image_start)
+    found[begins] = np.where(is_text, special_tokens.bos_id, special_tokens.boi_id)
     found[_ranges(begins[is_text] + 1, inner[is_text])] = ids
-    found[begins + inner + 1] = np.where(is_text, form.eos, form.image_end)
+    found[begins + inner + 1] = np.where(is_text, special_tokens.eos_id, special_tokens.eoi_id)
     first_and_last = np.stack([starts, starts + table.size + 1], axis=1)
     return found, _ranges(first_and_last.ravel(), np.stack([inner + 1, 0 * inner + 1], axis=1).ravel())
 

@@ -1,6 +1,6 @@
-"""From records to rows: read, plan, drop, count, pack. Only the images of a row are decoded, when the row is made.
+"""From records to rows: read, lay out, drop, count, pack. Only the images of a row are decoded, when the row is made.
 
-    a pool of records -> plans -> what is dropped -> ids, sizes from headers, counts -> rows of samples -> pixels, arrays
+    a pool of records -> layouts -> what is dropped -> ids, sizes from headers, counts -> rows of samples -> pixels, arrays
 
 Memory holds the encoded images of one pool, and the pixels of one row. The rows of a pool are a function of its number alone.
 """
@@ -45,7 +45,7 @@ class RowMaker:
         self._readers = [Reader(source.records) for source in recipe.sources]
         self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
         self._origins: dict[int, tuple[Sample, _Origin]] = {}  # of the samples of the last pool, by their identities
-        self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.always}
+        self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.required_modalities}
 
     @property
     def pools_of_epoch(self) -> int:
@@ -84,8 +84,8 @@ class RowMaker:
             if not any(getattr(sample.counts, kind) for sample in samples):
                 names.append("dummy")
                 samples.append(added)
-                shown.append((kind, np.zeros((1, getattr(sizes, kind).stride ** 2 * 3), np.uint8)))
-        row = dict(zip(Row._fields, lay_out(samples, self._recipe.form)))
+                shown.append((kind, np.zeros((1, getattr(sizes, kind).patch_size ** 2 * 3), np.uint8)))
+        row = dict(zip(Row._fields, lay_out(samples, self._recipe.special_tokens)))
         return {
             **row,
             "packed_vit_patches": _joined(shown, "vit", sizes.vit),
@@ -112,12 +112,12 @@ class RowMaker:
         with told_as("record", told, name):
             if isinstance(record, ValueError):
                 raise record
-        with told_as("plan", told, name):
-            plan = source.elements(record, draws)
+        with told_as("schema", told, name):
+            layout = source.elements(record, draws)
         size_once = _by_identity(size_of)
 
         def measure(sizes: Sizes) -> Sample:
-            return sample_of(plan, draws, self._encode, size_once, sizes, source.dropout)
+            return sample_of(layout, draws, self._encode, size_once, sizes, source.dropout)
 
         with told_as("sample", told, name):
             sample = measure(source.sizes)
@@ -130,7 +130,7 @@ class RowMaker:
             raise ValueError(f"a text became an array of {ids.dtype} with the shape {ids.shape}, expected a list of ids")
         if ids.size and ids.min() < 0:
             raise ValueError(f"a text has the id {ids.min()}, expected ids from 0")
-        self._recipe.form.check_ids(ids)
+        self._recipe.special_tokens.check_ids(ids)
         return ids.astype(np.int64, copy=False)
 
     @contextlib.contextmanager
@@ -150,14 +150,16 @@ def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
     whole: dict[int, np.ndarray] = {}
     cut: dict[tuple[int, Grid, int], np.ndarray] = {}
     found = []
-    for element, kept, grid in zip(sample.plan, sample.kept, sample.contents):
+    for element, kept, grid in zip(sample.layout, sample.kept, sample.contents):
         if kept and isinstance(element, Image) and isinstance(grid, Grid):
-            image, stride = id(element.image), sizes.of(element).stride
+            image, patch_size = id(element.image), sizes.of(element).patch_size
             if image not in whole:
                 whole[image] = pixels(element.image)
-            if (image, grid, stride) not in cut:
-                cut[image, grid, stride] = patches(_of_size(whole[image], grid.columns * stride, grid.rows * stride), stride)
-            found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, stride]))
+            if (image, grid, patch_size) not in cut:
+                cut[image, grid, patch_size] = patches(
+                    _of_size(whole[image], grid.columns * patch_size, grid.rows * patch_size), patch_size
+                )
+            found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, patch_size]))
     return found
 
 
@@ -188,4 +190,4 @@ def _of_size(pixels: np.ndarray, width: int, height: int) -> np.ndarray:
 
 
 def _joined(shown: Sequence[tuple[str, np.ndarray]], kind: str, size: Size) -> np.ndarray:
-    return np.concatenate([np.zeros((0, size.stride**2 * 3), np.uint8), *(array for of, array in shown if of == kind)])
+    return np.concatenate([np.zeros((0, size.patch_size**2 * 3), np.uint8), *(array for of, array in shown if of == kind)])

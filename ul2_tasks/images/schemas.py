@@ -1,4 +1,4 @@
-"""Records as plans: the three kinds that BAGEL has. A plan of one's own is a function of a record and its draws, too.
+"""Record schemas: the three kinds that BAGEL has, each as a layout. A schema of your own is a function of a record and its draws, too.
 
 Each raises a ValueError, one sentence, where the record is not what its kind says. It does so whatever is drawn: a record is in
 every epoch, or in none. The spaces around a text are removed.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Image, Plan, Text
+from ul2_tasks.images.elements import Image, Layout, Text
 from ul2_tasks.images.pixels import kind_of
 from ul2_tasks.images.video import FrameSampler
 
@@ -26,7 +26,7 @@ IMAGE_MARK, VIDEO_MARK = "<image>", "<video>"
 _SPEAKERS = {"human": "human", "user": "human", "gpt": "answer", "assistant": "answer", "system": "system"}
 
 
-def t2i_pretrain(record: Record, draws: Draws) -> Plan:
+def t2i_pretrain(record: Record, draws: Draws) -> Layout:
     """A caption, droppable, and the image to generate: T N.
 
     The record has `image`, and `captions`: an object or a list of texts, also as JSON, of which one is drawn; or one text, which is
@@ -52,21 +52,21 @@ def image_and_captions(record: Record) -> tuple[object, list[str]]:
     return _image(record.get("image"), "image"), _captions(record.get("captions"))
 
 
-def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
+def unified_edit(record: Record, draws: Draws, max_steps: int = 2) -> Layout:
     """A drawn stretch of an image's edits, each with an instruction that is drawn: C V T N, or C V T N C V T N.
 
-    The stretch begins at any image but the last, all equally likely, and has 1 to `most_steps` steps, all that remain equally
+    The stretch begins at any image but the last, all equally likely, and has 1 to `max_steps` steps, all that remain equally
     likely. One with several steps is joined into a single instruction, C V T N, in half of the cases.
 
     The record has `image_list`, two images at least, and `instruction_list`, for each step a text, or a list of texts that say
-    the same. Of the draws "start", "steps", "joined" and "instruction/STEP" are used. The default of `most_steps` is BAGEL's.
+    the same. Of the draws "start", "steps", "joined" and "instruction/STEP" are used. The default of `max_steps` is BAGEL's.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import letters
     >>> record = {"image_list": [b"0", b"1", b"2"], "instruction_list": ["add a dot", ["make it red", "red, please"]]}
     >>> for epoch in range(3, 6):
-    ...     plan = unified_edit(record, draws_of(0, epoch, "r"))
-    ...     print(letters(plan), [element.text for element in plan if isinstance(element, Text)])
+    ...     layout = unified_edit(record, draws_of(0, epoch, "r"))
+    ...     print(letters(layout), [element.text for element in layout if isinstance(element, Text)])
     C V T N ['add a dot']
     C V T N ['add a dot']
     C V T N C V T N ['add a dot', 'make it red']
@@ -74,7 +74,7 @@ def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
     images, instructions = _edits(record)
     steps = len(images) - 1
     start = draws.number("start", steps)
-    stop = start + 1 + draws.number("steps", min(most_steps, steps - start))
+    stop = start + 1 + draws.number("steps", min(max_steps, steps - start))
     said = [choices[draws.number(f"instruction/{step}", len(choices))] for step, choices in enumerate(instructions)][start:stop]
     results = images[start + 1 : stop + 1]
     if len(said) > 1 and draws.uniform("joined") < 0.5:
@@ -90,7 +90,7 @@ def unified_edit(record: Record, draws: Draws, most_steps: int = 2) -> Plan:
     return tuple(elements)
 
 
-def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
+def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Layout:
     """A conversation about images, which a ViT sees where their marks stand. Answers are learned.
 
     The record has `conversations`, turns with `from` (human or user, gpt or assistant, system) and `value`, a text with the marks
@@ -100,8 +100,8 @@ def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> turns = [{"from": "human", "value": "<image>\\nWhat is this?"}, {"from": "gpt", "value": "A cat."}]
-    >>> plan = vlm_sft({"image": "cat.jpg", "conversations": turns}, draws_of(0, 0, "r"))
-    >>> plan[0].seen_as, plan[1].text, plan[1].learned, plan[2].text, plan[2].learned
+    >>> layout = vlm_sft({"image": "cat.jpg", "conversations": turns}, draws_of(0, 0, "r"))
+    >>> layout[0].seen_as, layout[1].text, layout[1].learned, layout[2].text, layout[2].learned
     ('vit', 'What is this?', False, 'A cat.', True)
     """
     turns = _turns(record.get("conversations"))
@@ -126,7 +126,7 @@ def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Plan:
     return tuple(elements)
 
 
-PLANS: Mapping[str, Callable[[Record, Draws], Plan]] = {
+SCHEMAS: Mapping[str, Callable[[Record, Draws], Layout]] = {
     "t2i_pretrain": t2i_pretrain,
     "unified_edit": unified_edit,
     "vlm_sft": functools.partial(vlm_sft, frames=FrameSampler()),

@@ -26,24 +26,26 @@ _OF_STREAMS = ("mpegts", "mpeg")  # which say of nothing how long it is
 
 @dataclasses.dataclass(frozen=True)
 class FrameSampler:
-    """Draws frames of videos: a `plans.Frames`.
+    """Draws frames of videos: a `schemas.Frames`.
 
     The number of frames is drawn. The video is cut into so many equal parts, and one frame of each part is drawn. So every frame
     can be drawn, also the last. A video with fewer frames gives each of them once.
 
     Attributes:
-        fewest, most: frames of a video. The defaults are BAGEL's.
+        min_frames, max_frames: how many frames of a video. The defaults are BAGEL's.
 
     >>> from ul2_tasks.images.schemas import vlm_sft
-    >>> with_fewer_frames = functools.partial(vlm_sft, frames=FrameSampler(fewest=4, most=6))
+    >>> with_fewer_frames = functools.partial(vlm_sft, frames=FrameSampler(min_frames=4, max_frames=6))
     """
 
-    fewest: int = 8
-    most: int = 12
+    min_frames: int = 8
+    max_frames: int = 12
 
     def __post_init__(self):
-        if not is_integer(self.fewest, at_least=1) or not is_integer(self.most, at_least=self.fewest):
-            raise ValueError(f"the frames of a video are {self.fewest!r} to {self.most!r}, expected two integers in order, from 1")
+        if not is_integer(self.min_frames, at_least=1) or not is_integer(self.max_frames, at_least=self.min_frames):
+            raise ValueError(
+                f"the frames of a video are {self.min_frames!r} to {self.max_frames!r}, expected two integers in order, from 1"
+            )
 
     def __call__(self, video: object, draws: Draws) -> list[Frame]:
         """The frames of a video, in order. They are counted, and only the first is decoded; the others are when they are read.
@@ -69,7 +71,7 @@ class FrameSampler:
         >>> FrameSampler().numbers(100, draws_of(0, 0, "r")), FrameSampler().numbers(5, draws_of(0, 0, "r"))
         ([4, 14, 26, 38, 61, 65, 76, 91], [0, 1, 2, 3, 4])
         """
-        parts = min(count, self.fewest + draws.number("frames", self.most - self.fewest + 1))
+        parts = min(count, self.min_frames + draws.number("frames", self.max_frames - self.min_frames + 1))
         ends = itertools.pairwise(part * count // parts for part in range(parts + 1))
         return [start + draws.number(f"frame/{part}", stop - start) for part, (start, stop) in enumerate(ends)]
 

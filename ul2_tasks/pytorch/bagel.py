@@ -25,7 +25,7 @@ _NO_LABEL = -100  # of which PyTorch's cross entropy is 0
 _NO_WEIGHT = 1e-6  # more than nothing, as it is divided by, and too little to count beside others
 
 
-def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, Any]:
+def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> dict[str, Any]:
     """A row of `ImageTextDataset` by the names and in the types of what BAGEL's packer yields with `use_flex=True`.
 
     Its pixels become floats from -1 to 1, four times as large: do it where the model is, and not in a worker.
@@ -34,8 +34,8 @@ def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, 
     is learned by one of the losses has one place for it whose loss is 0, and whose gradient is.
 
     Args:
-        row: it has images of both kinds, see `always`; without them BAGEL's model fails.
-        places: its `max_num_tokens`: splits and samples get a last one that makes up so many. None for none.
+        row: it has images of both kinds, see `required_modalities`; without them BAGEL's model fails.
+        max_num_tokens: that of its packer: splits and samples get a last one that makes up so many. None for none.
 
     Returns:
         what its model's `forward` takes, with `padded_images` in place of their latents.
@@ -44,11 +44,11 @@ def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, 
         ValueError: the row has more places, or lacks images of a kind.
     """
     length = len(row["packed_position_ids"])
-    if places is not None and length > places:
-        raise ValueError(f"the row has {length} places, expected at most {places}")
+    if max_num_tokens is not None and length > max_num_tokens:
+        raise ValueError(f"the row has {length} places, expected at most {max_num_tokens}")
     if not len(row["packed_vit_patches"]) or not len(row["packed_vae_patches"]):
-        raise ValueError("the row lacks images of a kind; give ImageTextDataset always=('vit', 'vae')")
-    padding = [] if places is None else [places - length]
+        raise ValueError("the row lacks images of a kind; give ImageTextDataset required_modalities=('vit', 'vae')")
+    padding = [] if max_num_tokens is None else [max_num_tokens - length]
     return {
         **{name: row[name] for name in _AS_THEY_ARE},
         **_learned(row),

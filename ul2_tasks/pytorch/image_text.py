@@ -14,9 +14,9 @@ import numpy as np
 
 from ul2_tasks.images.problems import Problems
 from ul2_tasks.images.recipe import Recipe, Source
-from ul2_tasks.images.row_arrays import Form
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.states import check_part, check_version
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.own_ids import OwnIds
@@ -40,7 +40,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         edits = Source(open_records("edits/*.parquet"), "unified_edit", weight=1)
         talks = Source(open_records("talks.jsonl", folder="photos"), "vlm_sft", weight=2)
         dataset = ImageTextDataset(
-            [edits, talks], Form(bos=1, eos=2, image_start=3, image_end=4), open_vocabulary("tokenizer.json"),
+            [edits, talks], SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4), open_vocabulary("tokenizer.json"),
             {"tokens": 36864, "vit": 16384, "vae": 32768},
         )
         for row in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
@@ -48,12 +48,12 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     A row is a dict of `layout.Row`'s arrays, which are all there in every row, and of
 
-        packed_vit_patches  [ViT patches, 3 * stride * stride] uint8, see `patches.patches`
-        packed_vae_patches  [VAE patches, 3 * stride * stride] uint8, the same of the pixels that latents are made of
+        packed_vit_patches  [ViT patches, 3 * patch_size * patch_size] uint8, see `patches.patches`
+        packed_vae_patches  [VAE patches, 3 * patch_size * patch_size] uint8, the same of the pixels that latents are made of
         ce_tokens           int, how many ids are learned
         ce_weight           float, the sum of `ce_loss_weights`
         mse_tokens          int, how many patches are generated
-        samples             list of str, the record and the epoch of each sample of `sample_lens`; "dummy" of one that `always` adds
+        samples             list of str, the record and the epoch of each sample of `sample_lens`; "dummy" of one that `required_modalities` adds
 
     The totals are for losses: divide by their sums over all processes.
 
@@ -69,7 +69,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
     dataset that it was made of does not know where they are.
 
-    **Problems.** A record that is wrong or too long, and one at which a plan, an encoder or a decoder raises any error, is a
+    **Problems.** A record that is wrong or too long, and one at which a schema, an encoder or a decoder raises any error, is a
     `RecordError` with its file and place. With on_error="skip" it is logged, counted by source and cause, see `skipped` and
     `skipped_by_source`, and written to `skipped_file`; 100 in a row of one source end the run.
     """
@@ -77,7 +77,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     def __init__(
         self,
         sources: Source | Sequence[Source],
-        form: Form,
+        special_tokens: SpecialTokenConfig,
         vocabulary: seqio.Vocabulary | Callable[[str], Sequence[int]],
         budgets: Mapping[str, int],
         *,
@@ -87,7 +87,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         on_error: Literal["raise", "skip"] = "raise",
         skipped_file: str | os.PathLike | None = None,
         shrink: bool = False,
-        always: Sequence[Literal["vit", "vae"]] = (),
+        required_modalities: Sequence[Literal["vit", "vae"]] = (),
         rank: int | None = None,
         world_size: int | None = None,
     ):
@@ -95,11 +95,11 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
         Args:
             sources: what is read, one or several.
-            form: the model's marks and tables, in the tokenizer's own ids.
+            special_tokens: the model's special tokens and position embeddings, in the tokenizer's own ids.
             vocabulary: of `open_vocabulary`, with which no text becomes a mark; or any function of a text that gives its ids.
             budgets: {"tokens": int, "vit": int, "vae": int}: places of a row, patches of the ViT, and patches of latents.
             num_epochs: after how many it ends, of one source; None for no end. Each pass over the dataset gives the same rows.
-            seed, pool, on_error, shrink, always: see `recipe.Recipe`.
+            seed, pool, on_error, shrink, required_modalities: see `recipe.Recipe`.
             skipped_file: where every record that is skipped is appended, a line of JSON: {"source", "cause", "record", "problem"}.
                 All workers write it. Give processes of other machines files of their own.
             rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
@@ -107,7 +107,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 variables RANK and WORLD_SIZE, otherwise 0 and 1.
 
         Raises:
-            ValueError: an argument is not as it should be, an id of `form` is not one of the vocabulary, or a table of it is too
+            ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or a table of it is too
                 small for the images of a source.
         """
         if set(budgets) != set(Counts._fields):
@@ -118,18 +118,18 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 " ids of a text"
             )
         if not callable(vocabulary):
-            _check_marks(form, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
+            _check_marks(special_tokens, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
         self._recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
-            form=form,
-            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, form),
+            special_tokens=special_tokens,
+            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens),
             budgets=Counts(**budgets),
             seed=seed,
             pool=pool,
             epochs=num_epochs,
             on_error=on_error,
             shrink=shrink,
-            always=tuple(always),
+            required_modalities=tuple(required_modalities),
         )
         self._recipe.pools()
         if skipped_file is not None and on_error == "raise":
@@ -270,11 +270,11 @@ def _check_form(state: Mapping[str, Any]) -> None:
     check_part("problems", problems, has_parts, "{'counts': {cause: int}, 'in_a_row': {step: int}}")
 
 
-def _check_marks(form: Form, ids: int) -> None:
-    for name in ("bos", "eos", "image_start", "image_end"):
-        if getattr(form, name) >= ids:
+def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
+    for name in ("bos_id", "eos_id", "boi_id", "eoi_id"):
+        if getattr(special_tokens, name) >= ids:
             raise ValueError(
-                f"{name} of form is {getattr(form, name)}, and the vocabulary has {ids} ids, from 0. Add the mark to the tokenizer,"
+                f"{name} of special_tokens is {getattr(special_tokens, name)}, and the vocabulary has {ids} ids, from 0. Add the mark to the tokenizer,"
                 " and open that; or give the id of a token that no text needs"
             )
 
@@ -288,7 +288,7 @@ class _Ids:
     """The ids of texts, the tokenizer's own. No text becomes a mark."""
 
     vocabulary: seqio.Vocabulary
-    form: Form
+    special_tokens: SpecialTokenConfig
 
     def __call__(self, text: str) -> Sequence[int]:
         return self._encode(text)
@@ -297,8 +297,8 @@ class _Ids:
     def _encode(self) -> Callable[[str], Sequence[int]]:
         from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
-        form, shift = self.form, id_shift(self.vocabulary)
-        marks = {id + shift for id in (form.bos, form.eos, form.image_start, form.image_end)}
+        special_tokens, shift = self.special_tokens, id_shift(self.vocabulary)
+        marks = {id + shift for id in (special_tokens.bos_id, special_tokens.eos_id, special_tokens.boi_id, special_tokens.eoi_id)}
         of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
         own_encoder = getattr(of_texts, "own_encoder", None)
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
@@ -307,4 +307,4 @@ class _Ids:
         """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary anew."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
-        return _Ids, (self.vocabulary, self.form)
+        return _Ids, (self.vocabulary, self.special_tokens)

@@ -1,4 +1,4 @@
-"""Interleaved image-text data as a SeqIO source: records of files, or of lists, by a plan."""
+"""Interleaved image-text data as a SeqIO source: records of files, or of lists, by a layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from ul2_tasks.files.listing import contents
 from ul2_tasks.files.systems import read
 from ul2_tasks.images.draws import Draws, draws_of
-from ul2_tasks.images.elements import Element, Text, checked, planned
+from ul2_tasks.images.elements import Element, Text, checked, elements_of
 from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.paths import is_address, is_below
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import seqio
     import tensorflow as tf
 
-_Plan: TypeAlias = Callable[[Mapping[str, Any], Draws], Iterable[Element]]
+_Schema: TypeAlias = Callable[[Mapping[str, Any], Draws], Iterable[Element]]
 
 
-def _one(plan: _Plan) -> Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Element]]]:
-    return lambda record, draws: [planned(plan, record, draws)]
+def _one(schema: _Schema) -> Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Element]]]:
+    return lambda record, draws: [elements_of(schema, record, draws)]
 
 
 KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Element]]]] = {
@@ -113,9 +113,11 @@ class ImageTextSource(RecordSource):
             try:
                 if isinstance(record, ValueError):
                     raise record
-                plans = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
-                names = [f"{name}, caption {number + 1}" for number in range(len(plans))] if len(plans) > 1 else [name]
-                read = [Record(_as_example(checked(plan) if plan else plan, each, folder)) for plan, each in zip(plans, names)]
+                layouts = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
+                names = [f"{name}, caption {number + 1}" for number in range(len(layouts))] if len(layouts) > 1 else [name]
+                read = [
+                    Record(_as_example(checked(layout) if layout else layout, each, folder)) for layout, each in zip(layouts, names)
+                ]
             except NOT_OF_RECORDS:
                 raise
             except Exception as error:
@@ -154,7 +156,7 @@ def open_image_text(
         kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, an image, or a
             text and then an image at each place; "captions", with `image` and `captions`, the image first, and for each caption
             an example of its own; "vlm_sft", see `images.schemas`; or a function of a record and its draws that gives the elements of
-            a plan, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
+            a layout, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
         folder: where paths of images begin, and stay, also by links; by default the folder of the record's file, and for records
             in memory anywhere on this machine. Images at addresses are read only below a folder that is one.
 
@@ -192,11 +194,11 @@ def _without_arrays(value: Any) -> Any:
     return [_without_arrays(one) for one in value] if isinstance(value, list) else value
 
 
-def _as_example(plan: Sequence[Element], where: str, folder: str) -> bytes:
-    texts = [element.text.encode() if isinstance(element, Text) else b"" for element in plan]
-    images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in plan]
-    if drawn := [element.seen_as for element in plan if not isinstance(element, Text) and element.seen_as != "vit"]:
-        raise ValueError(f"the plan has images that are seen as {drawn}, and no image is made here; expected 'vit'")
+def _as_example(layout: Sequence[Element], where: str, folder: str) -> bytes:
+    texts = [element.text.encode() if isinstance(element, Text) else b"" for element in layout]
+    images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in layout]
+    if drawn := [element.seen_as for element in layout if not isinstance(element, Text) and element.seen_as != "vit"]:
+        raise ValueError(f"the layout has images that are seen as {drawn}, and no image is made here; expected 'vit'")
     return serialized(texts, images, where.encode())
 
 

@@ -14,7 +14,7 @@ from ul2_tasks.looking.images.measure import measure_image_tasks
 from ul2_tasks.looking.images.show import draw_image_tasks
 
 CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=8)
-OF_CODES = SPECIAL | {"image": CODES, "sentinels": SENTINELS[:80]}
+OF_CODES = SPECIAL | {"image_tokens": CODES, "sentinels": SENTINELS[:80]}
 RECORDS = [
     ["An image of a cat that sits: ", image(1), "It sleeps by day, and it hunts by night."],
     ["Two images: ", image(2), NOISE, "One is noise."],

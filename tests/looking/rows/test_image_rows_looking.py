@@ -79,25 +79,25 @@ def test_the_embedded_set_is_shown():
 
 
 def test_what_is_shown_of_files_is_what_the_plans_have(folder):
-    options = ["--corpus", folder / "vlm_sft.jsonl", "--plan", "vlm_sft", "--count", 5, "--json", "--seed", 3]
+    options = ["--corpus", folder / "vlm_sft.jsonl", "--schema", "vlm_sft", "--count", 5, "--json", "--seed", 3]
     lines = [json.loads(line) for line in ul2("show", *options).stdout.splitlines()]
     assert len(lines) == 5
     for line in lines:
         assert re.fullmatch(rf"{folder}/vlm_sft.jsonl, line \d+, epoch 0", line["record"])
         assert line["source"] == "vlm_sft"
         kinds = "".join({"text": "T", "vit": "V"}[element["kind"]] for element in line["elements"])
-        assert line["plan"].replace(" ", "") == kinds
+        assert line["layout"].replace(" ", "") == kinds
         tokens = sum(2 + element.get("ids", 0) + int(np.prod(element.get("patches", [0]))) for element in line["elements"])
         assert line["counts"]["tokens"] == tokens
 
 
 def test_images_are_shown_as_what_they_become():
-    done = ul2("show", "--plan", "unified_edit", "--json", "--count", 12)
+    done = ul2("show", "--schema", "unified_edit", "--json", "--count", 12)
     elements = [element for line in done.stdout.splitlines() for element in json.loads(line)["elements"]]
     for element in elements:
         if element["kind"] != "text":
-            stride = 14 if element["kind"] == "vit" else 16
-            assert element["resized"] == [element["patches"][1] * stride, element["patches"][0] * stride]
+            patch_size = 14 if element["kind"] == "vit" else 16
+            assert element["resized"] == [element["patches"][1] * patch_size, element["patches"][0] * patch_size]
             assert (element["width"] > element["height"]) == (element["resized"][0] > element["resized"][1])
             assert ("timestep" in element) == (element["kind"] == "noised")
     assert {element["kind"] for element in elements if element["dropped"]} >= {"vit"}
@@ -110,17 +110,17 @@ def test_a_plan_of_ones_own_and_a_folder_of_images(folder, tmp_path, monkeypatch
         "def last_page(record, draws):\n    return Text(record['texts'][-1]), Image(record['images'][-1], 'noised')\n"
     )
     (tmp_path / "moved.jsonl").write_text((folder / "story.jsonl").read_text())
-    options = ["--corpus", tmp_path / "moved.jsonl", "--folder", folder, "--plan", "own_plans:last_page"]
+    options = ["--corpus", tmp_path / "moved.jsonl", "--folder", folder, "--schema", "own_plans:last_page"]
     done = ul2("show", *options, "--json", "--count", 3)
-    assert [json.loads(line)["plan"] for line in done.stdout.splitlines()] == ["T N"] * 3
+    assert [json.loads(line)["layout"] for line in done.stdout.splitlines()] == ["T N"] * 3
     assert "last_page: 12 of 12 records" in ul2("stats", *options).stdout
 
 
 def test_stats_has_the_measurements(folder):
-    options = ["--corpus", folder / "unified_edit.parquet", "--plan", "unified_edit", "--lengths", "30000,6000,1500"]
+    options = ["--corpus", folder / "unified_edit.parquet", "--schema", "unified_edit", "--lengths", "30000,6000,1500"]
     measured = json.loads(ul2("stats", *options, "--json").stdout)
     (source,) = measured["sources"]
-    assert (source["records"], source["looked_at"], sum(source["plans"].values())) == (12, 12, 12)
+    assert (source["records"], source["looked_at"], sum(source["layouts"].values())) == (12, 12, 12)
     assert 0 < source["too_long"]["any"] == source["too_long"]["vae"] <= 12
     assert all(law["holds"] for law in measured["laws"])
     text = ul2("stats", *options).stdout
@@ -131,13 +131,13 @@ def test_stats_has_the_measurements(folder):
 def test_the_doctor_finds_what_is_wrong(folder, tmp_path):
     (good,) = example_records("t2i_pretrain", 1)
     pq.write_table(pa.Table.from_pylist([good, {**good, "captions": "[]"}, {**good, "image": b"GIF"}]), tmp_path / "bad.parquet")
-    options = ["--plan", "t2i_pretrain", "--corpus", tmp_path / "bad.parquet"]
-    done = ul2("doctor", *options, "--tables", "70,32", "--json")
+    options = ["--schema", "t2i_pretrain", "--corpus", tmp_path / "bad.parquet"]
+    done = ul2("doctor", *options, "--position_embeddings", "70,32", "--json")
     found = json.loads(done.stdout)["findings"]
     problems = [finding["what"] for finding in found if finding["kind"] == "problem"]
     assert done.exit_code == 1
-    assert "vae_side is 32, and images have up to 64 patches on a side" in problems[0]
-    assert re.search(r"wrong, of 3 records: 1 \(plan\), the first: .*bad.parquet, .*which has no caption", problems[1])
+    assert "vae_patches_per_side is 32, and images have up to 64 patches on a side" in problems[0]
+    assert re.search(r"wrong, of 3 records: 1 \(schema\), the first: .*bad.parquet, .*which has no caption", problems[1])
     assert "wrong, of 3 records: 1 (sample), the first: " in problems[2]
     assert "the image begins with b'GIF', expected one of" in problems[2]
 
@@ -152,14 +152,14 @@ def test_the_doctor_has_nothing_to_say_of_the_embedded_set_but_of_budgets(recipe
 
 
 def test_the_doctor_says_which_rows_lack_what():
-    small = image_sources.recipe(*(image_sources.source(records, plan, plan) for records, plan in SMALL), epochs=None)
+    small = image_sources.recipe(*(image_sources.source(records, schema, schema) for records, schema in SMALL), epochs=None)
     (note,) = [finding for finding in examine_recipe(small) if "always" in finding.remedy]
     assert re.fullmatch(r"of \d+ rows there are \d+ without ViT patches", note.what)
-    assert note.remedy.startswith("always=('vit',) gives each row a dummy")
+    assert note.remedy.startswith("required_modalities=('vit',) gives each row a dummy")
 
 
 def test_the_report_is_written(folder, tmp_path):
-    options = ["--corpus", folder / "unified_edit.parquet", "--plan", "unified_edit"]
+    options = ["--corpus", folder / "unified_edit.parquet", "--schema", "unified_edit"]
     done = ul2("report", *options, "--count", 1, "--output", tmp_path / "page.html")
     assert (done.exit_code, done.stdout.strip()) == (0, f"wrote {tmp_path / 'page.html'}")
 
@@ -168,22 +168,22 @@ def test_a_video_of_a_conversation_is_shown_frame_by_frame(tmp_path):
     (tmp_path / "seven.mp4").write_bytes(video(7))
     turns = [{"from": "human", "value": "<video> How many?"}, {"from": "gpt", "value": "Seven."}]
     (tmp_path / "talk.jsonl").write_text(json.dumps({"video": "seven.mp4", "conversations": turns}))
-    done = ul2("show", "--plan", "vlm_sft", "--corpus", tmp_path / "talk.jsonl", "--json")
-    assert json.loads(done.stdout)["plan"] == "V V V V V V V T T"
+    done = ul2("show", "--schema", "vlm_sft", "--corpus", tmp_path / "talk.jsonl", "--json")
+    assert json.loads(done.stdout)["layout"] == "V V V V V V V T T"
 
 
 @pytest.mark.parametrize(
-    ("package", "plan", "sentence"),
+    ("package", "schema", "sentence"),
     [("PIL", "t2i_pretrain", "images need the package pillow"), ("av", "vlm_sft", "videos need the package av")],
 )
-def test_a_package_that_is_missing_is_named_with_its_extra(package, plan, sentence, tmp_path, monkeypatch):
+def test_a_package_that_is_missing_is_named_with_its_extra(package, schema, sentence, tmp_path, monkeypatch):
     turns = [{"from": "human", "value": "<video>"}, {"from": "gpt", "value": "Seven."}]
     (image,) = example_records("t2i_pretrain", 1)
     (tmp_path / "image.png").write_bytes(image["image"])
     record = {"image": "image.png", "captions": "a"} if package == "PIL" else {"video": "image.png", "conversations": turns}
     (tmp_path / "one.jsonl").write_text(json.dumps(record))
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
-    done = ul2("show", "--plan", plan, "--corpus", tmp_path / "one.jsonl")
+    done = ul2("show", "--schema", schema, "--corpus", tmp_path / "one.jsonl")
     assert done.exit_code == 2
     assert re.search(rf"{sentence} .*; pip install 'ul2_tasks\[images\]'", done.stderr), done.stderr
 
@@ -192,24 +192,27 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, plan, senten
     ("arguments", "sentence"),
     [
         (["show", "images", "--split", "train"], "`ul2 show --split` does not support image-text records (images)"),
-        (["show", "--plan", "t2i_pretrain", "--denoiser", "r1"], "`ul2 show --denoiser` does not support image-text"),
-        (["show", "--folder", "x"], "--folder must be given with --plan, got no --plan. Pass both"),
-        (["stats", "--plan", "mine"], "--plan must be one of t2i_pretrain, unified_edit, vlm_sft without --corpus, got 'mine'"),
-        (["stats", "--plan", "mine", "--corpus", "SET/*.parquet"], "vlm_sft, or MODULE:FUNCTION, got 'mine'."),
-        (["stats", "--plan", "json:nothing", "--corpus", "SET/*.parquet"], "must name a function of 'json', got 'nothing'."),
-        (["stats", "--plan", "no_such_module:f", "--corpus", "SET/*.parquet"], "No module named 'no_such_module'"),
+        (["show", "--schema", "t2i_pretrain", "--denoiser", "r1"], "`ul2 show --denoiser` does not support image-text"),
+        (["show", "--folder", "x"], "--folder must be given with --schema, got no --schema. Pass both"),
+        (["stats", "--schema", "mine"], "--schema must be one of t2i_pretrain, unified_edit, vlm_sft without --corpus, got 'mine'"),
+        (["stats", "--schema", "mine", "--corpus", "SET/*.parquet"], "vlm_sft, or MODULE:FUNCTION, got 'mine'."),
+        (["stats", "--schema", "json:nothing", "--corpus", "SET/*.parquet"], "must name a function of 'json', got 'nothing'."),
+        (["stats", "--schema", "no_such_module:f", "--corpus", "SET/*.parquet"], "No module named 'no_such_module'"),
         (
             ["stats", "images", "--lengths", "512,512"],
             "must be tokens, ViT patches and VAE patches, such as 36864,16384,28672, got '512,512'.",
         ),
         (["stats", "images", "--lengths", "0,1,1"], "tokens is 0, expected an integer of at least 1"),
         (
-            ["stats", "images", "--tables", "70"],
+            ["stats", "images", "--position_embeddings", "70"],
             "must be the side lengths of the tables of ViT and VAE, such as 70,64, got '70'.",
         ),
-        (["stats", "images", "--tables", "8,8"], "vit_side is 8, and images have up to 37 patches on a side"),
-        (["show", "--plan", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain is right"),
-        (["show", "--plan", "t2i_pretrain", "--corpus", "SET/none.jsonl"], "no file matches"),
+        (
+            ["stats", "images", "--position_embeddings", "8,8"],
+            "vit_patches_per_side is 8, and images have up to 37 patches on a side",
+        ),
+        (["show", "--schema", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain is right"),
+        (["show", "--schema", "t2i_pretrain", "--corpus", "SET/none.jsonl"], "no file matches"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(arguments, sentence, folder):
@@ -222,13 +225,13 @@ def test_what_cannot_be_is_refused_in_a_sentence(arguments, sentence, folder):
 
 def test_measurements_are_those_of_what_is_looked_at(recipe):
     statistics = measure_images(recipe, 12)
-    assert [source.plan for source in statistics.sources] == ["t2i_pretrain", "unified_edit", "vlm_sft", "story"]
+    assert [source.schema for source in statistics.sources] == ["t2i_pretrain", "unified_edit", "vlm_sft", "story"]
     for source, looked in zip(statistics.sources, look_at(recipe, 12)):
         samples = [sample for _, sample in looked.samples]
-        assert len({name for name, _ in looked.samples}) == len(samples) == sum(source.plans.values()) == 12
+        assert len({name for name, _ in looked.samples}) == len(samples) == sum(source.layouts.values()) == 12
         for number, name in enumerate(Counts._fields):
             assert source.counts[name] == Summary.of([sample.counts[number] for sample in samples], PERCENTS)
-        assert sum(found["all"] for found in source.elements.values()) == sum(len(sample.plan) for sample in samples)
+        assert sum(found["all"] for found in source.elements.values()) == sum(len(sample.layout) for sample in samples)
         assert sum(found["dropped"] for found in source.elements.values()) == sum(not k for sample in samples for k in sample.kept)
     rows = list(first_rows(recipe, 12))
     assert (statistics.rows, statistics.samples) == (len(rows), sum(map(len, rows)))
@@ -240,7 +243,7 @@ def test_what_is_wrong_is_counted_by_cause_and_the_rest_is_shown():
     recipe = bad_recipe()
     (looked,) = look_at(recipe, 4)
     no_caption, no_file = (
-        "plan: captions is '..', which has no caption that is not empty",
+        "schema: captions is '..', which has no caption that is not empty",
         "sample: the image '..' cannot be read",
     )
     assert (len(looked.samples), list(looked.problems.counts.values())) == (2, [1, 1])
@@ -253,7 +256,7 @@ def test_what_is_wrong_is_counted_by_cause_and_the_rest_is_shown():
     show_images(recipe, 4, console)
     print_images(measure_images(recipe), console)
     assert (
-        "1 (plan), the first: mine, record 0: captions is '', which has no caption that is not empty, of 4 records"
+        "1 (schema), the first: mine, record 0: captions is '', which has no caption that is not empty, of 4 records"
         in console.file.getvalue()
     )
     assert "wrong     1 (sample), the first: mine, record 1" in console.file.getvalue()
@@ -313,10 +316,10 @@ def painted(svg, side):
 
 def test_the_mask_that_is_drawn_is_the_mask():
     small = image_sources.recipe(
-        *(image_sources.source(records, plan, plan) for records, plan in SMALL), epochs=None, budgets=(500, 300, 300)
+        *(image_sources.source(records, schema, schema) for records, schema in SMALL), epochs=None, budgets=(500, 300, 300)
     )
     for row in list(first_rows(small, 20)):
-        found = lay_out([sample for _, sample in row], small.form)
+        found = lay_out([sample for _, sample in row], small.special_tokens)
         lens = found.sample_lens, found.split_lens, found.attn_modes
         np.testing.assert_array_equal(painted(mask(found), sum(found.split_lens)), dense_mask(places(*lens)))
         widths = [int(width) for width in re.findall(r' width="(\d+)" height="1"', strip(found))]
@@ -329,7 +332,7 @@ def test_a_page_has_what_is_shown_and_nothing_from_outside(recipe, tmp_path):
     page = path.read_text()
     shown = [sample for looked in look_at(recipe, 2) for _, sample in looked.samples]
     assert page.count('<img src="data:image/png;base64,') == sum(
-        element.kind != "text" for sample in shown for element in sample.plan
+        element.kind != "text" for sample in shown for element in sample.layout
     )
     assert page.count('class="mask"') == page.count('class="strip"') == len(shown) + min(8, statistics.rows)
     assert all(colour in page for colour in MODE_COLOURS.values())

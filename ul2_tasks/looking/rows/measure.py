@@ -1,4 +1,4 @@
-"""Measures records of texts and images: their plans, what they take of each budget, what is wrong, and the rows they make."""
+"""Measures records of texts and images: their layouts, what they take of each budget, what is wrong, and the rows they make."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import seqio
 from ul2_tasks.images.elements import Image, letters
 from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
-from ul2_tasks.images.row_arrays import Form, Row, lay_out
+from ul2_tasks.images.row_arrays import Row, lay_out
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally, without_particulars
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
@@ -50,17 +51,17 @@ class ImageSourceStatistics:
     """The measurements of a source.
 
     Attributes:
-        plans: how many samples have which plan, in letters.
+        layouts: how many samples have which layout, in letters.
         elements: of each kind of element how many there are, and how many of these are dropped.
         counts: of each budget what samples take of it.
         too_long: how many samples take more of a budget than a row has; "any" those that do of any.
         problems, first: see `Looked`.
     """
 
-    plan: str
+    schema: str
     records: int
     looked_at: int
-    plans: Mapping[str, int]
+    layouts: Mapping[str, int]
     elements: Mapping[str, Mapping[str, int]]
     counts: Mapping[str, Summary | None]
     too_long: Mapping[str, int]
@@ -121,15 +122,15 @@ def recipe_to_look_at(
     """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as images need them."""
     vocabulary = vocabulary or default_vocabulary()
     first = vocabulary.vocab_size
-    form = Form(
-        bos=first,
-        eos=first + 1,
-        image_start=first + 2,
-        image_end=first + 3,
-        vit_side=max((source.sizes.vit.side for source in sources), default=1),
-        vae_side=max((source.sizes.vae.side for source in sources), default=1),
+    special_tokens = SpecialTokenConfig(
+        bos_id=first,
+        eos_id=first + 1,
+        boi_id=first + 2,
+        eoi_id=first + 3,
+        vit_patches_per_side=max((source.sizes.vit.patches_per_side for source in sources), default=1),
+        vae_patches_per_side=max((source.sizes.vae.patches_per_side for source in sources), default=1),
     )
-    return Recipe(tuple(sources), form, text_vocabulary(vocabulary, ()).encode, budgets, seed)
+    return Recipe(tuple(sources), special_tokens, text_vocabulary(vocabulary, ()).encode, budgets, seed)
 
 
 def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
@@ -140,7 +141,7 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
     for source in recipe.sources:
         pool = min(records, recipe.pool)
         alone = dataclasses.replace(
-            recipe, sources=(source,), budgets=_NO_LIMIT, pool=pool, epochs=1, on_error="skip", shrink=False, always=()
+            recipe, sources=(source,), budgets=_NO_LIMIT, pool=pool, epochs=1, on_error="skip", shrink=False, required_modalities=()
         )
         maker, noted = RowMaker(alone), _Noted()
         maker.problems = noted
@@ -159,7 +160,7 @@ def measure_images(recipe: Recipe, records: int = 1000) -> ImageStatistics:
     named = [[(name, _without_images(sample)) for name, sample in row] for row in first_rows(recipe, records)]
     rows = [[sample for _, sample in row] for row in named]
     used = np.array([np.sum([sample.counts for sample in row], axis=0) for row in rows]).reshape(len(rows), 3)
-    facts = [_facts(lay_out(row, recipe.form)) for row in rows]
+    facts = [_facts(lay_out(row, recipe.special_tokens)) for row in rows]
     return ImageStatistics(
         version=__version__,
         seed=recipe.seed,
@@ -188,10 +189,10 @@ def first_rows(recipe: Recipe, records: int) -> Iterator[list[tuple[str, Sample]
         yield from maker.packed(pool)
 
 
-def plan_name(source: Source) -> str:
-    """What the plan of a source is called."""
-    plan = source.plan.func if isinstance(source.plan, functools.partial) else source.plan
-    return plan if isinstance(plan, str) else getattr(plan, "__name__", type(plan).__name__)
+def schema_name(source: Source) -> str:
+    """What the schema of a source is called."""
+    schema = source.schema.func if isinstance(source.schema, functools.partial) else source.schema
+    return schema if isinstance(schema, str) else getattr(schema, "__name__", type(schema).__name__)
 
 
 def _pools(recipe: Recipe, records: int) -> int:
@@ -206,23 +207,23 @@ def _epoch(recipe: Recipe) -> int:
 
 
 def _without_images(sample: Sample) -> Sample:
-    plan = (dataclasses.replace(one, image=None) if isinstance(one, Image) else one for one in sample.plan)
-    return sample._replace(plan=tuple(plan))
+    layout = (dataclasses.replace(one, image=None) if isinstance(one, Image) else one for one in sample.layout)
+    return sample._replace(layout=tuple(layout))
 
 
 def _source(found: Looked, budgets: Counts) -> ImageSourceStatistics:
     samples = [sample for _, sample in found.samples]
     elements: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for sample in samples:
-        for element, kept in zip(sample.plan, sample.kept):
+        for element, kept in zip(sample.layout, sample.kept):
             elements[element.kind].update({"all": 1, "dropped": not kept})
     counts = [sample.counts for sample in samples]
     above = [{name for name, count, most in zip(Counts._fields, each, budgets) if count > most} for each in counts]
     return ImageSourceStatistics(
-        plan=plan_name(found.source),
+        schema=schema_name(found.source),
         records=len(found.source.records),
         looked_at=found.records,
-        plans=dict(collections.Counter(letters(sample.plan) for sample in samples).most_common()),
+        layouts=dict(collections.Counter(letters(sample.layout) for sample in samples).most_common()),
         elements={kind: dict(counted) for kind, counted in sorted(elements.items())},
         counts={name: Summary.of([getattr(each, name) for each in counts], PERCENTS) for name in Counts._fields},
         too_long={**{name: sum(name in each for each in above) for name in Counts._fields}, "any": sum(map(bool, above))},

@@ -13,7 +13,7 @@ from ul2_tasks.looking.rows.measure import PERCENTS, ImageSourceStatistics, Imag
 
 PARTS = {"tokens": "tokens", "vit": "ViT patches", "vae": "patches of latents"}
 KINDS = {"text": "texts", "vit": "images for the ViT", "clean": "clean latents", "noised": "noised latents"}
-_PLANS_SHOWN = 8
+_LAYOUTS_SHOWN = 8
 
 
 def print_images(statistics: ImageStatistics, console: Console) -> None:
@@ -22,7 +22,7 @@ def print_images(statistics: ImageStatistics, console: Console) -> None:
     console.print(Text(f"rows of at most {budgets}; seed {statistics.seed}; ul2_tasks {statistics.version}"))
     for source in statistics.sources:
         console.print()
-        console.print(Text.assemble((source.plan, "bold"), f": {source.looked_at:,} of {source.records:,} records"))
+        console.print(Text.assemble((source.schema, "bold"), f": {source.looked_at:,} of {source.records:,} records"))
         for line in _sentences(source):
             console.print(line)
         console.print(_counts(source))
@@ -32,11 +32,13 @@ def print_images(statistics: ImageStatistics, console: Console) -> None:
     print_checks(statistics.laws, console)
 
 
-def shown_plans(source: ImageSourceStatistics) -> str:
-    """The plans that most samples have, in words."""
-    plans = [f"{number:,} {plan if len(plan) < 32 else plan[:29] + '..'}" for plan, number in source.plans.items()]
-    others = sum(list(source.plans.values())[_PLANS_SHOWN:])
-    return ", ".join([*plans[:_PLANS_SHOWN], *([f"{others:,} of {len(plans) - _PLANS_SHOWN} other plans"] if others else [])])
+def shown_layouts(source: ImageSourceStatistics) -> str:
+    """The layouts that most samples have, in words."""
+    layouts = [f"{number:,} {layout if len(layout) < 32 else layout[:29] + '..'}" for layout, number in source.layouts.items()]
+    others = sum(list(source.layouts.values())[_LAYOUTS_SHOWN:])
+    return ", ".join(
+        [*layouts[:_LAYOUTS_SHOWN], *([f"{others:,} of {len(layouts) - _LAYOUTS_SHOWN} other layouts"] if others else [])]
+    )
 
 
 def shown_elements(source: ImageSourceStatistics) -> str:
@@ -70,7 +72,7 @@ def sentences_on_rows(statistics: ImageStatistics) -> Iterator[str]:
 
 
 def _sentences(source: ImageSourceStatistics) -> Iterator[Text]:
-    yield Text(f"plans     {shown_plans(source)}")
+    yield Text(f"layouts     {shown_layouts(source)}")
     yield Text(f"elements  {shown_elements(source)}")
     if too_long := shown_too_long(source):
         yield Text(f"too long  {too_long}", "bold yellow")
