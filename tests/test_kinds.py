@@ -146,7 +146,7 @@ def registered():
             seqio.ByteVocabulary(extra_ids=300),
             ul2_tasks.ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8),
         )
-        settings = {"image": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
+        settings = {"image_tokens": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
         ul2_tasks.register_image_text("kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, **settings)
         ul2_tasks.register("kinds_residues", texts_in_memory(list(SEQUENCES)), "bytes", ul2_tasks.T5GEMMA2[-1])
         task = ProteinTask("kinds_proteins", seqio.TaskRegistry.get("kinds_residues_s"), SEQUENCES)

@@ -266,7 +266,7 @@ def test_ids_of_images_are_the_tokenizers_own():
         sentinels=[290],
     )
     [task] = image_text_tasks(mixture)
-    assert task.corpus.run == ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8)
+    assert task.corpus.seqio_image_tokens == ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8)
     [example, *_] = task.get_dataset({"inputs": 64, "targets": 64}, "train", shuffle=False, seed=0).as_numpy_iterator()
     shown = as_plain(*draw_image_tasks(mixture, {"inputs": 64, "targets": 64}, count=1))
     for whole, start in ((lists(example), 259), (shown["ids"], 258)):

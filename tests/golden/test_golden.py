@@ -262,7 +262,7 @@ def test_rows(golden, name):
 
 def test_rows_of_images(golden):
     image, name = ul2_tasks.ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4), one_of(seen, "r1")
-    converter = T5Gemma2FeatureConverter(2, image_tokens=image, side=12)
+    converter = T5Gemma2FeatureConverter(2, image_tokens=image, image_size=12)
     found = converter(stream(name, SEEN, num_epochs=1, shuffle=False), SEEN)
     golden("rows", "T5Gemma 2", summary(found.take(10).as_numpy_iterator(), name, readable=1))
 

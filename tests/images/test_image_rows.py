@@ -243,8 +243,8 @@ class TestProblems:
         broken = source([BAD] * 200, name="broken")
         maker = RowMaker(recipe(source(made(200)), broken, epochs=None, on_error="skip", pool=40))
         sentence = (
-            r"^100 records in a row of source 2: broken, 200 records, schema t2i_pretrain were skipped, by cause \{'schema': 100\}; the"
-            r" last: broken, record \d+: captions is None"
+            r"^100 records in a row of source 2: broken, 200 records, schema t2i_pretrain were skipped, by cause \{'schema': 100\};"
+            r" the last: broken, record \d+: captions is None"
         )
         with pytest.raises(ValueError, match=sentence):
             collections.deque(map(maker.packed, range(9)))

@@ -1,4 +1,4 @@
-"""`ul2 cache` of interleaved image-text data: a store with the same examples, which is refused, checked and resumed as others are."""
+"""`ul2 cache` of interleaved image-text data: the same examples, which are checked and resumed as those of other caches."""
 
 import dataclasses
 import io
@@ -146,7 +146,8 @@ def test_a_source_of_ones_own_and_codes_are_cached_by_the_command(folder, monkey
             import image_support as here, seqio, ul2_tasks, {__name__} as test
             ul2_tasks.register_image_text(
                 "drawn", seqio.FunctionDataSource(test.codes, ["train"]), here.VOCABULARY, here.S, split="before_last_image",
-                image_tokens=ul2_tasks.ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=16), modes=here.MODES, sentinels=here.SENTINELS[:60],
+                image_tokens=ul2_tasks.ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=16),
+                modes=here.MODES, sentinels=here.SENTINELS[:60],
             )
         """)
     )

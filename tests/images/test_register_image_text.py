@@ -1,4 +1,4 @@
-"""`register_image_text`: what interleaved image-text data become under each denoiser, and what is refused or left out and counted."""
+"""`register_image_text`: what records become under each denoiser, and what is an error, or left out and counted."""
 
 import dataclasses
 import itertools

@@ -35,7 +35,7 @@ def seen():
 
 
 def batches(name="seen_mix", batch_size=4, **settings):
-    converter = T5Gemma2FeatureConverter(batch_size, image_tokens=RUN, side=SIDE)
+    converter = T5Gemma2FeatureConverter(batch_size, image_tokens=RUN, image_size=SIDE)
     settings = {"seed": 0, "num_epochs": 1, **settings}
     dataset = UL2IterableDataset(name, LENGTHS, feature_converter=converter, **settings)
     return torch.utils.data.DataLoader(dataset, batch_size=None)
@@ -58,7 +58,7 @@ def test_pixels_are_those_of_the_processor():
 def test_the_converter_and_the_collator_make_the_same_batch(seen):
     (converted,) = batches()
     examples = list(UL2IterableDataset(seen, LENGTHS, seed=0, num_epochs=1))
-    collated = T5Gemma2Collator(image_tokens=RUN, side=SIDE)(examples)
+    collated = T5Gemma2Collator(image_tokens=RUN, image_size=SIDE)(examples)
     assert collated.keys() == converted.keys()
     for key, value in collated.items():
         assert torch.equal(value, converted[key]), key
@@ -78,7 +78,7 @@ def test_a_batch_without_images_has_no_pixels(seen):
 
 def test_placeholders_without_their_images_are_refused(seen):
     example = next(example for example in UL2IterableDataset(seen, LENGTHS, seed=0) if example["images"])
-    collator = T5Gemma2Collator(image_tokens=RUN, side=SIDE)
+    collator = T5Gemma2Collator(image_tokens=RUN, image_size=SIDE)
     for images in ([], example["images"] * 2):
         with pytest.raises(ValueError, match=rf"a batch has 4 placeholders .* and {len(images)} images of 4 each"):
             collator([{**example, "images": images}])
@@ -86,7 +86,7 @@ def test_placeholders_without_their_images_are_refused(seen):
         collator([])
     dataset = seqio.get_mixture_or_task(seen).get_dataset(LENGTHS, seed=0, num_epochs=1)
     trimmed = dataset.map(lambda example: {**example, "images": example["images"][:0]})
-    converter = T5Gemma2FeatureConverter(4, image_tokens=RUN, side=SIDE)
+    converter = T5Gemma2FeatureConverter(4, image_tokens=RUN, image_size=SIDE)
     with pytest.raises(Exception, match=r"12 placeholders .* and 0 images of 4 each"):
         next(iter(converter(trimmed, LENGTHS)))
 
@@ -98,17 +98,17 @@ def test_converters_that_know_no_images_refuse_them(seen, converter):
 
 
 def test_arguments_are_checked(seen):
-    for settings in ({"batch_size": 0}, {"batch_size": 1, "side": 0}, {"batch_size": 1, "padding": "none"}):
+    for settings in ({"batch_size": 0}, {"batch_size": 1, "image_size": 0}, {"batch_size": 1, "padding": "none"}):
         with pytest.raises(ValueError, match="expected"):
             T5Gemma2FeatureConverter(**settings)
-    with pytest.raises(ValueError, match="side is 0"):
-        T5Gemma2Collator(side=0)
+    with pytest.raises(ValueError, match="image_size is 0"):
+        T5Gemma2Collator(image_size=0)
     with pytest.raises(ValueError, match="expected lengths of inputs and targets alone"):
         T5Gemma2FeatureConverter(1)(seqio.TaskRegistry.get("seen_s").get_dataset(LENGTHS), {**LENGTHS, "images": 1})
 
 
 def test_seqio_gives_whole_batches_of_fixed_length(seen):
-    converter = T5Gemma2FeatureConverter(2, padding="max_length", image_tokens=RUN, side=SIDE)
+    converter = T5Gemma2FeatureConverter(2, padding="max_length", image_tokens=RUN, image_size=SIDE)
     dataset = seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1, shuffle=False)
     shapes = [{key: value.shape for key, value in batch.items()} for batch in dataset.as_numpy_iterator()]
     assert [shape["input_ids"] for shape in shapes] == [(2, 64), (2, 64)]

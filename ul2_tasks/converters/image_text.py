@@ -19,7 +19,7 @@ from ul2_tasks.converters.row_format import RowFormat
 from ul2_tasks.example_features import EXAMPLE, IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
-from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
+from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_IMAGE_SIZE, T5GEMMA2_START, check_placeholders, pixel_values
 from ul2_tasks.scalars import is_integer
 
 
@@ -58,7 +58,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
         image_tokens: ImageTokens = T5GEMMA2_IMAGE,
-        side: int = T5GEMMA2_SIDE,
+        image_size: int = T5GEMMA2_IMAGE_SIZE,
         vocabulary: seqio.Vocabulary | None = None,
     ):
         """
@@ -66,12 +66,12 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
             batch_size: examples in a batch; not to be given to SeqIO.
             padding, pad_to_multiple_of, decoder_start_token_id, pad_token_id, vocabulary: see `HuggingFaceFeatureConverter`.
             image_tokens: as in `register_image_text`, with the tokenizer's own ids.
-            side: of the images that the model takes, in pixels.
+            image_size: of the images that the model takes, in pixels.
 
         Raises:
             ValueError: an argument has another value than these.
         """
-        for name, value in (("batch_size", batch_size), ("side", side)):
+        for name, value in (("batch_size", batch_size), ("image_size", image_size)):
             if not is_integer(value, at_least=1):
                 raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
         self._row_format = RowFormat(
@@ -81,7 +81,12 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=False,
         )
-        self._batch_size, self._image_tokens, self._side, self._vocabulary = int(batch_size), image_tokens, int(side), vocabulary
+        self._batch_size, self._image_tokens, self._image_size, self._vocabulary = (
+            int(batch_size),
+            image_tokens,
+            int(image_size),
+            vocabulary,
+        )
         of_rows = dict.fromkeys(self._row_format.names, seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2))
         self.MODEL_FEATURES = of_rows | {PIXELS: seqio.FeatureConverter.FeatureSpec(dtype=tf.float32, rank=4)}
         super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
@@ -108,8 +113,8 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         return self._batch_size
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
-        """The length of each model input with padding "max_length"; of `pixel_values` the side."""
-        return self._row_format.row_lengths(task_feature_lengths) | {PIXELS: self._side}
+        """The length of each model input with padding "max_length"; of `pixel_values` the image size."""
+        return self._row_format.row_lengths(task_feature_lengths) | {PIXELS: self._image_size}
 
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
@@ -118,13 +123,13 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         def seen(input_ids: np.ndarray, images: np.ndarray) -> np.ndarray:
             found = [image for image in images.reshape(-1).tolist() if image]
             check_placeholders(input_ids, len(found), self._image_tokens)
-            return pixel_values(found, self._side)
+            return pixel_values(found, self._image_size)
 
         def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             first = number * self._batch_size
             rows = batch_inputs(examples, task_feature_lengths, self._row_format, spec, shift=shift, first=first)
             values = python_op(seen, [rows["input_ids"], examples[IMAGES]], tf.float32)
-            return {**rows, PIXELS: tf.ensure_shape(values, [None, 3, self._side, self._side])}
+            return {**rows, PIXELS: tf.ensure_shape(values, [None, 3, self._image_size, self._image_size])}
 
         padding = {key: absent(feature) for key, feature in spec.items()} | {IMAGES: tf.constant("")}
         examples = ds.map(lambda example: {key: example[key] for key in padding})

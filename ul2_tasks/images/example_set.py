@@ -83,8 +83,8 @@ def story(record: Record, draws: Draws) -> Layout:
 def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str, Any]]:
     """Records of the embedded set.
 
-    The kind is "t2i_pretrain", "unified_edit" or "vlm_sft", see `schemas`; or "story", see there. Another seed gives others. Without
-    Pillow it raises an ImportError.
+    The kind is "t2i_pretrain", "unified_edit" or "vlm_sft", see `schemas`; or "story", see there. Another seed gives others.
+    Without Pillow it raises an ImportError.
 
     >>> json.loads(example_records("t2i_pretrain", 2)[1]["captions"])["short"]
     'a red 5 and a purple 4'

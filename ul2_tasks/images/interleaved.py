@@ -3,9 +3,10 @@
     A cat: [image] It sleeps.     A cat: \\n\\n <boi> <image> .. <image> <eoi> \\n\\n It sleeps.
     pieces                          3      260                                        4
 
-A piece of text, then an image token sequence, then a piece of text, and so on: texts can be empty, sequences cannot. The ids are those of Transformers'
-`Gemma3Processor`, which writes two line feeds on either side of an image, and tokenizes what stands between two as a whole.
-So line feeds of a text that stand next to those of an image are one piece with them there, and belong to the sequence here.
+A piece of text, then an image token sequence, then a piece of text, and so on: texts can be empty, sequences cannot. The
+ids are those of Transformers' `Gemma3Processor`, which writes two line feeds on either side of an image, and tokenizes the text
+between two images as a whole. So line feeds of a text next to those of an image are one token with them there, and belong to the
+image token sequence here.
 """
 
 from __future__ import annotations

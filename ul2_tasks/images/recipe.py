@@ -1,4 +1,4 @@
-"""Everything that decides which rows a data set has: sources, special tokens and budgets of the model, what to do with wrong records."""
+"""Everything that decides which rows a data set has: sources, the model's special tokens and budgets, what to do with errors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Recipe:
         epochs: see `pools.Pools`.
         on_error: whether a record that is wrong, or too long, ends the run, or is skipped and counted.
         shrink: whether the images of a sample that is too long are made smaller until it fits.
-        required_modalities: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`. Budgets are less by its counts.
+        required_modalities: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`,
+            whose counts are taken off the budgets.
     """
 
     sources: Sequence[Source]
@@ -105,7 +106,8 @@ class Recipe:
             raise ValueError("there is no source")
         if min(self.room) < 0:
             raise ValueError(
-                f"the budgets are {tuple(self.budgets)}, too little for what required_modalities={self.required_modalities} gives each row"
+                f"the budgets are {tuple(self.budgets)}, too little for what required_modalities={self.required_modalities} gives each"
+                " row"
             )
         for source in self.sources:
             if not isinstance(source, Source):

@@ -1,4 +1,4 @@
-"""Record schemas: the three kinds that BAGEL has, each as a layout. A schema of your own is a function of a record and its draws, too.
+"""Record schemas: functions of a record and its draws that return a layout. BAGEL's three kinds; yours can be any function.
 
 Each raises a ValueError, one sentence, where the record is not what its kind says. It does so whatever is drawn: a record is in
 every epoch, or in none. The spaces around a text are removed.

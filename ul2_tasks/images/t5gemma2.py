@@ -9,22 +9,22 @@ import numpy as np
 from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.images.pixels import pixels, resized
 
-T5GEMMA2_START, T5GEMMA2_SIDE = 2, 896  # BOS, and the pixels of an image's sides
+T5GEMMA2_START, T5GEMMA2_IMAGE_SIZE = 2, 896  # BOS, and the pixels of an image's sides
 PIXELS = "pixel_values"
 
 
-def pixel_values(images: Sequence[object], side: int = T5GEMMA2_SIDE) -> np.ndarray:
+def pixel_values(images: Sequence[object], image_size: int = T5GEMMA2_IMAGE_SIZE) -> np.ndarray:
     """Images as SigLIP sees them in T5Gemma 2: squares, whatever their ratio, with values from -1 to 1.
 
-    They are those of Transformers' `Gemma3ImageProcessorPil`. Gives [images, 3, side, side] float32. An image is what
+    They are those of Transformers' `Gemma3ImageProcessorPil`. Gives [images, 3, image_size, image_size] float32. An image is what
     `images.pixels.pixels` takes.
 
     >>> pixel_values([]).shape
     (0, 3, 896, 896)
     """
-    found = np.empty((len(images), 3, side, side), np.float32)
+    found = np.empty((len(images), 3, image_size, image_size), np.float32)
     for number, image in enumerate(images):
-        seen = resized(pixels(image), side, side, "bilinear")
+        seen = resized(pixels(image), image_size, image_size, "bilinear")
         found[number] = (seen.transpose(2, 0, 1) / np.float32(255) - np.float32(0.5)) / np.float32(0.5)
     return found
 
@@ -39,6 +39,6 @@ def check_placeholders(input_ids: np.ndarray, images: int, image_tokens: ImageTo
     found = int((input_ids == image_tokens.image_id).sum())
     if found != images * image_tokens.image_seq_length:
         raise ValueError(
-            f"a batch has {found} placeholders (id {image_tokens.image_id}) and {images} images of {image_tokens.image_seq_length} each, expected"
-            " as many: was something trimmed, or is image_tokens another one in register_image_text?"
+            f"a batch has {found} placeholders (id {image_tokens.image_id}) and {images} images of"
+            f" {image_tokens.image_seq_length} each, expected as many: was something trimmed, or is image_tokens another one in register_image_text?"
         )

@@ -53,7 +53,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         ce_tokens           int, how many ids are learned
         ce_weight           float, the sum of `ce_loss_weights`
         mse_tokens          int, how many patches are generated
-        samples             list of str, the record and the epoch of each sample of `sample_lens`; "dummy" of one that `required_modalities` adds
+        samples             list of str, the record and the epoch of each sample of `sample_lens`; "dummy" of one that is
+                            added for `required_modalities`
 
     The totals are for losses: divide by their sums over all processes.
 
@@ -107,8 +108,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 variables RANK and WORLD_SIZE, otherwise 0 and 1.
 
         Raises:
-            ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or a table of it is too
-                small for the images of a source.
+            ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
+                embeddings are too few for the images of a source.
         """
         if set(budgets) != set(Counts._fields):
             raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
@@ -274,8 +275,8 @@ def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
     for name in ("bos_id", "eos_id", "boi_id", "eoi_id"):
         if getattr(special_tokens, name) >= ids:
             raise ValueError(
-                f"{name} of special_tokens is {getattr(special_tokens, name)}, and the vocabulary has {ids} ids, from 0. Add the mark to the tokenizer,"
-                " and open that; or give the id of a token that no text needs"
+                f"{name} of special_tokens is {getattr(special_tokens, name)}, and the vocabulary has {ids} ids, from 0. Add the mark"
+                " to the tokenizer, and open that; or give the id of a token that no text needs"
             )
 
 

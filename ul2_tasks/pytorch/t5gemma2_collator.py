@@ -10,7 +10,7 @@ import numpy as np
 from ul2_tasks.converters.row_format import RowFormat, padded_inputs
 from ul2_tasks.example_features import IMAGES, SINGLE_EXAMPLE
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
-from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_SIDE, T5GEMMA2_START, check_placeholders, pixel_values
+from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_IMAGE_SIZE, T5GEMMA2_START, check_placeholders, pixel_values
 from ul2_tasks.scalars import is_integer
 
 try:
@@ -28,8 +28,8 @@ class T5Gemma2Collator:
         for batch in torch.utils.data.DataLoader(dataset, batch_size=8, collate_fn=T5Gemma2Collator()):
             loss = model(**batch).loss
 
-    An example is what `UL2IterableDataset` gives of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens] in
-    the tokenizer's own ids, and `images`, the bytes of each image in the order of their runs; without that there are none.
+    An example is what `UL2IterableDataset` gives of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens]
+    in the tokenizer's own ids, and `images`, the bytes of each image in the order of their runs; without that there are none.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class T5Gemma2Collator:
         decoder_start_token_id: int = T5GEMMA2_START,
         pad_token_id: int = 0,
         image_tokens: ImageTokens = T5GEMMA2_IMAGE,
-        side: int = T5GEMMA2_SIDE,
+        image_size: int = T5GEMMA2_IMAGE_SIZE,
     ):
         """
         Args:
             pad_to_multiple_of: the length of rows is a multiple of it; None is 1.
             decoder_start_token_id, pad_token_id: the model's.
             image_tokens: what stands for an image in `input_ids`.
-            side: of the images that the model takes, in pixels.
+            image_size: of the images that the model takes, in pixels.
 
         Raises:
             ValueError: an argument is no number of its kind.
         """
-        if not is_integer(side, at_least=1):
-            raise ValueError(f"side is {side!r}, expected an integer of at least 1")
+        if not is_integer(image_size, at_least=1):
+            raise ValueError(f"image_size is {image_size!r}, expected an integer of at least 1")
         self._row_format = RowFormat(
             padding="longest",
             pad_to_multiple_of=pad_to_multiple_of,
@@ -59,7 +59,7 @@ class T5Gemma2Collator:
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=False,
         )
-        self._side, self._image_tokens = side, image_tokens
+        self._image_size, self._image_tokens = image_size, image_tokens
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Makes a batch.
@@ -69,7 +69,7 @@ class T5Gemma2Collator:
 
         Returns:
             `input_ids`, `attention_mask`, `decoder_input_ids`, `decoder_attention_mask` and `labels`, [B, length] int64; and
-            `pixel_values`, [images, 3, side, side] float32, if there is an image.
+            `pixel_values`, [images, 3, image_size, image_size] float32, if there is an image.
 
         Raises:
             ValueError: there is no example; the placeholders are not those of the images; an image cannot be read.
@@ -83,7 +83,7 @@ class T5Gemma2Collator:
         images = [image for example in examples for image in example.get(IMAGES, ())]
         check_placeholders(batch["input_ids"], len(images), self._image_tokens)
         if images:
-            batch[PIXELS] = pixel_values(images, self._side)
+            batch[PIXELS] = pixel_values(images, self._image_size)
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
 

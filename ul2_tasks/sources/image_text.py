@@ -155,8 +155,8 @@ def open_image_text(
             the split. Otherwise all is `train`.
         kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, an image, or a
             text and then an image at each place; "captions", with `image` and `captions`, the image first, and for each caption
-            an example of its own; "vlm_sft", see `images.schemas`; or a function of a record and its draws that gives the elements of
-            a layout, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
+            an example of its own; "vlm_sft", see `images.schemas`; or a function of a record and its draws that returns a
+            layout, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
         folder: where paths of images begin, and stay, also by links; by default the folder of the record's file, and for records
             in memory anywhere on this machine. Images at addresses are read only below a folder that is one.
 

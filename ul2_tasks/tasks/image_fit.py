@@ -1,4 +1,4 @@
-"""Which records of interleaved image-text data make examples within the lengths; the others are refused, or left out and counted."""
+"""Which image-text records make examples within the lengths; the others are an error, or left out and counted."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_the_doctor_has_nothing_to_say_of_the_embedded_set_but_of_budgets(recipe
 
 def test_the_doctor_says_which_rows_lack_what():
     small = image_sources.recipe(*(image_sources.source(records, schema, schema) for records, schema in SMALL), epochs=None)
-    (note,) = [finding for finding in examine_recipe(small) if "always" in finding.remedy]
+    (note,) = [finding for finding in examine_recipe(small) if "required_modalities" in finding.remedy]
     assert re.fullmatch(r"of \d+ rows there are \d+ without ViT patches", note.what)
     assert note.remedy.startswith("required_modalities=('vit',) gives each row a dummy")
 
@@ -205,7 +205,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, schema, sent
         (["stats", "images", "--lengths", "0,1,1"], "tokens is 0, expected an integer of at least 1"),
         (
             ["stats", "images", "--position_embeddings", "70"],
-            "must be the side lengths of the tables of ViT and VAE, such as 70,64, got '70'.",
+            "must be patches per side for ViT and VAE, such as 70,64, got '70'.",
         ),
         (
             ["stats", "images", "--position_embeddings", "8,8"],

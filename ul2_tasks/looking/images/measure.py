@@ -1,4 +1,4 @@
-"""Examples of interleaved image-text data as registered tasks make them of the first records of their corpus, and what they are like.
+"""Examples that tasks of interleaved image-text data make of the first records of their corpus, and what they are like.
 
 What is drawn is an epoch of these records under each denoiser. Each example is put together again, and held against what it was
 made of.

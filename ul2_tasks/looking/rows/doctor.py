@@ -49,10 +49,10 @@ def _examine_tables(recipe: Recipe, special_tokens: SpecialTokenConfig) -> Itera
         except ValueError as error:
             yield about("problem", what=str(error), remedy="take a larger table, or smaller sizes")
         else:
-            sides = f"up to {source.sizes.vit.patches_per_side} patches on a side for the ViT, and {source.sizes.vae.patches_per_side} of latents"
+            vit, vae = source.sizes.vit.patches_per_side, source.sizes.vae.patches_per_side
+            tables = f"{special_tokens.vit_patches_per_side} and {special_tokens.vae_patches_per_side}"
             yield about(
-                "ok",
-                what=f"images have {sides}; the tables have {special_tokens.vit_patches_per_side} and {special_tokens.vae_patches_per_side}",
+                "ok", what=f"images have up to {vit} patches on a side for the ViT, and {vae} of latents; the tables have {tables}"
             )
 
 
