@@ -13,8 +13,8 @@ def patches(pixels: np.ndarray, patch_size: int) -> np.ndarray:
 
     They stay bytes: a quarter of the memory of the floats that a model computes from them, `patches / 127.5 - 1`.
 
-    Pixels are [height, width, channels], both sides multiples of `patch_size`. Returns [patches, patch_size * patch_size * channels],
-    of their type.
+    Pixels are [height, width, channels], both sides multiples of `patch_size`. Returns
+    [patches, patch_size * patch_size * channels], of their type.
 
     >>> patches(np.arange(8).reshape(2, 4, 1), patch_size=2).tolist()
     [[0, 1, 4, 5], [2, 3, 6, 7]]

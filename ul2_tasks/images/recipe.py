@@ -106,8 +106,8 @@ class Recipe:
             raise ValueError("there is no source")
         if min(self.room) < 0:
             raise ValueError(
-                f"the budgets are {tuple(self.budgets)}, too little for what required_modalities={self.required_modalities} gives each"
-                " row"
+                f"budgets must leave room for required_modalities={tuple(self.required_modalities)}, got {tuple(self.budgets)}."
+                " Raise them."
             )
         for source in self.sources:
             if not isinstance(source, Source):

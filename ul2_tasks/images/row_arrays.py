@@ -136,8 +136,8 @@ def patch_positions(rows: np.ndarray, columns: np.ndarray, patches_per_side: int
     """The place of each patch in a table of `patches_per_side` rows and columns.
 
     `rows` and `columns`, [images] integers, are the patches of each image, and `interpolate_pos` is as in `SpecialTokenConfig`.
-    Returns [patches] int64, row by row, one image after the other. An image with more patches on a side than the table raises a ValueError, if
-    they are not interpolated.
+    Returns [patches] int64, row by row, one image after the other. An image with more patches on a side than the table
+    raises a ValueError, if they are not interpolated.
 
     >>> patch_positions(np.array([2]), np.array([3]), patches_per_side=70)
     array([ 0,  1,  2, 70, 71, 72])

@@ -25,8 +25,8 @@ class Size:
     """The rule by which images are resized. The ratio of their sides is kept, up to rounding.
 
     An image is enlarged until its short side has `shortest_edge` pixels, then shrunk until its long side has at most `longest_edge`
-    and the whole at most `max_pixels`. Where these contradict each other, `longest_edge` and `max_pixels` win, and the short side is
-    shorter.
+    and the whole at most `max_pixels`. Where these contradict each other, `longest_edge` and `max_pixels` win, and the short side
+    is shorter.
 
     Attributes:
         longest_edge: pixels of the longest side there may be, a multiple of `patch_size`.

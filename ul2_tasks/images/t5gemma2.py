@@ -40,5 +40,6 @@ def check_placeholders(input_ids: np.ndarray, images: int, image_tokens: ImageTo
     if found != images * image_tokens.image_seq_length:
         raise ValueError(
             f"a batch has {found} placeholders (id {image_tokens.image_id}) and {images} images of"
-            f" {image_tokens.image_seq_length} each, expected as many: was something trimmed, or is image_tokens another one in register_image_text?"
+            f" {image_tokens.image_seq_length} each, expected as many: was something trimmed, or is image_tokens another one in"
+            " register_image_text?"
         )

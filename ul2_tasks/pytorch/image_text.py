@@ -275,8 +275,8 @@ def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
     for name in ("bos_id", "eos_id", "boi_id", "eoi_id"):
         if getattr(special_tokens, name) >= ids:
             raise ValueError(
-                f"{name} of special_tokens is {getattr(special_tokens, name)}, and the vocabulary has {ids} ids, from 0. Add the mark"
-                " to the tokenizer, and open that; or give the id of a token that no text needs"
+                f"{name} of special_tokens is {getattr(special_tokens, name)}, and the vocabulary has {ids} ids, from 0. Add"
+                " the token to the tokenizer, and open that; or give the id of a token that no text needs"
             )
 
 

@@ -51,9 +51,8 @@ def _examine_tables(recipe: Recipe, special_tokens: SpecialTokenConfig) -> Itera
         else:
             vit, vae = source.sizes.vit.patches_per_side, source.sizes.vae.patches_per_side
             tables = f"{special_tokens.vit_patches_per_side} and {special_tokens.vae_patches_per_side}"
-            yield about(
-                "ok", what=f"images have up to {vit} patches on a side for the ViT, and {vae} of latents; the tables have {tables}"
-            )
+            sides = f"up to {vit} patches on a side for the ViT, and {vae} of latents"
+            yield about("ok", what=f"images have {sides}; the tables have {tables}")
 
 
 def _examine_records(source: ImageSourceStatistics, about: About) -> Iterator[Finding]:
