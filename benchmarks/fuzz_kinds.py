@@ -188,7 +188,7 @@ def read_pair(folder: str) -> object:
     if _number(folder) % 12 == 11:
         return _streamed(mixture, 5)
     found = ul2_tasks.examples(mixture, LENGTHS)
-    read = [(found[number]["inputs"].tolist(), found.where(number)) for number in range(min(len(found), 20))]
+    read = [(found[number]["inputs"].tolist(), found.locate(number)) for number in range(min(len(found), 20))]
     return len(read)
 
 

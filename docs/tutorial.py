@@ -195,9 +195,9 @@ ul2("show", "mine", "--module", "my_corpora", "--lengths", "128,128", *one_of_ea
 # %% [markdown]
 # ## 7. Measure
 #
-# `ul2 stats` draws mixed examples, 500 here and 4,000 by default, and compares them with what the objective asks for. A law
+# `ul2 stats` draws mixed examples, 500 here and 4,000 by default, and compares them with what the objective asks for. A check
 # is what must hold for any text: nothing is truncated, every full chunk has exactly its noise, no two tasks read the same
-# text at a time. A broken law is status 1, and would end this script. The same numbers are in `stats/statistics.json`.
+# text at a time. A failed check is exit status 1, and would end this script. The same numbers are in `stats/statistics.json`.
 
 # %%
 print("\n## 7. Measure")
@@ -209,11 +209,11 @@ statistics = json.loads(pathlib.Path("stats/statistics.json").read_text())
 for task in statistics["tasks"]:
     rate, share = task["corruption_rate"], task["share"]
     print(
-        f"{task['task']}: {share['examples']:.1%} of the examples (wanted {share['wanted']:.1%}),"
-        f" {rate['measured']:.1%} of their tokens are noise (wanted {rate['wanted']:.1%})"
+        f"{task['task']}: {share['examples']:.1%} of the examples (expected {share['expected']:.1%}),"
+        f" {rate['measured']:.1%} of their tokens are noise (expected {rate['expected']:.1%})"
     )
-holding = [law["law"] for law in statistics["laws"] if law["holds"]]
-print(f"{len(holding)} of {len(statistics['laws'])} checks pass")
+holding = [check["name"] for check in statistics["checks"] if check["passed"]]
+print(f"{len(holding)} of {len(statistics['checks'])} checks pass")
 
 # %% [markdown]
 # ## 8. A page for others

@@ -103,7 +103,7 @@ ul2("show", *captions, "--count", "2")
 # %% [markdown]
 # ## 4. Look for problems, and measure
 #
-# `ul2 doctor` says what would end a run. `ul2 stats` makes the first rows of training and checks laws on them. `ul2 report`
+# `ul2 doctor` says what would end a run. `ul2 stats` makes the first rows of training and runs checks on them. `ul2 report`
 # writes a page with thumbnails, masks and the fill of rows, to open in a browser.
 
 # %%
@@ -200,8 +200,8 @@ class Model(torch.nn.Module):
             hidden = layer(hidden[:, None], src_mask=~mask)[:, 0]
         said = self.says(hidden[row["ce_loss_indexes"]])
         text = torch.nn.functional.cross_entropy(said, row["packed_label_ids"]) if row["ce_tokens"] else hidden.sum() * 0
-        wanted = pixels[torch.isfinite(row["packed_timesteps"])]
-        image = torch.nn.functional.mse_loss(self.paints(hidden[row["mse_loss_indexes"]]), wanted)
+        expected = pixels[torch.isfinite(row["packed_timesteps"])]
+        image = torch.nn.functional.mse_loss(self.paints(hidden[row["mse_loss_indexes"]]), expected)
         return text, image if row["mse_tokens"] else hidden.sum() * 0
 
 

@@ -31,8 +31,8 @@ CORE = {
     "jobs": set(),
     "chat": set(),
     "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
-    "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
-    "addresses": {"dataset", "resuming"},
+    "corpus": {"conversations_task", "passes", "images_task", "read_cache", "tfrecords", "tokenization", "view"},
+    "random_access": {"dataset", "resuming"},
     "mixtures": set(),
 }
 BESIDE = {
@@ -97,7 +97,7 @@ def texts(folder: pathlib.Path) -> dict:
         "packed": digest(rows[:5]),
         "mixed": digest(ul2_tasks.examples(mix, LENGTHS, seed=3)[:20]),
         "fingerprint": mixture.fingerprint(),
-        "where": repr(cached.where(7)),
+        "where": repr(cached.locate(7)),
     }
 
 
@@ -154,7 +154,7 @@ def conversations(folder: pathlib.Path) -> dict:
         "from a cache": digest(cached),
         "replies": digest(replies),
         "fingerprint": chat.fingerprint(),
-        "where": cached.where(7),
+        "where": cached.locate(7),
     }
 
 

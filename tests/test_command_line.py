@@ -25,9 +25,9 @@ import ul2_tasks
 from ul2_command import main
 from ul2_command.options import Data, of_a_mixture
 from ul2_tasks import T5GEMMA2, chunk_length, open_source, register
-from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.looking.findings import examine_installation, examine_vocabulary
 from ul2_tasks.looking.run import Run, identities
+from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.providers import denoising_tasks
 
@@ -491,11 +491,11 @@ def test_a_step_is_shown_and_a_text_found_in_it(two):
     sample = json.loads(ul2("show", *two, *asked, "--denoiser", "s", "--count", 1, "--json").stdout)
     assert (sample["step"], sample["denoiser"], sample["number"] // 32) == (7, "s", 7)
     words = next(part["text"] for part in sample["targets"] if part["kind"] == "text")
-    epochs = sample["address"]["epoch"] + 1
+    epochs = sample["location"]["epoch"] + 1
     row = rf"^ +{epochs - 1} +{sample['number']} +7 +s +\d+ to \d+"
     of_text = ul2("find", *two, *asked[2:], "--text", words, "--epochs", epochs, "--count", 1000).stdout
     assert re.search(row, of_text, re.MULTILINE)
-    document = sample["address"]["documents"][0][0]
+    document = sample["location"]["documents"][0][0]
     of_document = ul2("find", *two, *asked[2:], "--document", document, "--epochs", epochs).stdout
     assert re.search(row, of_document, re.MULTILINE)
 

@@ -27,8 +27,6 @@ from ul2_tasks import (
     register_chat,
     register_image_text,
 )
-from ul2_tasks.addresses.fingerprint import described
-from ul2_tasks.addresses.resuming import as_text
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
@@ -38,6 +36,8 @@ from ul2_tasks.looking.readable import stretches
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.show import show_json, show_step_json
+from ul2_tasks.random_access.fingerprint import described
+from ul2_tasks.random_access.resuming import as_text
 from ul2_tasks.tasks.image_text import image_text_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens, text_vocabulary
 

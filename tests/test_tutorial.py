@@ -164,9 +164,9 @@ def test_an_example_of_each_mode_is_shown(done):
 def test_what_is_measured_is_what_was_asked_for(done):
     statistics = json.loads((done.folder / "stats" / "statistics.json").read_text())
     assert (statistics["mixture"], statistics["examples"], statistics["sequence_length"]) == ("mine_mix", 500, LENGTHS)
-    assert len(statistics["laws"]) > 5
-    assert all(law["holds"] for law in statistics["laws"])
-    assert f"{len(statistics['laws'])} of {len(statistics['laws'])} checks pass" in done.step(7)
+    assert len(statistics["checks"]) > 5
+    assert all(check["passed"] for check in statistics["checks"])
+    assert f"{len(statistics['checks'])} of {len(statistics['checks'])} checks pass" in done.step(7)
     assert statistics["truncated"] == 0
 
     tasks = {task["task"].removeprefix("mine_"): task for task in statistics["tasks"]}
@@ -175,11 +175,11 @@ def test_what_is_measured_is_what_was_asked_for(done):
     for name, task in tasks.items():
         full, share = chunk_length(DENOISERS[name], LENGTHS), task["share"]
         assert task["full_chunk"] == dataclasses.asdict(full)
-        assert task["corruption_rate"]["wanted"] == pytest.approx(full.noise / full.length)
+        assert task["corruption_rate"]["expected"] == pytest.approx(full.noise / full.length)
         assert task["corruption_rate"]["measured"] == pytest.approx(full.noise / full.length, abs=0.005)
-        assert share["wanted"] == DENOISERS[name].weight / 8
+        assert share["expected"] == DENOISERS[name].weight / 8
         assert share["low"] <= share["examples"] <= share["high"]
-        line = f"mine_{name}: {share['examples']:.1%} of the examples (wanted {share['wanted']:.1%}), "
+        line = f"mine_{name}: {share['examples']:.1%} of the examples (expected {share['expected']:.1%}), "
         assert f"{line}{full.noise / full.length:.1%} of their tokens are noise" in done.step(7)
 
     samples = [json.loads(line) for line in (done.folder / "stats" / "samples.jsonl").open()]

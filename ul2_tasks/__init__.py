@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ul2_tasks.vocabulary.by_name import open_vocabulary
     from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
     from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
-    from ul2_tasks.vocabulary.special_ids import embedding_rows, id_shift, what_is_lost
+    from ul2_tasks.vocabulary.special_ids import check_round_trip, embedding_rows, id_shift
 
 __all__ = [
     "T5GEMMA2",
@@ -75,6 +75,7 @@ __all__ = [
     "T5Gemma2FeatureConverter",
     "UL2DataCollator",
     "best_chunk_tokens",
+    "check_round_trip",
     "chunk_length",
     "default_vocabulary",
     "embedded_documents",
@@ -94,7 +95,6 @@ __all__ = [
     "register_chat",
     "register_image_text",
     "topics_task",
-    "what_is_lost",
     "with_mode",
 ]
 
@@ -147,7 +147,7 @@ _MODULES = {
     "register_chat": "tasks.chat",
     "register_image_text": "tasks.image_text",
     "topics_task": "tasks.downstream",
-    "what_is_lost": "vocabulary.special_ids",
+    "check_round_trip": "vocabulary.special_ids",
     "with_mode": "tasks.downstream",
 }
 

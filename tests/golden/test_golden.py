@@ -228,12 +228,12 @@ def test_examples_by_number(golden, name):
 def test_addresses(golden, name):
     found = INDEXED[name]().epoch(1)
     corpus = {"corpus": "golden_corpus"} if name == "two corpora" else {}
-    where = {index: as_plain(found.where(index)) for index in (0, 1, len(found) // 2, len(found) - 1)}
-    golden("addresses", name, {"where": where, "when": {number: found.when(number, **corpus) for number in (0, 7, 42, 120)}})
+    where = {index: as_plain(found.locate(index)) for index in (0, 1, len(found) // 2, len(found) - 1)}
+    golden("random_access", name, {"where": where, "when": {number: found.find(number, **corpus) for number in (0, 7, 42, 120)}})
 
 
-def as_plain(address):
-    return [as_plain(each) for each in address] if isinstance(address, list) else vars(address)
+def as_plain(location):
+    return [as_plain(each) for each in location] if isinstance(location, list) else vars(location)
 
 
 ROWS = {

@@ -80,7 +80,7 @@ def test_an_example_of_joined_records():
     ]
 
 
-def test_a_image_that_is_longer_than_a_chunk_is_refused_with_its_record(caplog):
+def test_an_image_that_is_longer_than_a_chunk_is_refused_with_its_record(caplog):
     long = {"texts": ["A long one:"], "images": [[1] * 130]}
     registered("long_codes", [*RECORDS[:2], long], denoisers=S)
     message = "long_codes_s: a record makes no example: an image is longer than a chunk, 132 tokens.* begins with 'A long one:'"

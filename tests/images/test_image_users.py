@@ -188,7 +188,7 @@ def test_arguments_that_are_none_of_their_kind_are_refused_at_once():
         Recipe((listed_records([RECORD]),), FORM, bytes_of, Counts(9, 9, 9))
     with pytest.raises(ValueError, match=r"seed is 1\.5, expected an integer"):
         recipe(seed=1.5)
-    with pytest.raises(ValueError, match="too little for what required_modalities="):
+    with pytest.raises(ValueError, match="must leave room for required_modalities="):
         recipe(budgets=Counts(9000, 0, 9000), required_modalities=("vit",))
 
 

@@ -31,6 +31,6 @@ def test_patches_become_the_image_again():
     assert (image(patches(pixels, 4), rows=3, columns=5) == pixels).all()
 
 
-def test_a_image_that_is_no_whole_number_of_patches_is_refused():
+def test_an_image_that_is_no_whole_number_of_patches_is_refused():
     with pytest.raises(ValueError, match="the image has 30 x 28 pixels, expected multiples of 14"):
         patches(np.zeros((28, 30, 3), np.uint8), 14)

@@ -154,7 +154,7 @@ def with_orientation(orientation):
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", [0, *range(1, 10)])
-def test_a_image_is_turned_upright(format, orientation):
+def test_an_image_is_turned_upright(format, orientation):
     """As Pillow turns it, which the data sets of others leave out."""
     data = saved(smooth(), format, exif=with_orientation(orientation))
     known = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
@@ -240,7 +240,7 @@ CUT = {"jpeg": JPEG, "rgb": PNGS["rgb 8"], "palette": PNGS["palette 4"], "webp":
 
 
 @pytest.mark.parametrize("data", CUT.values(), ids=CUT.keys())
-def test_a_image_that_is_cut_anywhere_is_refused_or_whole(data):
+def test_an_image_that_is_cut_anywhere_is_refused_or_whole(data):
     """Whole it is where only check sums and the end mark are lost."""
     whole, refused = pixels(data), 0
     lengths = [*range(0, len(data) - 40, 37), *range(len(data) - 40, len(data))]

@@ -71,7 +71,7 @@ def test_a_caption_may_be_a_text_and_keeps_its_characters(captions, text):
         ),
     ],
 )
-def test_a_image_without_a_caption_is_refused_and_one_without_bytes(record, sentence):
+def test_an_image_without_a_caption_is_refused_and_one_without_bytes(record, sentence):
     assert problem(t2i_pretrain, record) == sentence
 
 

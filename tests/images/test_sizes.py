@@ -13,7 +13,7 @@ RULES = {"vae": VAE, "vit_edit": VIT_EDIT, "vit_vlm": VIT_CONVERSATION}
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "bagel" / "sizes.json").read_text())
 
 
-def test_a_image_alone_gets_bagels_size():
+def test_an_image_alone_gets_bagels_size():
     alone = [line for line in GOLDEN if line[3] == 1]
     assert len(alone) == 693
     for rule, width, height, _, *expected in alone:

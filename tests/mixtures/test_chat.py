@@ -68,7 +68,7 @@ def test_the_examples_are_those_of_two_epochs_of_the_stream(talks, tmp_path, nam
 def test_what_is_left_out_is_counted_and_a_place_is_known(talks):
     found = ul2_tasks.examples(ul2_tasks.Chat("mc_few", talks, too_long="drop"), {"tokens": 400}, shuffle=False)
     assert len(found) + found.left_out["too long"] == len(TALKS)
-    assert found.where(0) == f"{talks}, line 1"
+    assert found.locate(0) == f"{talks}, line 1"
     with pytest.raises(IndexError, match=f"there is no example {len(found)}, only 0 to {len(found) - 1}"):
         found[len(found)]
     with pytest.raises(ValueError, match="epoch is -1, expected an integer, 0 or more"):

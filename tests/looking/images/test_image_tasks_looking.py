@@ -68,14 +68,14 @@ def test_statistics_count_what_the_records_have(images, codes):
     of_images = measure_image_tasks(images, {"inputs": 128, "targets": 128})
     assert [(task.examples, task.images) for task in of_images.tasks] == [(2, 3), (2, 3)]
     assert [task.rate for task in of_images.tasks] == [0.2, 0.8]
-    assert of_images.holds
+    assert of_images.passed
     of_codes = measure_image_tasks(codes, {"inputs": 64, "targets": 64})
     for task in of_codes.tasks:
         assert task.examples > 3
         assert task.images == 12
         assert task.tokens["images"] == 12 * 6
         assert task.tokens["text"] == sum(len(f"This is number {n}: The end.") for n in range(12))
-    assert of_codes.holds
+    assert of_codes.passed
 
 
 def test_all_files_are_read_and_no_more_records_than_are_asked_for():
@@ -98,11 +98,11 @@ def test_statistics_are_printed(codes):
     assert max(map(len, narrow.splitlines())) <= 80
 
 
-def test_what_is_split_at_a_image_keeps_its_law():
+def test_what_is_split_at_an_image_keeps_its_check():
     records = [{"texts": [f"Number {n}: "], "images": [[n % 8] * 4]} for n in range(3)]
     name = ul2_tasks.register_image_text("looked_asked", records, VOCABULARY, S, split="before_last_image", **OF_CODES)
     statistics = measure_image_tasks(name, {"inputs": 64, "targets": 64})
-    assert statistics.holds
+    assert statistics.passed
     assert statistics.tasks[0].tokens["noise"] == 3 * 6
     assert "[codes 4]" in ul2("show", "looked_asked").stdout
 

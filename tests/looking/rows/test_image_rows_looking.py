@@ -122,7 +122,7 @@ def test_stats_has_the_measurements(folder):
     (source,) = measured["sources"]
     assert (source["records"], source["looked_at"], sum(source["layouts"].values())) == (12, 12, 12)
     assert 0 < source["too_long"]["any"] == source["too_long"]["vae"] <= 12
-    assert all(law["holds"] for law in measured["laws"])
+    assert all(check["passed"] for check in measured["checks"])
     text = ul2("stats", *options).stdout
     assert f"{source['too_long']['any']} samples do not fit into a row" in text
     assert "about " in text
@@ -268,7 +268,7 @@ def test_the_doctor_decodes_images():
     assert problems[0].startswith("1 of 2 images cannot be decoded; the first: mine, record 2, epoch 0: the image is damaged")
 
 
-def test_the_doctor_counts_a_image_once_that_is_seen_in_two_ways():
+def test_the_doctor_counts_an_image_once_that_is_seen_in_two_ways():
     """The first as condition and by the ViT; the second is made."""
     edit = {"image_list": [image_sources.png(40, 30), image_sources.png(30, 40)], "instruction_list": [["Turn it."]]}
     found = examine_recipe(recipe_to_look_at([Source(listed_records([edit], "mine"), "unified_edit")]))
@@ -278,7 +278,7 @@ def test_the_doctor_counts_a_image_once_that_is_seen_in_two_ways():
 def test_a_budget_may_be_nothing(tmp_path):
     recipe = dataclasses.replace(recipe_to_look_at(example_sources(4)[:1]), budgets=Counts(4000, 0, 4000))
     statistics = measure_images(recipe)
-    assert (statistics.fill["vit"], statistics.holds) == (None, True)
+    assert (statistics.fill["vit"], statistics.passed) == (None, True)
     assert write_image_report(recipe, tmp_path / "page.html")[1].exists()
 
 

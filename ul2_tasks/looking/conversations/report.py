@@ -1,4 +1,4 @@
-"""`ul2 report` of conversations: one self-contained HTML page of the measurements, the laws, and some examples in colours."""
+"""`ul2 report` of conversations: one self-contained HTML page of the measurements, the checks, and some examples in colours."""
 
 from __future__ import annotations
 

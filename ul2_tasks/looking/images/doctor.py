@@ -11,11 +11,11 @@ from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
 from ul2_tasks.looking.findings import (
     About,
     Finding,
-    broken_laws,
     each_once,
     examine_image_packages,
     examine_installation,
     examine_vocabulary,
+    failed_checks,
     left_out,
 )
 from ul2_tasks.looking.images.measure import (
@@ -52,7 +52,7 @@ def _examine(statistics: ImageTasksStatistics, tasks: Sequence[ImageTextTask]) -
         yield from _examine_records(found, corpora[found.corpus], functools.partial(Finding, concerns=(found.corpus,)))
     for measured, task in zip(statistics.tasks, tasks):
         yield from _examine_lengths(measured, task, functools.partial(Finding, about="lengths", concerns=(measured.task,)))
-    yield from broken_laws("examples", statistics.laws)
+    yield from failed_checks("examples", statistics.checks)
 
 
 def _examine_records(found: ImageCorpusStatistics, corpus: ImageTextCorpusTask, about: About) -> Iterator[Finding]:

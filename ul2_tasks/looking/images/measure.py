@@ -18,24 +18,24 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
-from ul2_tasks.denoising.dissection import dissect
 from ul2_tasks.denoising.joined_pieces import cut, joined
 from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
-from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally, without_particulars
+from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
 from ul2_tasks.tasks.image_fit import Fit, Problem, problem_of_chunk
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.version import __version__
 
 PERCENTS = (50, 90, 99)
 RECORDS = 1000  # of a corpus, that are looked at
-_LAWS = {
+_CHECKS = {
     "lost": "inputs and targets, put together again, are the records",
     "miscounted": "every text has exactly the noise tokens and spans of its length, and no image has any",
     "long": "no inputs and no targets are longer than their budget",
 }
-_LAW_AT_A_IMAGE = " (where it is split at an image: all after the split is noise, and nothing else)"
+_CHECK_AT_AN_IMAGE = " (where it is split at an image: all after the split is noise, and nothing else)"
 
 
 class Looked(NamedTuple):
@@ -133,7 +133,7 @@ class ImageTasksStatistics(Checked):
     version: str
     corpora: Sequence[ImageCorpusStatistics]
     tasks: Sequence[ImageTaskStatistics]
-    laws: Sequence[Law]
+    checks: Sequence[Check]
 
 
 def look_at_corpus(corpus: ImageTextCorpusTask, split: str, records: int = RECORDS) -> Looked:
@@ -201,7 +201,7 @@ def measure_image_tasks(
             for corpus, (read, is_all, right, problems) in looked.items()
         ],
         tasks=measured,
-        laws=[_law(kind, tasks, faults, examples) for kind in _LAWS],
+        checks=[_check(kind, tasks, faults, examples) for kind in _CHECKS],
     )
 
 
@@ -229,7 +229,7 @@ def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Ta
         pieces = example.source.pieces
         for key, length in zip(lengths, map(len, (example.inputs, example.targets, example.source.tokens))):
             lengths[key].append(length)
-        noise, of_example, wrong = _dissected(task, fit, example)
+        noise, of_example, wrong = _reconstructed(task, fit, example)
         tokens.update(text=sum(pieces[::2]), images=sum(pieces[1::2]), noise=noise)
         images += len(pieces) // 2
         spans += of_example
@@ -251,24 +251,24 @@ def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Ta
     )
 
 
-def _dissected(task: ImageTextTask, fit: Fit, example: ImageTextExample) -> tuple[int, int, list[tuple[str, str]]]:
+def _reconstructed(task: ImageTextTask, fit: Fit, example: ImageTextExample) -> tuple[int, int, list[tuple[str, str]]]:
     """The noise tokens of an example, its spans, and what is wrong with it, by kind."""
     wrong = []
     for key, tokens, length in zip(TOKEN_FEATURES, (example.inputs, example.targets), fit.lengths):
         if len(tokens) > length:
             wrong.append(("long", f"{key} of {len(tokens)} tokens, of {length}"))
     try:
-        whole = dissect({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
+        whole = invert({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
     except ValueError as error:
         return 0, 0, [*wrong, ("lost", str(error))]
     if not np.array_equal(whole.chunk, example.source.tokens):
         return 0, 0, [*wrong, ("lost", "it has other tokens than its records")]
     found = _counts(whole.is_noise, example.source.pieces)
-    wanted = list(_wanted(task, example.source.pieces))
-    if len(found) != len(wanted) or any(
-        not fewest <= noise <= most or spans != expected for (noise, spans), (fewest, most, expected) in zip(found, wanted)
+    expected = list(_expected(task, example.source.pieces))
+    if len(found) != len(expected) or any(
+        not fewest <= noise <= most or spans != asked for (noise, spans), (fewest, most, asked) in zip(found, expected)
     ):
-        wrong.append(("miscounted", f"noise tokens and spans of its pieces are {found}, expected {wanted}"))
+        wrong.append(("miscounted", f"noise tokens and spans of its pieces are {found}, expected {expected}"))
     return int(whole.is_noise.sum()), len(whole.spans), wrong
 
 
@@ -279,7 +279,7 @@ def _counts(is_noise: np.ndarray, pieces: Sequence[int]) -> list[tuple[int, int]
     return [(int(noise.sum()), int(first.sum())) for noise, first in zip(np.split(is_noise, edges), np.split(begins, edges))]
 
 
-def _wanted(task: ImageTextTask, pieces: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _expected(task: ImageTextTask, pieces: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """The fewest and the most noise tokens of each piece, and how many spans begin in it."""
     denoiser, split = task.denoiser, task.configuration.split
     if splits_once(denoiser, split):
@@ -294,6 +294,6 @@ def _wanted(task: ImageTextTask, pieces: Sequence[int]) -> Iterator[tuple[int, i
         yield (*denoiser.noise_range(length), denoiser.noise_counts(length)[1]) if is_text else (0, 0, 0)
 
 
-def _law(kind: str, tasks: Iterable[ImageTextTask], faults: Tally, examples: int) -> Law:
-    at_a_image = kind == "miscounted" and any(splits_once(task.denoiser, task.configuration.split) for task in tasks)
-    return Law.counted(_LAWS[kind] + (_LAW_AT_A_IMAGE if at_a_image else ""), kind, faults, examples)
+def _check(kind: str, tasks: Iterable[ImageTextTask], faults: Tally, examples: int) -> Check:
+    at_an_image = kind == "miscounted" and any(splits_once(task.denoiser, task.configuration.split) for task in tasks)
+    return Check.counted(_CHECKS[kind] + (_CHECK_AT_AN_IMAGE if at_an_image else ""), kind, faults, examples)

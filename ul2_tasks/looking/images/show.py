@@ -16,7 +16,7 @@ from ul2_tasks.images.pixels import size_of
 from ul2_tasks.looking.images.measure import ImageTextExample, look_at_corpus, make_examples
 from ul2_tasks.looking.printing import print_head, visible
 from ul2_tasks.looking.readable import Stretch, stretches
-from ul2_tasks.looking.samples import DenoisedTask, Sample, dissected, shown_sample
+from ul2_tasks.looking.samples import DenoisedTask, Sample, reconstructed, shown_sample
 from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
@@ -117,7 +117,7 @@ def _sample(task: ImageTextTask, special: SpecialTokens, number: int, example: I
         return found
 
     shown = DenoisedTask(task.name, task.denoiser, special, vocabulary)
-    return dissected(shown, number, {"inputs": example.inputs, "targets": example.targets}, begins, read)
+    return reconstructed(shown, number, {"inputs": example.inputs, "targets": example.targets}, begins, read)
 
 
 def _in_words(image_tokens: ImageTokens | ImageCodes, tokens: int, images: Iterator[object]) -> str:

@@ -29,7 +29,7 @@ def print_image_tasks(statistics: ImageTasksStatistics, console: Console) -> Non
     for task in statistics.tasks:
         for line in shown_unusable(task):
             console.print(Text(f"{task.task}: {line}", "bold yellow"))
-    print_checks(statistics.laws, console)
+    print_checks(statistics.checks, console)
 
 
 def shown_records(corpus: ImageCorpusStatistics) -> str:

@@ -11,7 +11,7 @@ from ul2_tasks.images.pixels import pixels, size_of
 from ul2_tasks.images.recipe import Recipe
 from ul2_tasks.images.samples import Counts
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
-from ul2_tasks.looking.findings import About, Finding, broken_laws
+from ul2_tasks.looking.findings import About, Finding, failed_checks
 from ul2_tasks.looking.printing import shown_problems
 from ul2_tasks.looking.rows.measure import (
     ImageSourceStatistics,
@@ -106,7 +106,7 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
 
 
 def _examine_rows(statistics: ImageStatistics) -> Iterator[Finding]:
-    yield from broken_laws("rows", statistics.laws)
+    yield from failed_checks("rows", statistics.checks)
     if not statistics.rows:
         return
     fullest = max(part for part in statistics.fill.values() if part is not None)

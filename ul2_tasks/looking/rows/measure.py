@@ -19,7 +19,7 @@ from ul2_tasks.images.row_arrays import Row, lay_out
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
-from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally, without_particulars
+from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
 from ul2_tasks.vocabulary.special_ids import text_vocabulary
@@ -89,7 +89,7 @@ class ImageStatistics(Checked):
     fill: Mapping[str, float | None]
     lacking: Mapping[str, int]
     rows_of_epoch: int
-    laws: Sequence[Law]
+    checks: Sequence[Check]
 
 
 class _Facts(NamedTuple):
@@ -174,7 +174,7 @@ def measure_images(recipe: Recipe, records: int = 1000) -> ImageStatistics:
         },
         lacking={name: sum(name in row.lacking for row in facts) for name in _LACKING},
         rows_of_epoch=round(len(rows) / (_pools(recipe, records) * recipe.pool) * _epoch(recipe)),
-        laws=list(_laws(recipe, named, facts, used)),
+        checks=list(_checks(recipe, named, facts, used)),
     )
 
 
@@ -232,16 +232,18 @@ def _source(found: Looked, budgets: Counts) -> ImageSourceStatistics:
     )
 
 
-def _laws(recipe: Recipe, rows: Sequence[Sequence[tuple[str, Sample]]], facts: Sequence[_Facts], used: np.ndarray) -> Iterator[Law]:
+def _checks(
+    recipe: Recipe, rows: Sequence[Sequence[tuple[str, Sample]]], facts: Sequence[_Facts], used: np.ndarray
+) -> Iterator[Check]:
     above = int((used > np.array(recipe.budgets)).any(axis=1).sum())
-    yield Law("no row has more than its budgets", not above, f"{above} of {len(rows)} rows have")
+    yield Check("no row has more than its budgets", not above, f"{above} of {len(rows)} rows have")
     differ = sum(row.counts != tuple(counts) for row, counts in zip(facts, used.tolist()))
-    yield Law("what is counted before decoding is what a row has", not differ, f"{differ} of {len(rows)} rows differ")
+    yield Check("what is counted before decoding is what a row has", not differ, f"{differ} of {len(rows)} rows differ")
     broken = sum(not row.is_whole for row in facts)
-    yield Law("each place is a text's, or one patch", not broken, f"{broken} of {len(rows)} rows break it")
+    yield Check("each place is a text's, or one patch", not broken, f"{broken} of {len(rows)} rows break it")
     seen = collections.Counter(name for row in rows for name, _ in row)
     twice = sum(count > 1 for count in seen.values())
-    yield Law("no sample is in two rows", not twice, f"{twice} of {len(seen)} samples are")
+    yield Check("no sample is in two rows", not twice, f"{twice} of {len(seen)} samples are")
 
 
 def _facts(row: Row) -> _Facts:

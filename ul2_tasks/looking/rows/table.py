@@ -29,7 +29,7 @@ def print_images(statistics: ImageStatistics, console: Console) -> None:
     console.print()
     for sentence in sentences_on_rows(statistics):
         console.print(Text(sentence))
-    print_checks(statistics.laws, console)
+    print_checks(statistics.checks, console)
 
 
 def shown_layouts(source: ImageSourceStatistics) -> str:

@@ -19,12 +19,12 @@ MAX_PAIRS = 10  # so many pairs of tasks are shown, those that share the most te
 def print_statistics(statistics: Statistics, console: Console) -> None:
     """Prints the statistics as tables, which fit terminals of 80 and of 100 columns."""
     tables = _rates(statistics), _objective(statistics), _lengths(statistics), _fill(statistics), _shared_text(statistics)
-    for table in (_heading(statistics), *(table for table in tables if table.row_count), checks_table(statistics.laws)):
+    for table in (_heading(statistics), *(table for table in tables if table.row_count), checks_table(statistics.checks)):
         console.print(table)
         if table is tables[0]:
             console.print(Text(statistics.share_sentence, style="bold"))
         console.print()
-    console.print(checks_sentence(statistics.laws), style="bold")
+    console.print(checks_sentence(statistics.checks), style="bold")
 
 
 def _heading(statistics: Statistics) -> Group:
@@ -62,10 +62,10 @@ def _rates(statistics: Statistics) -> Table:
     tasks: list[TaskStatistics | OtherTask] = [*statistics.tasks, *statistics.others]
     for task in tasks:
         share = task.share
-        wanted = f"{share['wanted']:.1%} ({100 * share['low']:.1f}..{100 * share['high']:.1f})"
+        expected = f"{share['expected']:.1%} ({100 * share['low']:.1f}..{100 * share['high']:.1f})"
         measured = (_percent(share[key]) for key in ("examples", *TOKEN_FEATURES))
         weight = f"{task.denoiser['weight']:g}" if isinstance(task, TaskStatistics) else NOTHING
-        table.add_row(task.task, weight, wanted, *measured)
+        table.add_row(task.task, weight, expected, *measured)
     return table
 
 
@@ -79,9 +79,9 @@ def _objective(statistics: Statistics) -> Table:
             task.task,
             task.denoiser["mode"] or NOTHING,
             f"{task.full_chunk['length']:,}",
-            f"{_percent(rate['measured'])} / {rate['wanted']:.1%}",
-            f"{_number(spans['measured'])} / {spans['wanted']:,}",
-            f"{_number(mean['measured'])} / {_number(mean['wanted'])}",
+            f"{_percent(rate['measured'])} / {rate['expected']:.1%}",
+            f"{_number(spans['measured'])} / {spans['expected']:,}",
+            f"{_number(mean['measured'])} / {_number(mean['expected'])}",
             NOTHING if spans["p_value"] is None else f"{spans['p_value']:.2g}",
         )
     return table

@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ul2_tasks.addresses.corpora import Member
-from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
+from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.scalars import as_python
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity

@@ -12,9 +12,9 @@ import tensorflow as tf
 from support import byte_vocabulary, iterate, iterate_tuned
 
 from ul2_tasks import T5GEMMA2, mix, open_source, register
-from ul2_tasks.addresses.dataset import fingerprint_of
-from ul2_tasks.addresses.fingerprint import ADDED
-from ul2_tasks.addresses.resuming import resume_at_number_only_in, resume_only_in, texts_of, without_added
+from ul2_tasks.random_access.dataset import fingerprint_of
+from ul2_tasks.random_access.fingerprint import ADDED
+from ul2_tasks.random_access.resuming import resume_at_number_only_in, resume_only_in, texts_of, without_added
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.write import PairWriter
 

@@ -1,4 +1,4 @@
-"""A mixture as a sequence: each example has an address, from which alone it is made."""
+"""A mixture as a sequence: each example has a location, from which alone it is made."""
 
 import collections
 import dataclasses
@@ -15,11 +15,11 @@ from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, MemoryDataSource, SpanDenoiser, mix, register
-from ul2_tasks.addresses import corpora
-from ul2_tasks.addresses import tokens as tokens_in_memory
-from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.random_access import corpora
+from ul2_tasks.random_access import tokens as tokens_in_memory
+from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.store.write import PairWriter
 
@@ -63,9 +63,9 @@ def test_each_token_of_an_epoch_is_in_one_example_at_its_address(found, epoch):
     corpus, taken = corpus_of("addressed"), collections.Counter()
     examples = found.epoch(epoch)
     for number, example in enumerate(examples):
-        address = examples.where(number)
-        assert (address.task, address.denoiser, address.corpus) == (example["task"], example["denoiser"], "addressed_corpus")
-        places = [place for start, stop in address.tokens for place in range(start, stop)]
+        location = examples.locate(number)
+        assert (location.task, location.denoiser, location.corpus) == (example["task"], example["denoiser"], "addressed_corpus")
+        places = [place for start, stop in location.tokens for place in range(start, stop)]
         assert chunk_of(example) == [corpus[place] for place in places]
         taken.update(places)
     assert set(taken.values()) == {1}
@@ -96,10 +96,10 @@ def test_an_example_is_the_same_alone_in_any_batch_and_in_another_object(mixture
 def test_another_seed_and_another_epoch_have_another_order_and_other_noise(mixture, found):
     for others in (found.epoch(1), ul2_tasks.examples(mixture, LENGTHS, seed=2)):
         assert len(others) == len(found)
-        addresses = [[examples.where(number).tokens for number in range(len(found))] for examples in (found, others)]
-        assert np.mean([one == other for one, other in zip(*addresses)]) < 0.1
+        locations = [[examples.locate(number).tokens for number in range(len(found))] for examples in (found, others)]
+        assert np.mean([one == other for one, other in zip(*locations)]) < 0.1
     in_order = ul2_tasks.examples(mixture, LENGTHS, seed=1, shuffle=False)
-    starts = [in_order.where(number).tokens[0][0] for number in range(len(in_order))]
+    starts = [in_order.locate(number).tokens[0][0] for number in range(len(in_order))]
     assert starts == sorted(starts)
 
 
@@ -117,9 +117,9 @@ def test_when_finds_all_examples_that_have_a_document(found, epoch, data):
     held = [
         number
         for number in range(len(examples))
-        if any(first <= document < last for first, last in examples.where(number).documents)
+        if any(first <= document < last for first, last in examples.locate(number).documents)
     ]
-    assert examples.when(document) == held
+    assert examples.find(document) == held
 
 
 def test_a_cache_megatrons_files_and_memory_have_the_same_examples(mixture, found, tmp_path):
@@ -148,17 +148,17 @@ def test_corpora_are_mixed_by_their_weights_and_each_is_read_once_an_epoch_of_it
     register("addressed_other", MemoryDataSource(lambda: ["another corpus " * 9] * 50, validation=0), BYTES, UL2[:2], modes=MODES)
     both = mix("addressed_both", {mixture: 3, "addressed_other_mix": 1})
     examples = ul2_tasks.examples(both, LENGTHS)
-    found = [examples.where(number) for number in range(len(examples))]
-    counts = collections.Counter(address.corpus for address in found)
+    found = [examples.locate(number) for number in range(len(examples))]
+    counts = collections.Counter(location.corpus for location in found)
     assert abs(counts["addressed_corpus"] - 3 * counts["addressed_other_corpus"]) <= 4
-    seen = collections.Counter((address.corpus, address.epoch, address.slot) for address in found)
+    seen = collections.Counter((location.corpus, location.epoch, location.chunk_index) for location in found)
     assert set(seen.values()) == {1}
-    assert {address.epoch for address in found} == {0}, "an epoch ends with the first corpus"
-    assert {address.epoch for address in map(examples.epoch(1).where, range(len(examples)))} <= {0, 1}
+    assert {location.epoch for location in found} == {0}, "an epoch ends with the first corpus"
+    assert {location.epoch for location in map(examples.epoch(1).locate, range(len(examples)))} <= {0, 1}
     document = found[0].documents[0][0]
-    assert 0 in examples.when(document, found[0].corpus)
+    assert 0 in examples.find(document, found[0].corpus)
     with pytest.raises(ValueError, match=r"corpus is None, expected one of \['addressed_other_corpus', 'addressed_corpus'\]"):
-        examples.when(0)
+        examples.find(0)
 
 
 @pytest.mark.parametrize("epoch", [0, 3])
@@ -174,12 +174,12 @@ def test_an_eos_after_each_document_is_a_token_of_the_corpus(epoch, tmp_path):
         names.append(register(f"addressed_eos_{name}_{epoch}", pairs, BYTES, modes=MODES, separate_documents=True))
     found = [ul2_tasks.examples(name, LENGTHS, seed=1).epoch(epoch) for name in names]
     for number, example in enumerate(found[0]):
-        places = [place for start, stop in found[0].where(number).tokens for place in range(start, stop)]
+        places = [place for start, stop in found[0].locate(number).tokens for place in range(start, stop)]
         assert chunk_of(example) == [ids[place] for place in places]
         assert all(equal(example, {**other[number], "task": example["task"]}) for other in found[1:])
-        assert all(other.where(number).documents == found[0].where(number).documents for other in found[1:])
+        assert all(other.locate(number).documents == found[0].locate(number).documents for other in found[1:])
     assert sum(len(chunk_of(example)) for example in found[0]) == len(ids)
-    assert [other.when(17) for other in found] == [found[0].when(17)] * 3
+    assert [other.find(17) for other in found] == [found[0].find(17)] * 3
 
 
 def test_a_single_task_and_a_validation_split(mixture):
@@ -217,12 +217,12 @@ def test_what_is_wrong_is_said(mixture, found, monkeypatch):
     with pytest.raises(IndexError, match=rf"there is no example {len(found)}, only 0 to {len(found) - 1}; \.epoch\(1\) has those"):
         found[len(found)]
     with pytest.raises(IndexError, match="there is no document 1000, only 0 to"):
-        found.when(1000)
+        found.find(1000)
     for place in (1.5, "1"):
         with pytest.raises(TypeError):
             found[place]
         with pytest.raises(TypeError):
-            found.when(place)
+            found.find(place)
     for epoch in (-1, 0.5):
         with pytest.raises(ValueError, match=f"epoch is {epoch}, expected an integer, 0 or more"):
             found.epoch(epoch)
@@ -238,8 +238,8 @@ def test_integers_may_be_numpys(mixture, found, integer):
     lengths = {key: integer(length) for key, length in LENGTHS.items()}
     other = ul2_tasks.examples(mixture, lengths, seed=integer(1)).epoch(integer(2))
     assert equal(other[integer(3)], found.epoch(2)[3])
-    assert other.where(integer(3)) == found.epoch(2).where(3)
-    assert other.when(integer(5)) == found.epoch(2).when(5)
+    assert other.locate(integer(3)) == found.epoch(2).locate(3)
+    assert other.find(integer(5)) == found.epoch(2).find(5)
 
 
 @pytest.mark.parametrize("seed", [None, 0.5, "0", True])
@@ -253,10 +253,10 @@ def test_a_corpus_of_a_single_token_or_less_than_a_cycle(text):
     name = register(f"addressed_{len(text)}_tokens", MemoryDataSource(lambda: [text], validation=0), BYTES, modes=MODES)
     for epoch in range(10):
         examples = ul2_tasks.examples(name, LENGTHS).epoch(epoch)
-        places = [place for number in range(len(examples)) for each in examples.where(number).tokens for place in range(*each)]
+        places = [place for number in range(len(examples)) for each in examples.locate(number).tokens for place in range(*each)]
         assert sorted(places) == list(range(len(text)))
         assert sum(len(chunk_of(example)) for example in examples) == len(text)
-        assert examples.when(0)
+        assert examples.find(0)
 
 
 def test_a_corpus_without_a_token_is_refused():
@@ -274,13 +274,13 @@ def test_in_an_epoch_of_several_corpora_no_example_comes_twice(weights):
     both = mix(f"addressed_sides_{weights[0]}", dict(zip((f"{name}_mix" for name in names), weights)))
     examples = ul2_tasks.examples(both, LENGTHS)
     for epoch in range(3):
-        found = [examples.epoch(epoch).where(number) for number in range(len(examples))]
-        seen = collections.Counter((address.corpus, address.epoch, address.slot) for address in found)
+        found = [examples.epoch(epoch).locate(number) for number in range(len(examples))]
+        seen = collections.Counter((location.corpus, location.epoch, location.chunk_index) for location in found)
         assert set(seen.values()) == {1}
-        counts = collections.Counter(address.corpus for address in found)
+        counts = collections.Counter(location.corpus for location in found)
         assert counts[f"{names[0]}_corpus"] / counts[f"{names[1]}_corpus"] == pytest.approx(weights[0] / weights[1])
         if epoch == 0:
-            assert {address.epoch for address in found} == {0}
+            assert {location.epoch for location in found} == {0}
 
 
 def pair_of(folder, documents, dtype=np.uint16) -> str:
@@ -320,7 +320,7 @@ def test_a_document_without_a_token_is_in_no_example(tmp_path):
         "addressed_empty", pair_of(tmp_path, [np.array([10, 11]), np.zeros(0, int), np.array([12])]), BYTES, modes=MODES
     )
     examples = ul2_tasks.examples(name, LENGTHS)
-    assert (examples.when(1), bool(examples.when(0)), bool(examples.when(2))) == ([], True, True)
+    assert (examples.find(1), bool(examples.find(0)), bool(examples.find(2))) == ([], True, True)
 
 
 def test_forked_workers_of_pytorch_read_it_though_tensorflow_has_run(found):

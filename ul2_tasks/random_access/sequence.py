@@ -1,4 +1,4 @@
-"""`Examples`: a mixture as a sequence, in which each element has an address, from which alone it is made."""
+"""`Examples`: a mixture as a sequence, in which each element has a location, from which alone it is made."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ul2_tasks.addresses.batches import members_of, read_batch, widest, write_batch
-from ul2_tasks.addresses.corpora import OrderedCorpus
-from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
+from ul2_tasks.random_access.batches import members_of, read_batch, widest, write_batch
+from ul2_tasks.random_access.corpora import OrderedCorpus
+from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -20,14 +20,14 @@ _AT_A_TIME = 512
 
 
 @dataclasses.dataclass(frozen=True)
-class Address:
+class Location:
     """Where an example is from.
 
     Attributes:
         corpus: the name of the corpus's task.
         task, denoiser: the names of its task and its denoiser.
         epoch: of the corpus, from 0.
-        slot: which of the chunks of that epoch, from 0, in the order of the corpus.
+        chunk_index: which of the chunks of that epoch, from 0, in the order of the corpus.
         tokens: one or two ranges (start, stop) of the corpus's tokens; two where the chunk goes round the end of the corpus.
         documents: for each of the ranges, the first of the documents that it has tokens of, and the one after the last.
     """
@@ -36,7 +36,7 @@ class Address:
     task: str
     denoiser: str
     epoch: int
-    slot: int
+    chunk_index: int
     tokens: tuple[tuple[int, int], ...]
     documents: tuple[tuple[int, int], ...]
 
@@ -99,16 +99,16 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in of_members.tolist())
         return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
 
-    def where(self, index: int) -> Address | list[Address]:
+    def locate(self, index: int) -> Location | list[Location]:
         """Where the example of a number is from; of a packed row, where each of its examples is from, in their order."""
         found = self.numbering.slots(self._numbers([index]))
-        addresses = [
-            _address(self.numbering.corpora[corpus], epoch, slot)
+        locations = [
+            _location(self.numbering.corpora[corpus], epoch, slot)
             for corpus, epoch, slot in zip(found.corpora, found.epochs, found.slots)
         ]
-        return addresses if self.numbering.packed else addresses[0]
+        return locations if self.numbering.packed else locations[0]
 
-    def when(self, document: int, corpus: str | None = None) -> list[int]:
+    def find(self, document: int, corpus: str | None = None) -> list[int]:
         """The numbers of this epoch's elements that have tokens of a document, ascending.
 
         Args:
@@ -160,11 +160,11 @@ def read_rows(examples: Examples, numbers: np.ndarray) -> tuple[dict[str, np.nda
     return rows, sizes, batch.members
 
 
-def _address(corpus: OrderedCorpus, epoch: int, slot: int) -> Address:
+def _location(corpus: OrderedCorpus, epoch: int, slot: int) -> Location:
     (kind,), (start,), (stop,) = corpus.order.chunks(np.array([epoch]), np.array([slot]))
     tokens = corpus.store.tokens
     start, stop = int(start), int(stop)
     ranges = ((start, stop),) if stop <= tokens else ((start, tokens), (0, stop - tokens))
     documents = tuple(corpus.store.documents_at(*each) for each in ranges)
     member = corpus.members[kind]
-    return Address(corpus.name, member.task, member.denoiser, int(epoch), int(slot), ranges, documents)
+    return Location(corpus.name, member.task, member.denoiser, int(epoch), int(slot), ranges, documents)

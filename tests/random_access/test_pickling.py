@@ -59,8 +59,8 @@ def test_what_was_pickled_is_the_same_before_and_after_it_was_read(mixtures, kin
         assert len(again) == len(wanted)
         for one, other in zip(again[:], wanted):
             same(one, other)
-        assert again.where(5) == found.where(5)
-        assert again.when(7, "pickled_tokens_corpus" if kind == "mixture" else None) is not None
+        assert again.locate(5) == found.locate(5)
+        assert again.find(7, "pickled_tokens_corpus" if kind == "mixture" else None) is not None
 
 
 @pytest.mark.parametrize(("kind", "most"), [("tokens", 20_000), ("cache", 20_000), ("memory", 40_000)])
@@ -72,12 +72,12 @@ def test_a_new_process_in_which_nothing_is_registered_reads_it(mixtures, tmp_pat
     found = examples(mixtures["mixture"], LENGTHS, seed=3)
     (tmp_path / "examples").write_bytes(pickle.dumps(found))
     program = (
-        "import pickle; found = pickle.load(open('examples', 'rb')); pickle.dump((found[7], found.where(7)), open('read', 'wb'))"
+        "import pickle; found = pickle.load(open('examples', 'rb')); pickle.dump((found[7], found.locate(7)), open('read', 'wb'))"
     )
     new_process.run("-c", program, cwd=tmp_path, check=True)
-    element, address = pickle.loads((tmp_path / "read").read_bytes())
+    element, location = pickle.loads((tmp_path / "read").read_bytes())
     same(element, found[7])
-    assert address == found.where(7)
+    assert location == found.locate(7)
 
 
 def test_other_files_at_the_same_paths_are_refused(tmp_path):

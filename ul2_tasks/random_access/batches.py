@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.addresses.corpora import Member
-from ul2_tasks.addresses.numbering import Numbering
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples, write_segments
 from ul2_tasks.example_features import EXAMPLE
+from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.numbering import Numbering
 
 
 class Batch(NamedTuple):

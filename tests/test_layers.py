@@ -1,4 +1,4 @@
-"""The package's folders are rooms on floors: who may import whom."""
+"""The package's folders are layers above each other: who may import whom."""
 
 import ast
 import pathlib
@@ -19,10 +19,10 @@ GROUND = {
     "saved_names",
     "scalars",
     "version",
-}  # files beside the rooms, which all may import
+}  # files beside the layers, which all may import
 
-# What each room imports, from the ground up.
-ROOMS = {
+# What each layer imports, from the ground up.
+LAYERS = {
     "files": set(),
     "order": set(),
     "images": {"files", "order"},
@@ -34,13 +34,13 @@ ROOMS = {
     "denoising": {"order", "vocabulary"},
     "converters": {"images", "order", "vocabulary"},
     "corpus": {"chat", "files", "images", "jobs", "order", "sources", "store", "vocabulary"},
-    "addresses": {"corpus", "denoising", "order", "store", "vocabulary"},
-    "mixtures": {"addresses", "chat", "corpus", "denoising", "images", "order", "sources", "store", "vocabulary"},
-    "tasks": {"addresses", "chat", "corpus", "denoising", "images", "mixtures", "order", "sources", "vocabulary"},
-    "pytorch": {"addresses", "converters", "corpus", "denoising", "images", "mixtures", "tasks", "vocabulary"},
+    "random_access": {"corpus", "denoising", "order", "store", "vocabulary"},
+    "mixtures": {"random_access", "chat", "corpus", "denoising", "images", "order", "sources", "store", "vocabulary"},
+    "tasks": {"random_access", "chat", "corpus", "denoising", "images", "mixtures", "order", "sources", "vocabulary"},
+    "pytorch": {"random_access", "converters", "corpus", "denoising", "images", "mixtures", "tasks", "vocabulary"},
     "export": {"chat", "corpus", "files", "jobs", "sources", "store", "tasks", "vocabulary"},
     "looking": {
-        "addresses",
+        "random_access",
         "chat",
         "corpus",
         "denoising",
@@ -77,29 +77,29 @@ def is_file(module: str) -> bool:
     return (PACKAGE.parent / module.replace(".", "/")).with_suffix(".py").exists()
 
 
-def rooms_of(path: pathlib.Path) -> set[str]:
+def layers_of(path: pathlib.Path) -> set[str]:
     return {name.split(".")[0] for name in imported(path)}
 
 
-def test_every_folder_is_a_room_and_arrows_run_down():
-    assert {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/**/*.py")} == ROOMS.keys()
-    floors = list(ROOMS)
-    for room, below in ROOMS.items():
-        assert all(floors.index(other) < floors.index(room) for other in below), room
+def test_every_folder_is_a_layer_and_arrows_run_down():
+    assert {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/**/*.py")} == LAYERS.keys()
+    floors = list(LAYERS)
+    for layer, below in LAYERS.items():
+        assert all(floors.index(other) < floors.index(layer) for other in below), layer
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_from_the_rooms_below_it_alone(room):
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_from_the_rooms_below_it_alone(layer):
     found = set()
-    for path in (PACKAGE / room).rglob("*.py"):
-        assert rooms_of(path) <= ROOMS[room] | {room} | GROUND, path
-        found |= rooms_of(path)
-    assert found - {room} - GROUND == ROOMS[room], "none that is not needed is allowed"
+    for path in (PACKAGE / layer).rglob("*.py"):
+        assert layers_of(path) <= LAYERS[layer] | {layer} | GROUND, path
+        found |= layers_of(path)
+    assert found - {layer} - GROUND == LAYERS[layer], "none that is not needed is allowed"
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_circle_within_a_room(room):
-    paths = (PACKAGE / room).rglob("*.py")
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_circle_within_a_room(layer):
+    paths = (PACKAGE / layer).rglob("*.py")
     files = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): imported(path) for path in paths}
     while files:
         first = [name for name, names in files.items() if not names & files.keys()]
@@ -110,14 +110,14 @@ def test_no_circle_within_a_room(room):
 def test_the_ground_imports_nothing_of_the_package_and_only_the_top_imports_it_whole():
     for name in GROUND:
         assert not imported(PACKAGE / f"{name}.py"), name
-    whole = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "" in rooms_of(path)}
+    whole = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "" in layers_of(path)}
     assert whole <= {"__main__.py"}
 
 
 def test_rooms_below_tasks_know_no_registry():
-    floors = list(ROOMS)
-    for room in floors[: floors.index("tasks")]:
-        for path in (PACKAGE / room).rglob("*.py"):
+    floors = list(LAYERS)
+    for layer in floors[: floors.index("tasks")]:
+        for path in (PACKAGE / layer).rglob("*.py"):
             used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
             is_job = path.name == "build_cache.py"  # its workers look tasks up by their names
             assert is_job or not used & REGISTRIES, path

@@ -1,11 +1,11 @@
-"""`dissect` is the way back from every denoiser's examples, and says what is wrong with what is no example."""
+"""`invert` is the way back from every denoiser's examples, and says what is wrong with what is no example."""
 
 import numpy as np
 import pytest
 from support import KINDS, byte_vocabulary, denoise, denoiser_id, restore, special_for
 
 from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length
-from ul2_tasks.denoising.dissection import dissect, places
+from ul2_tasks.denoising.reconstruction import invert, places
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 LENGTHS = {"inputs": 96, "targets": 96}
@@ -23,7 +23,7 @@ def test_it_undoes_every_kind_of_denoiser(denoiser):
     examples = denoise(documents, LENGTHS, denoiser, VOCABULARY, modes=MODES, merge_examples=False)
     lengths = []
     for example in examples:
-        found = dissect(example, denoiser, special)
+        found = invert(example, denoiser, special)
         assert found.chunk.tolist() == restore(example, denoiser, special)
         assert found.is_noise.shape == found.chunk.shape
         assert found.spans.sum() == found.is_noise.sum()
@@ -46,16 +46,16 @@ def test_it_undoes_every_kind_of_denoiser(denoiser):
 
 
 def test_by_hand():
-    found = dissect({"inputs": INPUTS, "targets": TARGETS}, SPAN, SPECIAL)
+    found = invert({"inputs": INPUTS, "targets": TARGETS}, SPAN, SPECIAL)
     assert found.chunk.tolist() == [3, 10, 4, 5, 11, 12, 6]
     assert found.is_noise.tolist() == [False, True, False, False, True, True, False]
     assert found.spans.tolist() == [1, 2]
-    at_the_ends = dissect({"inputs": [80, 90, 4, 91, 1], "targets": TARGETS}, SPAN, SPECIAL)
+    at_the_ends = invert({"inputs": [80, 90, 4, 91, 1], "targets": TARGETS}, SPAN, SPECIAL)
     assert at_the_ends.chunk.tolist() == [10, 4, 11, 12]
     assert at_the_ends.is_noise.tolist() == [True, False, True, True]
-    prefix = dissect({"inputs": [80, 3, 4, 1], "targets": [5, 6, 7, 1]}, PREFIX, SPECIAL)
+    prefix = invert({"inputs": [80, 3, 4, 1], "targets": [5, 6, 7, 1]}, PREFIX, SPECIAL)
     assert (prefix.chunk.tolist(), prefix.spans.tolist()) == ([3, 4, 5, 6, 7], [3])
-    one_token = dissect({"inputs": [80, 90, 1], "targets": [90, 5, 1]}, SPAN, SPECIAL)
+    one_token = invert({"inputs": [80, 90, 1], "targets": [90, 5, 1]}, SPAN, SPECIAL)
     assert (one_token.chunk.tolist(), one_token.is_noise.tolist()) == ([5], [True])
 
 
@@ -64,7 +64,7 @@ def test_an_eos_between_documents_is_part_of_the_chunk():
     special = special_for(denoiser, VOCABULARY, MODES)
     documents = [[5, 6, 7]] * 60
     examples = denoise(documents, LENGTHS, denoiser, VOCABULARY, modes=MODES, separate_documents=True)
-    tokens = np.concatenate([dissect(example, denoiser, special).chunk for example in examples])
+    tokens = np.concatenate([invert(example, denoiser, special).chunk for example in examples])
     assert tokens.tolist() == [5, 6, 7, 1] * 60
 
 
@@ -92,4 +92,4 @@ def test_an_eos_between_documents_is_part_of_the_chunk():
 )
 def test_what_is_wrong_is_said(inputs, targets, denoiser, message):
     with pytest.raises(ValueError, match=message):
-        dissect({"inputs": inputs, "targets": targets}, denoiser, SPECIAL)
+        invert({"inputs": inputs, "targets": targets}, denoiser, SPECIAL)

@@ -13,7 +13,7 @@ from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 
 @dataclasses.dataclass(frozen=True)
-class Dissection:
+class Reconstruction:
     """What an example was made of: its chunk, [L] int64, in the order of the corpus; and the lengths of the noise spans, [k] int64.
 
     `is_noise`, [L] bool, says which tokens of the chunk stand in the targets.
@@ -24,7 +24,7 @@ class Dissection:
     spans: np.ndarray
 
 
-def dissect(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: SpecialTokens) -> Dissection:
+def invert(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: SpecialTokens) -> Reconstruction:
     """Puts the chunk of an example together again.
 
     The example is {"inputs": [tokens] int, "targets": [tokens] int}, EOS included. Where the mode, an EOS or a sentinel is not
@@ -35,7 +35,7 @@ def dissect(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: Speci
     >>> from ul2_tasks.denoising.denoisers import SpanDenoiser
     >>> special = SpecialTokens(sentinels=(100, 101), mode=(50,), eos=1, reserved=frozenset())
     >>> example = {"inputs": [50, 11, 100, 14, 15, 101, 17, 1], "targets": [100, 12, 13, 101, 16, 1]}
-    >>> found = dissect(example, SpanDenoiser(name="r", mean_span_length=2, noise_density=0.4, mode="[R]"), special)
+    >>> found = invert(example, SpanDenoiser(name="r", mean_span_length=2, noise_density=0.4, mode="[R]"), special)
     >>> found.chunk.tolist(), found.spans.tolist()
     ([11, 12, 13, 14, 15, 16, 17], [2, 1])
     """
@@ -77,16 +77,16 @@ def _without_eos(ids: np.ndarray, key: str, special: SpecialTokens) -> np.ndarra
     return ids[:-1]
 
 
-def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray]) -> Dissection:
-    """The dissection of a chunk that is kept[0] noise[0] kept[1] noise[1] .. kept[k]; kept runs may be empty."""
+def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray]) -> Reconstruction:
+    """The reconstruction of a chunk that is kept[0] noise[0] kept[1] noise[1] .. kept[k]; kept runs may be empty."""
     runs = [run for pair in zip(kept, [*noise, np.array([], np.int64)]) for run in pair]
     is_noise = np.repeat(np.arange(len(runs)) % 2 == 1, [run.size for run in runs])
-    return Dissection(np.concatenate(runs), is_noise, np.array([run.size for run in noise], np.int64))
+    return Reconstruction(np.concatenate(runs), is_noise, np.array([run.size for run in noise], np.int64))
 
 
-def places(dissection: Dissection, denoiser: Denoiser, special: SpecialTokens) -> np.ndarray:
+def places(reconstruction: Reconstruction, denoiser: Denoiser, special: SpecialTokens) -> np.ndarray:
     """Where each token of a chunk stands: its position in the inputs if it is kept, in the targets if it is noise, [L] int64."""
-    is_noise = dissection.is_noise
+    is_noise = reconstruction.is_noise
     # The number of sentinels before each token is that of the spans that have begun, its own included: the same in both.
     sentinels = np.cumsum(is_noise & ~np.append(False, is_noise[:-1])) if denoiser.sentinel else 0
     in_inputs = len(special.mode) + sentinels + np.cumsum(~is_noise) - 1

@@ -11,8 +11,8 @@ from support import byte_vocabulary, iterate, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, SequentialDenoiser, mix, register
-from ul2_tasks.addresses.dataset import continued, fingerprint_of
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.random_access.dataset import continued, fingerprint_of
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 80, "targets": 80}
@@ -90,31 +90,31 @@ def test_padded_rows_are_those_of_seqios_converter(name):
 def test_packed_rows_hold_each_example_once_and_have_numbers(name):
     rows, sequence = flat(rows_of(name, pack=True, num_epochs=1)), ul2_tasks.examples(name, LENGTHS, seed=3, pack=True)
     assert len(rows) == len(sequence) == rows_of(name, pack=True, num_epochs=1).cardinality()
-    found, addresses = [], []
+    found, locations = [], []
     for number, (row, same) in enumerate(zip(rows, sequence)):
         assert np.array_equal(row["encoder_input_tokens"], same["inputs"])
         assert np.array_equal(row["decoder_target_tokens"], same["targets"])
         assert np.array_equal(row["decoder_segment_ids"], same["targets_segment_ids"])
         assert np.array_equal(row["encoder_positions"], same["inputs_positions"])
-        where = sequence.where(number)
+        where = sequence.locate(number)
         assert row["encoder_segment_ids"].max() == row["decoder_segment_ids"].max() == len(where)
-        addresses += where
+        locations += where
         for segment in range(1, len(where) + 1):
             of = same["inputs"][same["inputs_segment_ids"] == segment], same["targets"][same["targets_segment_ids"] == segment]
             found.append(tuple(map(tuple, of)))
     alone = ul2_tasks.examples(name, LENGTHS, seed=3)
     if name != "numbered_both_mix":  # an epoch of rows of several corpora ends elsewhere than one of examples
         assert sorted(found) == sorted((tuple(example["inputs"]), tuple(example["targets"])) for example in alone)
-    assert len({(address.corpus, address.epoch, address.slot) for address in addresses}) == len(addresses)
+    assert len({(location.corpus, location.epoch, location.chunk_index) for location in locations}) == len(locations)
     for document in (0, 40):
         held = [
             number
             for number in range(len(sequence))
-            if any(first <= document < last for each in sequence.where(number) for first, last in each.documents)
-            and "numbered_corpus" in {each.corpus for each in sequence.where(number)}
+            if any(first <= document < last for each in sequence.locate(number) for first, last in each.documents)
+            and "numbered_corpus" in {each.corpus for each in sequence.locate(number)}
         ]
         if name != "numbered_both_mix":
-            assert sequence.when(document) == held
+            assert sequence.find(document) == held
 
 
 def test_packed_corpora_are_mixed_by_their_examples():
@@ -252,7 +252,7 @@ def test_fewer_examples_than_hosts_are_refused(name):
 def test_tasks_of_one_mixture_have_orders_of_their_own():
     """So that a stock mixture of them does not show the same text under each denoiser at the same time."""
     starts = [
-        [each.tokens[0][0] for each in map(found.where, range(20))]
+        [each.tokens[0][0] for each in map(found.locate, range(20))]
         for found in (ul2_tasks.examples(name, LENGTHS, seed=3) for name in ("numbered_s", "numbered_r1"))
     ]
     assert not set(starts[0][:5]) & set(starts[1][:5])

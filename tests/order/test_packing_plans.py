@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ul2_tasks import T5GEMMA2, UL2, best_chunk_tokens, chunk_length
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.packing import count_rows
-from ul2_tasks.order.templates import MAX_EXAMPLES, best_cycles, template
+from ul2_tasks.order.packing_plans import MAX_EXAMPLES, best_cycles, template
 
 HALVES = ((6, 2), (3, 7))
 

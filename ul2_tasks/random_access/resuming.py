@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from ul2_tasks.addresses.fingerprint import ADDED
 from ul2_tasks.graphs import no_autograph
+from ul2_tasks.random_access.fingerprint import ADDED
 
 
 def texts_of(fingerprint: Mapping[str, object]) -> list[str]:

@@ -1,7 +1,7 @@
 """From numbers to a tf.data.Dataset: of examples, or of rows for a model. The state of its iterators is a number.
 
     0, 4096, 8192 ..   numbers, a batch of elements at each
-        -> read        addresses, and the tokens of their chunks
+        -> read        locations, and the tokens of their chunks
         -> make        noise, inputs and targets, rows
         -> unbatch     element by element, or in batches as they were asked for
 
@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.addresses.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
-from ul2_tasks.addresses.numbering import Numbering, Share
-from ul2_tasks.addresses.resuming import as_text, refusal, resume_at_number_only_in
 from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
 from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.random_access.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
+from ul2_tasks.random_access.numbering import Numbering, Share
+from ul2_tasks.random_access.resuming import as_text, refusal, resume_at_number_only_in
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift
 

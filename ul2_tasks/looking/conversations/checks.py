@@ -13,12 +13,12 @@ from ul2_tasks.chat.harmony import CALL, END, RETURN, HarmonyRenderer
 from ul2_tasks.chat.messages import Message, parts_of
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, ROLES, WEIGHT, kind_name
 from ul2_tasks.looking.conversations.drawing import ChatExample
-from ul2_tasks.looking.statistics import Law, Tally
+from ul2_tasks.looking.statistics import Check, Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import piece_id
 
-LAWS = {
+CHECKS = {
     "whole": "each example is whole messages of its conversation, in their order",
     "mask": "a token has a span above 0 exactly where it is learned",
     "others": "nothing is learned of system, developer, user and tool, of messages that forbid it, of modes and of EOD",
@@ -32,7 +32,7 @@ _ASSISTANT = ROLES.index("assistant")
 
 
 class Rules(NamedTuple):
-    """What the laws need to know of a task.
+    """What the checks need to know of a task.
 
     Attributes:
         spans: [kinds], see `Supervision.span_of_kinds`.
@@ -55,7 +55,7 @@ def rules_of(task: ChatTask) -> Rules:
 
 
 def faults(example: ChatExample, rules: Rules) -> Iterator[tuple[str, str]]:
-    """Yields the laws that an example breaks, by their keys in `LAWS`, each with what was found."""
+    """Yields the checks that an example breaks, by their keys in `CHECKS`, each with what was found."""
     learned = example.loss_mask > 0
     wrong = (example.loss_mask > 1) | (learned != (example.span_id > 0))
     if wrong.any():
@@ -104,22 +104,22 @@ def text_faults(
         if message is None:
             continue
         texts = [part for part in parts_of(message) if isinstance(part, str)]
-        wanted = "".join(texts)
+        expected = "".join(texts)
         found = rules.vocabulary.decode(example.ids[start + row[HEADER] : end - is_whole].tolist())
-        if found == wanted or (not is_whole and wanted.strip() in found):
+        if found == expected or (not is_whole and expected.strip() in found):
             continue
         ids, _ = encode_batch(rules.vocabulary, [text.encode() for text in texts])
         if is_whole and found == rules.vocabulary.decode(ids.tolist()):
             yield "lost", ""
         else:
-            yield "text", f"message {number + 1} decodes to {found[:40]!r}, its text is {wanted[:40]!r}"
+            yield "text", f"message {number + 1} decodes to {found[:40]!r}, its text is {expected[:40]!r}"
 
 
-def laws_of(faults: Tally, examples: int, said: Mapping[str, str]) -> list[Law]:
-    """All laws; `said` has what else is said of those that hold."""
-    laws = []
-    for key, law in LAWS.items():
+def checks_of(faults: Tally, examples: int, said: Mapping[str, str]) -> list[Check]:
+    """All checks; `said` has what else is said of those that hold."""
+    checks = []
+    for key, check in CHECKS.items():
         of = examples + faults.counts["long"] * (key == "long")  # those that are too long are no examples
-        counted = Law.counted(law, key, faults, of)
-        laws.append(dataclasses.replace(counted, found=said[key]) if counted.holds and key in said else counted)
-    return laws
+        counted = Check.counted(check, key, faults, of)
+        checks.append(dataclasses.replace(counted, found=said[key]) if counted.passed and key in said else counted)
+    return checks

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.addresses.corpora import Member, OrderedCorpus, cycle_of, order_corpus
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.rows import PackedOrder
+from ul2_tasks.random_access.corpora import Member, OrderedCorpus, cycle_of, order_corpus
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
