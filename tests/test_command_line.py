@@ -723,9 +723,9 @@ def test_the_first_command_fits_one_screen_of_80_columns():
             f"{denoiser.weight / 8:.1%}",
         ]
     assert "Checked on 4,000 examples, seed 0: 8 of 8 PASS" in lines
-    picture = (pathlib.Path(__file__).parents[1] / "docs" / "overview.svg").read_text()
-    _, *drawn = re.findall(r">([^<>]+)</text>", picture)  # but for its title
-    assert of_any_python(html.unescape("".join(drawn))) == of_any_python(done.stdout), "docs/overview_picture.py draws it again"
+    image = (pathlib.Path(__file__).parents[1] / "docs" / "overview.svg").read_text()
+    _, *drawn = re.findall(r">([^<>]+)</text>", image)  # but for its title
+    assert of_any_python(html.unescape("".join(drawn))) == of_any_python(done.stdout), "docs/draw_overview.py draws it again"
 
 
 def of_any_python(screen: str) -> str:

@@ -206,6 +206,6 @@ def _atoms(stretch: Stretch) -> list[tuple[str, str]]:
 
 def _style(stretch: Stretch) -> str:
     colour = "" if stretch.span is None else _COLOURS[stretch.span % len(_COLOURS)]
-    marks = dict.fromkeys(("mode", "sentinel"), "bold reverse") | dict.fromkeys(("border", "picture"), "bold")
+    marks = dict.fromkeys(("mode", "sentinel"), "bold reverse") | dict.fromkeys(("border", "image"), "bold")
     marks |= {"eos": "dim", "bytes": "italic"}
     return f"{marks.get(stretch.kind, '')} {colour}".strip()
