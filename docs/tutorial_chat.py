@@ -177,7 +177,7 @@ print("\n## 7. Train")
 import transformers
 
 import ul2_tasks
-from ul2_tasks import HuggingFaceChatConverter, SpanTrainer, SpanWeights, UL2IterableDataset
+from ul2_tasks import HuggingFaceChatConverter, LossGroupTrainer, LossGroupWeights, UL2IterableDataset
 
 seqio.add_global_cache_dirs([str(FOLDER / "cache")])
 STEPS = int(os.environ.get("TUTORIAL_STEPS", 60))
@@ -210,7 +210,9 @@ arguments = transformers.TrainingArguments(
     disable_tqdm=True,
     use_cpu=True,
 )
-trainer = SpanTrainer(model, arguments, train_dataset=rows("train"), span_weights=SpanWeights(reasoning=1.0, answer=1.0))
+trainer = LossGroupTrainer(
+    model, arguments, train_dataset=rows("train"), loss_group_weights=LossGroupWeights(reasoning=1.0, answer=1.0)
+)
 trainer.train()
 print("\n step  reasoning  answer")
 for log in trainer.state.log_history:

@@ -14,7 +14,7 @@ from ul2_tasks.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ul2_tasks.chat.by_name import open_renderer
-    from ul2_tasks.converters.chat import ChatFeatureConverter, ReplyFeatureConverter
+    from ul2_tasks.converters.chat import ChatFeatureConverter, PromptCompletionFeatureConverter
     from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
     from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
     from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
     from ul2_tasks.mixtures.pictures import Pictures
-    from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
+    from ul2_tasks.pytorch.chat_trainer import LossGroupTrainer as LossGroupTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
+    from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
     from ul2_tasks.pytorch.picture_collator import T5Gemma2Collator as T5Gemma2Collator
     from ul2_tasks.pytorch.picture_rows import PictureRowsDataset as PictureRowsDataset
-    from ul2_tasks.pytorch.span_loss import SpanWeights as SpanWeights
     from ul2_tasks.sources.by_name import open_source
     from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
     from ul2_tasks.sources.pictures import open_pictures
@@ -68,8 +68,8 @@ __all__ = [
     "Mixture",
     "PictureRun",
     "Pictures",
+    "PromptCompletionFeatureConverter",
     "Registration",
-    "ReplyFeatureConverter",
     "SequentialDenoiser",
     "SpanDenoiser",
     "T5Gemma2FeatureConverter",
@@ -118,11 +118,11 @@ _MODULES = {
     "PictureRun": "images.interleaved",
     "Pictures": "mixtures.pictures",
     "Registration": "tasks.registration",
-    "ReplyFeatureConverter": "converters.chat",
+    "PromptCompletionFeatureConverter": "converters.chat",
     "SequentialDenoiser": "denoising.denoisers",
     "SpanDenoiser": "denoising.denoisers",
-    "SpanTrainer": "pytorch.chat_trainer",
-    "SpanWeights": "pytorch.span_loss",
+    "LossGroupTrainer": "pytorch.chat_trainer",
+    "LossGroupWeights": "pytorch.group_loss",
     "T5Gemma2Collator": "pytorch.picture_collator",
     "T5Gemma2FeatureConverter": "converters.pictures",
     "UL2DataCollator": "pytorch.collator",

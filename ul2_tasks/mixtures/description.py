@@ -47,8 +47,12 @@ class Description:
 
         Raises a ValueError where the source or the vocabulary cannot tell what it is.
         """
-        said = {key: _words(value) for key, value in vars(self).items() if key not in ("name", *_OF_THE_CORPUS)}
+        said = {key: _words(value) for key, value in self._saved().items() if key not in ("name", *_OF_THE_CORPUS)}
         return digest(corpus_settings(self.corpus()) | said)
+
+    def _saved(self) -> Mapping[str, object]:
+        """The arguments with the names of version 1, which a fingerprint keeps."""
+        return vars(self)
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
         """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
