@@ -100,7 +100,8 @@ ul2("doctor", "talks", *chat)
 # %% [markdown]
 # ## 3. Register
 #
-# `register_chat` gives names to the corpus, `sums_corpus`, and to two tasks: `sums_chat`, for a decoder, and `sums_reply`,
+# `register_chat` gives names to the corpus, `sums_corpus`, and to two tasks: `sums_chat`, for a decoder, and
+# `sums_prompt_completion`,
 # for an encoder and a decoder. A module does it, because commands and training runs import it. `harmony:default` is
 # Harmony's form with the vocabulary that comes with this package; `harmony` is the same with OpenAI's o200k_harmony, from a
 # local file.

@@ -274,9 +274,9 @@ def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, 
 
 def test_the_corpus_is_read_by_its_tasks_alone(jsonl):
     corpus = seqio.TaskRegistry.get("rc_jsonl_corpus")
-    with pytest.raises(ValueError, match="read the task of their examples, rc_jsonl_chat or rc_jsonl_prompt_completion"):
+    with pytest.raises(ValueError, match=r"which has conversations\. Read rc_jsonl_chat or rc_jsonl_prompt_completion"):
         corpus.get_dataset(None, "train")
-    with pytest.raises(ValueError, match="caches, and seqio_cache_tasks not"):
+    with pytest.raises(ValueError, match=r"seqio_cache_tasks does not support .* Cache it with `ul2 cache rc_jsonl`"):
         corpus.preprocess_precache(tf.data.Dataset.from_tensors({"text": ""}))
 
 
@@ -308,7 +308,7 @@ def test_no_argument_is_ignored_whatever_the_source_is():
     assert (len(train) + len(validation), 15 <= len(validation) <= 45) == (150, True)
     with pytest.raises(ValueError, match="has a split 'validation' of its own"):
         ul2_tasks.register_chat("rc_twice", validation=0.2)
-    with pytest.raises(ValueError, match=r"messages_key is 'turns', but .* gives conversations as 'text'; leave it out"):
+    with pytest.raises(ValueError, match=r"messages_key must be 'text' for .*, got 'turns'. Leave it out"):
         ul2_tasks.register_chat("rc_key", memory, messages_key="turns")
 
 
@@ -368,5 +368,5 @@ def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
         examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))
     with pytest.raises(ValueError, match=r"'a.txt' are text files, expected conversations: files of JSON Lines"):
         ul2_tasks.register_chat("rc_txt", "a.txt")
-    with pytest.raises(ValueError, match=r"mode is '\[Q\]', .*no piece of .*; give register_chat a piece that the renderer's"):
+    with pytest.raises(ValueError, match=r"mode must be a token of .*, got '\[Q\]'. Pass a token that it has"):
         ul2_tasks.register_chat("rc_mode", path, mode="[Q]")

@@ -133,12 +133,12 @@ def test_tokens_that_were_trimmed_are_refused():
 
 
 def test_a_pad_id_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="pad_token_id is -1, expected an id, 0 or more"):
+    with pytest.raises(ValueError, match="pad_token_id must be an id, 0 or more, got -1"):
         HuggingFaceChatConverter(pad_token_id=-1)
 
 
 def test_other_lengths_are_refused():
-    with pytest.raises(ValueError, match=r"task_feature_lengths is \{'targets': 4\}, expected \{\"tokens\": the length of a row\}"):
+    with pytest.raises(ValueError, match=r"task_feature_lengths must be \{\"tokens\": the length of a row\}, got \{'targets': 4\}"):
         HuggingFaceChatConverter()(chat_dataset(CHATS), {"targets": 4})
 
 
