@@ -63,7 +63,7 @@ def _kinds(task: ChatTaskStatistics) -> Table:
     # Nothing but spaces between the columns, of which the first gives way, so that it fits a terminal of 80 columns.
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("message", overflow="fold")
-    for column in (*COLUMNS, "of\ntrained", "loss group"):
+    for column in (*COLUMNS, "of\ntrained", "loss\ngroup"):
         table.add_column(column, justify="right", no_wrap=True)
     trained = sum(kind.trained for kind in task.kinds)
     for kind in task.kinds:
