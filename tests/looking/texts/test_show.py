@@ -69,7 +69,7 @@ def odd() -> str:
 def test_each_denoiser_is_shown_with_mode_sentinels_lengths_and_counts(output, denoiser):
     (section,) = re.findall(rf"^ul2_{denoiser.name} ─+\n(.*?)(?=^ul2_|\Z)", output, re.MULTILINE | re.DOTALL)
     full = chunk_length(denoiser, LENGTHS)
-    assert f"full chunks: {full.length} tokens, {full.noise} noise" in section
+    assert f"full-length chunk: {full.length} tokens, {full.noise} masked" in section
     assert all(f"{field} {value}" in section for field, value in dataclasses.asdict(denoiser).items())
     assert section.count(denoiser.mode) == 2 + 1, "in two examples, and in the denoiser's description"
     assert section.count("<extra_id_0>") == 4, "in the inputs and the targets of two examples"
@@ -78,7 +78,7 @@ def test_each_denoiser_is_shown_with_mode_sentinels_lengths_and_counts(output, d
     assert section.count(f"inputs, {full.inputs} tokens") == section.count(f"targets, {full.targets} tokens") == 2
     rate = f"{full.noise / full.length:.1%}"
     for number in (1, 2):
-        assert f"example {number}: {full.length} tokens, {full.noise} noise ({rate}), spans: {full.spans}\n" in section
+        assert f"example {number}: {full.length} tokens, {full.noise} masked ({rate}), spans: {full.spans}\n" in section
     assert len(re.findall(r"\b(the|of|is|a|to)\b", section)) > 10, "English"
 
 
