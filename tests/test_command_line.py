@@ -276,7 +276,7 @@ def test_the_demo_shows_several_spans_of_each_span_denoiser():
     shown = ul2("show", "--count", 1).stdout
     spans = {
         task: int(count)
-        for task, count in re.findall(r"^ul2_(\w+) ─.*?full chunks: .*?spans: (\d+)", shown, re.MULTILINE | re.DOTALL)
+        for task, count in re.findall(r"^ul2_(\w+) ─.*?full-length chunk: .*?spans: (\d+)", shown, re.MULTILINE | re.DOTALL)
     }
     assert spans.keys() == {"r1", "r2", "s", "x1", "x2"}
     assert min(count for task, count in spans.items() if task != "s") >= 2
@@ -723,9 +723,9 @@ def test_the_first_command_fits_one_screen_of_80_columns():
             f"{denoiser.weight / 8:.1%}",
         ]
     assert "Checked on 4,000 examples, seed 0: 8 of 8 PASS" in lines
-    picture = (pathlib.Path(__file__).parents[1] / "docs" / "overview.svg").read_text()
-    _, *drawn = re.findall(r">([^<>]+)</text>", picture)  # but for its title
-    assert of_any_python(html.unescape("".join(drawn))) == of_any_python(done.stdout), "docs/overview_picture.py draws it again"
+    image = (pathlib.Path(__file__).parents[1] / "docs" / "overview.svg").read_text()
+    _, *drawn = re.findall(r">([^<>]+)</text>", image)  # but for its title
+    assert of_any_python(html.unescape("".join(drawn))) == of_any_python(done.stdout), "docs/draw_overview.py draws it again"
 
 
 def of_any_python(screen: str) -> str:

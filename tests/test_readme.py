@@ -96,11 +96,11 @@ assert chunk_length(prefix, {"inputs": 512, "targets": 512}).length == 512 and p
     "docs/guides/chat.md": """
 assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
 """,
-    "docs/guides/pictures.md": """
+    "docs/guides/image_text.md": """
 assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum()
 assert len(row) == 17 and row._fields == tuple(tensors)[:17] and found.sample.shape == tensors["packed_position_ids"].shape
 """,
-    "docs/guides/pictures_t5gemma2.md": """
+    "docs/guides/image_text_t5gemma2.md": """
 assert {263} < set(example["inputs"].tolist()) and len(example["images"]) == (example["inputs"] == 263).sum() / 4
 assert batch["pixel_values"].shape == (4, 3, 8, 8) and loss.isfinite()
 assert asked["targets"].tolist() == [368, 262, 265, 265, 265, 265, 263, 1]
@@ -443,9 +443,9 @@ def test_the_version_that_is_cited_is_this_one():
 
 
 def test_the_bars_of_readme_are_the_numbers_of_the_page():
-    """`python docs/bars_picture.py` draws them again."""
-    script = runpy.run_path(str(REPOSITORY / "docs" / "bars_picture.py"))
-    assert script["PICTURE"].read_text() == script["draw"]()
+    """`python docs/draw_bars.py` draws them again."""
+    script = runpy.run_path(str(REPOSITORY / "docs" / "draw_bars.py"))
+    assert script["IMAGE"].read_text() == script["draw"]()
     assert [f">{cost} ns<" in script["draw"]() for cost in (14, 206, 673)] == [True] * 3, "as README has them"
 
 

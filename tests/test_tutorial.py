@@ -159,7 +159,7 @@ def test_an_example_of_each_mode_is_shown(done):
     for name in shown:
         full = chunk_length(DENOISERS[name], LENGTHS)
         example = done.step(6).split(f"mine_{name} ──")[1].split("mine_")[0]
-        assert f"full chunks: {full.length} tokens, {full.noise} noise" in example
+        assert f"full-length chunk: {full.length} tokens, {full.noise} masked" in example
         assert DENOISERS[name].mode in example.split("inputs, ")[1]
 
 

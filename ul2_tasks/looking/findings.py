@@ -20,7 +20,7 @@ from rich.text import Text
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.looking.printing import kinds_lost
 from ul2_tasks.looking.statistics import Check
-from ul2_tasks.tasks.pictures import PicturesTask
+from ul2_tasks.tasks.image_text import ImageTextTask
 from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, check_round_trip, embedding_rows, id_shift, own_size, piece_names
 
@@ -142,7 +142,7 @@ def examine_installation() -> Iterator[Finding]:
         yield Finding("problem", "installation", "; ".join(check.stdout.splitlines()), remedy)
 
 
-def examine_vocabulary(tasks: Iterable[DenoisingTask | PicturesTask], corpus: CorpusTask) -> Iterator[Finding]:
+def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: CorpusTask) -> Iterator[Finding]:
     """Looks at the special ids, and at the way of a text to ids and back."""
     modes: dict[str, tuple[int, ...]] = {}
     special: SpecialTokens | None = None
@@ -196,7 +196,7 @@ def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
 
 
 def examine_image_packages() -> Iterator[Finding]:
-    """Looks at the packages that read pictures."""
+    """Looks at the packages that read images."""
     versions = {}
     for name in ("pillow", "av"):
         try:

@@ -45,7 +45,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
     Both end with EOS and have the tokenizer's own ids. Of conversations it gives `input_ids`, `loss_mask` and `span_id`; of texts
-    with pictures `images`, too, the bytes of each. Give the DataLoader a batch size and a function that pads, such as
+    with images `images`, too, the bytes of each. Give the DataLoader a batch size and a function that pads, such as
     `transformers.DataCollatorForSeq2Seq`. A reply that is not learned as a whole is an error here: it needs a converter. With a
     `feature_converter` it gives what the converter makes, whole batches or padded examples. Integers become int64, strings become
     str or lists of str, and all else keeps its type.
