@@ -14,6 +14,7 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
 from ul2_tasks.random_access.sequence import Examples
+from ul2_tasks.saved_names import saved_chat_task, saved_name
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
@@ -46,9 +47,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
     Both end with EOS and have the tokenizer's own ids. Of conversations it gives `input_ids`, `loss_mask` and `span_id`; of texts
     with images `images`, too, the bytes of each. Give the DataLoader a batch size and a function that pads, such as
-    `transformers.DataCollatorForSeq2Seq`. A reply that is not learned as a whole is an error here: it needs a converter. With a
-    `feature_converter` it gives what the converter makes, whole batches or padded examples. Integers become int64, strings become
-    str or lists of str, and all else keeps its type.
+    `transformers.DataCollatorForSeq2Seq`. A prompt-completion pair with targets that are not trained on is an error here: it needs
+    a converter. With a `feature_converter` it gives what the converter makes, whole batches or padded examples. Integers become
+    int64, strings become str or lists of str, and all else keeps its type.
 
     **Of a description**, a `Mixture`, a `Mix`, or what `examples` returned of one, the process imports neither TensorFlow nor
     SeqIO, and examples have numbers. They are those of the name that `register` or `mix` gives the same arguments, where that is
@@ -242,7 +243,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             told["num_epochs"] = self._settings["num_epochs"]
             return told | {"feature_converter": "packed rows" if mixture.numbering.packed else _describe_converter(converter)}
         return {
-            "mixture": mixture.name if isinstance(mixture, Registration) else mixture,
+            "mixture": saved_chat_task(mixture.name if isinstance(mixture, Registration) else mixture),
             "sequence_length": repr(sorted(self._sequence_length.items())),
             **self._settings,
             "shard": self._reader().shard,
@@ -288,5 +289,5 @@ def _describe_converter(converter: object) -> str | None:
     if converter is None:
         return None
     is_ours = isinstance(converter, HuggingFaceFeatureConverter)
-    words = repr(converter) if is_ours else f"{type(converter).__name__} {sorted(vars(converter).items())}"
+    words = repr(converter) if is_ours else f"{saved_name(type(converter).__name__)} {sorted(vars(converter).items())}"
     return re.sub(r" at 0x[0-9a-f]+", "", words)
