@@ -9,7 +9,7 @@ It needs this package with its extra `benchmarks`. The mixture is that of `T5GEM
 * full chunks: ours, by `ul2_tasks.EncDecFeatureConverter`;
 * advised chunks: the same with the `chunk_tokens` of `best_chunk_tokens`, whose average is told;
 * advised chunks, SeqIO's packing;
-* by number, of full chunks and of advised ones: the rows that a template holds (`order.templates`), which are the rows of a cache.
+* random access, of full-length and of recommended chunks: the rows of a packing plan (`order.packing_plans`), which a cache has.
 
 `bound` is what rows of the advised chunks could hold if examples could be divided at will (`advice.expected_fill`). Only whole
 pools are counted of ours, as of SeqIO's: so many examples that the last row of a pool does not matter.
@@ -37,7 +37,7 @@ from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
 from ul2_tasks.mixtures.advice import expected_fill
 from ul2_tasks.order.cycles import nearest_cycle
-from ul2_tasks.order.templates import best_cycles, template
+from ul2_tasks.order.packing_plans import best_cycles, template
 from ul2_tasks.sources.memory import embedded_corpus
 
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import ul2_tasks
-from ul2_tasks.addresses.dataset import continued
+from ul2_tasks.random_access.dataset import continued
 from ul2_tasks.store.write import PairWriter
 
 DOCUMENTS, TOKENS = 4000, 500  # of each

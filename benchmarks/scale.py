@@ -122,7 +122,7 @@ def measure(folder: str) -> dict[str, float]:
     import seqio
 
     import ul2_tasks
-    from ul2_tasks.addresses.dataset import continued
+    from ul2_tasks.random_access.dataset import continued
 
     registered()
     seqio.add_global_cache_dirs([folder])
@@ -157,9 +157,9 @@ def measure(folder: str) -> dict[str, float]:
     reached("goes on at step 10^6, first batch")
     found["MB"], found["MB without files"] = memory("VmRSS"), memory("RssAnon")
     began = time.perf_counter()
-    where = examples.where(len(examples) // 2)
+    where = examples.locate(len(examples) // 2)
     reached("where")
-    numbers = examples.when(where.documents[0][0])
+    numbers = examples.find(where.documents[0][0])
     reached("when")
     assert len(examples) // 2 in numbers
     return found | {"examples": len(examples)}

@@ -145,8 +145,8 @@ ul2("show", "sums", "--module", "my_talks", "--count", "1")
 # %% [markdown]
 # ## 5. Measure
 #
-# `ul2 stats` counts tokens by role, channel and span, and checks laws: nothing of the user is learned, each learned run
-# ends in a token that stops, the final span says what the message says. A broken law is status 1.
+# `ul2 stats` counts tokens by role, channel and span, and runs checks: nothing of the user is learned, each learned run
+# ends in a token that stops, the final span says what the message says. A failed check is exit status 1.
 
 # %%
 print("\n## 5. Measure")

@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("ul2")
 SMALL = {
     "ul2_tasks.denoising.preprocessors.TOKENS_PER_BLOCK": 1 << 11,
     "ul2_tasks.tasks.providers.SHUFFLED_TOKENS": 1 << 13,
-    "ul2_tasks.addresses.dataset._TOKENS_AT_A_TIME": 1 << 14,
+    "ul2_tasks.random_access.dataset._TOKENS_AT_A_TIME": 1 << 14,
 }
 
 

@@ -14,7 +14,7 @@ from ul2_command import kinds, main
 from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
 from ul2_tasks.looking.findings import Finding, examine_installation
 from ul2_tasks.looking.printing import checks_sentence, checks_table, plain_table, print_json_lines
-from ul2_tasks.looking.statistics import Law
+from ul2_tasks.looking.statistics import Check
 from ul2_tasks.sources.memory import texts_in_memory
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
@@ -37,11 +37,11 @@ class ProteinStatistics:
     mixture: str
     proteins: int
     states: Mapping[str, int]
-    laws: Sequence[Law]
+    checks: Sequence[Check]
 
     @property
-    def holds(self) -> bool:
-        return all(law.holds for law in self.laws)
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
 
 
 class Proteins(Kind):
@@ -76,19 +76,21 @@ class Proteins(Kind):
     def measure(self, data, *, examples, split, seed):
         samples = list(self.samples(data, examples))
         wrong = [sample.residues for sample in samples if len(sample.residues) != len(sample.track)]
-        law = Law("each residue has a state", not wrong, f"not in {len(wrong)}; {wrong[0]}" if wrong else f"in all {len(samples)}")
+        check = Check(
+            "each residue has a state", not wrong, f"not in {len(wrong)}; {wrong[0]}" if wrong else f"in all {len(samples)}"
+        )
         states = collections.Counter("".join(sample.track for sample in samples))
-        return ProteinStatistics(data.mixture, len(samples), dict(states), [law])
+        return ProteinStatistics(data.mixture, len(samples), dict(states), [check])
 
     def print_statistics(self, statistics, console):
         table = plain_table("state", ["residues"])
         for state, residues in statistics.states.items():
             table.add_row(state, f"{residues:,}")
-        console.print(table, checks_table(statistics.laws), checks_sentence(statistics.laws))
+        console.print(table, checks_table(statistics.checks), checks_sentence(statistics.checks))
 
     def examine(self, data, split):
-        law = self.measure(data, examples=100, split=split, seed=0).laws[0]
-        return [*examine_installation(), Finding("ok" if law.holds else "problem", "corpus", f"{law.law}: {law.found}")]
+        check = self.measure(data, examples=100, split=split, seed=0).checks[0]
+        return [*examine_installation(), Finding("ok" if check.passed else "problem", "corpus", f"{check.name}: {check.found}")]
 
     def export(self, data, output, *, written_as, use_cached, **options):
         if written_as != "jsonl":
@@ -104,7 +106,7 @@ class Sample:
     track: str
 
 
-# The law.
+# The check.
 
 COMMANDS = {
     "show": "--count 1",
@@ -130,7 +132,7 @@ NAMES = {
     "text": "kinds_texts",
     "conversations": "chat",
     "interleaved image-text data": "kinds_codes",
-    "image-text records": "pictures",
+    "image-text records": "images",
     "proteins": "kinds_proteins",
 }
 FORMATS = {"conversations": "megatron"}
@@ -142,9 +144,12 @@ def registered():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kinds, "KINDS", tuple(KINDS.values()))
         ul2_tasks.register("kinds_texts", denoisers=ul2_tasks.T5GEMMA2[0])
-        vocabulary, run = seqio.ByteVocabulary(extra_ids=300), ul2_tasks.CodeRun(start=259, end=260, first=261, codes=8)
-        settings = {"picture": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
-        ul2_tasks.register_pictures("kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, **settings)
+        vocabulary, run = (
+            seqio.ByteVocabulary(extra_ids=300),
+            ul2_tasks.ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8),
+        )
+        settings = {"image_tokens": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
+        ul2_tasks.register_image_text("kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, **settings)
         ul2_tasks.register("kinds_residues", texts_in_memory(list(SEQUENCES)), "bytes", ul2_tasks.T5GEMMA2[-1])
         task = ProteinTask("kinds_proteins", seqio.TaskRegistry.get("kinds_residues_s"), SEQUENCES)
         seqio.TaskRegistry.add_provider(task.name, task)
@@ -190,7 +195,7 @@ def test_an_option_that_a_kind_does_not_support_is_named(kind, asked, tmp_path):
 
 def test_a_kind_whose_options_are_few_refuses_all_others(tmp_path):
     done = run("image-text records", "stats", "--split a", tmp_path)
-    assert "`ul2 stats --split` does not support image-text records (pictures). Leave it out." in done.stderr
+    assert "`ul2 stats --split` does not support image-text records (images). Leave it out." in done.stderr
 
 
 # The fifth kind.

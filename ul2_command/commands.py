@@ -552,5 +552,5 @@ def _know_cache(cache_dir: str | None) -> None:
 
 
 def _exit_if_broken(statistics) -> None:
-    if not statistics.holds:
+    if not statistics.passed:
         sys.exit(PROBLEMS_FOUND)

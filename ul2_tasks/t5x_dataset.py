@@ -21,11 +21,11 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.dataset import continued, fingerprint_of
-from ul2_tasks.addresses.fingerprint import ADDED
-from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
 from ul2_tasks.jobs.manifest import differences, load, write_manifest
+from ul2_tasks.random_access.dataset import continued, fingerprint_of
+from ul2_tasks.random_access.fingerprint import ADDED
+from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 from ul2_tasks.version import __version__

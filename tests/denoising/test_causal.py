@@ -9,7 +9,7 @@ from support import byte_vocabulary, denoise, flat
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, chunk_length
-from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import DENOISER
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import measure
@@ -108,7 +108,7 @@ def test_a_long_stream_is_cut_alike_across_blocks(monkeypatch, stride):
 def test_an_example_is_put_together_again():
     special = special_tokens(VOCABULARY, "[C]", modes=MODES)
     (example,) = denoise(STREAM, {"inputs": 4, "targets": 13}, CausalDenoiser(), VOCABULARY, modes=MODES)
-    whole = dissect(example, CausalDenoiser(), special)
+    whole = invert(example, CausalDenoiser(), special)
     assert whole.chunk.tolist() == flat([*document, EOS] for document in STREAM)
     assert whole.is_noise.all()
     assert whole.spans.tolist() == [13]
@@ -189,7 +189,7 @@ def test_half_ul2_half_causal_lm():
     drawn = []
     for example in dataset.as_numpy_iterator():
         drawn.append(example[DENOISER].decode())
-        whole = dissect(example, *special[drawn[-1]])
+        whole = invert(example, *special[drawn[-1]])
         assert whole.is_noise.all() == (drawn[-1] == "lm")
         assert len(example["targets"]) <= 64
     assert abs(drawn.count("lm") - 500) < 4.5 * 1000**0.5 / 2
@@ -212,10 +212,10 @@ def test_it_is_measured_reported_and_advised_as_all_others(tmp_path, quick_advic
     name = ul2_tasks.register("causal_measured", denoisers=denoisers)
     lengths = {"inputs": 48, "targets": 48}
     statistics = measure(name, lengths, examples=100)
-    assert statistics.holds, statistics.laws
+    assert statistics.passed, statistics.checks
     for task in statistics.tasks[:2]:
         assert task.task.startswith("causal_measured_lm")
-        assert task.corruption_rate == {"wanted": 1, "measured": 1}
+        assert task.corruption_rate == {"expected": 1, "measured": 1}
         assert task.lengths["targets"].min == task.lengths["targets"].max == 48
     page = write_report(statistics, draw("causal_measured_lm_20", lengths, 1), tmp_path / "page.html").read_text()
     assert "every 20 tokens" in page

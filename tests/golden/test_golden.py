@@ -232,12 +232,12 @@ def test_examples_by_number(golden, name):
 def test_addresses(golden, name):
     found = INDEXED[name]().epoch(1)
     corpus = {"corpus": "golden_corpus"} if name == "two corpora" else {}
-    where = {index: as_plain(found.where(index)) for index in (0, 1, len(found) // 2, len(found) - 1)}
-    golden("addresses", name, {"where": where, "when": {number: found.when(number, **corpus) for number in (0, 7, 42, 120)}})
+    where = {index: as_plain(found.locate(index)) for index in (0, 1, len(found) // 2, len(found) - 1)}
+    golden("random_access", name, {"where": where, "when": {number: found.find(number, **corpus) for number in (0, 7, 42, 120)}})
 
 
-def as_plain(address):
-    return [as_plain(each) for each in address] if isinstance(address, list) else vars(address)
+def as_plain(location):
+    return [as_plain(each) for each in location] if isinstance(location, list) else vars(location)
 
 
 ROWS = {
@@ -264,9 +264,9 @@ def test_rows(golden, name):
     golden("rows", name, summary(found.take(100).as_numpy_iterator(), of, readable=1))
 
 
-def test_rows_of_pictures(golden):
-    picture, name = ul2_tasks.PictureRun(start=262, placeholder=263, end=264, tokens=4), one_of(seen, "r1")
-    converter = T5Gemma2FeatureConverter(2, picture=picture, side=12)
+def test_rows_of_images(golden):
+    image, name = ul2_tasks.ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4), one_of(seen, "r1")
+    converter = T5Gemma2FeatureConverter(2, image_tokens=image, image_size=12)
     found = converter(stream(name, SEEN, num_epochs=1, shuffle=False), SEEN)
     golden("rows", "T5Gemma 2", summary(found.take(10).as_numpy_iterator(), name, readable=1))
 

@@ -18,10 +18,10 @@ from save_release import EXPORTS, NEXT, as_numpy, begin_run, rest_of, save_expor
 from support import iterate_tuned
 
 from ul2_tasks import read_examples
-from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.looking.run import read_record, run_of
 from ul2_tasks.looking.verification import examine
+from ul2_tasks.random_access.numbering import RUN_RECORD
 
 NOT_KEPT = {"ul2_tasks", "versions", "version", "seqio_version", "git_revision"}
 RELEASES = sorted((FOLDER / "saved").iterdir())

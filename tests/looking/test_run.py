@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ul2_tasks import T5GEMMA2, MemoryDataSource, register
-from ul2_tasks.addresses.numbering import RUN_RECORD
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.looking.run import Run, addresses_of, identities, read_record, run_of, stores
+from ul2_tasks.looking.run import Run, identities, locations_of, read_record, run_of, stores
+from ul2_tasks.random_access.numbering import RUN_RECORD
 
 LENGTHS = {"inputs": 64, "targets": 64}
 
@@ -48,7 +48,7 @@ def test_examples_and_their_addresses_go_over_epochs():
     found = run.examples()
     for number in (0, len(found) - 1, len(found), 5 * len(found) + 7):
         epoch, index = divmod(number, len(found))
-        assert addresses_of(found, number) == [found.epoch(epoch).where(index)]
+        assert locations_of(found, number) == [found.epoch(epoch).locate(index)]
     documents = stores(found)["ul2_corpus"][1].documents
     assert documents == seqio.TaskRegistry.get("ul2_corpus").source.num_input_examples("train")
     if sys.version_info[:2] == (3, 11):  # the corpus is the documentation of this Python
@@ -110,7 +110,7 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no ul2_run.json in .*; a run writes it there whose data have addresses"):
+    with pytest.raises(ValueError, match=r"there is no ul2_run.json in .*. Only a run with random access"):
         read_record(str(tmp_path))
     (tmp_path / RUN_RECORD).write_text("{")
     with pytest.raises(ValueError, match=r"ul2_run.json is no JSON: Expecting"):

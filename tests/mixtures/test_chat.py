@@ -68,7 +68,7 @@ def test_the_examples_are_those_of_two_epochs_of_the_stream(talks, tmp_path, nam
 def test_what_is_left_out_is_counted_and_a_place_is_known(talks):
     found = ul2_tasks.examples(ul2_tasks.Chat("mc_few", talks, truncation="drop"), {"tokens": 400}, shuffle=False)
     assert len(found) + found.left_out["too long"] == len(TALKS)
-    assert found.where(0) == f"{talks}, line 1"
+    assert found.locate(0) == f"{talks}, line 1"
     with pytest.raises(IndexError, match=f"index must be -{len(found)} to {len(found) - 1}, got {len(found)}"):
         found[len(found)]
     with pytest.raises(ValueError, match="epoch must be an integer of at least 0, got -1"):

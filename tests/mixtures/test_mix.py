@@ -44,7 +44,7 @@ def test_the_numbers_are_those_of_the_registered_mix(mixtures, tmp_path, monkeyp
     assert len(described) == len(registered)
     assert plain(described[:60]) == plain(registered[:60])
     assert plain(described.epoch(2)[:9]) == plain(registered.epoch(2)[:9])
-    assert described.where(17) == registered.where(17)
+    assert described.locate(17) == registered.locate(17)
     manifests = mix.cache(tmp_path)
     assert {name: manifest["totals"]["documents"] for name, manifest in manifests.items()} == {"mm_a": 30, "mm_k": 30, "mm_z": 30}
     cached = ul2_tasks.examples(mix, LENGTHS, cache_dirs=[tmp_path], **settings)

@@ -1,4 +1,4 @@
-"""The collator: its batches dissect to the examples that went in, and are the converter's of the same inputs and targets."""
+"""The collator: its batches invert to the examples that went in, and are the converter's of the same inputs and targets."""
 
 import collections
 import copy
@@ -16,7 +16,7 @@ from test_hugging_face_vocabulary import exclamation_first
 from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, default_vocabulary, open_vocabulary
-from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
@@ -74,12 +74,12 @@ def test_every_example_comes_out_of_its_noise_whole_and_with_exact_counts(denois
     documents = [np.random.RandomState(length).choice(candidates, length) for length in lengths]
     assert len(documents) > 8
     for document, example in zip(documents, pairs(collate(documents)), strict=True):
-        dissected = dissect(example, denoiser, special)
-        assert dissected.chunk.tolist() == document.tolist()
+        reconstructed = invert(example, denoiser, special)
+        assert reconstructed.chunk.tolist() == document.tolist()
         _, spans = denoiser.noise_counts(len(document))
         fewest, most = denoiser.noise_range(len(document))
-        assert fewest <= dissected.spans.sum() <= most
-        assert len(dissected.spans) == spans
+        assert fewest <= reconstructed.spans.sum() <= most
+        assert len(reconstructed.spans) == spans
 
 
 def test_denoisers_are_drawn_by_weight():
@@ -128,7 +128,7 @@ def test_a_batch_of_several_denoisers_is_in_the_order_of_its_examples():
     assert {example["inputs"][0] for example in batch} == set(by_mode)
     for document, example in zip(examples, batch, strict=True):
         denoiser = by_mode[example["inputs"][0]]
-        assert dissect(example, denoiser, special_tokens(default_vocabulary(), denoiser.mode)).chunk.tolist() == document.tolist()
+        assert invert(example, denoiser, special_tokens(default_vocabulary(), denoiser.mode)).chunk.tolist() == document.tolist()
 
 
 def test_noise_is_a_function_of_seed_epoch_and_content_alone():
@@ -217,7 +217,7 @@ def test_no_text_becomes_a_special_token(vocabulary):
     opened = open_vocabulary(VOCABULARIES[vocabulary])
     spelled = "".join(opened.id_to_piece(id) if hasattr(opened, "id_to_piece") else "" for id in range(259, 262)) + TEXTS[2]
     special = special_tokens(opened, "[R]")
-    example = dissect(pairs(collator(T5GEMMA2[:1], opened)([spelled]))[0], T5GEMMA2[0], special)
+    example = invert(pairs(collator(T5GEMMA2[:1], opened)([spelled]))[0], T5GEMMA2[0], special)
     assert not set(example.chunk.tolist()) & special.reserved
     assert opened.decode(example.chunk.tolist()).replace(" ", "") == spelled.replace(" ", "")
 
@@ -393,7 +393,7 @@ def test_a_stream_of_datasets_goes_through_a_data_loader():
     )
     special = special_tokens(default_vocabulary(), "[R]")
     chunks = [
-        dissect(example, T5GEMMA2[0], special).chunk
+        invert(example, T5GEMMA2[0], special).chunk
         for batch in torch.utils.data.DataLoader(chunked, batch_size=3, collate_fn=collate)
         for example in pairs({key: rows.numpy() for key, rows in batch.items()})
     ]

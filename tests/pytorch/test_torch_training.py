@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, default_vocabulary, embedding_rows, register  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
-from ul2_tasks.denoising.dissection import dissect  # noqa: E402
+from ul2_tasks.denoising.reconstruction import invert  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
 from ul2_tasks.sources.memory import texts_in_memory  # noqa: E402
 from ul2_tasks.vocabulary.special_ids import special_tokens  # noqa: E402
@@ -175,7 +175,7 @@ def test_after_training_on_one_text_the_model_fills_its_spans():
         assert len(generated) == 16
         for ids, mask, targets in zip(batch["input_ids"], batch["attention_mask"], generated[:, 1:].tolist()):
             example = {"inputs": ids[mask.bool()].tolist(), "targets": targets[: targets.index(special.eos) + 1]}
-            assert default_vocabulary().decode(dissect(example, denoiser, special).chunk.tolist()) == TEXT
+            assert default_vocabulary().decode(invert(example, denoiser, special).chunk.tolist()) == TEXT
 
 
 def train_with_trainer(folder) -> None:

@@ -19,7 +19,14 @@ from ul2_command.commands import main
 from ul2_tasks.vocabulary import training
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
-from ul2_tasks.vocabulary.special_ids import check_padding, encodable_ids, piece_names, special_ids, special_tokens, what_is_lost
+from ul2_tasks.vocabulary.special_ids import (
+    check_padding,
+    check_round_trip,
+    encodable_ids,
+    piece_names,
+    special_ids,
+    special_tokens,
+)
 from ul2_tasks.vocabulary.training import train, train_to_file
 
 SHIPPED = json.loads(DEFAULT_MODEL.with_suffix(".json").read_text())
@@ -100,7 +107,7 @@ HARD = [*WHITE, "", "\U0001f642\U00013080", "e\u0301", "ﬁ½Ａ①", "\0", "\u2
 def test_text_comes_back_from_its_tokens_as_it_was(model_type, tmp_path):
     code = "def f(x):\n\tif x:\n        return {x:  1}\n\n" * 3
     vocabulary = saved(tmp_path / "kept.model", train([*DOCUMENTS, *[code] * 20], model_type=model_type, **SMALL))
-    assert what_is_lost(vocabulary) == []
+    assert check_round_trip(vocabulary) == []
     for text in (*HARD, code, "".join(HARD), " ".join(DOCUMENTS[:3])):
         ids = vocabulary.encode(text)
         assert vocabulary.decode(ids) == text

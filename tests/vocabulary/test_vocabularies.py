@@ -16,13 +16,13 @@ from ul2_tasks.vocabulary.pieces import special_names
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary, SentencePieceVocabulary
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
+    check_round_trip,
     encodable_ids,
     piece_names,
     special_ids,
     special_tokens,
     text_vocabulary,
     vocabulary_identity,
-    what_is_lost,
 )
 from ul2_tasks.vocabulary.training import train
 
@@ -255,8 +255,8 @@ def test_pieces_have_names_for_people():
 
 
 def test_what_a_vocabulary_loses_of_a_text_is_told(tmp_path):
-    assert what_is_lost(BYTES) == []
-    assert what_is_lost(default_vocabulary()) == [
+    assert check_round_trip(BYTES) == []
+    assert check_round_trip(default_vocabulary()) == [
         r"line feeds: 'a\nb' comes back as 'a b'",
         r"tabs: 'a\tb' comes back as 'a b'",
         "runs of spaces: 'a  b' comes back as 'a b'",
@@ -269,8 +269,8 @@ def test_what_a_vocabulary_loses_of_a_text_is_told(tmp_path):
     kept, without_case = (tmp_path / name for name in ("kept.model", "nfkc_cf.model"))
     kept.write_bytes(train([text], size=290, sentinels=0, modes=[]))
     without_case.write_bytes(train([text], size=290, sentinels=0, modes=[], normalization="nfkc_cf"))
-    assert what_is_lost(seqio.SentencePieceVocabulary(str(kept))) == []
-    lost = what_is_lost(seqio.SentencePieceVocabulary(str(without_case)))
+    assert check_round_trip(seqio.SentencePieceVocabulary(str(kept))) == []
+    lost = check_round_trip(seqio.SentencePieceVocabulary(str(without_case)))
     assert "upper case: 'aBC' comes back as 'abc'" in lost
     assert not any("line feeds" in each or "characters: 'a" in each for each in lost)
     sentencepiece.SentencePieceTrainer.train(
@@ -280,7 +280,7 @@ def test_what_a_vocabulary_loses_of_a_text_is_told(tmp_path):
         minloglevel=2,
         hard_vocab_limit=False,
     )
-    (*_, unknown) = what_is_lost(seqio.SentencePieceVocabulary(str(tmp_path / "few.model")))
+    (*_, unknown) = check_round_trip(seqio.SentencePieceVocabulary(str(tmp_path / "few.model")))
     assert unknown == "characters: 'λяאبक中日한☃🙂' do not come back"
 
 

@@ -76,7 +76,7 @@ class Kind(Protocol):
         raise _undone(self)
 
     def measure(self, data: Data, *, examples: int, split: str, seed: int) -> Any:
-        """`ul2 stats`: the statistics, a dataclass that has `laws` and says whether they hold."""
+        """`ul2 stats`: the statistics, a dataclass that has `checks` and says whether they `passed`."""
         raise _undone(self)
 
     def print_statistics(self, statistics: Any, console: Console) -> None:

@@ -59,7 +59,7 @@ class Objective:
         try:
             found = self._examples(reader.read(numbers), lengths)
         except ConversationError as error:
-            raise ValueError(f"{reader.where(int(numbers[error.number]))}: {error.what}") from error
+            raise ValueError(f"{reader.locate(int(numbers[error.number]))}: {error.what}") from error
         return found._replace(conversations=numbers[found.conversations])
 
     def _examples(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:

@@ -26,7 +26,7 @@ class Reader(Protocol):
     def read(self, numbers: np.ndarray) -> Conversations:
         """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
 
-    def where(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         """The place of a conversation, in words: as exactly as it is known."""
 
 
@@ -56,7 +56,7 @@ class StoredConversations:
         values, sizes = self.messages.read_documents(numbers)
         return Conversations(tokens, lengths, values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))
 
-    def where(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         ends = np.cumsum(self.documents)
         shard = int(np.searchsorted(ends, number, side="right"))
         name, source = self.shards[shard]
@@ -101,7 +101,7 @@ class ConversationsInMemory:
             counts,
         )
 
-    def where(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         return str(self._places[number]) or f"conversation {number}"
 
 

@@ -415,9 +415,9 @@ def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards
 
 def _summarize(manifest: dict, corpus: Corpus, output_dir: str, seconds: float, console: Console) -> None:
     of_a_token = manifest["totals"]["bytes"] / manifest["totals"]["tokens"]
-    title = Text(f"{folder_of(absolute(output_dir), corpus.name)}, {seconds:.1f} s, {of_a_token:.2f} bytes a token")
+    title = Text(f"{folder_of(absolute(output_dir), corpus.name)}, {seconds:.1f} s, {of_a_token:.2f} bytes per token")
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=0)  # 10^8 tokens fit a terminal of 80 columns
-    for column in ("split", "documents", "tokens", "tokens a document", "empty", "skipped", "bytes", "files"):
+    for column in ("split", "documents", "tokens", "tokens per document", "empty", "skipped", "bytes", "files"):
         table.add_column(column, justify="left" if column == "split" else "right", overflow="fold")
     for name, split in manifest["splits"].items():
         each = split["tokens"] / split["documents"] if split["documents"] else 0

@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.looking.statistics import Law
-from ul2_tasks.tasks.pictures import PicturesTask
+from ul2_tasks.looking.printing import kinds_lost
+from ul2_tasks.looking.statistics import Check
+from ul2_tasks.tasks.image_text import ImageTextTask
 from ul2_tasks.tasks.providers import DenoisingTask
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, embedding_rows, id_shift, own_size, piece_names, what_is_lost
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, check_round_trip, embedding_rows, id_shift, own_size, piece_names
 
 SAMPLE = "Plain English; naïve café; Ελληνικά, русский, 中文和日本語, שלום, مرحبا, हिन्दी; 1+1=2 \U0001f642"
 _PACKAGES = {
@@ -80,11 +81,11 @@ def first_words(error: Exception) -> str:
     return getattr(error, "message", str(error)).split("\nTraceback")[0]
 
 
-def broken_laws(about: str, laws: Iterable[Law]) -> Iterator[Finding]:
-    """A problem for each law that does not hold."""
-    for law in laws:
-        if not law.holds:
-            yield Finding("problem", about, f"{law.law}: {law.found}", "report it; this should not be")
+def failed_checks(about: str, checks: Iterable[Check]) -> Iterator[Finding]:
+    """A problem for each check that does not hold."""
+    for check in checks:
+        if not check.passed:
+            yield Finding("problem", about, f"{check.name}: {check.found}", "report it; this should not be")
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
@@ -135,13 +136,13 @@ def examine_installation() -> Iterator[Finding]:
         found = f"seqio {versions['seqio']} is installed, but {seqio.__version__} is what is imported, from {seqio.__file__}"
         remedy = "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it"
         yield Finding("problem", "installation", found, remedy)
-    check = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    check = subprocess.run([sys.executable, "-m", "pip", "name"], capture_output=True, text=True)
     if check.returncode and check.stdout.strip():
         remedy = "pip install what it asks for, best all extras in one command"
         yield Finding("problem", "installation", "; ".join(check.stdout.splitlines()), remedy)
 
 
-def examine_vocabulary(tasks: Iterable[DenoisingTask | PicturesTask], corpus: CorpusTask) -> Iterator[Finding]:
+def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: CorpusTask) -> Iterator[Finding]:
     """Looks at the special ids, and at the way of a text to ids and back."""
     modes: dict[str, tuple[int, ...]] = {}
     special: SpecialTokens | None = None
@@ -186,16 +187,16 @@ def _examine_embedding(vocabulary: seqio.Vocabulary, special_ids: set[int]) -> I
 
 def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
     ids = list(tokenizer.encode(SAMPLE))
-    remedy = "ul2 vocab train: its vocabularies keep a text as it is"
+    remedy = "see ul2_tasks.check_round_trip; ul2 vocab train makes vocabularies that restore every text"
     yield Finding("ok", "vocabulary", f"a sample of {len(SAMPLE)} characters of many scripts is {len(ids)} tokens")
     if unknown := ids.count(tokenizer.unk_id):
         yield Finding("note", "vocabulary", f"{unknown} of {len(ids)} tokens of a sample of many scripts are unknown", remedy)
-    if lost := what_is_lost(tokenizer):
-        yield Finding("note", "vocabulary", f"tokens do not give all of a text back: {'; '.join(lost)}", remedy)
+    if lost := check_round_trip(tokenizer):
+        yield Finding("note", "vocabulary", f"decoding does not restore {kinds_lost(lost)}", remedy)
 
 
 def examine_image_packages() -> Iterator[Finding]:
-    """Looks at the packages that read pictures."""
+    """Looks at the packages that read images."""
     versions = {}
     for name in ("pillow", "av"):
         try:

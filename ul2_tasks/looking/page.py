@@ -18,7 +18,7 @@ TEMPLATES = pathlib.Path(__file__).parents[1] / "data"
 def write_page(path: str | os.PathLike, template: str, statistics: Any, **shown: Any) -> pathlib.Path:
     """Renders a template of a page, and writes it. All texts are escaped but those that the filter `drawn` takes.
 
-    `template` extends page.html, and names what is `shown`; `statistics` is a dataclass, or its `asdict`, with "laws".
+    `template` extends page.html, and names what is `shown`; `statistics` is a dataclass, or its `asdict`, with "checks".
     """
     check_path(path)
     jinja2, markupsafe = packages()
@@ -30,8 +30,8 @@ def write_page(path: str | os.PathLike, template: str, statistics: Any, **shown:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["drawn"] = markupsafe.Markup
-    laws = statistics["laws"] if isinstance(statistics, Mapping) else [dataclasses.asdict(law) for law in statistics.laws]
-    page = environment.get_template(template).render(statistics=statistics, verdict=verdict(laws), as_shown=as_shown, **shown)
+    checks = statistics["checks"] if isinstance(statistics, Mapping) else [dataclasses.asdict(check) for check in statistics.checks]
+    page = environment.get_template(template).render(statistics=statistics, verdict=verdict(checks), as_shown=as_shown, **shown)
     write_atomically(path, page)
     return pathlib.Path(path)
 
@@ -58,13 +58,13 @@ def packages() -> tuple[ModuleType, ModuleType]:
     return jinja2, markupsafe
 
 
-def verdict(laws: Sequence[Mapping[str, Any]]) -> str:
+def verdict(checks: Sequence[Mapping[str, Any]]) -> str:
     """One sentence: all checks pass, or which fail.
 
-    >>> verdict([{"law": "no truncation", "holds": True}, {"law": "known ids", "holds": False}])
+    >>> verdict([{"name": "no truncation", "passed": True}, {"name": "known ids", "passed": False}])
     '1 of 2 checks fails: known ids.'
     """
-    broken = [law["law"] for law in laws if not law["holds"]]
+    broken = [check["name"] for check in checks if not check["passed"]]
     if broken:
-        return f"{len(broken)} of {len(laws)} checks {'fails' if len(broken) == 1 else 'fail'}: {'; '.join(broken)}."
-    return f"All {len(laws)} checks pass." if laws else "Nothing was checked."
+        return f"{len(broken)} of {len(checks)} checks {'fails' if len(broken) == 1 else 'fail'}: {'; '.join(broken)}."
+    return f"All {len(checks)} checks pass." if checks else "Nothing was checked."

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import make_folders
-from ul2_tasks.looking.statistics import Law
+from ul2_tasks.looking.statistics import Check
 
 Item = TypeVar("Item")
 NOTHING = "–"
@@ -65,20 +65,20 @@ def as_shown(value: float | None, kind: str) -> str:
     return format(value, {"count": ",d" if isinstance(value, int) else ",.10g", "decimal": ",.2f", "plain": ",.10g"}[kind])
 
 
-def checks_table(laws: Sequence[Law]) -> Table:
+def checks_table(checks: Sequence[Check]) -> Table:
     """A row for each check."""
     table = Table(title="Checks", title_justify="left")
     for column in ("", "check", "found"):
         table.add_column(column, overflow="fold")
-    for law in laws:
-        table.add_row("[green]PASS[/]" if law.holds else "[bold red]FAIL[/]", Text(law.law), Text(law.found))
+    for check in checks:
+        table.add_row("[green]PASS[/]" if check.passed else "[bold red]FAIL[/]", Text(check.name), Text(check.found))
     return table
 
 
-def checks_sentence(laws: Sequence[Law]) -> str:
+def checks_sentence(checks: Sequence[Check]) -> str:
     """Says whether all checks hold."""
-    broken = sum(not law.holds for law in laws)
-    return f"{broken} of {len(laws)} checks fail" if broken else f"{len(laws)} of {len(laws)} checks pass"
+    broken = sum(not check.passed for check in checks)
+    return f"{broken} of {len(checks)} checks fail" if broken else f"{len(checks)} of {len(checks)} checks pass"
 
 
 def plain_table(first: str, columns: Sequence[str]) -> Table:
@@ -90,11 +90,11 @@ def plain_table(first: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def print_checks(laws: Sequence[Law], console: Console) -> None:
+def print_checks(checks: Sequence[Check], console: Console) -> None:
     """Prints a line for each check."""
-    for law in laws:
-        verdict = ("PASS", "green") if law.holds else ("FAIL", "bold red")
-        console.print(Text.assemble(verdict, f"  {law.law}: {law.found}"))
+    for check in checks:
+        verdict = ("PASS", "green") if check.passed else ("FAIL", "bold red")
+        console.print(Text.assemble(verdict, f"  {check.name}: {check.found}"))
 
 
 def shown_problems(problems: Mapping[str, int], first: Mapping[str, str]) -> Iterator[str]:
@@ -137,6 +137,15 @@ def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int
     """Prints what is shown: the mixture, its budgets, the split and the seed."""
     budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
     console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
+
+
+def kinds_lost(lost: Sequence[str]) -> str:
+    """The kinds of text that `check_round_trip` lists, without its examples.
+
+    >>> kinds_lost([r"tabs: 'a\tb' comes back as 'a b'", "spaces at the end: 'a ' comes back as 'a'"])
+    'tabs, spaces at the end'
+    """
+    return ", ".join(each.partition(":")[0] for each in lost)
 
 
 def ranges_in_words(ranges: Iterable[tuple[int, int]]) -> str:

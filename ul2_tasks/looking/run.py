@@ -8,14 +8,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.addresses.fingerprint import ADDED
-from ul2_tasks.addresses.numbering import RUN_RECORD
-from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.forms import check_form
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.mixture import Mixture, name_of
+from ul2_tasks.random_access.fingerprint import ADDED
+from ul2_tasks.random_access.numbering import RUN_RECORD
+from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
 
@@ -125,7 +125,7 @@ def read_record(folder: str) -> dict:
     """The record of what a run reads, from its folder."""
     path = place(folder, RUN_RECORD)
     if not exists(path):
-        raise ValueError(f"there is no {RUN_RECORD} in {folder}; a run writes it there whose data have addresses")
+        raise ValueError(f"there is no {RUN_RECORD} in {folder}. Only a run with random access (a cache, elastic.gin) writes it")
     record = load_object(path, {}, _REMEDY)
     if missing := [key for key in _FORM if key not in record]:
         raise ValueError(f"{path} lacks {missing}, expected what a run writes")
@@ -133,11 +133,11 @@ def read_record(folder: str) -> dict:
     return record
 
 
-def addresses_of(found: Examples, number: int) -> list[Address]:
-    """The addresses of an example, one, or of the examples of a row, in its order; `number` counts over all epochs."""
+def locations_of(found: Examples, number: int) -> list[Location]:
+    """The locations of an example, one, or of the examples of a row, in its order; `number` counts over all epochs."""
     epoch, index = divmod(number, len(found))
-    where: Address | list[Address] = found.epoch(epoch).where(index)
-    return [where] if isinstance(where, Address) else where
+    where: Location | list[Location] = found.epoch(epoch).locate(index)
+    return [where] if isinstance(where, Location) else where
 
 
 def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.dissection import dissect, places
+from ul2_tasks.denoising.reconstruction import invert, places
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.looking.printing import LINE_END, visible
 from ul2_tasks.looking.readable import Stretch, stretches
@@ -92,10 +92,10 @@ def sample_of(task: DenoisedTask, number: int, example: Mapping[str, np.ndarray]
     def read(feature: str, ids: Sequence[int], borders: Sequence[int]) -> Sequence[Stretch]:
         return stretches(task.vocabulary, ids, task.special, feature, borders)
 
-    return dissected(task, number, example, np.flatnonzero(example["starts_document"]), read)
+    return reconstructed(task, number, example, np.flatnonzero(example["starts_document"]), read)
 
 
-def dissected(
+def reconstructed(
     task: DenoisedTask,
     number: int,
     example: Mapping[str, np.ndarray],
@@ -110,7 +110,7 @@ def dissected(
         begins: [documents] int, the tokens of the chunk that begin a document.
         read: gives "inputs" or "targets", of these ids, as stretches with borders before these places.
     """
-    whole = dissect(example, task.denoiser, task.special)
+    whole = invert(example, task.denoiser, task.special)
     begins = begins[(begins > 0) & (begins < len(whole.chunk))]
     noise_begins, at = whole.is_noise[begins], places(whole, task.denoiser, task.special)[begins]
     noise, chunk = int(whole.is_noise.sum()), len(whole.chunk)
@@ -133,7 +133,7 @@ def shown_sample(sample: Sample, name: str, place: str, width: int) -> Renderabl
     counts = sample.counts
     head = Text.assemble(
         (name, "bold"),
-        f": {counts.chunk} tokens, {counts.noise} noise ({counts.corruption_rate:.1%}), spans: {counts.spans}",
+        f": {counts.chunk} tokens, {counts.noise} masked ({counts.corruption_rate:.1%}), spans: {counts.spans}",
         (f"\n{place}" if place else "", "dim"),
     )
     titles = [Text(f"{feature}, {getattr(counts, feature)} tokens", "dim") for feature in TOKEN_FEATURES]
@@ -206,6 +206,6 @@ def _atoms(stretch: Stretch) -> list[tuple[str, str]]:
 
 def _style(stretch: Stretch) -> str:
     colour = "" if stretch.span is None else _COLOURS[stretch.span % len(_COLOURS)]
-    marks = dict.fromkeys(("mode", "sentinel"), "bold reverse") | dict.fromkeys(("border", "picture"), "bold")
+    marks = dict.fromkeys(("mode", "sentinel"), "bold reverse") | dict.fromkeys(("border", "image"), "bold")
     marks |= {"eos": "dim", "bytes": "italic"}
     return f"{marks.get(stretch.kind, '')} {colour}".strip()

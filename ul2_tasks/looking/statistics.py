@@ -1,4 +1,4 @@
-"""What the statistics of all kinds of data share: summaries, tallies of what is wrong, and laws."""
+"""What the statistics of all kinds of data share: summaries, tallies of what is wrong, and checks."""
 
 from __future__ import annotations
 
@@ -53,40 +53,40 @@ class Tally:
 
 
 @dataclasses.dataclass(frozen=True)
-class Law:
-    """A law: what must hold, whether it does, and what was found, in words."""
+class Check:
+    """What must hold, whether it does, and what was found, in words."""
 
-    law: str
-    holds: bool
+    name: str
+    passed: bool
     found: str
 
     @classmethod
-    def counted(cls, law: str, kind: str, faults: Tally, examples: int) -> Law:
-        """A law that each example keeps that has no fault of a kind.
+    def counted(cls, name: str, kind: str, faults: Tally, examples: int) -> Check:
+        """A check that an example passes unless it has a fault of a kind.
 
-        >>> Law.counted("inputs are never empty", "empty", Tally(), 4000).found
+        >>> Check.counted("inputs are never empty", "empty", Tally(), 4000).found
         'in all 4,000 examples'
         """
         broken = faults.counts[kind]
         found = f"not in {broken:,} of {examples:,} examples; {faults.first[kind]}" if broken else f"in all {examples:,} examples"
-        return cls(law, not broken, found)
+        return cls(name, not broken, found)
 
 
 class Checked:
-    """Statistics that have laws."""
+    """Statistics that have checks."""
 
-    laws: Sequence[Law]
+    checks: Sequence[Check]
 
     @property
-    def holds(self) -> bool:
-        """Whether all laws hold."""
-        return all(law.holds for law in self.laws)
+    def passed(self) -> bool:
+        """Whether all checks pass."""
+        return all(check.passed for check in self.checks)
 
 
 def without_particulars(sentence: str) -> str:
     """Equal for records that are wrong for the same reason.
 
-    >>> without_particulars("image_list has 3 pictures, expected at least 'four'")
-    "image_list has N pictures, expected at least '..'"
+    >>> without_particulars("image_list has 3 images, expected at least 'four'")
+    "image_list has N images, expected at least '..'"
     """
     return re.sub(r"\d+", "N", re.sub(r"'[^']*'|\"[^\"]*\"", "'..'", sentence))

@@ -88,9 +88,9 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
             for row in rows
         ]
 
-    def where(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         """The location of an example's conversation, as text."""
-        return self._counted.reader.where(int(self._found([index])[0][0]))
+        return self._counted.reader.locate(int(self._found([index])[0][0]))
 
     def _found(self, indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """The conversation of each example, and which of its examples it is, from 0."""

@@ -12,6 +12,7 @@ from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.saved_names import saved_name, saved_repr
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, Token
 
@@ -52,7 +53,7 @@ class Description:
 
     def _saved(self) -> Mapping[str, object]:
         """The arguments with the names of version 1, which a fingerprint keeps."""
-        return vars(self)
+        return {saved_name(key, type(self).__name__): value for key, value in vars(self).items()}
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
         """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
@@ -67,7 +68,7 @@ def check_name(name: object) -> None:
 
 def _words(value: object) -> str:
     """A value in words, which are equal for equal mappings."""
-    return repr(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
+    return saved_repr(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
 
 
 def folders(cache_dirs: Sequence[str | os.PathLike]) -> tuple[str, ...]:

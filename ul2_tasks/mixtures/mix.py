@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from ul2_tasks.addresses.corpora import Member
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.mixtures.description import check_name
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture
+from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 

@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ul2_tasks.addresses.corpora import Member, why_a_stream
-from ul2_tasks.addresses.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, corpus_in, folders, special_tokens_of
+from ul2_tasks.random_access.corpora import Member, why_a_stream
+from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python, check_on_error
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
@@ -205,7 +205,7 @@ def members_of_mixture(
 def solved_members(
     tasks: Sequence[Solvable], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None
 ) -> list[Member]:
-    """Denoising tasks as `addresses` takes them. Raises a ValueError where their chunks have no fixed places."""
+    """Denoising tasks as `random_access` takes them. Raises a ValueError where their chunks have no fixed places."""
     for task in tasks:
         if reason := task.why_a_stream():
             raise ValueError(

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ul2_tasks.order.epochs import FOR_CONTENTS, FOR_ROWS, Order
+from ul2_tasks.order.packing_plans import Sizes, best_cycles, template
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
-from ul2_tasks.order.templates import Sizes, best_cycles, template
 
 
 class RowSlots(NamedTuple):

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
+from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.saved_names import saved_chat_task, saved_name
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import epochs_of
@@ -46,7 +46,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
     Both end with EOS and have the tokenizer's own ids. Of conversations it gives `input_ids`, `loss_mask` and `span_id`; of texts
-    with pictures `images`, too, the bytes of each. Give the DataLoader a batch size and a function that pads, such as
+    with images `images`, too, the bytes of each. Give the DataLoader a batch size and a function that pads, such as
     `transformers.DataCollatorForSeq2Seq`. A prompt-completion pair with targets that are not trained on is an error here: it needs
     a converter. With a `feature_converter` it gives what the converter makes, whole batches or padded examples. Integers become
     int64, strings become str or lists of str, and all else keeps its type.

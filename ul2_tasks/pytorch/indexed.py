@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ul2_tasks.addresses.numbering import check_hosts
-from ul2_tasks.addresses.sequence import Examples, read_rows
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
 from ul2_tasks.example_features import EXAMPLE, SINGLE_EXAMPLE
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, number_of, state_of
+from ul2_tasks.random_access.numbering import check_hosts
+from ul2_tasks.random_access.sequence import Examples, read_rows
 
 _AT_A_TIME = 512  # examples: one alone costs ten times as much as among others
 _WITHOUT_END = 1 << 60

@@ -10,7 +10,7 @@ from types import FrameType
 
 import torch
 
-from ul2_tasks.addresses.numbering import Share
+from ul2_tasks.random_access.numbering import Share
 
 # Who deals the rows of an iterable dataset out to processes, by module. Both of accelerate's loaders do what accelerate decided.
 _DEALERS = {

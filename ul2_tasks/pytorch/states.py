@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ul2_tasks.addresses.fingerprint import ADDED
+from ul2_tasks.random_access.fingerprint import ADDED
 from ul2_tasks.scalars import is_integer
 
 STATE_VERSION = 1

@@ -12,8 +12,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.dataset import fingerprint_of, shared_out
-from ul2_tasks.converters.pictures import PIXELS
+from ul2_tasks.converters.image_text import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
@@ -21,6 +20,7 @@ from ul2_tasks.pytorch.forks import tensorflow_has_run
 from ul2_tasks.pytorch.indexed import to_torch
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, REMEDY, check_same, number_of, state_of
+from ul2_tasks.random_access.dataset import fingerprint_of, shared_out
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
 from ul2_tasks.tasks.registration import Registration
 

@@ -23,13 +23,13 @@ class Reader(NamedTuple):
 
     def reads(self, shuffle: object) -> dict[str, object]:
         """The last part of a fingerprint. It is that of one pipeline alone where there is no seed."""
-        from ul2_tasks.addresses.resuming import seed_of
+        from ul2_tasks.random_access.resuming import seed_of
 
         return {"shuffle": shuffle, "seed": seed_of(self.seed), "shard": [self.host, self.hosts]}
 
     def only(self, fingerprint: Mapping[str, object], dataset: tf.data.Dataset) -> tf.data.Dataset:
         """The same dataset, whose iterators resume under this fingerprint alone; see `resuming.resume_only_in`."""
-        from ul2_tasks.addresses.resuming import resume_only_in
+        from ul2_tasks.random_access.resuming import resume_only_in
 
         return resume_only_in(fingerprint, dataset, has_seed=self.seed is not None)
 

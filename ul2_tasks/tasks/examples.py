@@ -7,15 +7,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import overload
 
-from ul2_tasks.addresses.batches import members_of
-from ul2_tasks.addresses.fingerprint import fingerprint
-from ul2_tasks.addresses.numbering import Numbering, number_examples
-from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
 from ul2_tasks.mixtures.mix import Mix, members_of_mix
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, solved_members, tokens_of
+from ul2_tasks.random_access.batches import members_of
+from ul2_tasks.random_access.fingerprint import fingerprint
+from ul2_tasks.random_access.numbering import Numbering, number_examples
+from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import is_integer
 
 _LENGTHS = {"inputs": 512, "targets": 512}

@@ -1,7 +1,7 @@
 """The SeqIO providers: a task and a mixture of denoisers.
 
-Where chunks have fixed places and the corpus is a store, their datasets are made from numbers (`addresses`). Everywhere else they
-are streams, as SeqIO's are. Either way an iterator resumes only in the pipeline that saved it (`resuming`).
+Where chunks have fixed places in a tokenized corpus, their datasets are indexed (`random_access`). Everywhere else they are
+streams, as SeqIO's are. Either way an iterator resumes only in the pipeline that saved it (`resuming`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,6 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.addresses.corpora import why_a_stream
-from ul2_tasks.addresses.dataset import Reading
-from ul2_tasks.addresses.fingerprint import described, fingerprint
-from ul2_tasks.addresses.numbering import Share, check_hosts, number_examples
-from ul2_tasks.addresses.resuming import seed_of
-from ul2_tasks.addresses.tokens import stored_tokens
 from ul2_tasks.chat.supervision import TEXT
 from ul2_tasks.corpus import cache, passes
 from ul2_tasks.corpus.corpus import no_cache
@@ -36,8 +30,14 @@ from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
 from ul2_tasks.order.permutation import keyed
+from ul2_tasks.random_access.corpora import why_a_stream
+from ul2_tasks.random_access.dataset import Reading
+from ul2_tasks.random_access.fingerprint import described, fingerprint
+from ul2_tasks.random_access.numbering import Share, check_hosts, number_examples
+from ul2_tasks.random_access.resuming import seed_of
+from ul2_tasks.random_access.tokens import stored_tokens
 from ul2_tasks.scalars import as_python
-from ul2_tasks.sources.pictures import PictureSource
+from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.tasks.arguments import Reader, check_splits, in_saved_order, reader_of, saved_task_name
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
@@ -389,7 +389,7 @@ def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> 
         if use_cached and task.cache_dir and task.supports_caching
         else "; ".join(filter(None, [reads(task.source, split), code_in_words(task.preprocessors)]))
         for task in mixture.tasks
-        if not isinstance(task.source, CorpusView | PictureSource)
+        if not isinstance(task.source, CorpusView | ImageTextSource)
     }
 
 

@@ -230,7 +230,7 @@ def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, Token | tuple[Tok
     return None if modes is None else {name: _plain_mode(name, mode) for name, mode in modes.items()}
 
 
-def what_is_lost(vocabulary: seqio.Vocabulary) -> list[str]:
+def check_round_trip(vocabulary: seqio.Vocabulary) -> list[str]:
     """What is lost when some probing texts are encoded and decoded: a phrase for each loss, which shows what comes back instead."""
 
     def back(text: str) -> str:

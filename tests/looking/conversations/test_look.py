@@ -1,4 +1,4 @@
-"""What people look at: examples of conversations, their measurements and laws, and what a doctor finds."""
+"""What people look at: examples of conversations, their measurements and checks, and what a doctor finds."""
 
 import io
 import itertools
@@ -20,8 +20,8 @@ import ul2_tasks
 from ul2_tasks.chat import harmony as harmony_form
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.looking.conversations.checks import CHECKS
 from ul2_tasks.looking.conversations.doctor import LONG_RUN, examine_conversations
-from ul2_tasks.looking.conversations.laws import LAWS
 from ul2_tasks.looking.conversations.measure import measure_chat
 from ul2_tasks.looking.conversations.records import cause
 from ul2_tasks.looking.conversations.report import write_chat_report
@@ -163,7 +163,7 @@ def test_texts_are_never_taken_for_markup(corpus):
     assert not {"\x1b", "\x07", "\u202e"} & set(output)
     [line] = as_lines(name)
     assert [message["text"] for message in line["messages"]] == [HOSTILE, HOSTILE]
-    assert measure_chat(name).holds
+    assert measure_chat(name).passed
     bad = corpus("look_hostile_role", [[{"role": "[red]x[/]\x1b", "content": "x"}], GOLDEN], on_error="skip")
     console = Console(file=io.StringIO(), width=300)
     print_chat(measure_chat(bad), console)
@@ -174,7 +174,7 @@ def test_the_tokens_of_a_corpus_are_counted(call):
     statistics = measure_chat(call)
     [task] = statistics.tasks
     kinds = {kind.kind: kind for kind in task.kinds}
-    assert statistics.holds
+    assert statistics.passed
     assert (task.conversations, task.examples, dict(task.left_out)) == (1, 1, {})
     assert sum(kind.tokens for kind in task.kinds) + 1 == task.tokens == task.lengths["tokens"].max
     final = kinds["assistant/final"]
@@ -194,7 +194,7 @@ def test_pairs_and_their_lengths_are_measured(call):
     assert task.lengths["inputs"].min == min(len(line["inputs"]) for line in lines)
 
 
-def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_law(corpus):
+def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(corpus):
     longer = [{"role": "user", "content": "long " * 20}, *GOLDEN[1:]]
     conversations = [GOLDEN, longer, [{"role": "user", "content": "Anyone?"}], [{"role": "critic", "content": "x"}], []]
     settings = {"on_error": "skip", "truncation": "drop"}
@@ -205,9 +205,9 @@ def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_law(co
     assert found.conversations == 3
     assert sorted(found.rejected.values()) == [1, 1]
     assert "the conversation has no message" in found.rejected
-    assert statistics.holds
+    assert statistics.passed
     raising = measure_chat(corpus("look_too_long", [GOLDEN, longer]), {"tokens": 70})
-    assert [law.law for law in raising.laws if not law.holds] == [LAWS["long"]]
+    assert [check.name for check in raising.checks if not check.passed] == [CHECKS["long"]]
     with pytest.raises(ValueError, match=r"look_rejected\.jsonl, line 2: message 1 of 1 has the role 'critic'"):
         measure_chat(corpus("look_rejected", [GOLDEN, conversations[3]]))
     with pytest.raises(ValueError, match="must have keys among"):
@@ -215,7 +215,7 @@ def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_law(co
 
 
 def broken(monkeypatch, name, change) -> set[str]:
-    """The laws that are broken where the values of all examples are changed."""
+    """The checks that are broken where the values of all examples are changed."""
     read = ChatTask.examples
 
     def changed(self, *arguments):
@@ -225,8 +225,8 @@ def broken(monkeypatch, name, change) -> set[str]:
     with monkeypatch.context() as patch:
         patch.setattr(ChatTask, "examples", changed)
         statistics = measure_chat(name)
-    assert statistics.holds == all(law.holds for law in statistics.laws)
-    return {key for key, law in LAWS.items() if not next(one for one in statistics.laws if one.law == law).holds}
+    assert statistics.passed == all(check.passed for check in statistics.checks)
+    return {key for key, check in CHECKS.items() if not next(one for one in statistics.checks if one.name == check).passed}
 
 
 def shifted(by):
@@ -258,15 +258,15 @@ class Shouting(HarmonyRenderer):
 
 def test_the_law_of_texts_is_broken_where_a_renderer_changes_them(renderer, corpus):
     name = corpus("look_shouting", [[GOLDEN[0], {**GOLDEN[2], "content": "Four."}]], renderer=Shouting(renderer.vocabulary))
-    [law] = [law for law in measure_chat(name).laws if not law.holds]
-    assert law.law == LAWS["text"]
-    assert law.found.endswith("message 2 decodes to 'FOUR.', expected 'Four.'")
+    [check] = [check for check in measure_chat(name).checks if not check.passed]
+    assert check.name == CHECKS["text"]
+    assert check.found.endswith("message 2 decodes to 'FOUR.', expected 'Four.'")
 
 
-def test_what_a_vocabulary_loses_is_told_and_breaks_no_law():
-    [law] = [law for law in measure_chat(ul2_tasks.register_chat("look_embedded")).laws if law.law == LAWS["text"]]
-    assert law.holds
-    assert re.search("but for text that the vocabulary does not keep, in [1-9]", law.found)
+def test_what_a_vocabulary_loses_is_told_and_breaks_no_check():
+    [check] = [check for check in measure_chat(ul2_tasks.register_chat("look_embedded")).checks if check.name == CHECKS["text"]]
+    assert check.passed
+    assert re.search("but for text that the vocabulary does not keep, in [1-9]", check.found)
 
 
 def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_path):
@@ -274,7 +274,7 @@ def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_p
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
     build("look_cached_corpus", str(tmp_path), console=Console(quiet=True))
     text, cached = measure_chat(name), measure_chat(name, use_cached=True)
-    assert cached.holds
+    assert cached.passed
     assert [(task.kinds, task.loss_groups, task.lengths) for task in cached.tasks] == [
         (task.kinds, task.loss_groups, task.lengths) for task in text.tasks
     ]
@@ -337,9 +337,9 @@ FOUND = {
 
 @pytest.mark.parametrize("case", FOUND)
 def test_a_doctor_finds_problems(corpus, case):
-    conversations, wanted = FOUND[case]
+    conversations, expected = FOUND[case]
     name = corpus(f"look_problem_{case}", conversations)
-    assert any(re.match(wanted, found) for found in findings(name, "problem"))
+    assert any(re.match(expected, found) for found in findings(name, "problem"))
 
 
 NOTES = {
@@ -364,9 +364,9 @@ NOTES = {
 
 @pytest.mark.parametrize("case", NOTES)
 def test_a_doctor_notes_what_is_odd(corpus, case):
-    conversations, wanted = NOTES[case]
+    conversations, expected = NOTES[case]
     name = corpus(f"look_note_{case}", conversations)
-    assert any(re.match(wanted, found) for found in findings(name, "note"))
+    assert any(re.match(expected, found) for found in findings(name, "note"))
 
 
 def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus, renderer, tmp_path):
@@ -424,15 +424,15 @@ def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_miss
 
 
 @pytest.mark.parametrize(
-    ("problem", "wanted"),
+    ("problem", "expected"),
     [
         ("/a b/x.jsonl, line 12: message 3 of 4 has the role 'critic'", "message N of N has the role 'critic'"),
         ("x.parquet, row 5: has no field 'messages'", "has no field 'messages'"),
         ("a conversation: the conversation has no message", "the conversation has no message"),
     ],
 )
-def test_causes_are_without_places_and_numbers(problem, wanted):
-    assert cause(problem) == wanted
+def test_causes_are_without_places_and_numbers(problem, expected):
+    assert cause(problem) == expected
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
@@ -447,9 +447,9 @@ def test_messages_of_any_field_and_form_are_looked_at(kind, tmp_path):
     assert next(draw_chat(name, count=1))[1].conversation == 0
 
 
-def test_the_picture_in_the_docs_is_what_the_command_prints_now():
-    """Compared by its texts, since versions of rich draw them differently; `python docs/chat_picture.py` draws it again."""
-    script = runpy.run_path(str(pathlib.Path(__file__).parents[3] / "docs" / "chat_picture.py"))
-    kept, drawn = (re.findall(r">([^<>]+)</text>", picture) for picture in (script["PICTURE"].read_text(), script["draw"]()))
+def test_the_image_in_the_docs_is_what_the_command_prints_now():
+    """Compared by its texts, since versions of rich draw them differently; `python docs/draw_chat.py` draws it again."""
+    script = runpy.run_path(str(pathlib.Path(__file__).parents[3] / "docs" / "draw_chat.py"))
+    kept, drawn = (re.findall(r">([^<>]+)</text>", image) for image in (script["IMAGE"].read_text(), script["draw"]()))
     assert kept == drawn
     assert "47&#160;reasoning" in drawn

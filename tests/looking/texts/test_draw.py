@@ -10,7 +10,7 @@ from support import KINDS, restore
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, chunk_length, mix, register
-from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.providers import denoising_tasks
@@ -114,7 +114,7 @@ def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
     borders = 0
     for sample in draw(mixture, LENGTHS, 4):
         task = tasks[sample.task]
-        chunk = dissect(sample.ids, task.denoiser, task.special_tokens()).chunk
+        chunk = invert(sample.ids, task.denoiser, task.special_tokens()).chunk
         begins = sum(id - 3 in range(ord("A"), ord("Z") + 1) for id in chunk[1:].tolist())  # of a document its only capital
         found = [
             (before.kind, after.text[:1].isupper())

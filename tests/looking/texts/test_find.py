@@ -12,7 +12,7 @@ from rich.console import Console
 from support import mistral_model
 
 from ul2_tasks import MemoryDataSource, mix, register
-from ul2_tasks.looking.run import Run, addresses_of, stores
+from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.texts import find as module
 from ul2_tasks.looking.texts.find import Place, find, occurrences, pattern_of, place_of, places_of, seen
 from ul2_tasks.sources.memory import embedded_documents
@@ -59,13 +59,13 @@ def printed(run: Run, *arguments, **settings) -> str:
 def test_a_document_is_in_all_examples_that_have_a_token_of_it_and_in_no_other(run, document):
     found = run.examples()
     place = place_of(found, str(document))
-    wanted = []
+    expected = []
     for number in range(3 * len(found)):
-        (address,) = addresses_of(found, number)
-        if any(first <= document < after for first, after in address.documents):
-            wanted.append((number, None, address))
-    assert list(seen(run, found, place, epochs=3)) == wanted
-    assert len(wanted) >= 3
+        (location,) = locations_of(found, number)
+        if any(first <= document < after for first, after in location.documents):
+            expected.append((number, None, location))
+    assert list(seen(run, found, place, epochs=3)) == expected
+    assert len(expected) >= 3
 
 
 def test_a_part_of_a_document_is_in_the_examples_that_have_its_tokens(run):
@@ -74,8 +74,8 @@ def test_a_part_of_a_document_is_in_the_examples_that_have_its_tokens(run):
     part = Place(whole.corpus, whole.document, whole.start + 50, whole.start + 52)
     with_part = list(seen(run, found, part, epochs=2))
     assert 2 <= len(with_part) < len(list(seen(run, found, whole, epochs=2)))
-    for _, _, address in with_part:
-        assert {part.start, part.start + 1} & {place for tokens in address.tokens for place in range(*tokens)}
+    for _, _, location in with_part:
+        assert {part.start, part.start + 1} & {place for tokens in location.tokens for place in range(*tokens)}
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -100,9 +100,9 @@ def test_what_is_found_is_the_text_and_all_of_it_is_found():
     corpus, store = corpus_of("exact", "bytes")
     documents = [corpus.tokenizer.decode(tokens_of(store, document)) for document in range(store.documents)]
     for text in ("the", "returns a", " is a ", "語の文", "\n\nOù  est-ce", "nowhere to be found"):
-        wanted = [number for number, document in enumerate(documents) for _ in re.findall(f"(?={re.escape(text)})", document)]
-        assert [place.document for place in found_places(corpus, store, text)] == wanted
-        assert bool(wanted) == ("nowhere" not in text)
+        expected = [number for number, document in enumerate(documents) for _ in re.findall(f"(?={re.escape(text)})", document)]
+        assert [place.document for place in found_places(corpus, store, text)] == expected
+        assert bool(expected) == ("nowhere" not in text)
 
 
 @given(
@@ -112,11 +112,11 @@ def test_what_is_found_is_the_text_and_all_of_it_is_found():
 )
 def test_a_sequence_of_tokens_is_found_wherever_it_is(tokens, pattern, at_a_time):
     store = MemoryStore(np.array(tokens, np.int32), np.array([len(tokens)]))
-    wanted = [at for at in range(len(tokens)) if tokens[at : at + len(pattern)] == pattern]
+    expected = [at for at in range(len(tokens)) if tokens[at : at + len(pattern)] == pattern]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_AT_A_TIME", at_a_time)
         looked = []
-        assert list(occurrences(store, np.array(pattern, np.int32), looked.append)) == wanted
+        assert list(occurrences(store, np.array(pattern, np.int32), looked.append)) == expected
     assert sum(looked) == max(0, len(tokens) - len(pattern) + 1)
 
 
@@ -128,11 +128,11 @@ def test_a_document_is_told_with_its_examples_and_steps(run):
     assert f"{len(found)} examples an epoch; host h of H has those whose number mod H is h\n" in output
     assert re.search(r"^document 17 of found_corpus ─+\n" + f"tokens {place.start} to {place.stop - 1}$", output, re.MULTILINE)
     rows = re.findall(r"^ +(\d+) +(\d+) +(\d+) +(\w+) +(\d+) to (\d+)", output, re.MULTILINE)
-    wanted = [
-        (number // len(found), number, 100 + number // 16, address.denoiser, address.tokens[0][0], address.tokens[0][1] - 1)
-        for number, _, address in seen(run, found, place, epochs=2)
+    expected = [
+        (number // len(found), number, 100 + number // 16, location.denoiser, location.tokens[0][0], location.tokens[0][1] - 1)
+        for number, _, location in seen(run, found, place, epochs=2)
     ]
-    assert rows == [tuple(map(str, row)) for row in wanted]
+    assert rows == [tuple(map(str, row)) for row in expected]
     assert "step" not in printed(Run(run.mixture, LENGTHS), "17", None)
 
 
@@ -158,7 +158,7 @@ def test_a_document_of_several_corpora_is_named_with_its_corpus(run):
     assert place.corpus == "found_too_corpus"
     in_first = list(itertools.islice(seen(both, found, place, epochs=4), 3))
     assert in_first
-    assert all(address.corpus == place.corpus for _, _, address in in_first)
+    assert all(location.corpus == place.corpus for _, _, location in in_first)
     for wrong in ("7", "another:7", "found_too_corpus:", "found_too_corpus:x"):
         with pytest.raises(ValueError, match=r"expected found_corpus:NUMBER or found_too_corpus:NUMBER"):
             place_of(found, wrong)

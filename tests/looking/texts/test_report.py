@@ -47,8 +47,8 @@ def span_lengths(noise, spans):
     if spans == 1:
         return {"values": [noise], "width": 1, "measured": [1.0], "theory": [1.0]}
     width = 1 + noise // spans // 10
-    law = [math.comb(noise - length - 1, spans - 2) / math.comb(noise - 1, spans - 1) for length in range(1, noise - spans + 2)]
-    theory = [sum(law[start : start + width]) for start in range(0, len(law), width)]
+    chances = [math.comb(noise - length - 1, spans - 2) / math.comb(noise - 1, spans - 1) for length in range(1, noise - spans + 2)]
+    theory = [sum(chances[start : start + width]) for start in range(0, len(chances), width)]
     measured = [part * random.Random(bar).uniform(0.9, 1.1) for bar, part in enumerate(theory)]
     return {"values": [1 + width * bar for bar in range(len(theory))], "measured": measured, "theory": theory, "width": width}
 
@@ -78,7 +78,7 @@ def statistics_of(denoisers, corpora=("ul2_corpus",), others=()):
     tasks = []
     for number, denoiser in enumerate(denoisers):
         full = chunk_length(denoiser, SEQUENCE_LENGTH)
-        wanted, noise = denoiser.weight / total, random.Random(number)
+        expected, noise = denoiser.weight / total, random.Random(number)
         rate = full.noise / full.length
         masked = [
             min(rate * noise.uniform(0.93, 1.07), 1.0) if full.spans > 1 else float(bin >= 50 * (1 - rate)) for bin in range(50)
@@ -89,21 +89,21 @@ def statistics_of(denoisers, corpora=("ul2_corpus",), others=()):
                 "corpus": corpora[number % len(corpora)],
                 "denoiser": dataclasses.asdict(denoiser),
                 "full_chunk": dataclasses.asdict(full),
-                "examples": round(4000 * wanted) + number,
-                "full_examples": round(4000 * wanted) - 1,
+                "examples": round(4000 * expected) + number,
+                "full_examples": round(4000 * expected) - 1,
                 "share": {
-                    "wanted": wanted,
-                    "low": max(wanted - 0.02, 0.0),
-                    "high": min(wanted + 0.02, 1.0),
-                    "examples": min(wanted + 0.001 * number, 1.0),
+                    "expected": expected,
+                    "low": max(expected - 0.02, 0.0),
+                    "high": min(expected + 0.02, 1.0),
+                    "examples": min(expected + 0.001 * number, 1.0),
                     "inputs": full.inputs / 3000,
                     "targets": full.targets / 2000,
                 },
-                "corruption_rate": {"wanted": rate, "measured": rate + 0.00004},
+                "corruption_rate": {"expected": rate, "measured": rate + 0.00004},
                 "spans": {
-                    "wanted": full.spans,
+                    "expected": full.spans,
                     "measured": full.spans + 0.004,
-                    "mean_length": {"wanted": full.noise / full.spans, "measured": full.noise / full.spans + 0.006},
+                    "mean_length": {"expected": full.noise / full.spans, "measured": full.noise / full.spans + 0.006},
                     "lengths": span_lengths(full.noise, full.spans),
                     "p_value": None if full.spans == 1 else [0.43, 0.00002, 0.918, 0.05][number % 4],
                 },
@@ -118,7 +118,7 @@ def statistics_of(denoisers, corpora=("ul2_corpus",), others=()):
                 "documents_per_chunk": 1.234,
             }
         )
-    laws = ("nothing is truncated", "every full chunk has its noise and spans", "shares of examples are those wanted")
+    checks = ("nothing is truncated", "every full chunk has its noise and spans", "shares of examples are those expected")
     return {
         "mixture": "ul2_mix",
         "version": "1.2.3",
@@ -135,7 +135,7 @@ def statistics_of(denoisers, corpora=("ul2_corpus",), others=()):
             {
                 "task": name,
                 "examples": 77,
-                "share": {"wanted": 0.02, "low": 0.01, "high": 0.03, "examples": 0.019, "inputs": 0.03, "targets": 0.001},
+                "share": {"expected": 0.02, "low": 0.01, "high": 0.03, "examples": 0.019, "inputs": 0.03, "targets": 0.001},
                 "lengths": {"inputs": summary(60, spread=9.0), "targets": summary(4)},
             }
             for name in others
@@ -158,7 +158,7 @@ def statistics_of(denoisers, corpora=("ul2_corpus",), others=()):
             {"tasks": [one["task"], other["task"]], "anywhere": 0.31, "at_once": 0.0, "by_chance": 0.004, "examples": 491}
             for one, other in itertools.combinations(tasks, 2)
         ],
-        "laws": [{"law": law, "holds": True, "found": "0 of 4,000 examples"} for law in laws],
+        "checks": [{"name": check, "passed": True, "found": "0 of 4,000 examples"} for check in checks],
     }
 
 
@@ -209,9 +209,12 @@ def _sample(denoiser, number, texts):
 
 
 def broken(statistics):
-    """The same with a broken law, whose words are hostile, too."""
-    laws = [statistics["laws"][0] | {"holds": False, "found": HOSTILE[0], "law": "a <b>law</b> & more"}, *statistics["laws"][1:]]
-    return statistics | {"laws": laws}
+    """The same with a broken check, whose words are hostile, too."""
+    checks = [
+        statistics["checks"][0] | {"passed": False, "found": HOSTILE[0], "name": "a <b>check</b> & more"},
+        *statistics["checks"][1:],
+    ]
+    return statistics | {"checks": checks}
 
 
 def unmeasured(statistics):
@@ -235,7 +238,7 @@ S_ALONE = (dataclasses.replace(T5GEMMA2[-1], mode=None),)
 LONG = SpanDenoiser(name="long_" * 12, mean_span_length=2.5, noise_density=0.3, placement="uniform")
 STATISTICS = {
     "the five": statistics_of(T5GEMMA2),
-    "long names, a broken law, two corpora, another task": broken(
+    "long names, a broken check, two corpora, another task": broken(
         statistics_of([LONG, *S_ALONE], ("ul2_corpus", "web_<b>corpus"), others=["trivia_<b>qa"])
     ),
     "nothing measured": unmeasured(statistics_of(T5GEMMA2[:2])),
@@ -315,7 +318,7 @@ NOT_NUMBERS = r"\.denoiser\.mode$|\blengths\.(inputs|targets|chunk)$"  # null wh
 
 
 def is_told(statistics, page, path):
-    """Whether a number is on the page, or left out as it must be: it is the same in all rows, as wanted, or always the same."""
+    """Whether a number is on the page, or left out as it must be: it is the same in all rows, as expected, or always the same."""
     if path in page.numbers:
         return True
     summary_path = re.match(r"(.*\blengths\.\w+|corpora\.\d+\.tokens)\.", path)
@@ -326,15 +329,15 @@ def is_told(statistics, page, path):
     first = re.sub(r"^fill\.\w+", "fill.unpacked", re.sub(r"^(tasks|corpora|shared_text)\.\d+", r"\1.0", path))
     if first in page.numbers:
         return as_shown(look_up(statistics, path), page.numbers[first][1]) == page.numbers[first][0]
-    wanted = path.replace(".measured", ".wanted")
-    return path.endswith(".measured") and "Measured as wanted" in page.texts["objective"] and is_told(statistics, page, wanted)
+    expected = path.replace(".measured", ".expected")
+    return path.endswith(".measured") and "Measured as expected" in page.texts["objective"] and is_told(statistics, page, expected)
 
 
 def test_every_number_stands_in_a_table_as_it_is_or_is_told_once_for_all(case):
     statistics, page = case
-    wanted = {path for path in numbers_in(statistics) if not re.search(f"{IN_PLOTS_ALONE}|{NOT_NUMBERS}", path)}
-    assert set(page.numbers) <= wanted
-    assert [path for path in wanted if not is_told(statistics, page, path)] == []
+    expected = {path for path in numbers_in(statistics) if not re.search(f"{IN_PLOTS_ALONE}|{NOT_NUMBERS}", path)}
+    assert set(page.numbers) <= expected
+    assert [path for path in expected if not is_told(statistics, page, path)] == []
     assert len(page.numbers) > 50
     for path, (shown, kind) in page.numbers.items():
         value = look_up(statistics, path)
@@ -349,18 +352,21 @@ def test_every_number_stands_in_a_table_as_it_is_or_is_told_once_for_all(case):
 def test_what_does_not_vary_is_a_sentence():
     statistics = statistics_of(T5GEMMA2)
     for task in statistics["tasks"]:
-        task["corruption_rate"] = {"wanted": 0.5, "measured": 0.5}
+        task["corruption_rate"] = {"expected": 0.5, "measured": 0.5}
         task["spans"]["p_value"] = None
         task["lengths"]["chunk"] = summary(task["full_chunk"]["length"])
     found = tables(statistics)
     objective = found["objective"]
     assert [(column.group, column.name) for column in objective.columns] == [
-        ("spans of a full chunk", "wanted"),
-        ("mean span, tokens", "wanted"),
+        ("spans of a full chunk", "expected"),
+        ("mean span, tokens", "expected"),
         ("mean span, tokens", "measured"),
     ]
-    assert [(name, cell.shown) for name, cell in objective.same] == [("corruption rate, wanted", "50.00\u00a0%"), ("p-value", "–")]
-    assert objective.as_wanted == ["corruption rate", "spans of a full chunk"]
+    assert [(name, cell.shown) for name, cell in objective.same] == [
+        ("corruption rate, expected", "50.00\u00a0%"),
+        ("p-value", "–"),
+    ]
+    assert objective.as_expected == ["corruption rate", "spans of a full chunk"]
     assert (found["shared"].columns, found["shared"].rows) == ([], [])
     assert [name for name, _ in found["shared"].same] == ["anywhere", "at once", "by chance", "examples"]
     chunks = [cells for name, cells in found["lengths"].rows if name.endswith(" chunk") and not name.startswith("all")]
@@ -400,25 +406,25 @@ def test_the_examples_of_docstrings_hold(module):
 
 
 @pytest.mark.parametrize(
-    ("laws", "sentence"),
+    ("checks", "sentence"),
     [
         ([True, True], "All 2 checks pass."),
-        ([True, False], "1 of 2 checks fails: law 1."),
-        ([False, True, False], "2 of 3 checks fail: law 0; law 2."),
+        ([True, False], "1 of 2 checks fails: check 1."),
+        ([False, True, False], "2 of 3 checks fail: check 0; check 2."),
         ([], "Nothing was checked."),
     ],
 )
-def test_the_verdict_is_one_sentence(laws, sentence):
-    assert verdict([{"law": f"law {number}", "holds": holds} for number, holds in enumerate(laws)]) == sentence
+def test_the_verdict_is_one_sentence(checks, sentence):
+    assert verdict([{"name": f"check {number}", "passed": holds} for number, holds in enumerate(checks)]) == sentence
 
 
-def test_the_verdict_is_on_the_page_with_each_law(case):
+def test_the_verdict_is_on_the_page_with_each_check(case):
     statistics, page = case
-    assert verdict(statistics["laws"]) in page.texts["verdict"]
-    for law in statistics["laws"]:
-        mark = "PASS" if law["holds"] else "FAIL"
-        assert f"{mark}{law['law']}{law['found']}" in page.texts["laws"]
-    assert ("FAIL" in page.texts["laws"]) == any(not law["holds"] for law in statistics["laws"])
+    assert verdict(statistics["checks"]) in page.texts["verdict"]
+    for check in statistics["checks"]:
+        mark = "PASS" if check["passed"] else "FAIL"
+        assert f"{mark}{check['name']}{check['found']}" in page.texts["checks"]
+    assert ("FAIL" in page.texts["checks"]) == any(not check["passed"] for check in statistics["checks"])
 
 
 def test_the_page_says_what_the_mixture_and_its_corpora_are(case):
@@ -465,7 +471,7 @@ def test_the_json_is_in_the_page_and_no_text_breaks_out_of_it(case):
     assert all(attributes["src"].startswith("data:image/svg+xml;base64,") for tag, attributes in page.tags if tag == "img")
     assert page.source.count("</script") == sum(tag == "script" for tag, _ in page.tags) == 4
     before_json = page.source.partition('id="statistics"')[0]
-    for text in ("a <b>law", "web_<b>", "trivia_<b>"):
+    for text in ("a <b>check", "web_<b>", "trivia_<b>"):
         assert text not in before_json
 
 
@@ -514,9 +520,9 @@ def test_plots_show_the_numbers():
             assert steps.values == pytest.approx([100 * part for part in distribution["measured"]])
             assert steps.edges[:-1] == pytest.approx([value - 0.5 for value in distribution["values"]])
             assert axes.lines[0].get_ydata() == pytest.approx([100 * part for part in distribution["theory"]])
-        (axes,) = report_plots.masked(task["masked"], task["corruption_rate"]["wanted"]).axes
+        (axes,) = report_plots.masked(task["masked"], task["corruption_rate"]["expected"]).axes
         assert axes.patches[0].get_data().values == pytest.approx([100 * part for part in task["masked"]])
-        assert set(axes.lines[0].get_ydata()) == {100 * task["corruption_rate"]["wanted"]}
+        assert set(axes.lines[0].get_ydata()) == {100 * task["corruption_rate"]["expected"]}
     for feature in ("inputs", "targets", "chunk"):
         lines = report_plots.lengths(statistics, feature).axes[0].lines
         for row, task in enumerate(tasks):
@@ -710,7 +716,7 @@ def check_shown(browser, task, number):
         assert not any(part["inner"] for part in shown[side])
         assert browser.text(f"#{side}-tokens") == f"{sample['counts'][side]:,} tokens"
     counts = sample["counts"]
-    wanted = {
+    expected = {
         "chunk": f"{counts['chunk']:,} tokens",
         "noise": f"{counts['noise']:,} tokens",
         "spans": str(counts["spans"]),
@@ -719,7 +725,7 @@ def check_shown(browser, task, number):
     pairs = browser.run(
         "return [...document.querySelectorAll('#counts div')].map((pair) => [...pair.children].map((e) => e.textContent))"
     )
-    assert dict(pairs) == wanted
+    assert dict(pairs) == expected
 
 
 def test_errors_would_be_seen(chromium, page):
@@ -930,7 +936,7 @@ def test_a_phone_scrolls_in_one_direction(browser, pages, name):
         areas = browser.run("return [...document.querySelectorAll('.wide, figure img')].map((area) => area.clientWidth)")
         assert len(areas) > 8
         assert max(areas) <= width
-    assert verdict(STATISTICS[name]["laws"]) in browser.text("#verdict")
+    assert verdict(STATISTICS[name]["checks"]) in browser.text("#verdict")
     assert [part["text"] for part in browser.run(SHOWN)["inputs"]] == [part["text"] for part in SAMPLES[0]["inputs"]]
     tops = browser.run("return ['inputs', 'targets'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
     assert tops[1] - tops[0] > 100, "one below the other"

@@ -1,4 +1,4 @@
-"""`ul2 stats`: the laws hold for what this package makes, and each breaks when it must."""
+"""`ul2 stats`: the checks hold for what this package makes, and each breaks when it must."""
 
 import collections
 import dataclasses
@@ -20,7 +20,7 @@ from support import byte_vocabulary, long_documents
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
-from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TASK
 from ul2_tasks.looking.printing import as_json, tracked, write_statistics
 from ul2_tasks.looking.statistics import Summary
@@ -94,7 +94,7 @@ def measure_these(mixture, examples) -> Statistics:
 
 
 def broken(statistics) -> set[int]:
-    return {number for number, law in enumerate(statistics.laws) if not law.holds}
+    return {number for number, check in enumerate(statistics.checks) if not check.passed}
 
 
 def assemble(task, chunk, noise, kept) -> dict:
@@ -111,18 +111,18 @@ def assemble(task, chunk, noise, kept) -> dict:
 
 def runs_of(task, example):
     """The chunk, the lengths of its noise spans, and of the kept runs before them."""
-    dissection = dissect(example, task.denoiser, task.special_tokens())
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], dissection.is_noise, [0]])))
+    reconstruction = invert(example, task.denoiser, task.special_tokens())
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], reconstruction.is_noise, [0]])))
     starts, ends = edges[::2], edges[1::2]
-    return dissection.chunk, ends - starts, starts - np.append(0, ends[:-1])
+    return reconstruction.chunk, ends - starts, starts - np.append(0, ends[:-1])
 
 
 @pytest.mark.parametrize("name", MIXTURES)
 def test_all_laws_hold(measured, name):
     statistics = measured[name]
-    assert [law.found for law in statistics.laws if not law.holds] == []
-    assert statistics.holds
-    assert len(statistics.laws) == 8
+    assert [check.found for check in statistics.checks if not check.passed] == []
+    assert statistics.passed
+    assert len(statistics.checks) == 8
     assert statistics.truncated == 0
     assert statistics.examples == 400
 
@@ -134,7 +134,7 @@ def test_it_is_json_without_nan_and_adds_up(measured, name):
     assert as_json["mixture"] == name
     tasks = as_json["tasks"]
     assert [task["task"] for task in tasks] == [task.name for task in seqio.get_mixture_or_task(name).tasks]
-    for share in ("wanted", "examples", "inputs", "targets"):
+    for share in ("expected", "examples", "inputs", "targets"):
         assert sum(task["share"][share] for task in tasks) == pytest.approx(1)
     assert sum(task["examples"] for task in tasks) == 400
     for task in tasks:
@@ -166,9 +166,9 @@ def test_full_chunks_are_measured_as_solved(measured):
         assert task.task == f"ul2_{denoiser.name}"
         assert task.full_chunk == dataclasses.asdict(full)
         assert task.examples == task.full_examples > 20
-        assert task.corruption_rate == {"wanted": full.noise / full.length, "measured": pytest.approx(full.noise / full.length)}
-        assert task.spans["wanted"] == task.spans["measured"] == full.spans
-        assert task.spans["mean_length"] == {"wanted": full.noise / full.spans, "measured": full.noise / full.spans}
+        assert task.corruption_rate == {"expected": full.noise / full.length, "measured": pytest.approx(full.noise / full.length)}
+        assert task.spans["expected"] == task.spans["measured"] == full.spans
+        assert task.spans["mean_length"] == {"expected": full.noise / full.spans, "measured": full.noise / full.spans}
         for key, length in {"inputs": full.inputs, "targets": full.targets, "chunk": full.length}.items():
             assert (task.lengths[key].min, task.lengths[key].max, task.lengths[key].sd) == (length, length, 0)
         assert task.compression == full.inputs / full.length
@@ -206,9 +206,9 @@ def test_documents_kept_apart_make_shorter_chunks(measured):
 def test_a_mixture_of_mixtures_is_of_both_and_each_corpus_is_looked_at_once(measured):
     both, apart, separated = (measured[name] for name in ("stats_both_mix", "stats_apart_mix", "stats_separated_mix"))
     assert {task.task for task in both.tasks} == {task.task for task in (*apart.tasks, *separated.tasks)}
-    wanted = {task.task: task.share["wanted"] for task in both.tasks}
-    assert wanted["stats_separated_short"] == pytest.approx(3 / 4 * 3 / 4)
-    assert wanted["stats_apart_short"] == pytest.approx(1 / 4 * 3 / 4)
+    expected = {task.task: task.share["expected"] for task in both.tasks}
+    assert expected["stats_separated_short"] == pytest.approx(3 / 4 * 3 / 4)
+    assert expected["stats_apart_short"] == pytest.approx(1 / 4 * 3 / 4)
     assert {corpus.corpus: corpus.tasks for corpus in both.corpora} == {
         "stats_apart_corpus": ["stats_apart_s", "stats_apart_short"],
         "stats_separated_corpus": ["stats_separated_long", "stats_separated_short"],
@@ -286,18 +286,18 @@ ONE_EXAMPLE = {
 @pytest.mark.parametrize("what", ONE_EXAMPLE)
 def test_one_wrong_example_breaks_its_law_and_is_told(drawn, what):
     mixture, examples = drawn[0], drawn[1][:200]
-    change, wanted = ONE_EXAMPLE[what]
+    change, expected = ONE_EXAMPLE[what]
     task = next(task for task in mixture.tasks if task.denoiser.name == "short")
     statistics = measure_these(mixture, doctored(task, examples, lambda example: change(task, example)))
-    assert broken(statistics) == wanted
-    assert statistics.truncated == (TRUNCATED in wanted)
-    assert statistics.holds == (not wanted)
-    for number in wanted:
-        assert statistics.laws[number].found.startswith("not in 1 of 200 examples; stats_pair_short: ")
+    assert broken(statistics) == expected
+    assert statistics.truncated == (TRUNCATED in expected)
+    assert statistics.passed == (not expected)
+    for number in expected:
+        assert statistics.checks[number].found.startswith("not in 1 of 200 examples; stats_pair_short: ")
     json.dumps(dataclasses.asdict(statistics), allow_nan=False)
 
 
-def test_wrong_rates_break_their_law(drawn):
+def test_wrong_rates_break_their_check(drawn):
     mixture, examples = drawn
     fewer = [e for number, e in enumerate(examples) if e[TASK] == b"stats_pair_long" or number % 2]  # half of the frequent ones
     counts = collections.Counter(example[TASK] for example in fewer)
@@ -320,11 +320,11 @@ def test_spans_that_are_all_equally_long_break_the_law_of_their_lengths(drawn):
 
     statistics = measure_these(mixture, [even_out(example) for example in examples])
     assert broken(statistics) == {SPANS}
-    assert "stats_pair_long p = " in statistics.laws[SPANS].found
-    assert "stats_pair_short" not in statistics.laws[SPANS].found
+    assert "stats_pair_long p = " in statistics.checks[SPANS].found
+    assert "stats_pair_short" not in statistics.checks[SPANS].found
 
 
-def test_the_same_text_at_a_time_breaks_its_law(drawn):
+def test_the_same_text_at_a_time_breaks_its_check(drawn):
     """As five stock tasks have it: the n-th examples are made of the same tokens."""
     mixture, examples = drawn
     short, long = (next(task for task in mixture.tasks if task.denoiser.name == name) for name in ("short", "long"))
@@ -350,7 +350,7 @@ def test_the_same_text_at_a_time_breaks_its_law(drawn):
     assert pair["at_once"] == 1
     assert pair["by_chance"] < 0.1
     assert pair["examples"] == sum(example[TASK].decode() == long.name for example in examples)
-    assert "stats_pair_long and stats_pair_short" in statistics.laws[TEXT].found
+    assert "stats_pair_long and stats_pair_short" in statistics.checks[TEXT].found
 
 
 FEW_TOKENS = {
@@ -400,16 +400,16 @@ def test_tasks_of_other_kinds_have_their_share_and_lengths_and_are_named(capsys)
     seqio.MixtureRegistry.add("stats_stock_mix", [("stats_among_short", 2), ("stats_trivia", 2)])
     statistics = measure("stats_stock_mix", LENGTHS, 400)
     assert broken(statistics) == set()
-    assert statistics.laws[TRUNCATED].found == f"in all {sum(task.examples for task in statistics.tasks)} examples"
+    assert statistics.checks[TRUNCATED].found == f"in all {sum(task.examples for task in statistics.tasks)} examples"
     assert [task.task for task in statistics.tasks] == ["stats_among_short"]
     (other,) = statistics.others
     assert other.task == "stats_trivia"
-    assert other.share["wanted"] == 0.5
+    assert other.share["expected"] == 0.5
     assert 150 < other.examples < 250
     assert sum(task.share["targets"] for task in (*statistics.tasks, other)) == pytest.approx(1)
     question, answer = (len(vocabulary.encode(text)) + 1 for text in ("a question", "no"))
     assert (other.lengths["inputs"].min, other.lengths["targets"].max) == (question, answer)
-    assert statistics.notes[0].endswith("no law but that of rates: stats_trivia")
+    assert statistics.notes[0].endswith("mixing rates are measured: stats_trivia")
     assert printed(statistics, 100).count("stats_trivia") >= 3
     assert [sample.task for sample in draw("stats_stock_mix", LENGTHS, 1)] == ["stats_among_short"]
     show("stats_stock_mix", LENGTHS, count=1, console=Console(width=200))
@@ -465,8 +465,8 @@ def test_a_stock_mixture_of_our_tasks_is_measured_as_ours_and_json_is_all_of_sta
     done = CliRunner().invoke(main, ["stats", "stats_stock_ours", "--json", *options])
     assert done.exit_code == 0
     assert done.stdout == (tmp_path / "stats" / "statistics.json").read_text()
-    wanted = dataclasses.replace(measured["stats_separated_mix"], mixture="stats_stock_ours_mix")
-    assert json.loads(done.stdout) == json.loads(as_json(wanted))
+    expected = dataclasses.replace(measured["stats_separated_mix"], mixture="stats_stock_ours_mix")
+    assert json.loads(done.stdout) == json.loads(as_json(expected))
     assert "wrote" in done.stderr
 
 
@@ -504,7 +504,7 @@ def test_fingerprints_are_bounded_and_still_comparable():
 def test_one_example_is_enough(drawn):
     mixture, examples = drawn
     statistics = measure_these(mixture, examples[:1])
-    assert statistics.holds
+    assert statistics.passed
     absent = next(task for task in statistics.tasks if not task.examples)
     assert absent.lengths == {"inputs": None, "targets": None, "chunk": None}
     assert absent.corruption_rate["measured"] is absent.masked is absent.compression is None
@@ -562,8 +562,8 @@ def test_the_terminal_shows_all_of_it_within_its_width(measured, name, width):
 
 def test_a_broken_law_is_seen(measured):
     statistics = measured["ul2_mix"]
-    laws = [dataclasses.replace(statistics.laws[0], holds=False, found="not in 3 [examples]"), *statistics.laws[1:]]
-    text = printed(dataclasses.replace(statistics, laws=laws), 100)
+    checks = [dataclasses.replace(statistics.checks[0], passed=False, found="not in 3 [examples]"), *statistics.checks[1:]]
+    text = printed(dataclasses.replace(statistics, checks=checks), 100)
     assert re.search(r"FAIL +│ no truncation", text)
     assert "not in 3 [examples]" in text
     assert "1 of 8 checks fail" in text
@@ -598,8 +598,8 @@ def test_a_summary_has_one_definition():
 
 
 def test_the_sentence_of_shares_keeps_the_names_of_tasks():
-    def task(name, wanted, tokens):
-        share = {"wanted": wanted, "examples": wanted, "inputs": tokens, "targets": tokens}
+    def task(name, expected, tokens):
+        share = {"expected": expected, "examples": expected, "inputs": tokens, "targets": tokens}
         return OtherTask(name, 10, share, {})
 
     sentence = measure_module._share_sentence([task("Mine_S", 0.5, 0.5), task("Mine_R1", 0.25, 0.3), task("Mine_R2", 0.25, 0.2)])

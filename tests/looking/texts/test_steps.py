@@ -1,4 +1,4 @@
-"""`ul2 show --step`: the examples that a run is fed at a step, each with its address."""
+"""`ul2 show --step`: the examples that a run is fed at a step, each with its location."""
 
 import dataclasses
 import io
@@ -11,7 +11,7 @@ from rich.console import Console
 from support import restore
 
 from ul2_tasks import T5GEMMA2, MemoryDataSource, mix, register
-from ul2_tasks.looking.run import Run, addresses_of, stores
+from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.texts.find import find
 from ul2_tasks.looking.texts.show import show_step, show_step_json
 from ul2_tasks.looking.texts.steps import fed_at
@@ -35,15 +35,15 @@ def test_what_is_shown_is_the_examples_of_these_numbers(run):
     _, store = stores(found)["stepped_corpus"]
     tasks = {task.name: task for task in denoising_tasks(run.mixture)}
     for each in fed:
-        number, address = each.sample.number, each.address
+        number, location = each.sample.number, each.location
         example = found.epoch(number // len(found))[number % len(found)]
-        assert [address] == addresses_of(found, number)
+        assert [location] == locations_of(found, number)
         assert (
-            (each.sample.task, each.sample.denoiser) == (address.task, address.denoiser) == (example["task"], example["denoiser"])
+            (each.sample.task, each.sample.denoiser) == (location.task, location.denoiser) == (example["task"], example["denoiser"])
         )
         assert all(each.sample.ids[key] == example[key].tolist() for key in LENGTHS)
-        chunk = np.concatenate([store.read_tokens(*tokens) for tokens in address.tokens])
-        task = tasks[address.task]
+        chunk = np.concatenate([store.read_tokens(*tokens) for tokens in location.tokens])
+        task = tasks[location.task]
         assert list(restore(each.sample.ids, task.denoiser, task.special_tokens())) == chunk.tolist()
         assert each.sample.counts.chunk == len(chunk)
 
@@ -53,7 +53,7 @@ def test_documents_begin_where_the_store_has_them(run):
     _, store = stores(found)["stepped_corpus"]
     begins = {store.tokens_of(document)[0] for document in range(store.documents)}
     for each in fed_at(found, run.numbers(0), count=100):
-        inside = [place for tokens in each.address.tokens for place in range(*tokens)][1:]
+        inside = [place for tokens in each.location.tokens for place in range(*tokens)][1:]
         shown = [part for parts in (each.sample.inputs, each.sample.targets) for part in parts if part.kind == "border"]
         assert len(shown) == len(begins & set(inside)) > 0
 
@@ -78,9 +78,9 @@ def test_a_step_is_told_above_and_each_example_has_its_address(run):
     assert f"\nstep 3, batch of 64: examples 192 to 255, in {epochs}; {hosts}\n" in output
     (fed,) = fed_at(run.examples(), run.numbers(3, (1, 4)), count=1, denoisers=["s"])
     assert f"example {fed.sample.number}: " in output
-    ((start, stop),), ((first, after),) = fed.address.tokens, fed.address.documents
+    ((start, stop),), ((first, after),) = fed.location.tokens, fed.location.documents
     place = f"documents {first} to {after - 1}, tokens {start} to {stop - 1}"
-    assert f"\nepoch {fed.address.epoch} of stepped_corpus, {place}\n" in output
+    assert f"\nepoch {fed.location.epoch} of stepped_corpus, {place}\n" in output
     assert "[S]" in output
     assert "the document of number" in output
 
@@ -99,7 +99,7 @@ def test_json_has_the_address(run):
     show_step_json(run, 3, count=2, denoisers=["r2"], file=file)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     fed = fed_at(run.examples(), run.numbers(3), count=2, denoisers=["r2"])
-    more = [{"step": 3, "segment": None, "address": dataclasses.asdict(each.address)} for each in fed]
+    more = [{"step": 3, "segment": None, "location": dataclasses.asdict(each.location)} for each in fed]
     assert lines == json.loads(json.dumps([dataclasses.asdict(each.sample) | added for each, added in zip(fed, more)]))
     assert len(lines) == 2
 
@@ -109,11 +109,11 @@ def test_several_corpora_are_told_apart(run):
     both = Run(mix("stepped_both", {run.mixture: 1, other: 1}), LENGTHS, batch_size=64)
     found = both.examples()
     fed = fed_at(found, both.numbers(5), count=100)
-    assert {each.address.corpus for each in fed} == {"stepped_corpus", "stepped_too_corpus"}
+    assert {each.location.corpus for each in fed} == {"stepped_corpus", "stepped_too_corpus"}
     for each in fed:
-        _, store = stores(found)[each.address.corpus]
-        assert sum(stop - start for start, stop in each.address.tokens) == each.sample.counts.chunk
-        assert max(stop for _, stop in each.address.tokens) <= store.tokens
+        _, store = stores(found)[each.location.corpus]
+        assert sum(stop - start for start, stop in each.location.tokens) == each.sample.counts.chunk
+        assert max(stop for _, stop in each.location.tokens) <= store.tokens
 
 
 def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
@@ -127,9 +127,9 @@ def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
     assert len(fed) > 2 * len(rows)
     assert {each.sample.number for each in fed} == set(rows)
     for each in fed:
-        assert addresses_of(found, each.sample.number)[each.segment - 1] == each.address
-        chunk = np.concatenate([store.read_tokens(*tokens) for tokens in each.address.tokens])
-        task = tasks[each.address.task]
+        assert locations_of(found, each.sample.number)[each.segment - 1] == each.location
+        chunk = np.concatenate([store.read_tokens(*tokens) for tokens in each.location.tokens])
+        task = tasks[each.location.task]
         assert list(restore(each.sample.ids, task.denoiser, task.special_tokens())) == chunk.tolist()
     console = Console(file=io.StringIO(), width=1000, legacy_windows=False)
     show_step(packed, 2, count=1, denoisers=["s"], console=console)

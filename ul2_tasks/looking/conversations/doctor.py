@@ -24,7 +24,7 @@ from ul2_tasks.looking.findings import About, Finding, first_words, left_out
 from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.o200k import FILE, SHA256, O200kVocabulary
-from ul2_tasks.vocabulary.special_ids import what_is_lost
+from ul2_tasks.vocabulary.special_ids import check_round_trip
 
 LOOKED_AT = 1000  # records
 LONG_RUN = 10_000  # letters without a space
@@ -101,7 +101,7 @@ def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding
             return
         yield about("ok", "vocabulary", f"{FILE} is {path}, SHA-256 {SHA256}")
     yield about("ok", "vocabulary", f"{corpus.renderer.identity}; {vocabulary.vocab_size:,} ids")
-    if lost := what_is_lost(corpus.tokenizer):
+    if lost := check_round_trip(corpus.tokenizer):
         what = f"tokens do not decode to the same text: {'; '.join(lost)}"
         yield about("note", "vocabulary", what, "use another vocabulary, if the text needs it")
 

@@ -15,11 +15,11 @@ from ul2_tasks.chat.segments import HEADER, KIND, KINDS, LENGTH, kind_name
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.looking.conversations.checks import checks_of, faults, rules_of, text_faults
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
-from ul2_tasks.looking.conversations.laws import faults, laws_of, rules_of, text_faults
 from ul2_tasks.looking.conversations.records import FirstConversations, first_conversations
 from ul2_tasks.looking.printing import tracked
-from ul2_tasks.looking.statistics import Checked, Law, Summary, Tally
+from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.version import __version__
 
@@ -95,7 +95,7 @@ class ChatStatistics(Checked):
     sequence_length: Mapping[str, int | None]
     corpora: Sequence[ChatCorpusStatistics]
     tasks: Sequence[ChatTaskStatistics]
-    laws: Sequence[Law]
+    checks: Sequence[Check]
 
 
 def measure_chat(
@@ -133,7 +133,7 @@ def measure_chat(
         dict(sequence_length or {}),
         [_corpus(corpus, split, read[corpus.name]) for corpus in corpora.values()],
         [measured.statistics for measured in found],
-        laws_of(broken, total, said),
+        checks_of(broken, total, said),
     )
 
 

@@ -43,8 +43,8 @@ def print_chat(statistics: ChatStatistics, console: Console) -> None:
     console.print()
     console.print(_lengths(statistics))
     console.print()
-    console.print(checks_table(statistics.laws))
-    console.print(checks_sentence(statistics.laws), style="bold")
+    console.print(checks_table(statistics.checks))
+    console.print(checks_sentence(statistics.checks), style="bold")
 
 
 def _corpus(corpus: ChatCorpusStatistics) -> Iterator[Text]:

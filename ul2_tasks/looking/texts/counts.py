@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ul2_tasks.denoising.dissection import dissect
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.looking.texts.overlap import Fingerprints, fingerprints
@@ -22,7 +22,7 @@ class Counts:
     """What was counted in the examples of one task.
 
     Attributes:
-        faults: those of examples, see `laws`.
+        faults: those of examples, see `checks`.
         span_lengths: [L + 1] int, how many noise spans of full chunks, of L tokens, have each length.
         noise_at: [L] int, in how many full chunks each position is noise.
         concatenates: whether the task concatenates documents before it cuts them into chunks.
@@ -57,17 +57,17 @@ class Counts:
         if not inputs:
             self._fault("empty", "inputs without a token")
         try:
-            dissection = dissect(example, self.task.denoiser, self.special)
+            reconstruction = invert(example, self.task.denoiser, self.special)
         except ValueError as error:
             self._fault("unreadable", str(error))
             self._fault("truncated", str(error))
             self._add_text(np.array([], np.int64))
             return inputs, targets, 0, 0, 0, 0, 0
-        chunk, spans = dissection.chunk, dissection.spans
-        noise, is_full = int(dissection.is_noise.sum()), chunk.size == self.full.length
+        chunk, spans = reconstruction.chunk, reconstruction.spans
+        noise, is_full = int(reconstruction.is_noise.sum()), chunk.size == self.full.length
         self._check(inputs, targets, chunk, noise, spans)
         if is_full:
-            self.noise_at += dissection.is_noise
+            self.noise_at += reconstruction.is_noise
             self.span_lengths += np.bincount(spans, minlength=self.span_lengths.size)
         self._add_text(chunk)
         return inputs, targets, chunk.size, noise, spans.size, int(spans[0]) if spans.size else 0, int(is_full)

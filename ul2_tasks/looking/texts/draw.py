@@ -7,12 +7,12 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 
-from ul2_tasks.addresses.numbering import number_examples
-from ul2_tasks.addresses.sequence import Examples
 from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
 from ul2_tasks.looking.texts.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, tokens_of
+from ul2_tasks.random_access.numbering import number_examples
+from ul2_tasks.random_access.sequence import Examples
 
 FIRST_TOKENS = 1 << 17  # the fewest of the documents that are read of a description
 FIRST_CHUNKS = 16  # and the fewest full chunks of each denoiser that these make

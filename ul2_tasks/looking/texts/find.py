@@ -14,10 +14,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.looking.printing import print_head, ranges_in_words
-from ul2_tasks.looking.run import Run, addresses_of, stores
+from ul2_tasks.looking.run import Run, locations_of, stores
+from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -149,15 +149,15 @@ def places_of(corpus: Corpus, store: TokenStore, pattern: Pattern, advance: Call
             yield Place(corpus.name, first, start, stop)
 
 
-def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple[int, int | None, Address]]:
-    """Yields which examples, or rows, have tokens of a place: the number over all epochs, the segment of a row, the address."""
+def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple[int, int | None, Location]]:
+    """Yields which examples, or rows, have tokens of a place: the number over all epochs, the segment of a row, the location."""
     for epoch in range(epochs):
-        for index in found.epoch(epoch).when(place.document, place.corpus):
+        for index in found.epoch(epoch).find(place.document, place.corpus):
             number = epoch * len(found) + index
-            for segment, address in enumerate(addresses_of(found, number), start=1):
-                has_some = any(start < place.stop and place.start < stop for start, stop in address.tokens)
-                if address.corpus == place.corpus and has_some:
-                    yield number, segment if run.pack else None, address
+            for segment, location in enumerate(locations_of(found, number), start=1):
+                has_some = any(start < place.stop and place.start < stop for start, stop in location.tokens)
+                if location.corpus == place.corpus and has_some:
+                    yield number, segment if run.pack else None, location
 
 
 def _search(found: Examples, text: str, count: int, console: Console) -> list[Place]:
@@ -194,10 +194,10 @@ def _table(run: Run, found: Examples, place: Place, epochs: int) -> Table:
         table.add_column(title, justify="right")
     for title in ("denoiser", "its tokens"):
         table.add_column(title)
-    for number, segment, address in seen(run, found, place, epochs):
+    for number, segment, location in seen(run, found, place, epochs):
         numbers = [number // len(found), number, segment, run.step_of(number)]
         cells = [str(each) for each in numbers if each is not None]
-        table.add_row(*cells, address.denoiser, ranges_in_words(address.tokens))
+        table.add_row(*cells, location.denoiser, ranges_in_words(location.tokens))
     return table
 
 

@@ -1,7 +1,7 @@
 """What the examples of a mixture are like, measured on a sample, beside what the objective says that they must be.
 
-The sample comes from the mixture's `get_dataset` (`quick_tasks`). The chunk of each example is put together again (`dissection`).
-What must hold for any corpus is a law (`laws`); all else is a number to look at. For tasks of other kinds than this package's,
+The sample comes from the mixture's `get_dataset` (`quick_tasks`), and the chunk of each example is reconstructed from it. What
+must hold for any corpus is a check (`checks`); all else is a number to look at. For tasks of other kinds than this package's,
 only shares and lengths are measured.
 """
 
@@ -20,9 +20,9 @@ from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
 from ul2_tasks.looking.printing import tracked
 from ul2_tasks.looking.statistics import Summary
+from ul2_tasks.looking.texts.checks import run_checks
 from ul2_tasks.looking.texts.counts import COLUMNS, Counts
 from ul2_tasks.looking.texts.first_documents import FirstDocuments
-from ul2_tasks.looking.texts.laws import check_laws
 from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, TaskStatistics
 from ul2_tasks.looking.texts.overlap import pairs_that_share
 from ul2_tasks.looking.texts.quick_tasks import drawn_mixture, quick_tasks, reads_memory
@@ -30,7 +30,7 @@ from ul2_tasks.looking.texts.theory import binomial_interval, chi_square_p_value
 from ul2_tasks.order.packing import count_rows
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.version import __version__
-from ul2_tasks.vocabulary.special_ids import vocabulary_identity, what_is_lost
+from ul2_tasks.vocabulary.special_ids import check_round_trip, vocabulary_identity
 
 QUANTILES = (5, 25, 50, 75, 95)
 MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
@@ -136,7 +136,7 @@ def measure_examples(
         fill=_fill(drawn, sequence_length),
         truncated=sum(task.faults.counts["truncated"] for task in counts.values()),
         shared_text=shared_text,
-        laws=check_laws(list(counts.values()), measured, other_tasks, shared_text),
+        checks=run_checks(list(counts.values()), measured, other_tasks, shared_text),
     )
 
 
@@ -178,7 +178,7 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
         characters_a_token=_ratio(documents.characters, lengths.sum()),
         unknown=_ratio(documents.unknown, lengths.sum()),
         come_back=_ratio(documents.come_back, documents.decoded),
-        lost=what_is_lost(corpus.tokenizer),
+        lost=check_round_trip(corpus.tokenizer),
         in_memory=any(map(reads_memory, of_corpus)),
         times_read=_ratio(tokens_read, lengths.sum()) if documents.is_all or reads_memory(of_corpus[0]) else None,
     )
@@ -189,7 +189,7 @@ def _notes_on_tasks(mixture: seqio.Mixture, split: str, others: Sequence[str]) -
     if absent:
         yield f"left out, as they have no split {split!r}: {', '.join(absent)}"
     if others:
-        yield f"not of ul2_tasks, of which shares and lengths alone are measured and no law but that of rates: {', '.join(others)}"
+        yield f"tasks of other packages, of which only fractions, lengths and mixing rates are measured: {', '.join(others)}"
 
 
 def _notes(corpus: Corpus) -> Iterator[str]:
@@ -223,7 +223,7 @@ def _task_statistics(
         examples=examples,
         full_examples=full_examples,
         share=_share(own, all_, rate),
-        corruption_rate={"wanted": full.noise / full.length, "measured": _ratio(own["noise"].sum(), own["chunk"].sum())},
+        corruption_rate={"expected": full.noise / full.length, "measured": _ratio(own["noise"].sum(), own["chunk"].sum())},
         spans=_spans(counts, own, full_examples),
         lengths=_summaries(own),
         compression=_ratio(own["inputs"][is_whole].sum(), own["chunk"].sum()),
@@ -237,7 +237,7 @@ def _share(own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: 
     drawn = len(all_["inputs"])
     low, high = binomial_interval(drawn, rate)
     return {
-        **{"wanted": rate, "low": low / drawn, "high": high / drawn, "examples": len(own["inputs"]) / drawn},
+        **{"expected": rate, "low": low / drawn, "high": high / drawn, "examples": len(own["inputs"]) / drawn},
         **{key: _ratio(own[key].sum(), all_[key].sum()) or 0.0 for key in TOKEN_FEATURES},
     }
 
@@ -258,10 +258,10 @@ def _spans(counts: Counts, own: Mapping[str, np.ndarray], full_examples: int) ->
     values = np.arange(first, end, width)
     measured, theory = (np.add.reduceat(values_[first:end], values - first) for values_ in (found, expected))
     return {
-        "wanted": full.spans,
+        "expected": full.spans,
         "measured": _ratio(own["spans"][is_full].sum(), full_examples),
         "mean_length": {
-            "wanted": full.noise / full.spans,
+            "expected": full.noise / full.spans,
             "measured": _ratio(own["noise"][is_full].sum(), own["spans"][is_full].sum()),
         },
         "lengths": {
@@ -309,17 +309,19 @@ def _fill(columns: Mapping[str, np.ndarray], sequence_length: Mapping[str, int])
 def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
     """What the largest weight means for the loss: weights count examples, the loss counts target tokens."""
     drawn = [task for task in tasks if task.examples]
-    greatest = max(drawn, key=lambda task: (task.share["wanted"], task.share["targets"]))
+    greatest = max(drawn, key=lambda task: (task.share["expected"], task.share["targets"]))
     shares = {key: f"{greatest.share[key]:.1%}" for key in ("examples", *TOKEN_FEATURES)}
     sentence = (
         f"{greatest.task} is {shares['examples']} of the examples, with {shares['inputs']} of the input tokens and"
         f" {shares['targets']} of the target tokens, over which the loss is summed: weights count examples, not tokens."
     )
-    others = sorted((task for task in drawn if task is not greatest), key=lambda task: task.share["targets"] / task.share["wanted"])
+    others = sorted(
+        (task for task in drawn if task is not greatest), key=lambda task: task.share["targets"] / task.share["expected"]
+    )
     compared = []
     for other in dict.fromkeys(others[index].task for index in (-1, 0) if others):
         (share,) = (task.share for task in others if task.task == other)
-        weight, tokens = (greatest.share[key] / share[key] for key in ("wanted", "targets"))
+        weight, tokens = (greatest.share[key] / share[key] for key in ("expected", "targets"))
         by_weight = "the same weight as" if round(weight, 2) == 1 else f"{weight:.3g} times the weight of"
         compared.append(f"for {by_weight} {other} it has {tokens:.3g} times its target tokens")
     also = ", and ".join(compared)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ul2_tasks.looking.statistics import Checked, Law, Summary
+from ul2_tasks.looking.statistics import Check, Checked, Summary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class OtherTask:
 class Spans(TypedDict):
     """The spans of a task's full chunks, see `TaskStatistics`."""
 
-    wanted: int
+    expected: int
     measured: float | None
     mean_length: Mapping[str, float | None]
     lengths: Mapping[str, object]
@@ -81,9 +81,9 @@ class TaskStatistics:
         examples: how many were drawn.
         full_examples: how many of these are full chunks.
         share: the task's share of the drawn "examples", "inputs" tokens and "targets" tokens; the share of the examples that is
-            "wanted"; and the bounds, "low" and "high", outside which it falls in one of a million samples.
-        corruption_rate: noise tokens divided by chunk tokens, "wanted" in a full chunk, and "measured" in all chunks.
-        spans: of full chunks. How many they have, "wanted" and "measured"; their "mean_length", likewise; the probabilities of
+            "expected"; and the bounds, "low" and "high", outside which it falls in one of a million samples.
+        corruption_rate: noise tokens divided by chunk tokens, "expected" in a full chunk, and "measured" in all chunks.
+        spans: of full chunks. How many they have, "expected" and "measured"; their "mean_length", likewise; the probabilities of
             their "lengths", "measured" and in "theory", in bins of `width` tokens from each of "values"; and the "p_value" of
             the lengths of first spans, which are independent draws, or None if they are fixed or too few.
         lengths: of "inputs", "targets" and "chunk".
@@ -148,4 +148,4 @@ class Statistics(Checked):
     fill: Mapping[str, Mapping[str, float | None]]
     truncated: int
     shared_text: Sequence[SharedText]
-    laws: Sequence[Law]
+    checks: Sequence[Check]

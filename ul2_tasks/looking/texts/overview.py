@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.addresses.tokens import tokens_in_memory
 from ul2_tasks.looking.samples import Flow
-from ul2_tasks.looking.statistics import Law
+from ul2_tasks.looking.statistics import Check
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.mixtures.mixture import Mixture, described_tasks
+from ul2_tasks.random_access.tokens import tokens_in_memory
 
 LENGTHS = {"inputs": 512, "targets": 512}
 EXAMPLE = {"inputs": 40, "targets": 20}  # the lengths of the example: it is shown as a whole
@@ -63,18 +63,18 @@ def _table(mixture: Mixture) -> Table:
     return table
 
 
-def _checks() -> Sequence[Law]:
+def _checks() -> Sequence[Check]:
     from ul2_tasks.looking.texts.measure import measure
 
-    return measure("ul2_mix", LENGTHS, examples=CHECKED).laws
+    return measure("ul2_mix", LENGTHS, examples=CHECKED).checks
 
 
-def _print_checks(checks: Sequence[Law], console: Console) -> None:
-    passed = sum(check.holds for check in checks)
+def _print_checks(checks: Sequence[Check], console: Console) -> None:
+    passed = sum(check.passed for check in checks)
     verdict = ("PASS", "bold green") if passed == len(checks) else ("FAIL", "bold red")
     console.print(Text.assemble(f"Checked on {CHECKED:,} examples, seed 0: {passed} of {len(checks)} ", verdict))
-    console.print(Padding(Text(" · ".join(check.law for check in checks if check.holds), "dim"), (0, 0, 0, 2)))
+    console.print(Padding(Text(" · ".join(check.name for check in checks if check.passed), "dim"), (0, 0, 0, 2)))
     for check in checks:
-        if not check.holds:
-            console.print(Text.assemble(("  FAIL  ", "bold red"), f"{check.law}: {check.found}"))
+        if not check.passed:
+            console.print(Text.assemble(("  FAIL  ", "bold red"), f"{check.name}: {check.found}"))
     console.print()

@@ -49,7 +49,7 @@ def quick_tasks(
 ) -> tuple[dict[str, DenoisingTask], dict[str, FirstDocuments]]:
     """Tasks that give a sample in seconds, by their names, and the first documents of each corpus by its name.
 
-    A task that would take longer, to give as many `examples` as are wanted of it, is replaced by one that reads the first documents
+    A task that would take longer, to give its part of `examples`, is replaced by one that reads the first documents
     of the corpus, in memory.
     """
     found: dict[str, FirstDocuments] = {}

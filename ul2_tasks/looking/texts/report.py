@@ -117,7 +117,7 @@ def write_report(
         tables=tables(statistics),
         plots=report_plots.draw(statistics),
         colours=report_plots.COLOURS,
-        broken=[law for law in statistics["laws"] if not law["holds"]],
+        broken=[check for check in statistics["checks"] if not check["passed"]],
     )
 
 

@@ -54,7 +54,7 @@ def draw(statistics: Mapping[str, Any]) -> dict[str, list[Plot]]:
         "shares": [_plot("Shares", _SHARES, shares, everything)],
         "spans": [_span_plot(task) for task in tasks],
         "masked": [
-            _plot(task["task"], _masked_caption(task), masked, task["masked"], task["corruption_rate"]["wanted"])
+            _plot(task["task"], _masked_caption(task), masked, task["masked"], task["corruption_rate"]["expected"])
             for task in tasks
             if task["masked"]
         ],
@@ -82,11 +82,11 @@ def _span_plot(task: Mapping[str, Any]) -> Plot:
     if len(distribution["values"]) == 1:
         always = f"always of {distribution['values'][0]:,} tokens"
         return Plot(task["task"], f"has one span a chunk, {always}: there is nothing to plot.")
-    measured, wanted = (
-        NOTHING if mean is None else f"{mean:.2f}" for mean in map(spans["mean_length"].get, ("measured", "wanted"))
+    measured, expected = (
+        NOTHING if mean is None else f"{mean:.2f}" for mean in map(spans["mean_length"].get, ("measured", "expected"))
     )
     p_value = "" if spans["p_value"] is None else f"; p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{spans['p_value']:.2g}"
-    return _plot(task["task"], f"mean {measured} tokens, in theory {wanted}{p_value}.", span_lengths, distribution)
+    return _plot(task["task"], f"mean {measured} tokens, in theory {expected}{p_value}.", span_lengths, distribution)
 
 
 def _masked_caption(task: Mapping[str, Any]) -> str:
@@ -142,14 +142,14 @@ def _end(distribution: Mapping[str, Any]) -> int:
     return max(ends)
 
 
-def masked(parts: Sequence[float], wanted: float, colours: Colours = COLOURS["light"]) -> Figure:
+def masked(parts: Sequence[float], expected: float, colours: Colours = COLOURS["light"]) -> Figure:
     """Steps show the part of chunks in which a place is noise; a dashed line is at the corruption rate."""
     figure, axes = _figure(1.7)
     edges = [100 * number / len(parts) for number in range(len(parts) + 1)]
     axes.stairs([100 * part for part in parts], edges, fill=True, color=colours["measured"], alpha=0.4)
-    axes.axhline(100 * wanted, color=colours["theory"], ls=(0, (4, 2)), lw=1)
+    axes.axhline(100 * expected, color=colours["theory"], ls=(0, (4, 2)), lw=1)
     axes.set_xlim(0, 100)
-    axes.set_ylim(0, min(104, 104 * max(*parts, wanted, 0.01) * 1.25))
+    axes.set_ylim(0, min(104, 104 * max(*parts, expected, 0.01) * 1.25))
     axes.grid(axis="x", visible=False)
     axes.locator_params(axis="y", nbins=4)
     axes.set_xlabel("place in the chunk, %")

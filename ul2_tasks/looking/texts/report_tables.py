@@ -31,14 +31,14 @@ class Cell:
 class Column:
     """A column of a table, with its name and that of its group. `cell` makes a cell from a row's JSON and the path of that.
 
-    `wanted` is the place of another column. If both have the same cells in all rows, this column is left out, and a sentence
-    says that it was measured as wanted.
+    `expected` is the place of another column. If both have the same cells in all rows, this column is left out, and a sentence
+    says that it was measured as expected.
     """
 
     name: str
     cell: Callable[[Mapping[str, Any], str], Cell]
     group: str = ""
-    wanted: int | None = None
+    expected: int | None = None
     is_number: bool = True
 
 
@@ -50,7 +50,7 @@ class Table:
         label: of the table.
         first: the name of the column of row names.
         same: the name and the cell of each column that has the same value in all rows.
-        as_wanted: the groups whose column was measured as wanted.
+        as_expected: the groups whose column was measured as expected.
     """
 
     label: str
@@ -58,7 +58,7 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[tuple[str, Sequence[Cell]]]
     same: Sequence[tuple[str, Cell]] = ()
-    as_wanted: Sequence[str] = ()
+    as_expected: Sequence[str] = ()
 
 
 def tables(statistics: Mapping[str, Any]) -> dict[str, Table]:
@@ -101,18 +101,18 @@ def look_up(statistics: Mapping[str, Any], path: str) -> Any:
 
 def _table(label: str, first: str, columns: Sequence[Column], rows: Iterable[tuple[str, Mapping[str, Any], str]]) -> Table:
     cells = [(name, [column.cell(row, path) for column in columns]) for name, row, path in rows]
-    kept, same, as_wanted = [], [], []
+    kept, same, as_expected = [], [], []
     for place, column in enumerate(columns):
         shown = [row[place] for _, row in cells]
         name = f"{column.group}, {column.name}" if column.group else column.name
-        if column.wanted is not None and all(row[place].shown == row[column.wanted].shown for _, row in cells):
-            as_wanted.append(column.group)
+        if column.expected is not None and all(row[place].shown == row[column.expected].shown for _, row in cells):
+            as_expected.append(column.group)
         elif len(cells) > 1 and len({cell.shown for cell in shown}) == 1:
             same.append((name, shown[0]))
         else:
             kept.append(place)
     shown_rows = [(name, [row[place] for place in kept]) for name, row in cells] if kept else []
-    return Table(label, first, [columns[place] for place in kept], shown_rows, same, as_wanted)
+    return Table(label, first, [columns[place] for place in kept], shown_rows, same, as_expected)
 
 
 def _lengths(
@@ -193,13 +193,13 @@ _MIXTURE = [
 _CORPORA = [
     *_columns("count", {"documents": "documents"}),
     Column("all", lambda corpus, _: Cell("yes" if corpus["is_all"] else "no"), is_number=False),
-    *_columns("decimal", {"tokens.mean": "tokens each", "characters_a_token": "characters a token"}),
+    *_columns("decimal", {"tokens.mean": "tokens each", "characters_a_token": "characters per token"}),
     *_columns("rate", {"unknown": "unknown"}),
     *_columns("percent", {"come_back": "come back"}),
     *_columns("decimal", {"times_read": "times held"}),
 ]
 _SHARES = [
-    *_columns("percent", {f"share.{key}": key for key in ("wanted", "low", "high")}),
+    *_columns("percent", {f"share.{key}": key for key in ("expected", "low", "high")}),
     *_columns("percent", {"share.examples": "of examples", "share.inputs": "of input tokens", "share.targets": "of target tokens"}),
     *_columns("count", {"examples": "examples"}),
     Column("full ones", lambda task, path: _at("full_examples", "count")(task, path) if "full_examples" in task else Cell("")),
@@ -214,7 +214,7 @@ _OBJECTIVE = [
             ("spans.mean_length", "decimal", "mean span, tokens"),
         ),
     )
-    for name in ("wanted", "measured")
+    for name in ("expected", "measured")
 ] + _columns("p", {"spans.p_value": "p-value"})
 _FILL = [
     *_columns("percent", {"fill.inputs": "inputs", "fill.targets": "targets"}, "fill, unpacked"),

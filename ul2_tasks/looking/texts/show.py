@@ -56,7 +56,7 @@ def show_step(
     denoisers: Collection[str] | None = None,
     console: Console | None = None,
 ) -> None:
-    """Prints examples of each denoiser of the batch that a run is fed at a step, each with its address."""
+    """Prints examples of each denoiser of the batch that a run is fed at a step, each with its location."""
     console = console or Console()
     numbers = run.numbers(step, host or (0, 1))
     found = run.examples()
@@ -66,7 +66,7 @@ def show_step(
     console.print(Text(f"{BORDER} = document boundary", "dim"))
     if absent := {*tasks_fed(found, denoisers)} - {each.sample.task for each in fed}:
         console.print(Text(f"no example in it: {', '.join(sorted(absent))}", "dim"))
-    samples = ((each.sample, each.name, in_words(each.address)) for each in fed)
+    samples = ((each.sample, each.name, in_words(each.location)) for each in fed)
     _print_samples(console, run.mixture, run.sequence_length, samples)
 
 
@@ -79,10 +79,10 @@ def show_step_json(
     denoisers: Collection[str] | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `sequence.Address`."""
+    """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `sequence.Location`."""
     fed = fed_at(run.examples(), run.numbers(step, host or (0, 1)), count, denoisers)
     as_dict = dataclasses.asdict
-    lines = ({**as_dict(each.sample), "step": step, "segment": each.segment, "address": as_dict(each.address)} for each in fed)
+    lines = ({**as_dict(each.sample), "step": step, "segment": each.segment, "location": as_dict(each.location)} for each in fed)
     print_json_lines(lines, file)
 
 
@@ -130,6 +130,6 @@ def _description(denoiser: Denoiser, full: Chunk) -> Text:
     fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(denoiser).items())
     return Text(
         f"{fields}\n"
-        f"full chunks: {full.length} tokens, {full.noise} noise ({full.noise / full.length:.1%}), spans: {full.spans};"
+        f"full-length chunk: {full.length} tokens, {full.noise} masked ({full.noise / full.length:.1%}), spans: {full.spans};"
         f" inputs of {full.inputs} tokens, targets of {full.targets}"
     )

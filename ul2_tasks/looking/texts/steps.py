@@ -1,4 +1,4 @@
-"""Examples of a step: what a run was, or will be, fed, each with its address."""
+"""Examples of a step: what a run was, or will be, fed, each with its location."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ul2_tasks.addresses.sequence import Address, Examples
 from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.looking.printing import ranges_in_words
-from ul2_tasks.looking.run import addresses_of, stores
+from ul2_tasks.looking.run import locations_of, stores
 from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
 from ul2_tasks.mixtures.mixture import with_denoisers
+from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -24,12 +24,12 @@ class Fed:
     Attributes:
         sample: the example. Its number, or that of its row, counts over all epochs.
         segment: which example of its row it is, from 1; None where examples are not packed.
-        address: where it is from.
+        location: where it is from.
     """
 
     sample: Sample
     segment: int | None
-    address: Address
+    location: Location
 
     @property
     def name(self) -> str:
@@ -38,14 +38,14 @@ class Fed:
         return f"example {number}" if self.segment is None else f"row {number}, example {self.segment} of it"
 
 
-def in_words(address: Address) -> str:
+def in_words(location: Location) -> str:
     """Where an example is from, for people.
 
-    >>> in_words(Address("web_corpus", "web_r1", "r1", epoch=3, slot=0, tokens=((90, 100), (0, 5)), documents=((7, 9), (0, 1))))
+    >>> in_words(Location("web_corpus", "web_r1", "r1", 3, chunk_index=0, tokens=((90, 100), (0, 5)), documents=((7, 9), (0, 1))))
     'epoch 3 of web_corpus, documents 7 to 8 and 0, tokens 90 to 99 and 0 to 4'
     """
-    documents, tokens = map(ranges_in_words, (address.documents, address.tokens))
-    return f"epoch {address.epoch} of {address.corpus}, documents {documents}, tokens {tokens}"
+    documents, tokens = map(ranges_in_words, (location.documents, location.tokens))
+    return f"epoch {location.epoch} of {location.corpus}, documents {documents}, tokens {tokens}"
 
 
 def fed_at(found: Examples, numbers: Iterable[int], count: int, denoisers: Collection[str] | None = None) -> list[Fed]:
@@ -54,11 +54,11 @@ def fed_at(found: Examples, numbers: Iterable[int], count: int, denoisers: Colle
     `numbers` count over all epochs, such as those of a step; of each denoiser there are `count` at most.
     """
     tasks = tasks_fed(found, denoisers)
-    chosen: dict[str, list[tuple[int, int, Address]]] = {name: [] for name in tasks}
+    chosen: dict[str, list[tuple[int, int, Location]]] = {name: [] for name in tasks}
     for number in numbers:
-        for segment, address in enumerate(addresses_of(found, number), start=1):
-            if len(chosen.get(address.task, ())) < count and address.task in chosen:
-                chosen[address.task].append((number, segment, address))
+        for segment, location in enumerate(locations_of(found, number), start=1):
+            if len(chosen.get(location.task, ())) < count and location.task in chosen:
+                chosen[location.task].append((number, segment, location))
         if all(len(of_task) == count for of_task in chosen.values()):
             break
     made = _made(found, sorted({number for of_task in chosen.values() for number, _, _ in of_task}))
@@ -66,11 +66,11 @@ def fed_at(found: Examples, numbers: Iterable[int], count: int, denoisers: Colle
     fed = []
     for name, of_task in chosen.items():
         shift = np.int32(id_shift(tasks[name].vocabulary))
-        for number, segment, address in of_task:
+        for number, segment, location in of_task:
             example = _segment(made[number], segment) if is_packed else made[number]
             ids = {key: example[key] + shift for key in EXAMPLE}
-            marked = {**ids, "starts_document": _starts(corpora[address.corpus][1], address)}
-            fed.append(Fed(sample_of(tasks[name], number, marked), segment if is_packed else None, address))
+            marked = {**ids, "starts_document": _starts(corpora[location.corpus][1], location)}
+            fed.append(Fed(sample_of(tasks[name], number, marked), segment if is_packed else None, location))
     return fed
 
 
@@ -99,10 +99,10 @@ def _segment(row: Mapping[str, np.ndarray], segment: int) -> dict[str, np.ndarra
     return {key: row[key][row[f"{key}_segment_ids"] == segment] for key in EXAMPLE}
 
 
-def _starts(store: TokenStore, address: Address) -> np.ndarray:
+def _starts(store: TokenStore, location: Location) -> np.ndarray:
     """Which tokens of a chunk begin a document, [L] bool."""
     of_ranges = []
-    for (start, stop), (first, after) in zip(address.tokens, address.documents):
+    for (start, stop), (first, after) in zip(location.tokens, location.documents):
         begins = np.array([store.tokens_of(document)[0] for document in range(first, after)])
         of_ranges.append(np.isin(np.arange(start, stop), begins))
     return np.concatenate(of_ranges)

@@ -1,0 +1,95 @@
+"""`invert` is the way back from every denoiser's examples, and says what is wrong with what is no example."""
+
+import numpy as np
+import pytest
+from support import KINDS, byte_vocabulary, denoise, denoiser_id, restore, special_for
+
+from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length
+from ul2_tasks.denoising.reconstruction import invert, places
+from ul2_tasks.vocabulary.special_ids import SpecialTokens
+
+LENGTHS = {"inputs": 96, "targets": 96}
+VOCABULARY, MODES = byte_vocabulary()
+SPAN = SpanDenoiser(name="span", mode="[R]", mean_span_length=2, noise_density=0.4)
+PREFIX = SequentialDenoiser(name="prefix", mode="[R]", noise_density=0.5, sentinel=False)
+SPECIAL = SpecialTokens(sentinels=(90, 91, 92), mode=(80,), eos=1, reserved=frozenset({0, 80, 90, 91, 92}))
+INPUTS, TARGETS = [80, 3, 90, 4, 5, 91, 6, 1], [90, 10, 91, 11, 12, 1]
+
+
+@pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
+def test_it_undoes_every_kind_of_denoiser(denoiser):
+    documents = [np.random.default_rng(length).integers(3, 259, length) for length in (1, 2, 3, 700, 1500, 47)]
+    special, full = special_for(denoiser, VOCABULARY, MODES), chunk_length(denoiser, LENGTHS)
+    examples = denoise(documents, LENGTHS, denoiser, VOCABULARY, modes=MODES, merge_examples=False)
+    lengths = []
+    for example in examples:
+        found = invert(example, denoiser, special)
+        assert found.chunk.tolist() == restore(example, denoiser, special)
+        assert found.is_noise.shape == found.chunk.shape
+        assert found.spans.sum() == found.is_noise.sum()
+        assert found.spans.min() > 0
+        outside = {*special.mode, *special.sentinels, special.eos}
+        assert found.chunk[found.is_noise].tolist() == [id for id in example["targets"] if id not in outside]
+        assert found.chunk[~found.is_noise].tolist() == [id for id in example["inputs"] if id not in outside]
+        at = places(found, denoiser, special)
+        for feature, is_there in (("inputs", ~found.is_noise), ("targets", found.is_noise)):
+            assert example[feature][at[is_there]].tolist() == found.chunk[is_there].tolist()
+        noise_runs = [len(run) for run in "".join(np.where(found.is_noise, "n", " ")).split()]
+        assert noise_runs == found.spans.tolist(), "no two spans touch"
+        if len(found.chunk) == full.length:
+            assert len(found.spans) == full.spans
+            if getattr(denoiser, "split", None) != "uniform":
+                assert found.spans.sum() == full.noise
+        lengths.append(len(found.chunk))
+    assert sum(lengths) == sum(map(len, documents))
+    assert {1, 2, 3, full.length} <= {*lengths}
+
+
+def test_by_hand():
+    found = invert({"inputs": INPUTS, "targets": TARGETS}, SPAN, SPECIAL)
+    assert found.chunk.tolist() == [3, 10, 4, 5, 11, 12, 6]
+    assert found.is_noise.tolist() == [False, True, False, False, True, True, False]
+    assert found.spans.tolist() == [1, 2]
+    at_the_ends = invert({"inputs": [80, 90, 4, 91, 1], "targets": TARGETS}, SPAN, SPECIAL)
+    assert at_the_ends.chunk.tolist() == [10, 4, 11, 12]
+    assert at_the_ends.is_noise.tolist() == [True, False, True, True]
+    prefix = invert({"inputs": [80, 3, 4, 1], "targets": [5, 6, 7, 1]}, PREFIX, SPECIAL)
+    assert (prefix.chunk.tolist(), prefix.spans.tolist()) == ([3, 4, 5, 6, 7], [3])
+    one_token = invert({"inputs": [80, 90, 1], "targets": [90, 5, 1]}, SPAN, SPECIAL)
+    assert (one_token.chunk.tolist(), one_token.is_noise.tolist()) == ([5], [True])
+
+
+def test_an_eos_between_documents_is_part_of_the_chunk():
+    denoiser = T5GEMMA2[0]
+    special = special_for(denoiser, VOCABULARY, MODES)
+    documents = [[5, 6, 7]] * 60
+    examples = denoise(documents, LENGTHS, denoiser, VOCABULARY, modes=MODES, separate_documents=True)
+    tokens = np.concatenate([invert(example, denoiser, special).chunk for example in examples])
+    assert tokens.tolist() == [5, 6, 7, 1] * 60
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "denoiser", "message"),
+    [
+        (INPUTS[:-1], TARGETS, SPAN, r"inputs end with \[6\], expected EOS 1"),
+        (INPUTS, TARGETS[:-1], SPAN, r"targets end with \[12\], expected EOS 1"),
+        (INPUTS, [], SPAN, r"targets end with \[\], expected EOS 1"),
+        (INPUTS, [90, 10, 1], SPAN, r"the sentinels of targets are \[90\], expected \[90, 91\], each once, in order, in both"),
+        ([*INPUTS[:5], 1], TARGETS, SPAN, r"the sentinels of targets are \[90, 91\], expected \[90\]"),
+        (INPUTS, [91, 11, 12, 90, 10, 1], SPAN, r"the sentinels of targets are \[91, 90\], expected \[90, 91\]"),
+        ([80, 3, 91, 4, 5, 90, 6, 1], TARGETS, SPAN, r"the sentinels of inputs are \[91, 90\], expected \[90, 91\]"),
+        ([80, 3, 90, 4, 90, 6, 1], TARGETS, SPAN, r"the sentinels of inputs are \[90, 90\], expected \[90, 91\]"),
+        ([80, 3, 4, 1], [5, 1], SPAN, "there is no sentinel in the inputs, expected one for each noise span"),
+        ([80, 3, 4, 1], [1], PREFIX, "a noise span is empty, expected at least one token in the targets"),
+        (INPUTS[1:], TARGETS, SPAN, r"inputs start with \[3\], expected the mode \[80\]"),
+        ([1], TARGETS, SPAN, r"inputs start with \[\], expected the mode \[80\]"),
+        (INPUTS, [10, 90, 11, 91, 12, 1], SPAN, r"targets start with 10, expected the sentinel 90"),
+        (INPUTS, [90, 91, 11, 1], SPAN, "a noise span is empty, expected at least one token behind each sentinel of the targets"),
+        (INPUTS, [90, 10, 91, 1], SPAN, "a noise span is empty"),
+        (INPUTS, [5, 6, 1], PREFIX, "there are sentinels, expected none"),
+        ([80, 3, 4, 1], [90, 5, 6, 1], PREFIX, "there are sentinels, expected none"),
+    ],
+)
+def test_what_is_wrong_is_said(inputs, targets, denoiser, message):
+    with pytest.raises(ValueError, match=message):
+        invert({"inputs": inputs, "targets": targets}, denoiser, SPECIAL)

@@ -1,0 +1,337 @@
+"""Datasets made from numbers: the same examples as the sequence, on any hosts, resumed anywhere, as rows and as whole batches."""
+
+import itertools
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from rich.console import Console
+from support import byte_vocabulary, iterate, saved_and_resumed
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, SequentialDenoiser, mix, register
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.random_access.dataset import continued, fingerprint_of
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 80, "targets": 80}
+TEXTS = [f"the document of number {number} has {number % 7} words more" + " more" * (number % 7) for number in range(90)]
+R1, S = T5GEMMA2[::4]  # what holds of two denoisers holds of five, of which the tests of sequences are
+DRAWN = SequentialDenoiser(name="drawn", mode="[S]", noise_density=0.5, split="uniform")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cached(tmp_path_factory):
+    """Corpora in caches: `numbered`, `numbered_drawn`, `numbered_other`."""
+    folder = tmp_path_factory.mktemp("caches")
+    register("numbered", MemoryDataSource(lambda: TEXTS, validation=0.1), BYTES, [R1, S], modes=MODES)
+    register("numbered_drawn", MemoryDataSource(lambda: TEXTS, validation=0.1), BYTES, [R1, DRAWN], modes=MODES)
+    others = MemoryDataSource(lambda: ["another one " * 20] * 60, validation=0.1)
+    register("numbered_other", others, BYTES, T5GEMMA2[1:2], modes=MODES)
+    mix("numbered_both", {"numbered_mix": 2, "numbered_other_mix": 1})
+    for name in ("numbered", "numbered_drawn", "numbered_other"):
+        build(f"{name}_corpus", str(folder), console=Console(quiet=True))
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([str(folder)])
+    yield
+    seqio.set_global_cache_dirs(before)
+
+
+def examples_of(name: str, count: int | None = None, **arguments) -> list[dict]:
+    arguments = {"split": "train", "use_cached": True, "seed": 3, "num_epochs": 1, **arguments}
+    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, **arguments)
+    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
+
+def rows_of(name: str, pack: bool, batch_size: int | None = None, lengths=LENGTHS, **arguments) -> tf.data.Dataset:
+    arguments = {"dataset_split": "train", "use_cached": True, "seed": 3, "shuffle": True, **arguments}
+    return seqio.get_dataset(name, lengths, EncDecFeatureConverter(pack=pack), batch_size=batch_size, **arguments)
+
+
+def equal(one, other) -> bool:
+    return all(np.array_equal(one[key], other[key]) for key in one.keys() & {"inputs", "targets"})
+
+
+def flat(dataset: tf.data.Dataset) -> list[dict]:
+    return list(dataset.as_numpy_iterator())
+
+
+def as_text(row) -> str:
+    return str({key: value.tolist() for key, value in sorted(row.items())})
+
+
+NAMES = ["numbered_r1", "numbered_drawn_mix", "numbered_both_mix"]  # those of numbered_mix are a part of the last
+
+
+@pytest.mark.parametrize(("name", "shuffle"), [*((name, True) for name in NAMES), ("numbered_both_mix", False)])
+def test_a_dataset_of_a_cache_is_the_sequence(name, shuffle):
+    sequence = ul2_tasks.examples(name, LENGTHS, seed=3, shuffle=shuffle)
+    found = examples_of(name, shuffle=shuffle, num_epochs=2)
+    assert len(found) == 2 * len(sequence)
+    assert all(map(equal, found, [*sequence, *sequence.epoch(1)]))
+    without_end = examples_of(name, len(found) + 50, shuffle=shuffle, num_epochs=None)
+    assert all(map(equal, without_end, found))
+    assert len(without_end) == len(found) + 50
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padded_rows_are_those_of_seqios_converter(name):
+    rows = flat(rows_of(name, pack=False, num_epochs=1))
+    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True, seed=3, num_epochs=1)
+    wanted = flat(seqio.EncDecFeatureConverter(pack=False)(dataset, LENGTHS))
+    assert len(rows) == len(wanted) == dataset.cardinality()
+    for row, other in zip(rows, wanted):
+        assert row.keys() == other.keys()
+        assert all(np.array_equal(row[key], other[key]) and row[key].dtype == other[key].dtype for key in row)
+
+
+@pytest.mark.parametrize("name", ["numbered_mix", "numbered_both_mix"])
+def test_packed_rows_hold_each_example_once_and_have_numbers(name):
+    rows, sequence = flat(rows_of(name, pack=True, num_epochs=1)), ul2_tasks.examples(name, LENGTHS, seed=3, pack=True)
+    assert len(rows) == len(sequence) == rows_of(name, pack=True, num_epochs=1).cardinality()
+    found, locations = [], []
+    for number, (row, same) in enumerate(zip(rows, sequence)):
+        assert np.array_equal(row["encoder_input_tokens"], same["inputs"])
+        assert np.array_equal(row["decoder_target_tokens"], same["targets"])
+        assert np.array_equal(row["decoder_segment_ids"], same["targets_segment_ids"])
+        assert np.array_equal(row["encoder_positions"], same["inputs_positions"])
+        where = sequence.locate(number)
+        assert row["encoder_segment_ids"].max() == row["decoder_segment_ids"].max() == len(where)
+        locations += where
+        for segment in range(1, len(where) + 1):
+            of = same["inputs"][same["inputs_segment_ids"] == segment], same["targets"][same["targets_segment_ids"] == segment]
+            found.append(tuple(map(tuple, of)))
+    alone = ul2_tasks.examples(name, LENGTHS, seed=3)
+    if name != "numbered_both_mix":  # an epoch of rows of several corpora ends elsewhere than one of examples
+        assert sorted(found) == sorted((tuple(example["inputs"]), tuple(example["targets"])) for example in alone)
+    assert len({(location.corpus, location.epoch, location.chunk_index) for location in locations}) == len(locations)
+    for document in (0, 40):
+        held = [
+            number
+            for number in range(len(sequence))
+            if any(first <= document < last for each in sequence.locate(number) for first, last in each.documents)
+            and "numbered_corpus" in {each.corpus for each in sequence.locate(number)}
+        ]
+        if name != "numbered_both_mix":
+            assert sequence.find(document) == held
+
+
+def test_packed_corpora_are_mixed_by_their_examples():
+    sequence = ul2_tasks.examples("numbered_both_mix", LENGTHS, seed=3, pack=True)
+    numbering = sequence.numbering
+    examples = [
+        count * corpus.order.examples / packed.rows
+        for count, corpus, packed in zip(numbering.cycle.counts, numbering.corpora, numbering.packed)
+    ]
+    names = [corpus.name for corpus in numbering.corpora]
+    assert examples[names.index("numbered_corpus")] / examples[names.index("numbered_other_corpus")] == pytest.approx(2, rel=1e-3)
+
+
+@pytest.mark.parametrize(("batch_size", "first", "pack"), [(1, 0, True), (7, 20, False), (7, 20, True), (1000, 0, False)])
+def test_whole_batches_are_the_rows_in_batches(pack, batch_size, first):
+    epochs = 50 if batch_size == 1000 else 1
+    rows = continued(rows_of("numbered_mix", pack, num_epochs=epochs), first)
+    batches = flat(tf.data.Dataset.batch(rows, batch_size, drop_remainder=True))
+    assert batches
+    made = (
+        rows_of("numbered_mix", pack, batch_size, num_epochs=epochs)
+        if not first
+        else continued(rows_of("numbered_mix", pack, num_epochs=epochs), first).batch(batch_size, drop_remainder=True)
+    )
+    assert made.element_spec == tf.data.Dataset.batch(rows, batch_size, drop_remainder=True).element_spec
+    found = flat(made)
+    assert len(found) == len(batches) == made.cardinality()
+    assert all(np.array_equal(one[key], other[key]) for one, other in zip(found, batches) for key in other)
+
+
+@pytest.mark.parametrize("pack", [None, True])
+def test_a_dataset_goes_on_at_any_element(pack):
+    name, settings = "numbered_both_mix", {"num_epochs": 1, "shard_info": seqio.ShardInfo(1, 2)}
+    if pack is None:
+        dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True, seed=3, **settings)
+    else:
+        dataset = rows_of(name, pack, **settings)
+    whole = list(map(as_text, flat(dataset)))
+    for first in (0, len(whole) - 1, len(whole) + 300):
+        assert list(map(as_text, flat(continued(dataset, first)))) == whole[first:]
+
+
+@pytest.fixture(scope="module")
+def saved_rows(tmp_path_factory) -> str:
+    """A checkpoint of an iterator over rows of `numbered_r1`."""
+    iterator = iterate(rows_of("numbered_r1", pack=False))
+    next(iterator)
+    return tf.train.Checkpoint(iterator=iterator).write(str(tmp_path_factory.mktemp("rows") / "saved"))
+
+
+def restore(dataset: tf.data.Dataset, path: str):
+    iterator = iterate(dataset)
+    tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
+    return next(iterator)
+
+
+@pytest.mark.parametrize(
+    ("change", "saved", "this"),
+    [
+        ({"seed": 4}, "seed: 3", "seed: 4"),
+        ({"shuffle": False}, "shuffle: true", "shuffle: false"),
+        ({"dataset_split": "validation"}, "split: train", "split: validation"),
+        ({"lengths": {"inputs": 90, "targets": 80}}, "inputs: 80", "inputs: 90"),
+        ({"shard_info": seqio.ShardInfo(0, 2)}, r"shard: \[0, 1\]", r"shard: \[0, 2\]"),
+        ({"pack": True}, "pack: false", "pack: true"),
+        ({"batch_size": 2}, "batch_size: null", "batch_size: 2"),
+        ({"seed": None}, "seed: 3", "seed: none, so it cannot be resumed"),
+    ],
+)
+def test_an_iterator_of_another_pipeline_is_refused_and_both_are_named(saved_rows, change, saved, this):
+    other = rows_of("numbered_r1", **{"pack": False, **change})
+    expected = "built without a seed cannot be resumed" if change == {"seed": None} else "was saved by another pipeline"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){expected}.*{saved}.*{this}"):
+        restore(other, saved_rows)
+
+
+def test_what_decides_the_numbers_is_told():
+    told = fingerprint_of(rows_of("numbered_both_mix", pack=True))
+    assert told["mixture"] == "numbered_both_mix"
+    assert (told["seed"], told["split"], told["shuffle"], told["pack"], told["sequence_length"]) == (
+        3,
+        "train",
+        True,
+        True,
+        LENGTHS,
+    )
+    assert set(told["corpora"]) == {"numbered_corpus", "numbered_other_corpus"}
+    assert set(told["tasks"]) == set(told["rates"]) >= {"numbered_s", "numbered_other_r2"}
+
+
+def test_what_has_no_numbers_stays_a_stream(tmp_path):
+    drawn = rows_of("numbered_drawn_mix", pack=True)  # rows of examples whose lengths are drawn
+    uncached = seqio.get_mixture_or_task("numbered_other_mix").get_dataset(LENGTHS, "train", seed=3)
+    wider = rows_of("numbered_other_mix", pack=False).map(lambda row: row)
+    for dataset in (drawn, uncached, wider):
+        assert fingerprint_of(dataset) is None
+        with pytest.raises(ValueError, match="the elements of this dataset have no numbers: it is a stream, or was changed"):
+            continued(dataset, 5)
+    assert len(flat(drawn.take(5))) == 5
+
+
+def test_passthrough_names_the_denoiser_and_the_task():
+    found = examples_of("numbered_mix", 50, passthrough_features=["denoiser", "task"])
+    sequence = ul2_tasks.examples("numbered_mix", LENGTHS, seed=3)
+    for example, other in zip(found, sequence):
+        assert (example["denoiser"].decode(), example["task"].decode()) == (other["denoiser"], other["task"])
+
+
+def test_a_task_that_is_not_ours_is_mixed_in_and_stays_a_stream(tmp_path):
+    def numbers(split, shuffle_files, seed=None):
+        return tf.data.Dataset.range(100).map(lambda number: {"inputs": [5], "targets": [tf.cast(number % 50 + 10, tf.int32)]})
+
+    features = {key: seqio.Feature(BYTES, add_eos=False) for key in LENGTHS}
+    seqio.TaskRegistry.add(
+        "numbered_foreign",
+        seqio.FunctionDataSource(numbers, splits=["train"]),
+        output_features=features,
+        preprocessors=[
+            lambda ds: ds.map(lambda e: {**e, "inputs": tf.cast(e["inputs"], tf.int32)}),
+        ],
+    )
+    mix("numbered_beside", {"numbered_other_mix": 3, "numbered_foreign": 1})
+    found = examples_of("numbered_beside_mix", 400, num_epochs=None, passthrough_features=["task"], try_in_mem_cache=False)
+    ours = [example for example in found if example["task"] != b"numbered_foreign"]
+    assert 0.6 < len(ours) / len(found) < 0.9
+    assert all(map(equal, ours, ul2_tasks.examples("numbered_other_mix", LENGTHS, seed=3)))
+
+
+@pytest.mark.parametrize("name", ["numbered_mix", "numbered_r1"])
+def test_fewer_examples_than_hosts_are_refused(name):
+    with pytest.raises(ValueError, match=rf"'{name}' has \d+ examples in split 'validation', too few for 900 hosts"):
+        examples_of(name, split="validation", shard_info=seqio.ShardInfo(5, 900))
+
+
+def test_tasks_of_one_mixture_have_orders_of_their_own():
+    """So that a stock mixture of them does not show the same text under each denoiser at the same time."""
+    starts = [
+        [each.tokens[0][0] for each in map(found.locate, range(20))]
+        for found in (ul2_tasks.examples(name, LENGTHS, seed=3) for name in ("numbered_s", "numbered_r1"))
+    ]
+    assert not set(starts[0][:5]) & set(starts[1][:5])
+
+
+def test_without_a_seed_each_dataset_is_another():
+    first, second = (examples_of("numbered_other_mix", 5, seed=None) for _ in range(2))
+    assert not all(map(equal, first, second))
+
+
+def test_a_stock_mixture_of_cached_tasks_resumes_where_it_was(tmp_path):
+    """It mixes by draws of its own, which are not by number, and the tasks in it are."""
+    if "numbered_stock" not in seqio.MixtureRegistry.names():
+        seqio.MixtureRegistry.add("numbered_stock", [("numbered_r1", 1), ("numbered_s", 2)])
+
+    def build():
+        return seqio.get_mixture_or_task("numbered_stock").get_dataset(LENGTHS, "train", use_cached=True, seed=3)
+
+    iterator, resumed = saved_and_resumed(build, 30, tmp_path)
+    for one, other in itertools.islice(zip(iterator, resumed), 60):
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def test_numbers_of_numpy_are_numbers():
+    plain = {"seed": 3, "num_epochs": 1, "shuffle": True, "shard_info": seqio.ShardInfo(1, 2)}
+    of_numpy = {"seed": np.int64(3), "num_epochs": np.int8(1), "shuffle": np.bool_(True)}
+    of_numpy["shard_info"] = seqio.ShardInfo(np.int64(1), np.int32(2))
+    for use_cached in (True, False):
+        found, wanted = (examples_of("numbered_other_mix", 5, use_cached=use_cached, **each) for each in (of_numpy, plain))
+        assert len(found) == 5
+        assert all(map(equal, found, wanted))
+    many = examples_of("numbered_other_mix", 3, num_epochs=np.int32(2**31 - 1))
+    assert all(map(equal, many, examples_of("numbered_other_mix", 3)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_epochs": -1}, "num_epochs is -1, expected an integer of at least 1, or None"),
+        ({"num_epochs": 1.5}, "num_epochs is 1.5, expected an integer of at least 1, or None"),
+        ({"shard_info": seqio.ShardInfo(2, 2)}, "expected an index from 0 to 1"),
+        ({"shard_info": seqio.ShardInfo(-1, 2)}, "expected an index from 0 to 1"),
+        ({"seed": 3.7}, "seed is 3.7, expected an integer, or None"),
+        ({"seed": 1 << 63}, "seed is 9223372036854775808, expected an integer of 64 bits"),
+    ],
+)
+@pytest.mark.parametrize("use_cached", [True, False])
+def test_a_host_an_epoch_or_a_seed_that_is_none_is_refused(arguments, message, use_cached):
+    with pytest.raises(ValueError, match=message):
+        examples_of("numbered_mix", 1, use_cached=use_cached, **arguments)
+
+
+def test_a_place_or_a_batch_size_that_is_none_is_refused():
+    rows = rows_of("numbered_other_mix", pack=False)
+    for first in (-3, 1.5):
+        with pytest.raises(ValueError, match=rf"first is {first}, expected an integer, 0 or more"):
+            continued(rows, first)
+    for batch_size, error in ((0, tf.errors.InvalidArgumentError), (2.5, (TypeError, ValueError))):
+        with pytest.raises(error):
+            next(iter(rows.batch(batch_size, drop_remainder=True)))
+
+
+def test_the_other_arguments_of_seqio_reach_the_tasks_that_are_not_ours():
+    def long(split, shuffle_files, seed=None):
+        return tf.data.Dataset.range(50).map(lambda _: {key: tf.fill([200], 20) for key in LENGTHS})
+
+    features = {key: seqio.Feature(BYTES, add_eos=False) for key in LENGTHS}
+    source = seqio.FunctionDataSource(long, splits=["train"])
+    seqio.TaskRegistry.add("numbered_long", source, output_features=features, preprocessors=[])
+    mixture = seqio.get_mixture_or_task(mix("numbered_beside_long", {"numbered_other_mix": 1, "numbered_long": 1}))
+    common = LENGTHS, "train", True, True, 3, None, None, False, False, False, ["task"]  # by their places, as SeqIO has them
+    for trimmed, longest in ((True, 80), (False, 200)):
+        dataset = mixture.get_dataset(*common, trimmed, False)
+        found = list(itertools.islice(dataset.as_numpy_iterator(), 40))
+        assert {len(example["inputs"]) for example in found if example["task"] == b"numbered_long"} == {longest}
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_lengths_of_rows_may_be_numpys_integers(pack):
+    of_numpy = {"inputs": np.int64(LENGTHS["inputs"]), "targets": np.int32(LENGTHS["targets"])}
+    one, other = (flat(rows_of("numbered_r1", pack, lengths=lengths, num_epochs=1)) for lengths in (LENGTHS, of_numpy))
+    assert list(map(as_text, one)) == list(map(as_text, other))

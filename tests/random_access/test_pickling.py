@@ -1,0 +1,90 @@
+"""`examples(..)` goes to another process, as grain's workers and PyTorch's spawned ones take it."""
+
+import pickle
+
+import new_process
+import numpy as np
+import pytest
+import seqio
+from rich.console import Console
+from support import byte_vocabulary
+
+from ul2_tasks import T5GEMMA2, examples, mix, register
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.store.write import PairWriter
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 64, "targets": 64}
+TEXTS = [f"the document of number {number}, in letters" for number in range(60)]
+KINDS = ["memory", "tokens", "cache", "mixture"]
+
+
+def write(folder, texts=TEXTS):
+    for pair in range(2):
+        with PairWriter(f"{folder}/{pair}.bin", f"{folder}/{pair}.idx", np.dtype("uint16")) as written:
+            for text in texts[pair::2]:
+                written.add(np.array(BYTES.encode(text)), np.array([len(text)]))
+    return f"megatron:{folder}/*"
+
+
+@pytest.fixture(scope="module")
+def mixtures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pickled")
+    settings = {"vocabulary": BYTES, "denoisers": T5GEMMA2[::4], "modes": MODES}
+    register("pickled_memory", MemoryDataSource(lambda: TEXTS, validation=0), **settings)
+    register("pickled_tokens", write(folder), **settings)
+    register("pickled_cache", MemoryDataSource(lambda: TEXTS[::-1], validation=0), separate_documents=True, **settings)
+    before = seqio.get_global_cache_dirs()
+    build("pickled_cache_corpus", str(folder / "cache"), console=Console(quiet=True))
+    seqio.set_global_cache_dirs([str(folder / "cache")])
+    names = {kind: f"pickled_{kind}_mix" for kind in KINDS[:3]}
+    yield names | {"mixture": mix("pickled_mixture", dict.fromkeys(names.values(), 1))}
+    seqio.set_global_cache_dirs(before)
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_pickled_is_the_same_before_and_after_it_was_read(mixtures, kind, pack):
+    found = examples(mixtures[kind], LENGTHS, seed=3, pack=pack).epoch(1)
+    before = pickle.dumps(found)
+    wanted = found[:]
+    for state in (before, pickle.dumps(found)):
+        again = pickle.loads(state)
+        assert len(again) == len(wanted)
+        for one, other in zip(again[:], wanted):
+            same(one, other)
+        assert again.locate(5) == found.locate(5)
+        assert again.find(7, "pickled_tokens_corpus" if kind == "mixture" else None) is not None
+
+
+@pytest.mark.parametrize(("kind", "most"), [("tokens", 20_000), ("cache", 20_000), ("memory", 40_000)])
+def test_files_travel_by_their_paths_and_memory_with_its_tokens(mixtures, kind, most):
+    assert len(pickle.dumps(examples(mixtures[kind], LENGTHS))) < most
+
+
+def test_a_new_process_in_which_nothing_is_registered_reads_it(mixtures, tmp_path):
+    found = examples(mixtures["mixture"], LENGTHS, seed=3)
+    (tmp_path / "examples").write_bytes(pickle.dumps(found))
+    program = (
+        "import pickle; found = pickle.load(open('examples', 'rb')); pickle.dump((found[7], found.locate(7)), open('read', 'wb'))"
+    )
+    new_process.run("-c", program, cwd=tmp_path, check=True)
+    element, location = pickle.loads((tmp_path / "read").read_bytes())
+    same(element, found[7])
+    assert location == found.locate(7)
+
+
+def test_other_files_at_the_same_paths_are_refused(tmp_path):
+    name = register("pickled_anew", write(tmp_path), vocabulary=BYTES, denoisers=T5GEMMA2[:1], modes=MODES)
+    state = pickle.dumps(examples(name, LENGTHS))
+    for path in tmp_path.iterdir():
+        path.unlink()
+    write(tmp_path, TEXTS[1:])
+    with pytest.raises(ValueError, match=r"1 has 29 documents and \d+ tokens, but had 30 and \d+ when its dataset was made"):
+        pickle.loads(state)[:]

@@ -1,0 +1,227 @@
+"""From numbers to a tf.data.Dataset: of examples, or of rows for a model. The state of its iterators is a number.
+
+    0, 4096, 8192 ..   numbers, a batch of elements at each
+        -> read        locations, and the tokens of their chunks
+        -> make        noise, inputs and targets, rows
+        -> unbatch     element by element, or in batches as they were asked for
+
+Host h of H has the elements h, h + H, h + 2 H .. So the elements n B .. (n + 1) B - 1 are step n of batch size B on any number of
+hosts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.datasets import Facts, facts_of, known
+from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
+from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.random_access.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
+from ul2_tasks.random_access.numbering import Numbering, Share
+from ul2_tasks.random_access.resuming import as_text, refusal, resume_at_number_only_in
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+_WITHOUT_END = 1 << 60
+# A pipeline adds its mark, a multiple of this, to the numbers and the tasks that it reads ahead. Where a checkpoint is not
+# symbolic, tf.data saves these buffers, and restores them into any pipeline. Those that 1.0.3 saved have no mark, and are accepted.
+_MARKED = 1 << 48
+# Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
+_TOKENS_AT_A_TIME = 1 << 20
+
+# What `write_batch` returned, and the task of each example, to [n, ..] of each feature.
+Layout = Callable[[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray], dict[str, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbered:
+    """What a dataset made from numbers has beside its elements. `dataset` makes the same dataset from an element on."""
+
+    dataset: Callable[[int], tf.data.Dataset]
+    fingerprint: Mapping[str, object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """Which examples are read.
+
+    The lengths of examples were solved for `sequence_length`, and `epochs` is None for no end. Only `features` are kept of an
+    example. `fingerprint` is all that decides which example has which number, and what it is. Without a seed, see `has_seed`,
+    iterators cannot be resumed.
+    """
+
+    numbering: Numbering
+    sequence_length: Mapping[str, int]
+    epochs: int | None
+    share: Share
+    features: Collection[str]
+    fingerprint: Mapping[str, object]
+    has_seed: bool
+
+    def examples(self) -> tf.data.Dataset:
+        """One by one: {"inputs": [tokens] int32, "targets": [tokens] int32}, and the names of denoiser and task where wanted."""
+        members = members_of(self.numbering)
+        all_names = {DENOISER: [member.denoiser for member in members], TASK: [member.task for member in members]}
+        names = {
+            key: np.array([name.encode() for name in of_each], object) for key, of_each in all_names.items() if key in self.features
+        }
+
+        def lay_out(rows: dict[str, np.ndarray], sizes: dict[str, np.ndarray], members: np.ndarray) -> dict[str, np.ndarray]:
+            lengths = {f"{key}_length": of_each for key, of_each in sizes.items()}
+            return rows | lengths | {key: of_each[members] for key, of_each in names.items()}
+
+        def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            example = dict(example)
+            for key in EXAMPLE:
+                example[key] = example[key][: example.pop(f"{key}_length")]
+            return {key: value for key, value in example.items() if key in self.features}
+
+        @no_autograph
+        def make(first: int) -> tf.data.Dataset:
+            examples = self._elements(self.numbering, widest(members), lay_out, {"features": "examples"}, first)
+            return known(examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE), Facts(self._id_shift))
+
+        return self._with_numbers(make, {}, rows=self)
+
+    def rows(
+        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+    ) -> tf.data.Dataset | None:
+        """See `converters.rows.RowSource`."""
+        if lengths != self.sequence_length:
+            return None
+        numbering = self.numbering.in_rows(lengths) if pack else self.numbering
+        if numbering is None:
+            return None
+
+        def lay_out(rows: dict[str, np.ndarray], sizes: dict[str, np.ndarray], members: np.ndarray) -> dict[str, np.ndarray]:
+            return convert(rows)
+
+        more = {"features": "rows", "pack": pack}
+
+        def make(first: int) -> tf.data.Dataset:
+            elements = functools.partial(self._elements, numbering, lengths, lay_out, more, first)
+            return known(elements(), Facts(self._id_shift, batches=elements))
+
+        return self._with_numbers(make, {"pack": pack})
+
+    @property
+    def _id_shift(self) -> int:
+        return id_shift(members_of(self.numbering)[0].solution.vocabulary)
+
+    def _with_numbers(
+        self, make: Callable[[int], tf.data.Dataset], more: Mapping[str, object], rows: Reading | None = None
+    ) -> tf.data.Dataset:
+        dataset, numbered = make(0), Numbered(make, {**self.fingerprint, **more})
+        return known(dataset, dataclasses.replace(facts_of(dataset), numbered=numbered, rows=rows))
+
+    @no_autograph
+    def _elements(
+        self,
+        numbering: Numbering,
+        lengths: Mapping[str, int],
+        lay_out: Layout,
+        more: Mapping[str, object],
+        first: int,
+        batch_size: int | None = None,
+    ) -> tf.data.Dataset:
+        """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
+        own = _WITHOUT_END if self.epochs is None else self.share.count(self.epochs * numbering.epoch)
+        at_a_time = max(1, int(_TOKENS_AT_A_TIME // numbering.tokens_per_element))
+        if batch_size:
+            at_a_time = batch_size * max(1, at_a_time // batch_size)
+            own = first + max(0, own - first) // batch_size * batch_size
+        members, pack = members_of(numbering), bool(numbering.packed)
+
+        share = {"shard": [self.share.host, self.share.hosts], "runs": [self.share.run, self.share.start]}
+        # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
+        sizes = {"at_a_time": at_a_time, "batch_size": batch_size}
+        fingerprint = {**self.fingerprint, **more, **share, **sizes}
+        mark = _mark_of(fingerprint)
+
+        def is_own(values: np.ndarray) -> bool:
+            marks = values - values % _MARKED
+            found = bool(((marks == mark) | (marks == 0)).all())
+            if not found and self.epochs is not None:
+                raise ValueError(refusal(self.has_seed))  # where there is no end, the next number's check raises, and names both
+            return found
+
+        def read(first: np.ndarray) -> Batch:
+            if not is_own(first):
+                return nothing
+            start = int(first % _MARKED)
+            batch = read_batch(numbering, self.share.numbers(np.arange(start, min(start + at_a_time, own))))
+            return batch._replace(members=batch.members + mark)
+
+        def made(batch: Batch) -> dict[str, np.ndarray]:
+            rows = lay_out(*write_batch(batch, members, lengths, pack), batch.members)
+            return {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in rows.items()} if batch_size else rows
+
+        def make(*batch: np.ndarray) -> list[np.ndarray]:
+            marked = Batch(*batch)
+            found = marked._replace(members=marked.members % _MARKED) if is_own(marked.members) else nothing
+            return list(made(found).values())
+
+        nothing = no_batch()
+        specs = {key: tf.TensorSpec([None, *value.shape[1:]], _dtype_of(value)) for key, value in made(nothing).items()}
+
+        def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return tuple(python_op(read, [first], [array.dtype for array in nothing]))
+
+        def make_op(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
+            features = python_op(make, batch, [spec.dtype for spec in specs.values()])
+            return {key: tf.ensure_shape(feature, spec.shape) for (key, spec), feature in zip(specs.items(), features)}
+
+        range_of_own = tf.data.Dataset.range(first, own, at_a_time)
+        numbers = resume_at_number_only_in(fingerprint, range_of_own, self.has_seed, added=mark)
+        read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
+        # Slices would cost less, but one that is kept keeps all that was made with it.
+        elements = read_ahead.map(make_op, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        if self.epochs is not None:
+            elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
+        return elements
+
+
+def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
+    """The same dataset from element `first` of this host on, which costs no more than its beginning.
+
+    The dataset is what `get_dataset` of a mixture or task returned, or a feature converter made of it, not yet batched. One whose
+    elements have no numbers raises a ValueError.
+    """
+    numbered = facts_of(dataset).numbered
+    if numbered is None:
+        raise ValueError(
+            "the elements of this dataset have no numbers: it is a stream, or was changed after get_dataset; continue first, and"
+            " change what that returns"
+        )
+    if not is_integer(first, at_least=0):
+        raise ValueError(f"first is {first!r}, expected an integer, 0 or more")
+    return numbered.dataset(int(first))
+
+
+def shared_out(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
+    """The same examples, shared out in another way.
+
+    The dataset is what `get_dataset` of a mixture or task returned, of which `fingerprint_of` says something.
+    """
+    return dataclasses.replace(facts_of(dataset).rows, share=share).examples()
+
+
+def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:
+    """What decides which element has which number, and what it is; None of a stream."""
+    numbered = facts_of(dataset).numbered
+    return numbered and numbered.fingerprint
+
+
+def _mark_of(fingerprint: Mapping[str, object]) -> int:
+    """A multiple of `_MARKED` that hardly any other pipeline has."""
+    return (zlib.crc32(as_text(fingerprint).encode()) % (1 << 14) + 1) * _MARKED
+
+
+def _dtype_of(values: np.ndarray) -> tf.DType:
+    return tf.string if values.dtype == object else tf.as_dtype(values.dtype)

@@ -1,0 +1,92 @@
+"""Iterators that resume only in the pipeline that saved them.
+
+tf.data restores an iterator into any pipeline that has the same steps. With other rates, lengths, seeds or shards it goes on
+without a word, with other data than before. So the checkpoint of an iterator here holds a description of its pipeline, the
+*fingerprint*, which is compared with that of the pipeline in which the iterator is restored.
+
+Checkpoints of 1.0.3 say nothing of `ADDED`. They go on being restored, and of these facts nothing is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.random_access.fingerprint import ADDED
+
+
+def texts_of(fingerprint: Mapping[str, object]) -> list[str]:
+    """The texts of the fingerprint's own checkpoints: as it is saved now, and as 1.0.3 saved it."""
+    return list(dict.fromkeys([as_text(fingerprint), as_text(without_added(fingerprint))]))
+
+
+def without_added(fingerprint: Mapping[str, object]) -> dict[str, object]:
+    """The fingerprint as 1.0.3 has it."""
+    return {key: value for key, value in fingerprint.items() if key not in ADDED}
+
+
+def as_text(fingerprint: Mapping[str, object]) -> str:
+    """A fingerprint as it is saved: without the quotes, before each of which tf.debugging.Assert would print a backslash."""
+    return json.dumps(fingerprint).replace('"', "")
+
+
+def seed_of(seed: int | None) -> int | str:
+    """What a fingerprint says of a seed: of none, something that no other pipeline says."""
+    return f"none, so it cannot be resumed ({secrets.token_hex(4)})" if seed is None else int(seed)
+
+
+@no_autograph
+def resume_only_in(fingerprint: Mapping[str, object], dataset: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
+    """The same dataset, but an iterator that was saved under another fingerprint cannot be restored into it.
+
+    `flat_map` saves the element that it is at. When it is restored, it calls its function with that element again, which here is
+    the fingerprint. Once all of a finite dataset is read there is nothing left to guard: what is still in the buffers was saved
+    with them.
+    """
+    texts = texts_of(fingerprint)
+
+    def check(saved: tf.Tensor) -> tf.data.Dataset:
+        with tf.control_dependencies([_same(saved, texts, has_seed)]):
+            return tf.data.Dataset.from_tensors(tf.zeros([])).repeat()
+
+    guard = tf.data.Dataset.from_tensors(texts[0]).flat_map(check)
+    return tf.data.Dataset.zip(dataset, guard).map(lambda element, _: element)
+
+
+@no_autograph
+def resume_at_number_only_in(
+    fingerprint: Mapping[str, object], numbers: tf.data.Dataset, has_seed: bool, added: int = 0
+) -> tf.data.Dataset:
+    """The same for a pipeline that is a function of numbers, whose iterators save a number and nothing of what is made of it.
+
+    tf.data calls this symbolic checkpoints. `flat_map` then saves no element, but `scan` saves its state, here the fingerprint.
+
+    `numbers` is a dataset of single integers, to each of which `added` is added once it is checked. tf.data reads checked numbers
+    ahead. Where checkpoints are not symbolic, it saves them, and does not check them when they are restored: their reader has to,
+    by what was added.
+    """
+    texts = texts_of(fingerprint)
+
+    def check(number: tf.Tensor, saved: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([_same(saved, texts, has_seed)]):
+            return number + added
+
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = True
+    return numbers.scan(tf.constant(texts[0]), lambda saved, number: (saved, (number, saved))).map(check).with_options(options)
+
+
+def _same(saved: tf.Tensor, texts: Sequence[str], has_seed: bool) -> tf.Operation:
+    message = f"{refusal(has_seed)}. Saved:"
+    return tf.debugging.Assert(tf.reduce_any(tf.equal(saved, texts)), [message, saved, "this one:", texts[0]])
+
+
+def refusal(has_seed: bool) -> str:
+    """Why an iterator of another pipeline is not restored, and what to do."""
+    if not has_seed:
+        return "a pipeline that was built without a seed cannot be resumed; give seed=, and start anew"
+    return "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew"

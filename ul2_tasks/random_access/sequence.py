@@ -1,0 +1,170 @@
+"""`Examples`: a mixture as a sequence, in which each element has a location, from which alone it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
+from ul2_tasks.random_access.batches import members_of, read_batch, widest, write_batch
+from ul2_tasks.random_access.corpora import OrderedCorpus
+from ul2_tasks.random_access.numbering import Numbering
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+_AT_A_TIME = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Location:
+    """Where an example is from.
+
+    Attributes:
+        corpus: the name of the corpus's task.
+        task, denoiser: the names of its task and its denoiser.
+        epoch: of the corpus, from 0.
+        chunk_index: which of the chunks of that epoch, from 0, in the order of the corpus.
+        tokens: one or two ranges (start, stop) of the corpus's tokens; two where the chunk goes round the end of the corpus.
+        documents: for each of the ranges, the first of the documents that it has tokens of, and the one after the last.
+    """
+
+    corpus: str
+    task: str
+    denoiser: str
+    epoch: int
+    chunk_index: int
+    tokens: tuple[tuple[int, int], ...]
+    documents: tuple[tuple[int, int], ...]
+
+
+class Examples(Sequence[dict[str, np.ndarray | str]]):
+    """An epoch of a mixture's examples, or of its packed rows.
+
+    An example is {"inputs": [tokens] int32, "targets": [tokens] int32, "denoiser": str, "task": str}. A packed row is {"inputs",
+    "inputs_segment_ids", "inputs_positions": [length] int32, and the same of "targets"}; segment k is the k-th example of the row,
+    from 1, and segment 0 its padding, in which all three are 0. Ids are the tokenizer's own, also where SeqIO's are one higher.
+
+    Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
+    epoch of several corpora has so many cycles of their weights as the first of them to end has whole ones, so that there each
+    token is in one example at most.
+
+    It is a map-style dataset of PyTorch and a random-access source of grain. `ul2_tasks.examples` makes it. It can be pickled, for
+    processes that are spawned: a cache and Megatron's files are opened again there, by their paths, and must have as many documents
+    and tokens as here; a corpus that was tokenized into memory travels with its tokens. Nothing need be registered there.
+    """
+
+    def __init__(
+        self, numbering: Numbering, budgets: Mapping[str, int], describe: Callable[[], Mapping[str, object]], epoch: int = 0
+    ):
+        """Takes the numbering, the budgets, what tells all that decides which element has which number, and the epoch."""
+        self.numbering, self.budgets, self.describe, self._epoch = numbering, budgets, describe, epoch
+
+    def __reduce__(self) -> tuple:
+        """For another process, in which nothing is known of the corpora but their tokens."""
+        return Examples, (self.numbering, self.budgets, functools.partial(dict, self.describe()), self._epoch)
+
+    def __len__(self) -> int:
+        """How many elements an epoch has."""
+        return self.numbering.epoch
+
+    def epoch(self, epoch: int) -> Examples:
+        """The elements of another epoch, from 0: other borders of chunks, other denoisers, another order, other noise."""
+        if not is_integer(epoch, at_least=0):
+            raise ValueError(f"epoch is {epoch!r}, expected an integer, 0 or more")
+        return Examples(self.numbering, self.budgets, self.describe, int(epoch))
+
+    def __getitem__(self, index):
+        """The element of a number, negative ones from the end; or a list of those of a slice."""
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
+        return self.__getitems__([index])[0]
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray | str]]:
+        for first in range(0, len(self), _AT_A_TIME):
+            yield from self[first : first + _AT_A_TIME]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray | str]]:
+        """The elements of several numbers, made at once, which costs a tenth of one after the other."""
+        if not len(indices):
+            return []
+        rows, sizes, of_members = read_rows(self, self._numbers(indices))
+        if self.numbering.packed:
+            return [{key: feature[row] for key, feature in rows.items()} for row in range(len(indices))]
+        features = {key: [row[:size] for row, size in zip(rows[key], sizes[key].tolist())] for key in EXAMPLE}
+        members = members_of(self.numbering)
+        names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in of_members.tolist())
+        return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
+
+    def locate(self, index: int) -> Location | list[Location]:
+        """Where the example of a number is from; of a packed row, where each of its examples is from, in their order."""
+        found = self.numbering.slots(self._numbers([index]))
+        locations = [
+            _location(self.numbering.corpora[corpus], epoch, slot)
+            for corpus, epoch, slot in zip(found.corpora, found.epochs, found.slots)
+        ]
+        return locations if self.numbering.packed else locations[0]
+
+    def find(self, document: int, corpus: str | None = None) -> list[int]:
+        """The numbers of this epoch's elements that have tokens of a document, ascending.
+
+        Args:
+            document: its number, from 0, in the order of the cache or the corpus.
+            corpus: the name of the corpus's task, where there are several.
+
+        Raises:
+            ValueError: there is no such corpus.
+            IndexError: there is no such document.
+        """
+        names = [each.name for each in self.numbering.corpora]
+        if corpus not in (None, *names) or (corpus is None and len(names) > 1):
+            raise ValueError(f"corpus is {corpus!r}, expected one of {names}")
+        kind = names.index(corpus) if corpus else 0
+        chosen = self.numbering.corpora[kind]
+        start, stop = chosen.store.tokens_of(operator.index(document))
+        if start == stop:
+            return []  # it has no token
+        first, last = self.first, self.first + len(self) - 1
+        found: set[int] = set()
+        for epoch in self.numbering.epochs_of(kind, first, last):
+            held = chosen.order.slots_with(epoch, start, stop)
+            numbers = self.numbering.numbers(kind, np.full_like(held, epoch), held)
+            found |= set((numbers[(numbers >= first) & (numbers <= last)] - first).tolist())
+        return sorted(found)
+
+    @functools.cached_property
+    def first(self) -> int:
+        return self._epoch * len(self)
+
+    def _numbers(self, indices: Sequence[int]) -> np.ndarray:
+        numbers = np.array([operator.index(index) for index in indices], np.int64)
+        wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
+        if len(wrong):
+            what = "row" if self.numbering.packed else "example"
+            raise IndexError(f"there is no {what} {wrong[0]}, only 0 to {len(self) - 1}; .epoch(1) has those of the next epoch")
+        return self.first + numbers % len(self)
+
+
+def read_rows(examples: Examples, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+    """The elements of numbers of any epoch: what `write_batch` gives, in the tokenizer's own ids, and each example's member."""
+    numbering, budgets = examples.numbering, examples.budgets
+    members, pack = members_of(numbering), bool(numbering.packed)
+    batch = read_batch(numbering, numbers)
+    rows, sizes = write_batch(batch, members, budgets if pack else widest(members), pack)
+    if shift := id_shift(members[0].solution.vocabulary):
+        is_token = {key: rows[f"{key}_segment_ids"] > 0 if pack else True for key in EXAMPLE}
+        rows |= {key: np.where(is_token[key], rows[key] - np.int32(shift), 0) for key in EXAMPLE}
+    return rows, sizes, batch.members
+
+
+def _location(corpus: OrderedCorpus, epoch: int, slot: int) -> Location:
+    (kind,), (start,), (stop,) = corpus.order.chunks(np.array([epoch]), np.array([slot]))
+    tokens = corpus.store.tokens
+    start, stop = int(start), int(stop)
+    ranges = ((start, stop),) if stop <= tokens else ((start, tokens), (0, stop - tokens))
+    documents = tuple(corpus.store.documents_at(*each) for each in ranges)
+    member = corpus.members[kind]
+    return Location(corpus.name, member.task, member.denoiser, int(epoch), int(slot), ranges, documents)
