@@ -220,7 +220,7 @@ def test_a_corrupt_file_of_tfrecords_is_named(tmp_path, place):
         content[0 if place == "beginning" else len(content) // 2] ^= 1
         pathlib.Path(path).write_bytes(content)
     corpus = register_corpus(f"store_corrupt_{place}", open_source(path))
-    with pytest.raises(RuntimeError, match=r"a\.tfrecord: is corrupt, all from here on is lost: [^{]"):
+    with pytest.raises(RuntimeError, match=r"a\.tfrecord: is corrupt, so all from here on is lost: [^{]"):
         build(corpus, str(tmp_path / "cache"), console=QUIET)
 
 
@@ -238,7 +238,7 @@ def _shard(manifest):
     ("change", "wrong"),
     [
         (lambda manifest: manifest.pop("splits"), "it has no field 'splits'"),
-        (lambda manifest: manifest.update(max_documents="7"), "max_documents is '7', expected int | None"),
+        (lambda manifest: manifest.update(max_documents="7"), "max_documents must be int | None, got '7'"),
         (lambda manifest: manifest["splits"].update({"../x": {"shards": []}}), "expected fields that are a name without a folder"),
         (lambda manifest: _shard(manifest).update(files=[{}]), "files.0.file'"),
         (lambda manifest: _shard(manifest)["files"][0].update(file="../../a.bin"), "expected a name without a folder"),

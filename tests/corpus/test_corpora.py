@@ -53,7 +53,7 @@ def test_documents_are_loaded_when_they_are_wanted_and_once():
 
 @pytest.mark.parametrize("validation", [1, -0.1, 2])
 def test_a_bad_validation_fraction_is_refused(validation):
-    with pytest.raises(ValueError, match=rf"validation is {validation}, expected a fraction in \[0, 1\)"):
+    with pytest.raises(ValueError, match=rf"validation must be a fraction in \[0, 1\), got {validation}"):
         MemoryDataSource(lambda: DOCUMENTS, validation=validation)
 
 

@@ -162,7 +162,7 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
 def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, console: Console) -> Sequence[ConversationShard]:
     """See `shards.begin`. Says what has changed since an unfinished export was begun, whose other shards stay."""
     path = place(shards[0].records, BEGUN)
-    before = load_object(path, {}, "delete the folder, and begin again") if exists(path) else {}
+    before = load_object(path, {}, "Delete the folder, and start again.") if exists(path) else {}
     if changed := changes(before.get("reads", {}), reads)[0]:
         told = f"{shards[0].task}: the source has changed since the job began: {changed}; the shards of it are written again"
         console.print(told, markup=False, soft_wrap=True)

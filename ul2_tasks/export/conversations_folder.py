@@ -49,7 +49,7 @@ def read_manifest(folder: str) -> dict:
     """
     if not is_export(folder):
         raise ValueError(unfinished(folder) or f"{folder} has no exported conversations: its {MANIFEST} is missing, or another's")
-    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "export again", lambda manifest: _FORM)
+    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "Export again.", lambda manifest: _FORM)
 
 
 def verify(folder: str) -> Iterator[str]:
