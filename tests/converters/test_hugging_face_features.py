@@ -315,15 +315,15 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"padding": "shortest"}, r"padding is 'shortest', expected one of \('longest', 'max_length'\)"),
-        ({"padding": "longest"}, "batch_size is None, expected how many examples.* Give batch_size here, and not to seqio"),
-        ({"padding": "longest", "batch_size": 0}, "batch_size is 0, expected how many"),
-        ({"batch_size": 8}, r"batch_size is 8, expected None.* seqio.get_dataset\(batch_size=..\)"),
-        ({"pad_to_multiple_of": 0}, "pad_to_multiple_of is 0, expected an integer of at least 1"),
-        ({"pad_to_multiple_of": 8.0}, "pad_to_multiple_of is 8.0, expected an integer of at least 1"),
-        ({"pad_token_id": -1}, "pad_token_id is -1, expected an id, 0 or more"),
-        ({"decoder_start_token_id": -1}, "decoder_start_token_id is -1, expected an id, 0 or more"),
-        ({"decoder_only": 1}, "decoder_only is 1, expected True or False"),
+        ({"padding": "shortest"}, r"padding must be one of \('longest', 'max_length'\), got 'shortest'"),
+        ({"padding": "longest"}, r"batch_size must be a positive integer.*, got None\. Pass it here and not to seqio"),
+        ({"padding": "longest", "batch_size": 0}, "batch_size must be a positive integer .*, got 0"),
+        ({"batch_size": 8}, r"batch_size must be None.*, got 8\. .* seqio.get_dataset\(batch_size=..\)"),
+        ({"pad_to_multiple_of": 0}, "pad_to_multiple_of must be an integer of at least 1, got 0"),
+        ({"pad_to_multiple_of": 8.0}, "pad_to_multiple_of must be an integer of at least 1, got 8.0"),
+        ({"pad_token_id": -1}, "pad_token_id must be an id, 0 or more, got -1"),
+        ({"decoder_start_token_id": -1}, "decoder_start_token_id must be an id, 0 or more, got -1"),
+        ({"decoder_only": 1}, "decoder_only must be True or False, got 1"),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments, message):
@@ -416,7 +416,7 @@ def test_an_id_that_the_model_has_no_row_for_is_an_error_with_the_examples_numbe
     with pytest.raises(tf.errors.InvalidArgumentError, match=told):
         converted([*PAIRS[1:], PAIRS[0]], embedding_rows=9, **settings)
     assert repr(HuggingFaceFeatureConverter(embedding_rows=9)) == repr(HuggingFaceFeatureConverter())
-    with pytest.raises(ValueError, match="decoder_start_token_id is 9, expected an id below embedding_rows, 9"):
+    with pytest.raises(ValueError, match="decoder_start_token_id must be an id below embedding_rows, 9, got 9"):
         HuggingFaceFeatureConverter(embedding_rows=9, decoder_start_token_id=9)
 
 

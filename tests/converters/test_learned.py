@@ -95,7 +95,7 @@ def test_a_mask_of_another_length_is_refused(converter):
 
 @pytest.mark.parametrize("converter", [EncDecFeatureConverter(), HuggingFaceFeatureConverter()])
 def test_a_mask_that_is_none_is_refused(converter):
-    with pytest.raises(ValueError, match=r"loss_mask is float32 \(None,\), expected uint8 \[tokens\], 1 for each target that is"):
+    with pytest.raises(ValueError, match=r"loss_mask must be uint8 \[tokens\], 1 for each target .*, got float32 \(None,\)"):
         rows_of(converter, replies(mask=tf.float32))
 
 
