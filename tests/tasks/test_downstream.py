@@ -168,7 +168,7 @@ def test_twice_the_same_is_once_and_another_under_the_same_name_is_refused():
 
 
 def test_what_is_not_there_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"kind is 'summary', expected one of \['title', 'opening', 'continuation'\]"):
+    with pytest.raises(ValueError, match=r"kind must be one of \['title', 'opening', 'continuation'\], got 'summary'"):
         topics_task("summary")
     with pytest.raises(ValueError, match=r"there is no task 'nowhere'; import the module that registers it first"):
         with_mode("nowhere", "[R]")

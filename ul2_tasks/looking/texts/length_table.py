@@ -125,7 +125,9 @@ def print_lengths(lengths: Lengths, console: Console) -> None:
     if lengths.ways:
         _print_advice(lengths.ways, console)
     elif not lengths.problems:
-        console.print(f"chunks are advised for one corpus at a time: {', '.join(lengths.corpora)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"chunks are recommended for one corpus at a time: {', '.join(lengths.corpora)}", highlight=False, soft_wrap=True
+        )
 
 
 def _ways(denoisers: Sequence[Denoiser], tasks: Sequence[TaskLengths], sequence_length: Mapping[str, int]) -> list[Way]:
