@@ -27,7 +27,7 @@ DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
 
 CHAT = ["tiktoken>=0.9", "openai-harmony>=0.0.8"]  # conversations in o200k_harmony's tokens
 
-IMAGES = ["pillow>=11", "av>=14.1"]  # pictures, and the frames of videos
+IMAGES = ["pillow>=11", "av>=14.1"]  # images, and the frames of videos
 
 DEV = ["mypy>=2", "ruff>=0.9"]
 

@@ -35,13 +35,13 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.example_set import example_records
-from ul2_tasks.images.interleaved import PictureRun
-from ul2_tasks.images.pictures import pixels, size_of
+from ul2_tasks.images.interleaved import ImageTokens
+from ul2_tasks.images.pixels import pixels, size_of
 from ul2_tasks.images.problems import RecordError
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import Reader, open_records
 from ul2_tasks.images.video import FrameSampler
-from ul2_tasks.looking.rows.measure import measure_pictures, recipe_to_look_at
+from ul2_tasks.looking.rows.measure import measure_images, recipe_to_look_at
 from ul2_tasks.looking.run import read_record, run_of
 from ul2_tasks.looking.verification import examine
 from ul2_tasks.sources.memory import embedded_documents
@@ -50,7 +50,7 @@ from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 LENGTHS = {"inputs": 64, "targets": 64}
 QUIET = Console(file=io.StringIO())
-RUN = PictureRun(start=262, placeholder=263, end=264, tokens=4)
+RUN = ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4)
 WORDS = "the quick brown fox jumps over the lazy dog, and runs; 0 1 2 <s> </s> été 中文"
 
 
@@ -380,10 +380,10 @@ def read_sentencepiece(folder: str) -> object:
     return _used(ul2_tasks.open_vocabulary(f"{folder}/some.model"), folder)
 
 
-PICTURE_FORMATS = {"png": "PNG", "jpg": "JPEG", "gif": "GIF", "bmp": "BMP", "webp": "WEBP"}
+IMAGE_FORMATS = {"png": "PNG", "jpg": "JPEG", "gif": "GIF", "bmp": "BMP", "webp": "WEBP"}
 
 
-def _picture(format: str, **options: Any) -> bytes:
+def _image(format: str, **options: Any) -> bytes:
     file = io.BytesIO()
     colours = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
     exif = Image.Exif()
@@ -393,14 +393,14 @@ def _picture(format: str, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def make_pictures(folder: pathlib.Path) -> None:
-    """A picture of each format, and records that name them."""
-    for suffix, format in PICTURE_FORMATS.items():
-        (folder / f"a.{suffix}").write_bytes(_picture(format))
+def make_images(folder: pathlib.Path) -> None:
+    """An image of each format, and records that name them."""
+    for suffix, format in IMAGE_FORMATS.items():
+        (folder / f"a.{suffix}").write_bytes(_image(format))
     (folder / "grey.png").write_bytes(_grey())
-    (folder / "slow.jpg").write_bytes(_picture("JPEG", progressive=True))
+    (folder / "slow.jpg").write_bytes(_image("JPEG", progressive=True))
     names = sorted(path.name for path in folder.iterdir())
-    (folder / "records.jsonl").write_text(_lines([{"image": name, "captions": ["a picture"]} for name in names]))
+    (folder / "records.jsonl").write_text(_lines([{"image": name, "captions": ["an image"]} for name in names]))
 
 
 def _grey() -> bytes:
@@ -409,13 +409,13 @@ def _grey() -> bytes:
     return file.getvalue()
 
 
-def read_records(folder: str, plan: str = "t2i_pretrain", file: str = "records.*") -> object:
-    """Makes rows of records, and decodes their pictures; in one case of three they are measured."""
+def read_records(folder: str, schema: str = "t2i_pretrain", file: str = "records.*") -> object:
+    """Makes rows of records, and decodes their images; in one case of three they are measured."""
     (path,) = pathlib.Path(folder).glob(file)
     number = _number(folder)
-    source = Source(open_records(str(path)), plan)
+    source = Source(open_records(str(path)), schema)
     if number % 3 == 0:
-        return measure_pictures(recipe_to_look_at([source]), 50) and None
+        return measure_images(recipe_to_look_at([source]), 50) and None
     if number % 3 == 1:
         return _rows(source, "skip")
     return _rows(source, "raise")
@@ -423,14 +423,21 @@ def read_records(folder: str, plan: str = "t2i_pretrain", file: str = "records.*
 
 def _rows(source: Source, on_error: Any) -> int:
     recipe = recipe_to_look_at([source])
-    dataset = ul2_tasks.PictureRowsDataset(
-        source, recipe.form, recipe.encode, recipe.budgets._asdict(), num_epochs=1, pool=16, on_error=on_error, shrink=True
+    dataset = ul2_tasks.ImageTextDataset(
+        source,
+        recipe.special_tokens,
+        recipe.encode,
+        recipe.budgets._asdict(),
+        num_epochs=1,
+        pool=16,
+        on_error=on_error,
+        shrink=True,
     )
     return sum(len(row["samples"]) for row in dataset)
 
 
-def read_each_picture(folder: str) -> object:
-    """Decodes each picture of a folder by itself, in full and as a draft. The sentence has no name: it is of bytes."""
+def read_each_image(folder: str) -> object:
+    """Decodes each image of a folder by itself, in full and as a draft. The sentence has no name: it is of bytes."""
     for path in sorted(pathlib.Path(folder).glob("*.*")):
         if path.suffix == ".jsonl":
             continue
@@ -495,7 +502,7 @@ def make_tar(folder: pathlib.Path) -> None:
             for name, content in (
                 (f"{number:03}.png", record["image"]),
                 (f"{number:03}.json", json.dumps({"captions": record["captions"], "n": number}).encode()),
-                (f"{number:03}.txt", b"a picture"),
+                (f"{number:03}.txt", b"an image"),
             ):
                 entry = tarfile.TarInfo(name)
                 entry.size = len(content)
@@ -550,9 +557,9 @@ def read_videos(folder: str) -> object:
 
 
 def make_interleaved(folder: pathlib.Path) -> None:
-    pictures = [_picture(format) for format in ("PNG", "JPEG")]
+    images = [_image(format) for format in ("PNG", "JPEG")]
     records = [
-        {"texts": ["A cat:", None, f"It sleeps {number}."], "images": [None, pictures[number % 2], None]} for number in range(5)
+        {"texts": ["A cat:", None, f"It sleeps {number}."], "images": [None, images[number % 2], None]} for number in range(5)
     ]
     pq.write_table(pa.Table.from_pylist(records), folder / "records.parquet", row_group_size=3)
 
@@ -565,15 +572,15 @@ def alter_interleaved(folder: pathlib.Path, draw: random.Random) -> None:
 def read_interleaved(folder: str) -> object:
     number, name = _number(folder), name_of(folder)
     vocabulary = seqio.ByteVocabulary(extra_ids=110)
-    mixture = ul2_tasks.register_pictures(
+    mixture = ul2_tasks.register_image_text(
         name,
         str(pathlib.Path(folder, "records.parquet")),
         vocabulary,
-        picture=RUN,
+        image_tokens=RUN,
         sentinels=list(range(368, 264, -1)),
         modes={"[R]": 259, "[S]": 260, "[X]": 261},
         on_error="skip" if number % 3 == 0 else "raise",
-        unfit="skip",
+        on_unusable="skip",
     )
     if number % 2:
         return build(f"{name}_corpus", f"{folder}/out", console=QUIET)["totals"]["documents"]
@@ -627,25 +634,28 @@ KINDS: dict[str, Kind] = {
     "sentencepiece": Kind(make_sentencepiece, read_sentencepiece),
     "conversations": Kind(make_conversations, read_conversations, mutated=mutated_lines),
     "conversations_values": Kind(make_conversations_parquet, read_conversations, values=alter_conversations_parquet),
-    "pictures": Kind(make_pictures, read_each_picture, tuple(f"*.{suffix}" for suffix in PICTURE_FORMATS)),
-    "picture_rows": Kind(make_pictures, read_records),
+    "images": Kind(make_images, read_each_image, tuple(f"*.{suffix}" for suffix in IMAGE_FORMATS)),
+    "image_rows": Kind(make_images, read_records),
     "captions": Kind(_made(make_records, "t2i_pretrain", "jsonl"), read_records, ("records.jsonl",), mutated_lines),
     "edits": Kind(
         _made(make_records, "unified_edit", "jsonl"),
-        functools.partial(read_records, plan="unified_edit"),
+        functools.partial(read_records, schema="unified_edit"),
         ("records.jsonl",),
         mutated_lines,
     ),
     "talks": Kind(
-        _made(make_records, "vlm_sft", "jsonl"), functools.partial(read_records, plan="vlm_sft"), ("records.jsonl",), mutated_lines
+        _made(make_records, "vlm_sft", "jsonl"),
+        functools.partial(read_records, schema="vlm_sft"),
+        ("records.jsonl",),
+        mutated_lines,
     ),
-    "picture_parquet": Kind(_made(make_records, "t2i_pretrain", "parquet"), read_records),
-    "picture_values": Kind(
+    "image_parquet": Kind(_made(make_records, "t2i_pretrain", "parquet"), read_records),
+    "image_values": Kind(
         _made(make_records, "t2i_pretrain", "parquet"), read_records, values=functools.partial(alter_records, kind="t2i_pretrain")
     ),
     "talk_values": Kind(
         _made(make_records, "vlm_sft", "parquet"),
-        functools.partial(read_records, plan="vlm_sft"),
+        functools.partial(read_records, schema="vlm_sft"),
         values=functools.partial(alter_records, kind="vlm_sft"),
     ),
     "tar": Kind(make_tar, read_tar),

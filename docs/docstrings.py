@@ -11,6 +11,6 @@ class Docstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: object) -> None:
         if obj.docstring:
             text = re.sub(r"^(>>> (?:.+\n?)+)", r"```pycon\n\1\n```\n", obj.docstring.value, flags=re.MULTILINE)
-            text = re.sub(r'(?<=[\s(])("<\w[^"\n`]*")', r"`\1`", text)
+            text = re.sub(r'(?<=[\s(\[])("<\w[^"\n`]*")', r"`\1`", text)
             names = re.compile(r"^ +\w+(, \w+)+:", re.MULTILINE)
             obj.docstring.value = names.sub(lambda match: match[0][:4] + match[0][4:].replace(" ", "\N{NO-BREAK SPACE}"), text)

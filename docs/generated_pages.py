@@ -1,8 +1,11 @@
 """The pages of the site that are made when it is built, from what they describe, so that they cannot go out of date.
 
 mkdocs.yml names this file as a hook. `pages()` needs no mkdocs; the tests read the same pages by it.
+
+`python docs/generated_pages.py` writes the tutorials as notebooks, docs/notebooks/*.ipynb. A test fails when one is out of date.
 """
 
+import json
 import pathlib
 import re
 import sys
@@ -11,7 +14,8 @@ import textwrap
 import click
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
-TUTORIALS = ("tutorial", "tutorial_chat", "tutorial_pictures")
+TUTORIALS = {path.stem: path.read_text() for path in sorted((REPOSITORY / "docs").glob("tutorial*.py"))}
+NOTEBOOKS = REPOSITORY / "docs" / "notebooks"
 WIDTH = 100  # of the help of a command, in characters
 
 
@@ -21,7 +25,7 @@ def pages() -> dict[str, str]:
         "index.md": _of_the_repository("README.md"),
         "contributing.md": _of_the_repository("CONTRIBUTING.md"),
         "changelog.md": _of_the_repository("CHANGELOG.md"),
-        **{f"{name}.md": _tutorial((REPOSITORY / "docs" / f"{name}.py").read_text()) for name in TUTORIALS},
+        **{f"{name}.md": _tutorial(name, script) for name, script in TUTORIALS.items()},
         "reference/command.md": _command(),
         "reference/gin.md": _gin_files(),
     }
@@ -44,13 +48,33 @@ def _of_the_repository(name: str) -> str:
     return text
 
 
-def _tutorial(script: str) -> str:
-    """A notebook in the form of a script: its comments as text, its code as blocks."""
+def _cells(script: str) -> list[tuple[str, str]]:
+    """The cells of a script: the kind of each, "markdown" or "code", and its text."""
     _, *parts = re.split(r"^# %%(.*)\n", script, flags=re.MULTILINE)
-    return "\n".join(
-        re.sub(r"^# ?", "", content, flags=re.MULTILINE) if mark else f"```python\n{content.strip()}\n```\n"
+    return [
+        ("markdown", re.sub(r"^# ?", "", content, flags=re.MULTILINE).strip()) if mark else ("code", content.strip())
         for mark, content in zip(parts[::2], parts[1::2])
-    )
+    ]
+
+
+def _tutorial(name: str, script: str) -> str:
+    """The page of a tutorial: its comments as text, its code as blocks, and the notebook as a link below the title."""
+    text = "\n\n".join(content if kind == "markdown" else f"```python\n{content}\n```" for kind, content in _cells(script))
+    title, rest = text.split("\n", 1)
+    return f"{title}\n\n[Download it as a notebook](notebooks/{name}.ipynb){{ download }}\n{rest}\n"
+
+
+def notebook(script: str) -> str:
+    """A tutorial as a notebook of Jupyter, format 4.5."""
+    outputs = {"markdown": {}, "code": {"execution_count": None, "outputs": []}}
+    cells = [
+        {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, **outputs[kind], "source": content.splitlines(keepends=True)}
+        for number, (kind, content) in enumerate(_cells(script))
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    whole = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def _command() -> str:
@@ -59,7 +83,7 @@ def _command() -> str:
 
     introduction = (
         "# The command `ul2`\n\nThis page is the output of `--help`. `python -m ul2_tasks` is the same command."
-        " [Install and first run](../getting_started.md) shows the commands at work.\n"
+        " [Install and first run](../get_started/first_run.md) shows the commands at work.\n"
     )
     return introduction + "".join(_help(main, "ul2", None))
 
@@ -93,3 +117,8 @@ def _gin_file(path: pathlib.Path) -> str:
     commands = re.compile(r"(?:^ {2,}.*\n)+", re.MULTILINE)
     described = commands.sub(lambda lines: f"```shell\n{textwrap.dedent(lines[0])}```\n", described)
     return f'\n## {name}\n\n{described}\n??? note "All of {name}"\n    ```python\n{body}    ```\n'
+
+
+if __name__ == "__main__":
+    for stem, text in TUTORIALS.items():
+        (NOTEBOOKS / f"{stem}.ipynb").write_text(notebook(text))

@@ -1,14 +1,15 @@
 # %% [markdown]
 # # From text files to a training run, in ten steps
 #
-# This tutorial is the file `docs/tutorial.py`. It is a notebook: Jupyter (with jupytext), VS Code and PyCharm open it as
-# cells. It is a script as well. This runs it from top to bottom, in two minutes on two CPU cores:
+# Build a UL2 mixture from your own text: check the corpus, train a tokenizer, choose denoisers, measure, cache, and train with
+# t5x. You need two minutes on two CPU cores, and no data: it writes a small corpus. This tutorial is the script
+# `docs/tutorial.py`, and a notebook:
 #
 #     pip install '.[report]'
 #     python docs/tutorial.py            # in the folder tutorial/; or give another one
 #
-# Everything it makes is in that folder. It can be run again. Step 8 needs the extra `report`. Step 10
-# trains for a minute more if t5x is on the path; if it is not, the step says how to put it there.
+# Everything it makes is in that folder, and you can run it again. Step 8 needs the extra `report`. Step 10 trains for a minute
+# more if t5x is on the path; otherwise it says how to put it there.
 
 # %%
 # ruff: noqa: E402
@@ -52,14 +53,14 @@ def ul2(*arguments, statuses=(0,)):
 # %% [markdown]
 # ## 1. Text files
 #
-# A corpus is files: text, JSON Lines, Parquet, Arrow or TFRecord, compressed or not. This cell writes eight files of JSON
-# Lines. They hold some 500 documents of English prose that every Python has. Put your own into `texts/` instead. (If they are
-# text files, say what a document is in them: `--documents paragraph`, or line, or file.) Many files are better than one,
-# because the denoisers, and the hosts of a large run, share them out.
+# A corpus is a set of files: text, JSON Lines, Parquet, Arrow or TFRecord, compressed or not. This cell writes eight files of
+# JSON Lines, with some 500 documents: the text of Python's own `help()` topics. Put your own into `texts/` instead. (For text
+# files say what a document is: `--documents paragraph`, `line` or `file`.) Many files are better than one, because denoisers
+# and hosts split them among themselves.
 #
-# The last file ends with a line that is no document. Real corpora have such lines.
+# The last file ends with a line that is not a document. Real corpora have such lines.
 #
-# A second run keeps files that are there. A cache is valid only for the files it was made of, which it knows by size and time.
+# A second run keeps the files, because a cache is valid only for files of the same size and time.
 
 # %%
 print("\n## 1. Text files")
@@ -81,9 +82,9 @@ print(f"{len(documents)} documents, {sum(map(len, documents)):,} characters")
 # %% [markdown]
 # ## 2. Look for problems
 #
-# `ul2 doctor` looks at the installation, the vocabulary, the first 1,000 documents and the lengths. It says what mends each
-# problem, and ends with status 1 if there is one. It will find our line. `--validation 0.05` splits off 5 % of the documents
-# by a hash of their text: the same documents on every machine.
+# `ul2 doctor` checks the installation, the vocabulary, the first 1,000 documents and the lengths. It says how to fix each
+# problem, and ends with status 1 if there is one. It finds our line. `--validation 0.05` holds out 5 % of the documents by a
+# hash of their text, which are the same documents on every machine.
 
 # %%
 print("\n## 2. Look for problems")
@@ -91,7 +92,7 @@ print("\n## 2. Look for problems")
 ul2("doctor", "mine", "--corpus", "texts/*.jsonl", "--validation", "0.05", "--lengths", "128,128", statuses=(0, 1))
 
 # %% [markdown]
-# We remove the line. (`--on_error skip`, or `register(on_error="skip")`, would leave such records out and count them.)
+# We remove the line. (`--on_error skip`, or `register(on_error="skip")`, leaves such records out and counts them.)
 
 # %%
 lines = (TEXTS / "7.jsonl").read_text().splitlines()
@@ -103,9 +104,9 @@ print(f"texts/7.jsonl has {len(good)} documents now")
 # %% [markdown]
 # ## 3. A vocabulary
 #
-# We train a SentencePiece model of 3,000 pieces. Among them are 256 sentinels and three modes. They are control pieces: no
-# text becomes one. The tokens give every text back as it was, line feeds and runs of spaces too. A real run has 32,000 pieces
-# or more, or it takes a vocabulary of SentencePiece or Hugging Face that is there already.
+# We train a SentencePiece model of 3,000 pieces. Among them are 256 sentinels and three mode tokens, which no text becomes.
+# The tokens give every text back as it was, with line feeds and runs of spaces. A real run has 32,000 pieces or more, or uses
+# an existing tokenizer of SentencePiece or Hugging Face.
 
 # %%
 print("\n## 3. A vocabulary")
@@ -117,8 +118,8 @@ ul2("vocab", "train", "--corpus", "texts/*.jsonl", "--size", "3000", "--output",
 # %% [markdown]
 # ## 4. Denoisers and lengths
 #
-# The default is the mixture of T5Gemma 2: R1, R2, X1, X2 and S. This command shows what it is with inputs and targets of 128
-# tokens.
+# The default is the mixture of T5Gemma 2: R1, R2, X1, X2 and S. This command prints the length of its chunks, and how many
+# tokens are masked, with inputs and targets of 128 tokens.
 
 # %%
 print("\n## 4. Denoisers and lengths")
@@ -126,16 +127,16 @@ print("\n## 4. Denoisers and lengths")
 ul2("lengths", "mine", "--vocabulary", "my.model", "--lengths", "128,128")
 
 # %% [markdown]
-# X1 asks for spans of 32 tokens, but its chunk of 147 tokens has 22 tokens of noise: one span, and a short one. So at 128
-# tokens we drop it. In its place we take a denoiser of UL2's paper, which hides half of the text in spans of 8.
+# X1 has a mean span of 32 tokens, but only 22 of the 147 tokens of its chunk are masked: one span, and a short one. So at 128
+# tokens we drop it, and use a denoiser of UL2's paper, which masks half of the text in spans of 8.
 #
-# The second table is about packing. Full chunks leave a third of the inputs empty. Shorter ones, for
-# `register(chunk_tokens=..)`, would fill nearly all of them, but teach shorter contexts. We keep full chunks.
+# The second table is about packing. Full-length chunks leave a third of the inputs empty. Shorter ones, with
+# `register(chunk_tokens=..)`, fill nearly all of them, but teach shorter contexts. We keep full-length chunks.
 #
-# What we choose goes into a module, because others need it too: the commands, the workers of the cache, the training run.
+# The denoisers go into a module, because the commands, the workers of the cache and the training run need them too.
 
 # %%
-pathlib.Path("my_denoisers.py").write_text('''"""What the model is to learn."""
+pathlib.Path("my_denoisers.py").write_text('''"""The objective."""
 
 from ul2_tasks import (T5GEMMA2, SpanDenoiser)
 
@@ -155,13 +156,13 @@ print("a full chunk of X8:", chunk_length(X8, LENGTHS))
 # %% [markdown]
 # ## 5. Register
 #
-# `register` gives all of it names: the corpus `mine_corpus`, a task for each denoiser, `mine_r1` to `mine_s`, and the mixture
-# `mine_mix`. It opens no file yet. Every program that imports the module has the mixture. The doctor looks at it once more.
+# `register` adds the corpus `mine_corpus`, a task for each denoiser, `mine_r1` to `mine_s`, and the mixture `mine_mix` to
+# SeqIO's registries. It opens no file yet. Every program that imports the module has the mixture. We run the doctor again.
 
 # %%
 print("\n## 5. Register")
 
-pathlib.Path("my_corpora.py").write_text('''"""What the model is to read."""
+pathlib.Path("my_corpora.py").write_text('''"""The corpus."""
 
 from my_denoisers import DENOISERS
 from ul2_tasks import (open_source, register)
@@ -183,8 +184,8 @@ ul2("doctor", "mine", "--module", "my_corpora", "--lengths", "128,128", statuses
 # %% [markdown]
 # ## 6. Look at examples
 #
-# These are examples of each mode, as the model sees them. The inputs are the mode, and text with sentinels where the noise
-# was. The targets are the noise.
+# Print an example of each mode, as the model reads it. The inputs are the mode token, and text with sentinels in place of the
+# masked spans. The targets are the masked spans.
 
 # %%
 print("\n## 6. Look at examples")
@@ -195,9 +196,9 @@ ul2("show", "mine", "--module", "my_corpora", "--lengths", "128,128", *one_of_ea
 # %% [markdown]
 # ## 7. Measure
 #
-# `ul2 stats` draws mixed examples, 500 here and 4,000 by default, and compares them with what the objective asks for. A check
-# is what must hold for any text: nothing is truncated, every full chunk has exactly its noise, no two tasks read the same
-# text at a time. A failed check is exit status 1, and would end this script. The same numbers are in `stats/statistics.json`.
+# `ul2 stats` samples mixed examples, 500 here and 4,000 by default, and compares them with the objective. A check must pass
+# for any text: nothing is truncated, every full-length chunk has its exact corruption rate, no two tasks read the same text at
+# the same index. A failed check gives exit status 1, which ends this script. `stats/statistics.json` has the same numbers.
 
 # %%
 print("\n## 7. Measure")
@@ -216,13 +217,13 @@ holding = [check["name"] for check in statistics["checks"] if check["passed"]]
 print(f"{len(holding)} of {len(statistics['checks'])} checks pass")
 
 # %% [markdown]
-# ## 8. A page for others
+# ## 8. A report to send
 #
-# `ul2 report` makes the same a page with plots, and examples to step through. It is one file, to open in a browser or to
-# send.
+# `ul2 report` writes the same statistics as a web page, with plots and examples to page through. It is a single file that you
+# can open or send.
 
 # %%
-print("\n## 8. A page for others")
+print("\n## 8. A report to send")
 
 ul2("report", "mine", "--module", "my_corpora", "--lengths", "128,128", "--examples", "500", "--output", "report.html")
 print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
@@ -230,9 +231,9 @@ print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
 # %% [markdown]
 # ## 9. Cache and batches
 #
-# Tokenizing costs far more than masking, so it is done once: `ul2 cache` writes the tokens of `mine_corpus`, which all five
-# denoisers read. With `--workers` it is an Apache Beam job (extra `cache`). `ul2 verify` reads them again, and compares them with
-# the checksums in the cache's `manifest.json`.
+# Tokenizing costs far more than masking, so do it once: `ul2 cache` writes the tokens of `mine_corpus`, which all five
+# denoisers read. With `--workers` it is an Apache Beam job (extra `cache`). `ul2 verify` reads them again, and compares them
+# with the checksums in the cache's `manifest.json`.
 
 # %%
 print("\n## 9. Cache and batches")
@@ -241,7 +242,7 @@ ul2("cache", "mine", "--module", "my_corpora", "--output", "cache")
 ul2("verify", "cache/mine_corpus")
 
 # %% [markdown]
-# From here on it is plain SeqIO: batches of model features, eight rows each, with several examples packed into a row.
+# The rest is plain SeqIO: batches of model features, eight rows each, with several examples packed into a row.
 
 # %%
 import numpy as np
@@ -272,29 +273,28 @@ read = [next(batches) for _ in range(4)]
 for feature, values in sorted(read[0].items()):
     print(feature, values.shape)
 for feature in ("encoder_input_tokens", "decoder_target_tokens"):
-    print(f"{feature}: {np.mean([batch[feature].numpy() != 0 for batch in read]):.1%} of the places hold a token")
+    print(f"{feature}: {np.mean([batch[feature].numpy() != 0 for batch in read]):.1%} of the positions hold a token")
 
 # %% [markdown]
-# The place in the data belongs to a checkpoint. We save it, read two batches, and read them again from another iterator. In
-# another process, next week, they would be the same. An iterator of other rates, lengths or another vocabulary would be
-# refused.
+# A checkpoint needs the position in the data. We save it, read two batches, and read them again from another iterator. They are
+# also the same in another process, next week. An iterator of other rates, lengths or another vocabulary raises an error.
 
 # %%
 saved = tf.train.Checkpoint(iterator=batches).write("place/checkpoint")
-went_on = [next(batches) for _ in range(2)]
+continued = [next(batches) for _ in range(2)]
 
 again = read_batches()
 tf.train.Checkpoint(iterator=again).read(saved).assert_consumed()
 resumed = [next(again) for _ in range(2)]
-same = all(np.array_equal(a[feature], b[feature]) for a, b in zip(went_on, resumed) for feature in a)
+same = all(np.array_equal(a[feature], b[feature]) for a, b in zip(continued, resumed) for feature in a)
 print("the resumed batches are", "equal" if same else "DIFFERENT")
 
 # %% [markdown]
 # ## 10. Train
 #
-# t5x trains from gin files. Ours takes `ul2_tiny.gin`, a model for a laptop's CPU, and binds three things: our mixture, the
-# cache, and the vocabulary, which the model, its embedding and the tasks share. A real run takes `ul2.gin` and a size, such
-# as `gin/models/base.gin`.
+# t5x trains from gin files. Ours includes `ul2_tiny.gin`, a model for a laptop's CPU, and binds our mixture, the cache, and the
+# vocabulary, which the model, its embedding and the tasks share. A real run uses `ul2.gin` and a size, such as
+# `gin/models/base.gin`.
 
 # %%
 print("\n## 10. Train")
@@ -317,7 +317,7 @@ USE_CACHED_TASKS = True
 
 
 def train(steps):
-    """Trains up to so many steps; goes on from the last checkpoint if there is one."""
+    """Trains up to this step, from the last checkpoint if there is one."""
     arguments = [
         "-m",
         "t5x.train",
@@ -342,22 +342,22 @@ missing = [name for name in ("t5x", "airio", "jestimator") if importlib.util.fin
 if missing:
     print(
         f"This step needs {', '.join(missing)}, in no package registry: docs/guides/train_with_t5x.md says how to put checkouts"
-        " of them on the path. These are the commands, to be given in this folder."
+        " of them on the path. Run these commands in this folder then."
     )
 else:
     shutil.rmtree("run", ignore_errors=True)  # what an earlier run of this tutorial left
 train(10)
 
 # %% [markdown]
-# Ten steps left a checkpoint of the model, the optimizer and the place in the data. The same command with more steps goes on
-# from it, with the losses of a run that never stopped.
+# Ten steps left a checkpoint of the model, the optimizer and the position in the data. The same command with more steps resumes
+# from it, with the losses of an uninterrupted run.
 
 # %%
 train(20)
 
 
 def losses(folder):
-    """The mean loss a target token: {step: loss}, from TensorBoard's event files."""
+    """The mean loss per target token: {step: loss}, from TensorBoard's event files."""
     files = [str(path) for path in folder.glob("events.out.tfevents.*")]
     events = map(tf.compat.v1.Event.FromString, tf.data.TFRecordDataset(files).as_numpy_iterator())
     found = [(event.step, value) for event in events for value in event.summary.value]
@@ -365,13 +365,13 @@ def losses(folder):
 
 
 if not missing:
-    print("\nloss a target token:")
+    print("\nloss per target token:")
     for name in ("train", *(f"training_eval/mine_{denoiser.name}" for denoiser in DENOISERS)):
         steps = sorted(losses(FOLDER / "run" / name).items())
         print(f"  {name:<24}", "  ".join(f"step {step}: {loss:.3f}" for step, loss in steps))
 
 # %% [markdown]
-# That is all. Next: your texts in `texts/`, `ul2 vocab train --size 32000`, longer lengths, and a size from `gin/models/`.
+# Next: put your texts into `texts/`, run `ul2 vocab train --size 32000`, and choose longer lengths and a size of `gin/models/`.
 
 # %%
 print(f"\nall of it is in {FOLDER}")

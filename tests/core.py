@@ -27,11 +27,11 @@ CORE = {
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
-    "sources": {"dataset_records", "memory_streams", "picture_streams", "split_streams", "streams", "tfds", "tfrecords"},
+    "sources": {"dataset_records", "memory_streams", "image_streams", "split_streams", "streams", "tfds", "tfrecords"},
     "jobs": set(),
     "chat": set(),
     "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
-    "corpus": {"conversations_task", "passes", "pictures_task", "read_cache", "tfrecords", "tokenization", "view"},
+    "corpus": {"conversations_task", "passes", "images_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
 }
@@ -44,10 +44,10 @@ BESIDE = {
     *(f"looking.{name}" for name in ("printing", "readable", "samples", "run")),
     *(f"looking.texts.{name}" for name in ("draw", "find", "length_table", "show", "steps", "tasks")),
 }
-OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.picture_collator", "pytorch.picture_rows"}  # where that is installed
+OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.image_text"}  # where that is installed
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
-PICTURE = {"start": 4060, "placeholder": 4061, "end": 4062, "tokens": 4}
+IMAGE = {"boi_id": 4060, "image_id": 4061, "eoi_id": 4062, "image_seq_length": 4}
 
 
 class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -158,19 +158,19 @@ def conversations(folder: pathlib.Path) -> dict:
     }
 
 
-def texts_with_pictures(folder: pathlib.Path) -> dict:
-    """The cache of texts with pictures in places."""
+def interleaved_data(folder: pathlib.Path) -> dict:
+    """The cache of interleaved image-text data."""
     import ul2_tasks
 
-    pictures = ul2_tasks.Pictures("seen", picture=ul2_tasks.PictureRun(**PICTURE))
-    manifest = pictures.cache(folder / "CACHE")
+    images = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(**IMAGE))
+    manifest = images.cache(folder / "CACHE")
     files = [file for shard in manifest["splits"]["train"]["shards"] for file in shard["files"]]
-    return {"fingerprint": pictures.fingerprint(), "totals": manifest["totals"], "files": files}
+    return {"fingerprint": images.fingerprint(), "totals": manifest["totals"], "files": files}
 
 
-def pictures() -> list[int]:
-    """A row of texts and pictures."""
-    from picture_sources import recipe
+def images() -> list[int]:
+    """A row of texts and images."""
+    from image_sources import recipe
 
     from ul2_tasks.images.rows import RowMaker
 
@@ -213,8 +213,8 @@ def main(folder: pathlib.Path) -> dict:
         "commands": commands(folder),
         "tokens": tokens(folder),
         "conversations": conversations(folder),
-        "texts with pictures": texts_with_pictures(folder),
-        "pictures": pictures(),
+        "interleaved image-text data": interleaved_data(folder),
+        "images": images(),
         "collated": collated(),
         "batches": batches(folder) if HAS_TORCH else None,
     }

@@ -15,7 +15,7 @@ ALLOWED = {
     **dict.fromkeys(
         (
             "ul2_tasks/tasks/chat.py get_dataset",
-            "ul2_tasks/tasks/pictures.py get_dataset",
+            "ul2_tasks/tasks/image_text.py get_dataset",
             "ul2_tasks/tasks/providers.py get_dataset",
             "ul2_tasks/tasks/providers.py get_task_dataset",
         ),

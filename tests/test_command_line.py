@@ -102,7 +102,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_good_corpus(corpus, own_model, vo
     assert "no problem" in done.stdout.splitlines()[-1]
     assert "splits train, validation" in done.stdout
     full = chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512}).length
-    assert f"full chunks, in tokens: good_{vocabulary}_r1 {full}, good_{vocabulary}_r2 " in done.stdout
+    assert f"tokens of a full-length chunk: good_{vocabulary}_r1 {full}, good_{vocabulary}_r2 " in done.stdout
     assert "documents looked at" in done.stdout
     assert re.search(r"Python 3.*seqio \d.*tensorflow 2", done.stdout)
 
@@ -205,8 +205,8 @@ def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path
     assert [task["task"] for task in told["tasks"]] == ["ul2_r1"]
     assert told["left_out"] == ["doctor_plain"]
     shown = ul2("lengths", *asked).stdout
-    assert "left out, because ul2_tasks.register did not make them: doctor_plain" in shown
-    assert "chunks are advised for one corpus at a time: ul2_mix" in shown
+    assert "left out, because other packages registered them: doctor_plain" in shown
+    assert "recommendations need one corpus at a time: run ul2 lengths with ul2_mix" in shown
 
 
 def test_the_doctor_doubts_that_lines_of_wrapped_prose_are_documents(tmp_path):
@@ -224,12 +224,12 @@ def test_the_doctor_doubts_that_lines_of_wrapped_prose_are_documents(tmp_path):
 def test_the_doctor_says_what_a_vocabulary_loses():
     told = {name: findings(f"doctor_loses_{name}", "--vocabulary", name) for name in ("default", "bytes")}
     lost = {
-        name: [finding["what"] for finding in of_one if "give all of a text back" in finding["what"]]
+        name: [finding["what"] for finding in of_one if "decoding does not restore" in finding["what"]]
         for name, of_one in told.items()
     }
     assert lost["bytes"] == []
     (sentence,) = lost["default"]
-    assert "comes back as" in sentence
+    assert "line feeds, tabs" in sentence
 
 
 @pytest.mark.parametrize(
@@ -261,14 +261,14 @@ def test_the_doctor_says_what_a_missing_package_is_for(monkeypatch):
 
 def test_a_lone_span_is_told_by_doctor_and_lengths():
     wanted = "a full chunk of 147 tokens has one noise span, which placement 't5' puts at its end: always the last 22 tokens"
-    remedy = "longer lengths (two spans need 273,51), or placement='uniform'"
+    remedy = "use longer lengths (two spans need 273,51), or placement='uniform'"
     (note,) = (
         finding for finding in findings("--lengths", "128,128") if finding["about"] == "lengths" and finding["kind"] == "note"
     )
     assert note["what"].startswith(wanted)
     assert (note["remedy"], note["concerns"]) == (remedy, ["ul2_x1"])
     done = ul2("lengths", "--lengths", "128,128")
-    assert f"ul2_x1: {wanted}, prefix LM by another name; what to do: {remedy}" in done.stdout
+    assert f"ul2_x1: {wanted}, prefix LM by another name; {remedy}" in done.stdout
     assert "one noise span" not in ul2("doctor", "--lengths", "273,51").stdout
 
 
@@ -276,7 +276,7 @@ def test_the_demo_shows_several_spans_of_each_span_denoiser():
     shown = ul2("show", "--count", 1).stdout
     spans = {
         task: int(count)
-        for task, count in re.findall(r"^ul2_(\w+) ─.*?full chunks: .*?spans: (\d+)", shown, re.MULTILINE | re.DOTALL)
+        for task, count in re.findall(r"^ul2_(\w+) ─.*?full-length chunk: .*?spans: (\d+)", shown, re.MULTILINE | re.DOTALL)
     }
     assert spans.keys() == {"r1", "r2", "s", "x1", "x2"}
     assert min(count for task, count in spans.items() if task != "s") >= 2
@@ -361,7 +361,7 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
             ["show", "--step", "3", "--batch_size", "8", "--host", "64/64"],
             "--host must be the index of a host, from 0, and the number",
         ),
-        (["show", "--step", "3", "--run", "folder"], "there is no ul2_run.json in folder; a run writes it there whose data have"),
+        (["show", "--step", "3", "--run", "folder"], "there is no ul2_run.json in folder. Only a run with random access"),
         (["find"], "--document or --text must be given, got neither. Pass one of them."),
         (["find", "--document", "x"], "document must be ul2_corpus:NUMBER, got 'x'"),
         (["show", "ul2_r1"], "'ul2_r1' is a task, and a mixture is needed. Name one of those that hold it, ["),
@@ -618,15 +618,17 @@ def test_lengths_and_advice_are_shown_and_can_be_pasted():
         assert numbers == [chunk.length, chunk.noise, chunk.spans, chunk.inputs, chunk.targets]
     lengths = re.search(r"--lengths +│ +2048,512 │ +2048,512 │ +(\d+),(\d+) │", done.stdout)
     assert int(lengths.group(1)) + int(lengths.group(2)) == 2048 + 512
-    inputs, targets = (re.findall(r"(\d+\.\d)%", line) for line in done.stdout.splitlines() if " filled " in line)
+    inputs, targets = (
+        re.findall(r"(\d+\.\d)%", line) for line in done.stdout.splitlines() if re.match("│ (in|tar)(pu|ge)ts ", line)
+    )
     _, chunks, _, both = (min(map(float, pair)) for pair in zip(inputs, targets))
-    assert ("advised both, to paste" in done.stdout) == (both > chunks), "what fills rows less is not advised"
+    assert ("both: paste one of these" in done.stdout) == (both > chunks), "what fills rows less is not advised"
 
     pasted = re.search(r"^  (--lengths 2048,512 --chunk_tokens \S+)$", done.stdout, re.MULTILINE).group(1).split()
     advised = ast.literal_eval(re.search(r"^  register\(\.\., chunk_tokens=(.*)\)$", done.stdout, re.MULTILINE).group(1))
     capped = json.loads(ul2("lengths", "pasted", *pasted, "--json").stdout)
     assert {task["denoiser"]: task["chunk"]["length"] for task in capped["tasks"]} == advised
-    assert [way["name"] for way in capped["ways"]] == ["as above", "advised chunks", "advised lengths", "advised both"]
+    assert [way["name"] for way in capped["ways"]] == ["now", "recommended chunks", "recommended lengths", "both"]
     assert capped["ways"][0]["chunk_tokens"] == advised
 
 
@@ -719,9 +721,9 @@ def test_the_first_command_fits_one_screen_of_80_columns():
             f"{denoiser.weight / 8:.1%}",
         ]
     assert "Checked on 4,000 examples, seed 0: 8 of 8 PASS" in lines
-    picture = (pathlib.Path(__file__).parents[1] / "docs" / "overview.svg").read_text()
-    _, *drawn = re.findall(r">([^<>]+)</text>", picture)  # but for its title
-    assert of_any_python(html.unescape("".join(drawn))) == of_any_python(done.stdout), "docs/overview_picture.py draws it again"
+    image = (pathlib.Path(__file__).parents[1] / "docs" / "overview.svg").read_text()
+    _, *drawn = re.findall(r">([^<>]+)</text>", image)  # but for its title
+    assert of_any_python(html.unescape("".join(drawn))) == of_any_python(done.stdout), "docs/draw_overview.py draws it again"
 
 
 def of_any_python(screen: str) -> str:

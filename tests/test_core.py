@@ -16,6 +16,7 @@ from rich.console import Console
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.mixtures import advice
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +33,26 @@ def alone(tmp_path_factory):
 def test_each_file_of_the_core_is_imported_where_seqio_and_tensorflow_raise(alone):
     """A file that is no door and needs one of them fails in `alone`. A door that needs neither is in the core."""
     made, _ = alone
-    assert made.keys() == {"texts", "commands", "tokens", "conversations", "texts with pictures", "pictures", "collated", "batches"}
+    assert made.keys() == {
+        "texts",
+        "commands",
+        "tokens",
+        "conversations",
+        "interleaved image-text data",
+        "images",
+        "collated",
+        "batches",
+    }
     for room, doors in core.CORE.items():
         for door in doors:
             text = (core.PACKAGE / room / f"{door}.py").read_text()
             assert "import tensorflow" in text or "import seqio" in text or "corpus.view import" in text, (room, door)
 
 
-def test_it_makes_the_same_beside_them(alone, tmp_path):
+def test_it_makes_the_same_beside_them(alone, tmp_path, monkeypatch):
     made, _ = alone
+    for name in ("POOL", "POOLS", "FRACTIONS"):  # which `core.commands` sets, here for all tests after it
+        monkeypatch.setattr(advice, name, getattr(advice, name))
     assert json.loads(json.dumps(core.main(tmp_path))) == made | {"texts": made["texts"] | {"fingerprint": _fingerprint(tmp_path)}}
 
 
@@ -85,13 +97,13 @@ def test_conversations_have_the_examples_of_their_name(alone, form):
     assert made["conversations"]["from memory"] == made["conversations"]["from a cache"]
 
 
-def test_texts_with_pictures_have_the_cache_of_their_name(alone, tmp_path):
+def test_interleaved_data_have_the_cache_of_their_name(alone, tmp_path):
     made, folder = alone
-    ul2_tasks.register_pictures("seen", picture=ul2_tasks.PictureRun(**core.PICTURE))
+    ul2_tasks.register_image_text("seen", image_tokens=ul2_tasks.ImageTokens(**core.IMAGE))
     registered = build("seen_corpus", str(tmp_path), console=Console(quiet=True))
     files = [file for shard in registered["splits"]["train"]["shards"] for file in shard["files"]]
-    assert files == made["texts with pictures"]["files"]
-    assert registered["totals"] == made["texts with pictures"]["totals"]
+    assert files == made["interleaved image-text data"]["files"]
+    assert registered["totals"] == made["interleaved image-text data"]["totals"]
     assert registered["totals"]["documents"] > 0
     corpus = seqio.TaskRegistry.get("seen_corpus")
     before = seqio.get_global_cache_dirs()

@@ -132,7 +132,7 @@ NAMES = {
     "text": "kinds_texts",
     "conversations": "chat",
     "interleaved image-text data": "kinds_codes",
-    "image-text records": "pictures",
+    "image-text records": "images",
     "proteins": "kinds_proteins",
 }
 FORMATS = {"conversations": "megatron"}
@@ -144,9 +144,12 @@ def registered():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kinds, "KINDS", tuple(KINDS.values()))
         ul2_tasks.register("kinds_texts", denoisers=ul2_tasks.T5GEMMA2[0])
-        vocabulary, run = seqio.ByteVocabulary(extra_ids=300), ul2_tasks.CodeRun(start=259, end=260, first=261, codes=8)
-        settings = {"picture": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
-        ul2_tasks.register_pictures("kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, **settings)
+        vocabulary, run = (
+            seqio.ByteVocabulary(extra_ids=300),
+            ul2_tasks.ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8),
+        )
+        settings = {"image_tokens": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
+        ul2_tasks.register_image_text("kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, **settings)
         ul2_tasks.register("kinds_residues", texts_in_memory(list(SEQUENCES)), "bytes", ul2_tasks.T5GEMMA2[-1])
         task = ProteinTask("kinds_proteins", seqio.TaskRegistry.get("kinds_residues_s"), SEQUENCES)
         seqio.TaskRegistry.add_provider(task.name, task)
@@ -192,7 +195,7 @@ def test_an_option_that_a_kind_does_not_support_is_named(kind, asked, tmp_path):
 
 def test_a_kind_whose_options_are_few_refuses_all_others(tmp_path):
     done = run("image-text records", "stats", "--split a", tmp_path)
-    assert "`ul2 stats --split` does not support image-text records (pictures). Leave it out." in done.stderr
+    assert "`ul2 stats --split` does not support image-text records (images). Leave it out." in done.stderr
 
 
 # The fifth kind.

@@ -57,7 +57,7 @@ LAYERS = {
     },
 }
 # The wings of `looking`, each with its kind of data: they import the core, which imports none of them, and not each other.
-WINGS = {"texts": "texts", "conversations": "conversations", "images": "pictures", "rows": "rows"}
+WINGS = {"texts": "texts", "conversations": "conversations", "images": "image_text", "rows": "rows"}
 COMMAND = PACKAGE.parent / "ul2_command"
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
 

@@ -17,28 +17,28 @@ from tokenizers import AddedToken, Tokenizer, models
 
 import ul2_tasks
 from ul2_tasks import (
-    CodeRun,
     HuggingFaceFeatureConverter,
+    ImageCodes,
     MemoryDataSource,
     SequentialDenoiser,
     SpanDenoiser,
     UL2DataCollator,
     register,
     register_chat,
-    register_pictures,
+    register_image_text,
 )
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.looking.conversations import show as chats
-from ul2_tasks.looking.images.show import as_plain, draw_picture_tasks
+from ul2_tasks.looking.images.show import as_plain, draw_image_tasks
 from ul2_tasks.looking.readable import stretches
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.show import show_json, show_step_json
 from ul2_tasks.random_access.fingerprint import described
 from ul2_tasks.random_access.resuming import as_text
-from ul2_tasks.tasks.pictures import pictures_tasks
+from ul2_tasks.tasks.image_text import image_text_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens, text_vocabulary
 
 QUIET = Console(quiet=True)
@@ -252,26 +252,29 @@ class Shifted(seqio.ByteVocabulary):
     id_shift = 1
 
 
-def test_ids_of_pictures_are_the_tokenizers_own():
-    run, records = CodeRun(start=258, end=259, first=260, codes=8), [{"texts": ["Twice one:"], "images": [[1, 7]]}] * 4
-    mixture = register_pictures(
-        "own_pictures",
+def test_ids_of_images_are_the_tokenizers_own():
+    run, records = (
+        ImageCodes(boi_id=258, eoi_id=259, first_code_id=260, num_codes=8),
+        [{"texts": ["Twice one:"], "images": [[1, 7]]}] * 4,
+    )
+    mixture = register_image_text(
+        "own_images",
         records,
         Shifted(extra_ids=40),
         SequentialDenoiser(name="s", noise_density=0.5),
-        picture=run,
+        image_tokens=run,
         sentinels=[290],
     )
-    [task] = pictures_tasks(mixture)
-    assert task.corpus.run == CodeRun(start=259, end=260, first=261, codes=8)
+    [task] = image_text_tasks(mixture)
+    assert task.corpus.seqio_image_tokens == ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8)
     [example, *_] = task.get_dataset({"inputs": 64, "targets": 64}, "train", shuffle=False, seed=0).as_numpy_iterator()
-    shown = as_plain(*draw_picture_tasks(mixture, {"inputs": 64, "targets": 64}, count=1))
+    shown = as_plain(*draw_image_tasks(mixture, {"inputs": 64, "targets": 64}, count=1))
     for whole, start in ((lists(example), 259), (shown["ids"], 258)):
         ids = whole["inputs"] + whole["targets"]
         place = ids.index(start)
         assert ids[place : place + 4] == [start, start + 3, start + 9, start + 1]
         assert {291 - 259 + start} <= set(ids)
-    assert {part["text"] for part in shown["inputs"] + shown["targets"] if part["kind"] == "picture"} == {"[codes 2]"}
+    assert {part["text"] for part in shown["inputs"] + shown["targets"] if part["kind"] == "image"} == {"[codes 2]"}
 
 
 def test_ids_of_conversations_are_the_tokenizers_own(tmp_path):

@@ -1,4 +1,4 @@
-"""What docs/reference/promises.md says will stay: promised.txt has each name, argument, command, option and macro of gin.
+"""What docs/reference/api_stability.md says will stay: promised.txt has each name, argument, command, option and macro of gin.
 
 A line may be added to the file in any version, and may change or go in a new major version alone.
 """
@@ -28,7 +28,7 @@ def all_of_it():
 def test_what_is_public_is_what_is_promised():
     found = [*python(), *commands("ul2", ul2_command.main), *gin_files()]
     changed = list(difflib.unified_diff(PROMISED.read_text().splitlines(), found, lineterm="", n=0))
-    assert not changed, "what is public has changed; see docs/reference/promises.md:\n" + "\n".join(changed)
+    assert not changed, "what is public has changed; see docs/reference/api_stability.md:\n" + "\n".join(changed)
 
 
 def test_every_public_argument_and_result_is_typed():

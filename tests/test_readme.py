@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import types
 
 import click
 import new_process
@@ -41,7 +42,7 @@ CHECKS = {
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.MODEL_FEATURES
 """,
-    "docs/getting_started.md": """
+    "docs/get_started/first_run.md": """
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec
 """,
@@ -56,7 +57,19 @@ assert len(row["input_ids"]) == 256 and 0 < (row["labels"] != -100).sum() < (row
     "docs/get_started/which_path.md": """
 assert len(batch["labels"]) == 32 and len(row["labels"]) == 8 and examples[0]["inputs"].shape == (128,)
 """,
-    "docs/guides/your_corpus.md": """
+    "docs/guides/adapt_gemma3.md": """
+assert 102 <= example["inputs"][0] <= 104 and 0 < result.training_loss < 1000
+""",
+    "docs/guides/lengths.md": "",
+    "docs/guides/mix.md": """
+import seqio
+assert name == "both_mix" and len(seqio.get_mixture_or_task(name).tasks) == 10
+""",
+    "docs/guides/tokenizer.md": """
+assert register("unused", "embedded", "gemma.model", **gemma) == "unused_mix"
+""",
+    "docs/guides/train_tokenizer.md": "",
+    "docs/guides/corpus.md": """
 import seqio
 mixture = seqio.get_mixture_or_task(name)
 example = next(mixture.get_dataset({"inputs": 64, "targets": 64}, split="train", seed=0).as_numpy_iterator())
@@ -71,7 +84,7 @@ assert len(next(dataset.as_numpy_iterator())["inputs"]) <= 64
 assert len(later) == 10 and len(batch) == 8
 assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
 """,
-    "docs/guides/your_denoisers.md": """
+    "docs/guides/denoisers.md": """
 import seqio
 assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
 """,
@@ -83,11 +96,11 @@ assert chunk_length(prefix, {"inputs": 512, "targets": 512}).length == 512 and p
     "docs/guides/chat.md": """
 assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
 """,
-    "docs/guides/pictures.md": """
+    "docs/guides/image_text.md": """
 assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum()
 assert len(row) == 17 and row._fields == tuple(tensors)[:17] and found.sample.shape == tensors["packed_position_ids"].shape
 """,
-    "docs/guides/pictures_t5gemma2.md": """
+    "docs/guides/image_text_t5gemma2.md": """
 assert {263} < set(example["inputs"].tolist()) and len(example["images"]) == (example["inputs"] == 263).sum() / 4
 assert batch["pixel_values"].shape == (4, 3, 8, 8) and loss.isfinite()
 assert asked["targets"].tolist() == [368, 262, 265, 265, 265, 265, 263, 1]
@@ -120,18 +133,18 @@ assert loss.isfinite() and told["reasoning"][1] == (spans == 1).sum() and ((loss
 }
 
 
-def generated() -> dict[str, str]:
-    """The pages that are made when the site is built."""
+def generated_pages() -> types.ModuleType:
+    """The module that makes pages when the site is built."""
     spec = importlib.util.spec_from_file_location("generated_pages", REPOSITORY / "docs" / "generated_pages.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {f"docs/{path}": text for path, text in module.pages().items()}
+    return module
 
 
 WRITTEN = {name: (REPOSITORY / name).read_text() for name in ROOT} | {
     str(path.relative_to(REPOSITORY)): path.read_text() for path in sorted((REPOSITORY / "docs").rglob("*.md"))
 }
-GENERATED = generated()
+GENERATED = {f"docs/{path}": text for path, text in generated_pages().pages().items()}
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -254,7 +267,8 @@ def test_each_name_of_the_package_that_is_written_out_is_there():
     """Bindings of gin name arguments, and are tested where gin reads them."""
     documented = set(re.findall(r"^::: (\S+)", WRITTEN["docs/reference/python.md"], re.MULTILINE))
     assert documented >= {f"ul2_tasks.{name}" for name in ul2_tasks.__all__}
-    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in WRITTEN.values())
+    now = [text for page, text in WRITTEN.items() if page != "CHANGELOG.md"]  # which has former names, too
+    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in now)
     for name in sorted(set(re.findall(r"\bul2_tasks(?:\.\w+)+", text))):
         module, _, attribute = name.rpartition(".")
         if module == "ul2_tasks" and attribute in dir(ul2_tasks):
@@ -320,12 +334,9 @@ def test_links_of_readme_are_files():
         assert "://" in target or (REPOSITORY / target).is_file(), target
 
 
-def test_the_table_of_files_has_each_file_once():
-    """A row names a file, or a folder with all that is in it."""
-    rows = re.findall(r"^\| `(ul2_\w+/[\w/.]*)` \|", WRITTEN["docs/explanation/how_it_is_built.md"], re.MULTILINE)
-    for path in (str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("ul2_*/**/*.py")):
-        assert sum(path == row or (row.endswith("/") and path.startswith(row)) for row in rows) == 1, path
-    assert all((REPOSITORY / row).exists() for row in rows)
+def test_the_table_of_layers_has_each_folder_once():
+    rows = re.findall(r"^\| `(\w+)/` \|", WRITTEN["docs/developers/architecture.md"], re.MULTILINE)
+    assert sorted(rows) == sorted(path.parent.name for path in (REPOSITORY / "ul2_tasks").glob("*/__init__.py"))
 
 
 def test_every_page_is_in_the_navigation():
@@ -341,6 +352,13 @@ def test_generated_pages_hold_what_they_are_made_of():
     for path in (REPOSITORY / "gin").rglob("*.gin"):
         assert f"\n## {path.relative_to(REPOSITORY)}\n" in GENERATED["docs/reference/gin.md"]
     assert len(re.findall(r"^## \d+\. ", GENERATED["docs/tutorial.md"], re.MULTILINE)) == 10
+
+
+def test_the_notebooks_are_those_of_the_tutorials():
+    """`python docs/generated_pages.py` writes them again."""
+    module = generated_pages()
+    expected = {f"{name}.ipynb": module.notebook(script) for name, script in module.TUTORIALS.items()}
+    assert {path.name: path.read_text() for path in module.NOTEBOOKS.glob("*.ipynb")} == expected
 
 
 def test_the_site_builds(tmp_path):
@@ -367,7 +385,7 @@ def printed_with_gin(config: str, program: str, folder: pathlib.Path) -> str:
 
 def test_the_gin_of_the_pages_mixes_two_corpora(tmp_path):
     """Whose files are not there, and not opened."""
-    (lines,) = blocks("docs/guides/your_corpus.md", "gin")
+    (lines,) = blocks("docs/guides/mix.md", "gin")
     program = """
 mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())
 print(mixture.name, len(mixture.tasks), {task.name: mixture.get_rate(task) for task in mixture.tasks}["web_s"])
@@ -395,10 +413,10 @@ def test_the_numbers_of_the_pages():
         budget: max(chunk_length(d, {"inputs": budget, "targets": budget}).spans for d in T5GEMMA2) for budget in (512, 2048, 16384)
     }
     assert spans == {512: 39, 2048: 157, 16384: 1260}
-    assert "of 512 tokens needs 39 of them, of 2,048 157, of 16,384 1,260" in words_of("docs/guides/your_tokenizer.md")
+    assert "of 512 tokens needs 39 of them, of 2,048 157, of 16,384 1,260" in words_of("docs/guides/tokenizer.md")
     fill = {d.name: chunk_length(d, {"inputs": 512, "targets": 512}).targets / 512 for d in T5GEMMA2}
     assert (round(fill["r1"], 2), round(fill["x1"], 2)) == (0.22, 0.18)
-    assert "R1 fills 22 % of its targets and X1 18 %" in words_of("docs/guides/your_denoisers.md")
+    assert "R1 fills 22 % of its targets and X1 18 %" in words_of("docs/guides/lengths.md")
     r1 = chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512})
     assert (
         f"L = {r1.length}: n = {r1.noise}, k = {r1.spans}, inputs of 1 + {r1.length - r1.noise} + {r1.spans} + 1 = {r1.inputs} and"
@@ -425,10 +443,16 @@ def test_the_version_that_is_cited_is_this_one():
 
 
 def test_the_bars_of_readme_are_the_numbers_of_the_page():
-    """`python docs/bars_picture.py` draws them again."""
-    script = runpy.run_path(str(REPOSITORY / "docs" / "bars_picture.py"))
-    assert script["PICTURE"].read_text() == script["draw"]()
+    """`python docs/draw_bars.py` draws them again."""
+    script = runpy.run_path(str(REPOSITORY / "docs" / "draw_bars.py"))
+    assert script["IMAGE"].read_text() == script["draw"]()
     assert [f">{cost} ns<" in script["draw"]() for cost in (14, 206, 673)] == [True] * 3, "as README has them"
+
+
+def test_the_figures_of_the_pages_are_up_to_date():
+    """`python docs/draw_figures.py` draws them again."""
+    for name, draw in runpy.run_path(str(REPOSITORY / "docs" / "draw_figures.py"))["FIGURES"].items():
+        assert (REPOSITORY / "docs" / name).read_text() == draw(), name
 
 
 @pytest.mark.parametrize("page", [README, "docs/explanation/objective.md"])

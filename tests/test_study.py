@@ -55,8 +55,8 @@ def test_it_runs_and_goes_on_and_is_drawn(tmp_path):
     assert (causal["inputs"], causal["targets"]) == (2 * 3 * 4, causal["text"])
 
     run("plot.py", results, tmp_path / "study.svg")
-    picture = (tmp_path / "study.svg").read_text()
-    assert all(title in picture for title in ("R1 alone", "T5Gemma 2", "continuation, loss"))
+    figure = (tmp_path / "study.svg").read_text()
+    assert all(title in figure for title in ("R1 alone", "T5Gemma 2", "continuation, loss"))
 
 
 def test_a_step_has_the_same_chunks_whatever_the_objective_and_an_epoch_has_each_once(module):

@@ -144,7 +144,9 @@ def test_what_it_says_of_lengths_is_so(done):
     text = " ".join(line.removeprefix("# ") for line in TUTORIAL.read_text().splitlines())
     x1 = chunk_length(X1, LENGTHS)
     assert x1.spans == 1
-    assert f"spans of {X1.mean_span_length} tokens, but its chunk of {x1.length} tokens has {x1.noise} tokens of noise" in text
+    assert (
+        f"mean span of {X1.mean_span_length} tokens, but only {x1.noise} of the {x1.length} tokens of its chunk are masked" in text
+    )
     assert f"a full chunk of X8: {chunk_length(X8, LENGTHS)}" in done.step(4)
     assert 0.3 < 1 - packed_fill(T5GEMMA2, LENGTHS)["inputs"] < 0.36
     assert "leave a third of the inputs empty" in text
@@ -157,7 +159,7 @@ def test_an_example_of_each_mode_is_shown(done):
     for name in shown:
         full = chunk_length(DENOISERS[name], LENGTHS)
         example = done.step(6).split(f"mine_{name} ──")[1].split("mine_")[0]
-        assert f"full chunks: {full.length} tokens, {full.noise} noise" in example
+        assert f"full-length chunk: {full.length} tokens, {full.noise} masked" in example
         assert DENOISERS[name].mode in example.split("inputs, ")[1]
 
 
@@ -203,7 +205,7 @@ def test_the_cache_holds_every_token_and_its_batches_resume(done):
     printed = done.step(9)
     assert f"cache/mine_corpus is as it was written: {len(documents):,} documents, {totals['tokens']:,} tokens" in printed
     assert len(re.findall(r"^(?:en|de)coder_\w+ \(8, 128\)$", printed, re.MULTILINE)) == 8
-    fill = re.findall(r"^\w+coder_\w+: ([\d.]+)% of the places hold a token$", printed, re.MULTILINE)
+    fill = re.findall(r"^\w+coder_\w+: ([\d.]+)% of the positions hold a token$", printed, re.MULTILINE)
     assert [float(part) / 100 for part in fill] == pytest.approx(
         list(packed_fill(list(DENOISERS.values()), LENGTHS).values()), abs=0.15
     )

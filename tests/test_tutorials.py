@@ -1,4 +1,4 @@
-"""The tutorials of conversations and of pictures run from top to bottom, and what they print and leave behind is true."""
+"""The tutorials of conversations and of images run from top to bottom, and what they print and leave behind is true."""
 
 import json
 import os
@@ -38,8 +38,8 @@ def chat(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return run("tutorial_pictures", tmp_path_factory)
+def images(tmp_path_factory):
+    return run("tutorial_images", tmp_path_factory)
 
 
 def test_the_doctor_finds_the_conversation_that_loses_its_reasoning_and_not_the_mended_one(chat):
@@ -74,19 +74,19 @@ def test_both_losses_of_the_chat_model_fall(chat):
     assert answer[-1] < answer[0]
 
 
-def test_the_plan_of_ones_own_goes_both_ways(pictures):
-    assert sorted(re.findall(r"\d+ (V T|T N)\b", pictures[0][4].split("$ ul2 stats")[0])) == ["T N", "V T"]
+def test_the_plan_of_ones_own_goes_both_ways(images):
+    assert sorted(re.findall(r"\d+ (V T|T N)\b", images[0][4].split("$ ul2 stats")[0])) == ["T N", "V T"]
 
 
-def test_pictures_are_measured_and_reported(pictures):
-    steps, folder = pictures
-    assert "24 pictures of 24 records were decoded" in steps[4]
+def test_images_are_measured_and_reported(images):
+    steps, folder = images
+    assert "24 images of 24 records were decoded" in steps[4]
     assert steps[4].count("\nPASS  ") == 4
     assert "<html" in (folder / "report.html").read_text()[:200]
 
 
-def test_both_losses_of_the_picture_model_fall_and_its_rows_resume(pictures):
-    text, picture = losses(pictures[0][6])
+def test_both_losses_of_the_image_model_fall_and_its_rows_resume(images):
+    text, image = losses(images[0][6])
     assert text[-1] < text[0]
-    assert picture[-1] < picture[0]
-    assert "the resumed rows are equal" in pictures[0][7]
+    assert image[-1] < image[0]
+    assert "the resumed rows are equal" in images[0][7]

@@ -16,7 +16,7 @@ from ul2_tasks import when_imported
 
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}:{os.environ.get('PYTHONPATH', '')}"}
-OF_TORCH = {"PictureRowsDataset", "SpanTrainer", "SpanWeights", "T5Gemma2Collator", "UL2IterableDataset"}
+OF_TORCH = {"ImageTextDataset", "SpanTrainer", "SpanWeights", "T5Gemma2Collator", "UL2IterableDataset"}
 
 
 def run(program: str, *arguments: object, folder: pathlib.Path | None = None) -> str:
@@ -41,11 +41,11 @@ def test_the_names_are_those_that_type_checkers_see():
         _ = ul2_tasks.nothing
 
 
-# What reads rows of pictures, and all in the room of pictures.
+# What reads rows of images, and all in the room of images.
 LIGHT = f"""
 import sys
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, CodeRun, PictureRun
+from ul2_tasks import T5GEMMA2, ImageCodes, ImageTokens
 names = {sorted(f"ul2_tasks.images.{found.name}" for found in pkgutil.iter_modules([str(PACKAGE / "images")]))}
 for name in names:
     __import__(name)
@@ -55,7 +55,7 @@ print(sorted({"tensorflow", "seqio", "gin"} & sys.modules.keys()))
 """
 
 
-def test_pictures_need_no_tensorflow():
+def test_images_need_no_tensorflow():
     assert run(LIGHT + HEAVY) == "[]\n"
 
 
@@ -63,10 +63,10 @@ WORKERS = (
     """
 import os, sys
 import torch
-from ul2_tasks import PictureRowsDataset, T5Gemma2Collator
+from ul2_tasks import ImageTextDataset, T5Gemma2Collator
 sys.path += sys.argv[2:]
-from picture_sources import FORM, ids, made, source
-from ul2_tasks.images.layout import Form
+from image_sources import FORM, ids, made, source
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
 class Told(torch.utils.data.IterableDataset):
     def __init__(self, *data):
@@ -76,8 +76,8 @@ class Told(torch.utils.data.IterableDataset):
         rows = [sum(1 for _ in data) for data in self.data]
         yield rows, os.getpid(), sorted({"tensorflow", "seqio"} & sys.modules.keys())
 
-def rows_of(vocabulary, form=FORM):
-    return PictureRowsDataset(source(made(8)), form, vocabulary, {"tokens": 150, "vit": 100, "vae": 120}, num_epochs=1)
+def rows_of(vocabulary, special_tokens=FORM):
+    return ImageTextDataset(source(made(8)), special_tokens, vocabulary, {"tokens": 150, "vit": 100, "vae": 120}, num_epochs=1)
 
 def tell(method, *data):
     [[rows, process, found]] = torch.utils.data.DataLoader(
@@ -95,13 +95,13 @@ if __name__ == "__main__":
     import seqio
     print(ours() == before)
     from ul2_tasks import open_vocabulary
-    model = rows_of(open_vocabulary("default"), Form(4093, 4092, 4091, 4090, 8, 8))
-    tell("spawn", rows_of(ids), model, rows_of(open_vocabulary(sys.argv[1]), Form(0, 96, 97, 98, 8, 8)))
+    model = rows_of(open_vocabulary("default"), SpecialTokenConfig(4093, 4092, 4091, 4090, 8, 8))
+    tell("spawn", rows_of(ids), model, rows_of(open_vocabulary(sys.argv[1]), SpecialTokenConfig(0, 96, 97, 98, 8, 8)))
 """
 )
 
 
-def test_workers_that_read_rows_of_pictures_have_no_tensorflow(tmp_path):
+def test_workers_that_read_rows_of_images_have_no_tensorflow(tmp_path):
     """Whether they are forked or spawned; and their parent has none, if it opens no vocabulary of SeqIO's.
 
     Where it imports SeqIO, that imports nothing of this package.

@@ -35,18 +35,19 @@ BANNED = {
 }
 PAGES = (  # those that are written by the style guide: a page is added when it is
     "README.md",
-    "docs/explanation/cost.md",
-    "docs/explanation/kinds_of_data.md",
-    "docs/explanation/reliability.md",
-    "docs/explanation/what_others_do.md",
+    "CONTRIBUTING.md",
+    "docs/developers/*.md",
+    "docs/explanation/*.md",
     "docs/get_started/*.md",
-    "docs/getting_started.md",
-    "docs/guides/migrate_from_t5.md",
+    "docs/guides/[!cp]*.md",
+    "docs/guides/ca*.md",
+    "docs/guides/co*.md",
     "docs/guides/pack.md",
-    "docs/guides/random_access.md",
-    "docs/guides/resume.md",
+    "docs/guides/pytorch*.md",
     "docs/help/*.md",
+    "docs/reference/*.md",
     "docs/ten_things.md",
+    "docs/tutorial.py",
 )
 OTHERS = (  # the beginnings of paths whose messages are not held to it
     *(f"ul2_tasks/{name}" for name in ("chat/", "images/", "converters/encoder_decoder", "denoising/pieces")),
@@ -80,8 +81,9 @@ def messages(path: pathlib.Path) -> str:
 
 
 def prose(page: str) -> str:
-    """A page without its code, and without the targets of its links."""
-    return re.sub(r"^```.*?^```$|`[^`]*`|(?<=\])\([^)]*\)|(?<=\]:).*", "", page, flags=re.MULTILINE | re.DOTALL)
+    """A page without its code, names to look up, and the targets of its links."""
+    page = re.sub(r"^(?!#).*$", "", page, flags=re.MULTILINE) if page.startswith("# %%") else page  # a tutorial: its comments
+    return re.sub(r"^```.*?^```$|^:::.*?$|`[^`]*`|(?<=\])\([^)]*\)|(?<=\]:).*", "", page, flags=re.MULTILINE | re.DOTALL)
 
 
 COMMANDS = {context.command_path: context for context in commands(main)}

@@ -76,11 +76,11 @@ def spans(value: str) -> str | dict[str, int]:
     return {kind: int(span) for kind, span in (pair.split("=") for pair in value.split(","))}
 
 
-def tables(value: str) -> tuple[int, int]:
+def position_embeddings(value: str) -> tuple[int, int]:
     """Parses "70,64" as two numbers."""
     found = re.fullmatch(r"(\d+),(\d+)", value)
     if not found:
-        raise _wrong("--tables", "the side lengths of the tables of ViT and VAE, such as 70,64", value)
+        raise _wrong("--position_embeddings", "patches per side for ViT and VAE, such as 70,64", value)
     return int(found[1]), int(found[2])
 
 
@@ -221,7 +221,7 @@ _RUN = [
 ]
 _RECORDS = [
     _images(
-        "--plan",
+        "--schema",
         metavar="KIND|MODULE:FUNCTION",
         help="Read the corpus as image-text records, laid out by t2i_pretrain, unified_edit, vlm_sft, or your own function.",
     ),
@@ -229,13 +229,13 @@ _RECORDS = [
         "--folder", metavar="FOLDER", shell_complete=files, help="Look for images in this folder.  [default: the records' folder]"
     ),
     _images(
-        "--tables",
-        type=tables,
+        "--position_embeddings",
+        type=position_embeddings,
         metavar="VIT,VAE",
-        help="Set the side lengths of the model's position-embedding tables, in patches, such as 70,64.",
+        help="Set the patches per side of the model's position-embedding tables, such as 70,64.",
     ),
 ]
-_OF_RECORDS = ("plan", "folder", "tables")
+_OF_RECORDS = ("schema", "folder", "position_embeddings")
 _OF_TEXTS = ("vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
 _OF_CHAT = ("renderer", "messages_key", "spans", "supervise", "turns", "too_long", "mode")
 _JOB = [
@@ -282,8 +282,8 @@ class Data:
         """What registers them, a `Registration`. Raises a UsageError or ValueError where two options contradict each other."""
         from ul2_tasks.tasks.registration import Registration
 
-        if alone := self.given_of("folder", "tables"):
-            raise needs(self.option(alone[0]), "--plan")
+        if alone := self.given_of("folder", "position_embeddings"):
+            raise needs(self.option(alone[0]), "--schema")
         of_chat = [key for key in self.arguments if key in _OF_CHAT]
         if of_chat and "renderer" not in of_chat:
             raise needs(f"--{of_chat[0]}", "--renderer")

@@ -1,7 +1,7 @@
 """UL2 pre-training data for SeqIO and t5x. After `import ul2_tasks` SeqIO has `ul2_corpus`, `ul2_r1` .. `ul2_s` and `ul2_mix`.
 
 Each name is imported when it is asked for. TensorFlow takes seconds and most of a gigabyte, and processes that read rows of
-pictures do not need it. Not everyone has torch.
+images do not need it. Not everyone has torch.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
     from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
     from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-    from ul2_tasks.converters.pictures import T5Gemma2FeatureConverter
+    from ul2_tasks.converters.image_text import T5Gemma2FeatureConverter
     from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
     from ul2_tasks.denoising.lengths import chunk_length
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
-    from ul2_tasks.images.interleaved import CodeRun, PictureRun
+    from ul2_tasks.images.interleaved import ImageCodes, ImageTokens
     from ul2_tasks.mixtures.advice import best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat
+    from ul2_tasks.mixtures.image_text import ImageText
     from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
-    from ul2_tasks.mixtures.pictures import Pictures
     from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
-    from ul2_tasks.pytorch.picture_collator import T5Gemma2Collator as T5Gemma2Collator
-    from ul2_tasks.pytorch.picture_rows import PictureRowsDataset as PictureRowsDataset
+    from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
     from ul2_tasks.pytorch.span_loss import SpanWeights as SpanWeights
+    from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
     from ul2_tasks.sources.by_name import open_source
+    from ul2_tasks.sources.image_text import open_image_text
     from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
-    from ul2_tasks.sources.pictures import open_pictures
     from ul2_tasks.t5x_dataset import get_dataset_at_step, get_dataset_of_stream
     from ul2_tasks.tasks.chat import register_chat
     from ul2_tasks.tasks.downstream import topics_task, with_mode
     from ul2_tasks.tasks.examples import examples
-    from ul2_tasks.tasks.pictures import register_pictures
+    from ul2_tasks.tasks.image_text import register_image_text
     from ul2_tasks.tasks.registration import Registration
     from ul2_tasks.tasks.registry import mix, register
     from ul2_tasks.vocabulary.by_name import open_vocabulary
@@ -57,17 +57,17 @@ __all__ = [
     "CausalDenoiser",
     "Chat",
     "ChatFeatureConverter",
-    "CodeRun",
     "Denoiser",
     "EncDecFeatureConverter",
     "HuggingFaceChatConverter",
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
+    "ImageCodes",
+    "ImageText",
+    "ImageTokens",
     "MemoryDataSource",
     "Mix",
     "Mixture",
-    "PictureRun",
-    "Pictures",
     "Registration",
     "ReplyFeatureConverter",
     "SequentialDenoiser",
@@ -85,7 +85,7 @@ __all__ = [
     "get_dataset_of_stream",
     "id_shift",
     "mix",
-    "open_pictures",
+    "open_image_text",
     "open_renderer",
     "open_source",
     "open_vocabulary",
@@ -93,7 +93,7 @@ __all__ = [
     "read_examples",
     "register",
     "register_chat",
-    "register_pictures",
+    "register_image_text",
     "topics_task",
     "with_mode",
 ]
@@ -105,7 +105,7 @@ _MODULES = {
     "CausalDenoiser": "denoising.denoisers",
     "Chat": "mixtures.chat",
     "ChatFeatureConverter": "converters.chat",
-    "CodeRun": "images.interleaved",
+    "ImageCodes": "images.interleaved",
     "Denoiser": "denoising.denoisers",
     "EncDecFeatureConverter": "converters.encoder_decoder",
     "HuggingFaceChatConverter": "converters.chat_hugging_face",
@@ -114,17 +114,17 @@ _MODULES = {
     "MemoryDataSource": "sources.memory",
     "Mix": "mixtures.mix",
     "Mixture": "mixtures.mixture",
-    "PictureRowsDataset": "pytorch.picture_rows",
-    "PictureRun": "images.interleaved",
-    "Pictures": "mixtures.pictures",
+    "ImageTextDataset": "pytorch.image_text",
+    "ImageTokens": "images.interleaved",
+    "ImageText": "mixtures.image_text",
     "Registration": "tasks.registration",
     "ReplyFeatureConverter": "converters.chat",
     "SequentialDenoiser": "denoising.denoisers",
     "SpanDenoiser": "denoising.denoisers",
     "SpanTrainer": "pytorch.chat_trainer",
     "SpanWeights": "pytorch.span_loss",
-    "T5Gemma2Collator": "pytorch.picture_collator",
-    "T5Gemma2FeatureConverter": "converters.pictures",
+    "T5Gemma2Collator": "pytorch.t5gemma2_collator",
+    "T5Gemma2FeatureConverter": "converters.image_text",
     "UL2DataCollator": "pytorch.collator",
     "UL2IterableDataset": "pytorch.dataset",
     "best_chunk_tokens": "mixtures.advice",
@@ -137,7 +137,7 @@ _MODULES = {
     "get_dataset_of_stream": "t5x_dataset",
     "id_shift": "vocabulary.special_ids",
     "mix": "tasks.registry",
-    "open_pictures": "sources.pictures",
+    "open_image_text": "sources.image_text",
     "open_renderer": "chat.by_name",
     "open_source": "sources.by_name",
     "open_vocabulary": "vocabulary.by_name",
@@ -145,7 +145,7 @@ _MODULES = {
     "read_examples": "export.folder",
     "register": "tasks.registry",
     "register_chat": "tasks.chat",
-    "register_pictures": "tasks.pictures",
+    "register_image_text": "tasks.image_text",
     "topics_task": "tasks.downstream",
     "check_round_trip": "vocabulary.special_ids",
     "with_mode": "tasks.downstream",

@@ -77,7 +77,7 @@ TOKEN_FEATURES = token_features(EXAMPLE)
 
 SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels"}  # what `transformers` calls the features of one that is not padded
 
-IMAGES = "images"  # of texts with pictures in places: the pictures' bytes, which have no tokens of their own
+IMAGES = "images"  # of interleaved image-text data: the images' bytes, which have no tokens of their own
 
 # For get_dataset(passthrough_features=["denoiser", "task"]): the names of an example's denoiser, "" if there is none, and task.
 DENOISER, TASK = "denoiser", "task"

@@ -6,21 +6,67 @@ Data that were saved by an earlier version must load, so what is written has the
 from __future__ import annotations
 
 import dataclasses
+import re
 
-SAVED_NAMES: dict[str, str] = {}  # name today -> name that is saved
+SAVED_NAMES: dict[str, str] = {  # name today, of a field with its class, -> name that is saved
+    "ImageTextSource": "PictureSource",
+    "ImageTokens": "PictureRun",
+    "ImageTokens.boi_id": "start",
+    "ImageTokens.image_id": "placeholder",
+    "ImageTokens.eoi_id": "end",
+    "ImageTokens.image_seq_length": "tokens",
+    "ImageCodes": "CodeRun",
+    "ImageCodes.boi_id": "start",
+    "ImageCodes.eoi_id": "end",
+    "ImageCodes.first_code_id": "first",
+    "ImageCodes.num_codes": "codes",
+    "ImageText.image_tokens": "picture",
+    "ImageText.on_unusable": "unfit",
+    "SpecialTokenConfig": "Form",
+    "SpecialTokenConfig.bos_id": "bos",
+    "SpecialTokenConfig.eos_id": "eos",
+    "SpecialTokenConfig.boi_id": "picture_start",
+    "SpecialTokenConfig.eoi_id": "picture_end",
+    "SpecialTokenConfig.vit_patches_per_side": "vit_side",
+    "SpecialTokenConfig.vae_patches_per_side": "vae_side",
+    "SpecialTokenConfig.interpolate_pos": "interpolated",
+    "Size.longest_edge": "longest",
+    "Size.shortest_edge": "shortest",
+    "Size.patch_size": "stride",
+    "Size.max_pixels": "pixels",
+    "FrameSampler.min_frames": "fewest",
+    "FrameSampler.max_frames": "most",
+    "ul2_tasks.images.schemas": "ul2_tasks.images.plans",
+}
 
 
-def saved_name(name: str) -> str:
-    """The name that is saved for a name of today."""
-    return SAVED_NAMES.get(name, name)
+def saved_name(name: str, of: str = "") -> str:
+    """The name that is saved for a name of today; of a field, with the name of its class.
+
+    >>> saved_name("ImageTokens"), saved_name("boi_id", "ImageTokens"), saved_name("around", "ImageTokens")
+    ('PictureRun', 'start', 'around')
+    """
+    return SAVED_NAMES.get(f"{of}.{name}" if of else name, name)
 
 
 def saved_repr(value: object) -> str:
-    """`repr(value)` as version 1 wrote it: dataclasses, also within tuples, with the names that are saved."""
+    """`repr(value)` as version 1 wrote it: dataclasses, also within lists and tuples, with the names that are saved."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        name = type(value).__qualname__
         fields = (field.name for field in dataclasses.fields(value) if field.repr)
-        inner = ", ".join(f"{saved_name(name)}={saved_repr(getattr(value, name))}" for name in fields)
-        return f"{saved_name(type(value).__qualname__)}({inner})"
+        inner = ", ".join(f"{saved_name(field, name)}={saved_repr(getattr(value, field))}" for field in fields)
+        return f"{saved_name(name)}({inner})"
     if type(value) is tuple:
         return f"({', '.join(map(saved_repr, value))}{',' if len(value) == 1 else ''})"
+    if type(value) is list:
+        return f"[{', '.join(map(saved_repr, value))}]"
     return repr(value)
+
+
+def saved_words(words: str) -> str:
+    """Words in which objects are written as calls of their classes, with the names of classes that are saved.
+
+    >>> saved_words("ImageTextSource({'train': 'a.jsonl'}, kind='captions', folder=None)")
+    "PictureSource({'train': 'a.jsonl'}, kind='captions', folder=None)"
+    """
+    return re.sub(r"\b\w+(?=\()", lambda found: saved_name(found[0]), words)

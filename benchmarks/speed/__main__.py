@@ -126,7 +126,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--examples", type=int, default=16384, help="of a round at 512; fewer at larger lengths, in proportion")
     parser.add_argument("--tokens", type=int, default=6_000_000, help="about how many tokens the corpus has")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
-    parser.add_argument("--plot", type=pathlib.Path, help="a picture of the costs, .png or .svg")
+    parser.add_argument("--plot", type=pathlib.Path, help="a figure of the costs, .png or .svg")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""The picture of this benchmark: `python benchmarks/speed/plot.py speed.json speed.png` draws it again from the results."""
+"""The figure of this benchmark: `python benchmarks/speed/plot.py speed.json speed.png` draws it again from the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a study: `python benchmarks/study/plot.py results.jsonl study.svg` draws it from the results."""
+"""The figure of a study: `python benchmarks/study/plot.py results.jsonl study.svg` draws it from the results."""
 
 from __future__ import annotations
 

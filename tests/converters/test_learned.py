@@ -80,9 +80,9 @@ def test_without_spans_labels_are_masked_alike():
     assert all("span_id" not in row for row in rows)
 
 
-def test_replies_beside_pictures():
+def test_replies_beside_images():
     dataset = replies(images=tf.zeros([0], tf.string))
-    (batch,) = rows_of(T5Gemma2FeatureConverter(batch_size=2, side=14), dataset)
+    (batch,) = rows_of(T5Gemma2FeatureConverter(batch_size=2, image_size=14), dataset)
     assert [label for row in batch["labels"] for label in row if label != NO] == LEARNED
 
 

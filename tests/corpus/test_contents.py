@@ -15,8 +15,8 @@ from ul2_tasks import open_source
 from ul2_tasks.corpus import identity
 from ul2_tasks.corpus.identity import reads, source_contents
 from ul2_tasks.corpus.own_code import code_in_words
+from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.sources.pictures import open_pictures
 from ul2_tasks.store import samples
 from ul2_tasks.store.index import serialize
 from ul2_tasks.store.read import Store
@@ -51,7 +51,7 @@ FILES = {
     "split files": lambda folder: open_source(f"{folder}/*.jsonl", validation=0.1),
     "lines of SeqIO": lambda folder: seqio.TextLineDataSource({"train": f"{folder}/*.jsonl"}),
     "a folder of datasets": lambda folder: open_source(f"hf:{folder}"),
-    "pictures": lambda folder: open_pictures(f"{folder}/*.jsonl"),
+    "images": lambda folder: open_image_text(f"{folder}/*.jsonl"),
 }
 
 

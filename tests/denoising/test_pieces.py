@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from picture_support import MODES, SENTINELS, VOCABULARY
+from image_support import MODES, SENTINELS, VOCABULARY
 from support import DENOISERS, KINDS, denoiser_id, restore
 
 from ul2_tasks.denoising.denoisers import T5GEMMA2

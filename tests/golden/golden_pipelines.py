@@ -19,23 +19,26 @@ import tensorflow as tf
 from ul2_tasks import (
     T5GEMMA2,
     ChatFeatureConverter,
-    CodeRun,
     EncDecFeatureConverter,
+    ImageCodes,
+    ImageTokens,
     MemoryDataSource,
-    PictureRun,
     ReplyFeatureConverter,
     mix,
     open_renderer,
     open_source,
     register,
     register_chat,
-    register_pictures,
+    register_image_text,
 )
 
 FOLDER = pathlib.Path(__file__).parent
 CORPUS = FOLDER / "corpus"
 LENGTHS = {"inputs": 64, "targets": 64}
-BOTH, SEEN = {"inputs": 512, "targets": 256}, {"inputs": 256, "targets": 192}  # of text and replies, and of texts with pictures
+BOTH, SEEN = (
+    {"inputs": 512, "targets": 256},
+    {"inputs": 256, "targets": 192},
+)  # of text and replies, and of interleaved image-text data
 TWO = T5GEMMA2[::4]  # R1 and S: for what does not depend on how many denoisers there are
 BYTES = {"vocabulary": seqio.ByteVocabulary(extra_ids=110), "modes": {"[R]": 259, "[S]": 260, "[X]": 261}}
 
@@ -46,18 +49,18 @@ def texts() -> list[str]:
 
 
 @functools.cache
-def pictures() -> list[bytes]:
+def images() -> list[bytes]:
     return [(CORPUS / f"{number}.png").read_bytes() for number in range(6)]
 
 
 def records() -> list[dict[str, list]]:
-    """Texts and pictures in turn: one to three pictures, and a text before, between and after them."""
+    """Texts and images in turn: one to three images, and a text before, between and after them."""
     said = [text[:40] for text in texts() if len(text) > 40][:60]
     made = []
     for number in range(20):
         places = [said[3 * number]]
         for place in range(1 + number % 3):
-            places += [pictures()[(number + place) % 6], said[(3 * number + place + 1) % 60]]
+            places += [images()[(number + place) % 6], said[(3 * number + place + 1) % 60]]
         made.append(
             {
                 "texts": [place if isinstance(place, str) else None for place in places],
@@ -68,7 +71,7 @@ def records() -> list[dict[str, list]]:
 
 
 def codes() -> list[dict[str, list]]:
-    """The same with each picture as nine codes."""
+    """The same with each image as nine codes."""
     return [
         {**record, "images": [image and [(image[50] + 7 * code) % 32 for code in range(9)] for image in record["images"]]}
         for record in records()
@@ -109,15 +112,15 @@ def both() -> str:
 
 
 def seen() -> str:
-    run = PictureRun(start=262, placeholder=263, end=264, tokens=4)
+    run = ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4)
     sentinels = list(range(368, 264, -1))
-    return register_pictures("golden_seen", records(), denoisers=TWO, picture=run, sentinels=sentinels, **BYTES)
+    return register_image_text("golden_seen", records(), denoisers=TWO, image_tokens=run, sentinels=sentinels, **BYTES)
 
 
 def coded() -> str:
-    run = CodeRun(start=262, end=263, first=264, codes=32)
+    run = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=32)
     sentinels = list(range(368, 300, -1))
-    return register_pictures("golden_coded", codes(), denoisers=TWO, picture=run, sentinels=sentinels, **BYTES)
+    return register_image_text("golden_coded", codes(), denoisers=TWO, image_tokens=run, sentinels=sentinels, **BYTES)
 
 
 def one_of(register: Callable[[], str], denoiser: str) -> str:
@@ -189,30 +192,30 @@ def torch_datasets() -> dict[str, tuple[Callable[[], Any], int]]:
 
 
 def image_rows(**settings: Any) -> Any:
-    """Rows of two sources. Records with a picture that is cut off are skipped."""
-    from ul2_tasks import PictureRowsDataset, default_vocabulary
-    from ul2_tasks.images.layout import Form
+    """Rows of two sources. Records with an image that is cut off are skipped."""
+    from ul2_tasks import ImageTextDataset, default_vocabulary
     from ul2_tasks.images.recipe import Source
     from ul2_tasks.images.records import listed_records
     from ul2_tasks.images.samples import Sizes
     from ul2_tasks.images.sizes import Size
+    from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
     sizes = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))
     said = [text[:30] for text in texts()]
-    drawn = [{"image": picture, "captions": said[2 * number : 2 * number + 2]} for number, picture in enumerate(pictures() * 3)]
-    drawn[7] = {**drawn[7], "image": pictures()[1][:60]}
+    drawn = [{"image": image, "captions": said[2 * number : 2 * number + 2]} for number, image in enumerate(images() * 3)]
+    drawn[7] = {**drawn[7], "image": images()[1][:60]}
     edited = [
-        {"image_list": pictures()[number : number + 3], "instruction_list": [[said[number]], [said[number + 9], said[number + 18]]]}
+        {"image_list": images()[number : number + 3], "instruction_list": [[said[number]], [said[number + 9], said[number + 18]]]}
         for number in range(4)
     ]
     sources = [
         Source(listed_records(drawn, "drawn"), "t2i_pretrain", sizes, weight=2.0),
         Source(listed_records(edited, "edited"), "unified_edit", sizes),
     ]
-    form = Form(bos=1, eos=2, picture_start=3, picture_end=4, vit_side=8, vae_side=8)
+    special_tokens = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4, vit_patches_per_side=8, vae_patches_per_side=8)
     budgets = {"tokens": 150, "vit": 100, "vae": 120}
     more = {"seed": 4, "pool": 8, "on_error": "skip", "rank": 0, "world_size": 1, **settings}
-    return PictureRowsDataset(sources, form, default_vocabulary(), budgets, **more)
+    return ImageTextDataset(sources, special_tokens, default_vocabulary(), budgets, **more)
 
 
 def digest(element: Any) -> str:

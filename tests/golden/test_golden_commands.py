@@ -40,9 +40,9 @@ COMMANDS = {
     "pictures, doctor": "doctor golden_seen --json --lengths 256,192",
     "pictures, stats": "stats golden_seen --json --lengths 256,192 --examples 50",
     "codes, show": "show golden_coded --json --count 1 --lengths 256,192",
-    "image rows, show": "show pictures --json --count 1",
-    "image rows, doctor": "doctor --plan unified_edit --json",
-    "image rows, stats": "stats pictures --json --examples 32",
+    "image rows, show": "show images --json --count 1",
+    "image rows, doctor": "doctor --schema unified_edit --json",
+    "image rows, stats": "stats images --json --examples 32",
 }
 
 
@@ -118,7 +118,7 @@ def test_statistics_samples_and_the_page_of_both(golden, tmp_path):
     check_page(golden, "text", write_report(json.loads(printed), samples, tmp_path / "page.html"))
 
 
-PAGES = {"chat": f"report {CHAT} --count 1", "image rows": "report pictures --count 1"}
+PAGES = {"chat": f"report {CHAT} --count 1", "image rows": "report images --count 1"}
 
 
 @pytest.mark.parametrize("name", PAGES)

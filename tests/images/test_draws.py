@@ -6,7 +6,7 @@ import scipy.stats
 
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Picture, Text, checked
+from ul2_tasks.images.elements import Image, Text, checked
 
 RECORDS = [f"corpus.parquet, row group {group}, row {row}" for group in range(4) for row in range(500)]
 
@@ -43,13 +43,13 @@ def test_draws_of_other_names_epochs_and_records_are_not_correlated():
     assert abs(np.corrcoef(names[0][:-1], names[0][1:])[0, 1]) < 4.5 / np.sqrt(len(RECORDS))
 
 
-PLAN = checked(
+LAYOUT = checked(
     [
-        Picture(b"", "clean", droppable=True),
-        Picture(b"", "vit", droppable=True),
+        Image(b"", "clean", droppable=True),
+        Image(b"", "vit", droppable=True),
         Text("make it red", droppable=True),
-        Picture(b"", "noised"),
-        Picture(b"", "clean", droppable=True),
+        Image(b"", "noised"),
+        Image(b"", "clean", droppable=True),
         Text("and round"),
     ]
 )
@@ -57,7 +57,7 @@ PLAN = checked(
 
 def test_each_kind_is_dropped_as_often_as_is_said_and_each_element_on_its_own():
     dropout = Dropout(text=0.1, vit=0.5, clean=0.3)
-    kept = np.array([dropout.kept(PLAN, draws_of(0, 0, record)) for record in RECORDS])
+    kept = np.array([dropout.kept(LAYOUT, draws_of(0, 0, record)) for record in RECORDS])
     for number, chance in enumerate([0.3, 0.5, 0.1, 0, 0.3, 0]):
         assert scipy.stats.binomtest(int((~kept[:, number]).sum()), len(RECORDS), chance).pvalue > 0.001
     both = (~kept[:, 0] & ~kept[:, 4]).sum()
@@ -65,15 +65,15 @@ def test_each_kind_is_dropped_as_often_as_is_said_and_each_element_on_its_own():
 
 
 def test_together_drops_all_of_a_kind_or_none():
-    kept = np.array([Dropout(clean=0.3, together=True).kept(PLAN, draws_of(0, 0, record)) for record in RECORDS])
+    kept = np.array([Dropout(clean=0.3, together=True).kept(LAYOUT, draws_of(0, 0, record)) for record in RECORDS])
     assert (kept[:, 0] == kept[:, 4]).all()
     assert scipy.stats.binomtest(int((~kept[:, 0]).sum()), len(RECORDS), 0.3).pvalue > 0.001
 
 
 def test_a_clip_is_dropped_whole():
     """BAGEL drops its frames one by one, and then has splits of another number than modes."""
-    plan = checked([Picture(b"", "vit", droppable=True, group=0) for _ in range(4)] + [Text("what is it?")])
-    kept = np.array([Dropout(vit=0.5).kept(plan, draws_of(0, 0, record)) for record in RECORDS[:200]])
+    layout = checked([Image(b"", "vit", droppable=True, group=0) for _ in range(4)] + [Text("what is it?")])
+    kept = np.array([Dropout(vit=0.5).kept(layout, draws_of(0, 0, record)) for record in RECORDS[:200]])
     assert {tuple(line) for line in kept.tolist()} == {(True,) * 5, (False,) * 4 + (True,)}
 
 

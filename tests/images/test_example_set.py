@@ -1,4 +1,4 @@
-"""The embedded set: what its texts say is what its pictures show."""
+"""The embedded set: what its texts say is what its images show."""
 
 import itertools
 import json
@@ -11,7 +11,7 @@ import pytest
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import letters
 from ul2_tasks.images.example_set import example_records, example_sources, story, write_example_set
-from ul2_tasks.images.pictures import pixels
+from ul2_tasks.images.pixels import pixels
 
 COLOURS = {
     "red": (215, 40, 40),
@@ -30,7 +30,7 @@ def things_of(text):
 
 
 def seen(image):
-    """The colours of a picture, in the order of its things, and for each how much of its box it fills."""
+    """The colours of an image, in the order of its things, and for each how much of its box it fills."""
     shown = pixels(image).astype(np.int64) @ (65536, 256, 1)
     along = int(shown.shape[1] >= shown.shape[0])
     found = {}
@@ -93,7 +93,7 @@ def test_edits_do_what_is_said():
 
 
 def test_answers_are_true():
-    pictures = 0
+    total = 0
     for record in example_records("vlm_sft", 20):
         images = record["image"] if isinstance(record["image"], list) else [record["image"]]
         turns = record["conversations"]
@@ -106,8 +106,8 @@ def test_answers_are_true():
         assert named == {name: f"{colour.capitalize()}." for colour, name in things}
         if len(images) == 2:
             assert_shows(images[1], things_of(answers[-1]))
-        pictures += len(images)
-    assert 20 < pictures < 40
+        total += len(images)
+    assert 20 < total < 40
 
 
 def test_stories_are_true():
@@ -116,7 +116,7 @@ def test_stories_are_true():
             assert_shows(image, things_of(re.split("begins with|Now there is", text)[1]))
 
 
-def test_a_story_ends_with_the_picture_to_generate():
+def test_a_story_ends_with_the_image_to_generate():
     found = {letters(story(record, draws_of(0, 0, "r"))) for record in example_records("story", 20)}
     assert found == {f"{'T V C ' * pages}T N" for pages in (1, 2, 3)}
 

@@ -1,24 +1,24 @@
-"""The ids of texts with pictures in places: those of Transformers' processor, and nothing but whole runs between pieces of text."""
+"""The ids of interleaved image-text data: those of Transformers' processor, and nothing but whole runs between pieces of text."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from picture_support import picture
+from image_support import image
 
-from ul2_tasks.images.elements import Picture, Text
-from ul2_tasks.images.interleaved import PictureRun, interleaved
+from ul2_tasks.images.elements import Image, Text
+from ul2_tasks.images.interleaved import ImageTokens, interleaved
 
-RUN = PictureRun(start=900, placeholder=901, end=902, tokens=3)
+RUN = ImageTokens(boi_id=900, image_id=901, eoi_id=902, image_seq_length=3)
 TEXTS = ["", "a", "cat", "a cat\n", "\ncat", "\n\n", "\n\n\nab\n\nc\n", "a b "]
 
 
 def plan_of(texts):
-    """Texts with a picture between any two of them."""
-    plan = [Text(texts[0])]
+    """Texts with an image between any two of them."""
+    layout = [Text(texts[0])]
     for text in texts[1:]:
-        plan += [Picture(b"..", "vit"), Text(text)]
-    return plan
+        layout += [Image(b"..", "vit"), Text(text)]
+    return layout
 
 
 @pytest.fixture(scope="module")
@@ -42,25 +42,25 @@ def processor():
 
 @pytest.mark.parametrize("count", range(4))
 def test_the_ids_are_those_of_the_processor(processor, count):
-    from PIL import Image
+    from PIL import Image as PILImage
 
     tokenizer = processor.tokenizer
-    run = PictureRun(tokenizer.boi_token_id, tokenizer.image_token_id, tokenizer.eoi_token_id, tokens=5)
+    run = ImageTokens(tokenizer.boi_token_id, tokenizer.image_token_id, tokenizer.eoi_token_id, image_seq_length=5)
     random = np.random.default_rng(count)
     for _ in range(20):
         texts = [TEXTS[number] for number in random.integers(0, len(TEXTS), count + 1)]
         if not count and not texts[0]:
             continue
         found = interleaved(plan_of(texts), lambda text: tokenizer.encode(text, add_special_tokens=False), run)
-        pictures = [[Image.new("RGB", (4, 4))] * count] if count else None
-        wanted = processor(images=pictures, text=[tokenizer.boi_token.join(texts)])["input_ids"][0]
+        images = [[PILImage.new("RGB", (4, 4))] * count] if count else None
+        wanted = processor(images=images, text=[tokenizer.boi_token.join(texts)])["input_ids"][0]
         assert found.tokens.tolist() == wanted
         assert sum(found.pieces) == len(wanted)
 
 
 @given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=5), st.sampled_from(["", "\n\n", "|"]))
 def test_pieces_are_texts_and_whole_runs_in_turn_and_all_text_is_there(texts, around):
-    run = PictureRun(900, 901, 902, tokens=3, around=around)
+    run = ImageTokens(900, 901, 902, image_seq_length=3, around=around)
     found = interleaved(plan_of(texts), lambda text: list(text.encode()), run)
     pieces = np.split(found.tokens, np.cumsum(found.pieces)[:-1])
     assert len(pieces) == 2 * len(texts) - 1
@@ -81,14 +81,14 @@ def test_neighbouring_texts_are_one_piece():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="which mark pictures"):
+    with pytest.raises(ValueError, match="which mark images"):
         interleaved([Text("a")], lambda text: [901], RUN)
     with pytest.raises(ValueError, match="seen as 'noised'"):
-        interleaved([Picture(picture(), "noised")], list, RUN)
+        interleaved([Image(image(), "noised")], list, RUN)
     with pytest.raises(ValueError, match="three different ids"):
-        PictureRun(5, 5, 6)
-    with pytest.raises(ValueError, match="tokens is 0"):
-        PictureRun(tokens=0)
+        ImageTokens(5, 5, 6)
+    with pytest.raises(ValueError, match="image_seq_length is 0"):
+        ImageTokens(image_seq_length=0)
 
 
 def test_the_default_run_is_that_of_t5gemma2():
@@ -98,5 +98,5 @@ def test_the_default_run_is_that_of_t5gemma2():
     encoder = {"text_config": {"model_type": "t5gemma2_text"}}
     config = transformers.T5Gemma2Config(encoder=encoder, decoder={})
     wanted = (config.encoder.boi_token_index, config.image_token_index, config.eoi_token_index)
-    assert PictureRun().ids == wanted
-    assert PictureRun().tokens == config.encoder.mm_tokens_per_image
+    assert ImageTokens().ids == wanted
+    assert ImageTokens().image_seq_length == config.encoder.mm_tokens_per_image

@@ -5,8 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from ul2_tasks.images.layout import patch_positions
-from ul2_tasks.images.patches import patches, picture
+from ul2_tasks.images.patches import image, patches
+from ul2_tasks.images.row_arrays import patch_positions
 
 
 def test_patches_are_bagels():
@@ -19,18 +19,18 @@ def test_patches_are_bagels():
 
 
 def test_each_patch_stands_where_its_position_says():
-    """A picture whose pixels are the positions of their patches."""
+    """An image whose pixels are the positions of their patches."""
     rows, columns, side = 3, 5, 7
     pixels = np.arange(rows).repeat(2)[:, np.newaxis] * side + np.arange(columns).repeat(2)
     found = patches(pixels[..., np.newaxis], 2)
     assert (found == patch_positions(np.array([rows]), np.array([columns]), side)[:, np.newaxis]).all()
 
 
-def test_patches_become_the_picture_again():
+def test_patches_become_the_image_again():
     pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 3), np.uint8)
-    assert (picture(patches(pixels, 4), rows=3, columns=5) == pixels).all()
+    assert (image(patches(pixels, 4), rows=3, columns=5) == pixels).all()
 
 
-def test_a_picture_that_is_no_whole_number_of_patches_is_refused():
-    with pytest.raises(ValueError, match="the picture has 30 x 28 pixels, expected multiples of 14"):
+def test_an_image_that_is_no_whole_number_of_patches_is_refused():
+    with pytest.raises(ValueError, match="the image has 30 x 28 pixels, expected multiples of 14"):
         patches(np.zeros((28, 30, 3), np.uint8), 14)

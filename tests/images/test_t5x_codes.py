@@ -1,4 +1,4 @@
-"""t5x trains on texts with pictures that are codes, packed, with its own models."""
+"""t5x trains on interleaved image-text data that are codes, packed, with its own models."""
 
 import json
 import random
@@ -18,14 +18,14 @@ CODES = 16
 GIN = """
 from __gin__ import dynamic_registration
 import ul2_tasks
-MIXTURE_OR_TASK_NAME = @ul2_tasks.register_pictures()
-ul2_tasks.register_pictures:
+MIXTURE_OR_TASK_NAME = @ul2_tasks.register_image_text()
+ul2_tasks.register_image_text:
   name = 'codes'
   source = {{'train': '{source}', 'validation': '{source}'}}
   vocabulary = %VOCABULARY
   denoisers = [@ul2_tasks.SequentialDenoiser(), @ul2_tasks.SpanDenoiser()]
   split = 'before_last_image'
-  picture = @ul2_tasks.CodeRun()
+  image_tokens = @ul2_tasks.ImageCodes()
   sentinels = {sentinels}
 ul2_tasks.SequentialDenoiser:
   name = 's'
@@ -36,7 +36,7 @@ ul2_tasks.SpanDenoiser:
   mode = '[R]'
   mean_span_length = 3
   noise_density = 0.15
-ul2_tasks.CodeRun:
+ul2_tasks.ImageCodes:
   start = {start}
   end = {end}
   first = {first}

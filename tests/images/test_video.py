@@ -14,8 +14,8 @@ import scipy.stats
 
 from ul2_tasks.images import video as video_module
 from ul2_tasks.images.draws import draws_of
-from ul2_tasks.images.pictures import pixels, size_of
-from ul2_tasks.images.plans import PLANS, vlm_sft
+from ul2_tasks.images.pixels import pixels, size_of
+from ul2_tasks.images.schemas import SCHEMAS, vlm_sft
 from ul2_tasks.images.video import FrameSampler
 
 WIDTH, HEIGHT = 64, 48
@@ -171,10 +171,10 @@ def test_few_frames_are_decoded_of_a_long_video(monkeypatch):
 def test_a_conversation_has_the_frames_where_the_mark_stands():
     turns = [{"from": "human", "value": "first <video> last"}, {"from": "gpt", "value": "counted"}]
     record = {"video": video(5), "conversations": turns}
-    plan = PLANS["vlm_sft"](record, draws_of(0, 0, "r"))
+    layout = SCHEMAS["vlm_sft"](record, draws_of(0, 0, "r"))
     assert [element.kind for element in vlm_sft(record, draws_of(0, 0, "r"), frames=FrameSampler(1, 2))].count("vit") <= 2
-    assert [element.kind for element in plan] == ["text", *["vit"] * 5, "text", "text"]
-    assert [number_of(pixels(element.image)) for element in plan[1:6]] == [0, 1, 2, 3, 4]
+    assert [element.kind for element in layout] == ["text", *["vit"] * 5, "text", "text"]
+    assert [number_of(pixels(element.image)) for element in layout[1:6]] == [0, 1, 2, 3, 4]
 
 
 def sentence(data):
@@ -255,7 +255,7 @@ def test_a_list_of_other_files_is_no_video(tmp_path):
     assert sentence(str(tmp_path / "list.txt")).startswith("the video is damaged, or not one of ")
 
 
-def test_a_sound_without_pictures_is_refused():
+def test_a_sound_without_images_is_refused():
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("aac", rate=8000)
@@ -263,7 +263,7 @@ def test_a_sound_without_pictures_is_refused():
         samples.rate = 8000
         container.mux(stream.encode(samples))
         container.mux(stream.encode())
-    assert sentence(file.getvalue()) == "the video has no pictures, or none that can be decoded"
+    assert sentence(file.getvalue()) == "the video has no images, or none that can be decoded"
 
 
 @pytest.mark.parametrize(("fewest", "most"), [(0, 3), (4, 3), (1.5, 3), (1, True)])

@@ -1,12 +1,12 @@
-"""The table of pipelines with pictures; see `pipelines`."""
+"""The table of pipelines with images; see `pipelines`."""
 
 import dataclasses
 import importlib.util
 from typing import Any
 
 import seqio
-from picture_sources import FORM, SIZES, ids, made
-from picture_support import MODES, RUN, SENTINELS, VOCABULARY, picture, record_of
+from image_sources import FORM, SIZES, ids, made
+from image_support import MODES, RUN, SENTINELS, VOCABULARY, image, record_of
 from pipelines import (
     CHECKPOINT,
     ENDS_EARLY,
@@ -24,42 +24,42 @@ from pipelines import (
 )
 
 import ul2_tasks
-from ul2_tasks import CodeRun, MemoryDataSource
+from ul2_tasks import ImageCodes, MemoryDataSource
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import listed_records
 
 RECORDS, IN_ROWS = 24, 40
 LENGTHS = {"inputs": 160, "targets": 96}
-CODES = CodeRun(start=262, end=263, first=264, codes=64)
+CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=64)
 OTHER_LENGTHS = Other({"lengths": {"inputs": 160, "targets": 92}}, "targets: 96", "targets: 92")
 OTHER_CORPUS = Other({"corpus": "other"}, "corpus: ", "corpus: ")
 NO_WORDS = "Its texts are of bytes: tests/images has which ids they become."
 TORCH_IS_MISSING = None if importlib.util.find_spec("torch") else "the extra torch is not installed"
 
 
-def register_pictures(corpus: str, weight: float = 4) -> str:
-    """Records of a text, a picture of a grey of its own, and another text."""
+def register_image_text(corpus: str, weight: float = 4) -> str:
+    """Records of a text, an image of a grey of its own, and another text."""
     records = [
-        record_of([f"This is what the {corpus} corpus has to say in its record {n}: ", picture(n), f"it is number {n}."])
+        record_of([f"This is what the {corpus} corpus has to say in its record {n}: ", image(n), f"it is number {n}."])
         for n in range(RECORDS)
     ]
     denoisers = dataclasses.replace(R1, weight=weight)
-    marks: dict[str, Any] = {"picture": RUN, "sentinels": SENTINELS, "modes": MODES}
-    return ul2_tasks.register_pictures("laws_seen", records, VOCABULARY, denoisers, **marks)
+    marks: dict[str, Any] = {"image_tokens": RUN, "sentinels": SENTINELS, "modes": MODES}
+    return ul2_tasks.register_image_text("laws_seen", records, VOCABULARY, denoisers, **marks)
 
 
 def register_beside_texts(corpus: str, weight: float = 1) -> str:
-    """Those beside texts without a picture."""
+    """Those beside texts without an image."""
     source = MemoryDataSource(lambda: [f"Some text of the {corpus} corpus, number {n}." for n in range(50)], validation=0)
     read = ul2_tasks.register("laws_read", source, VOCABULARY, S, sentinels=SENTINELS, modes=MODES)
-    return ul2_tasks.mix("laws_looked_at", {register_pictures(corpus): weight, read: 1})
+    return ul2_tasks.mix("laws_looked_at", {register_image_text(corpus): weight, read: 1})
 
 
 def register_codes(corpus: str) -> str:
-    """Records of a text and a picture's codes, of which the first is the record's own."""
-    records = [{"texts": [f"The {corpus} picture {n}: "], "images": [[n, 63, 0, n // 2]]} for n in range(RECORDS)]
-    marks: dict[str, Any] = {"picture": CODES, "sentinels": range(427, 327, -1), "modes": MODES}
-    return ul2_tasks.register_pictures("laws_coded", records, seqio.ByteVocabulary(extra_ids=169), S, **marks)
+    """Records of a text and an image's codes, of which the first is the record's own."""
+    records = [{"texts": [f"The {corpus} image {n}: "], "images": [[n, 63, 0, n // 2]]} for n in range(RECORDS)]
+    marks: dict[str, Any] = {"image_tokens": CODES, "sentinels": range(427, 327, -1), "modes": MODES}
+    return ul2_tasks.register_image_text("laws_coded", records, seqio.ByteVocabulary(extra_ids=169), S, **marks)
 
 
 def seen(element) -> list[list[bytes]]:
@@ -71,14 +71,14 @@ def coded(element) -> list[list[int]]:
     return [[tokens[place + 1] - CODES.first for place, id in enumerate(tokens) if id == CODES.start]]
 
 
-def rows_of_pictures(seed=SEED, shard=(0, 1), epochs=None, lengths=150, corpus="one", weight=None) -> Registered:
+def rows_of_images(seed=SEED, shard=(0, 1), epochs=None, lengths=150, corpus="one", weight=None) -> Registered:
     """Rows of one source; of two, with a weight."""
     read = [Source(listed_records(made(IN_ROWS, corpus), corpus), "t2i_pretrain", SIZES)]
     if weight:
         read.append(Source(listed_records(made(IN_ROWS, "more"), "more"), "t2i_pretrain", SIZES, weight=weight))
     budgets = {"tokens": lengths, "vit": 100, "vae": 120}
     process = dict(zip(("rank", "world_size"), shard))
-    return Registered(dict, ul2_tasks.PictureRowsDataset(read, FORM, ids, budgets, seed=seed, pool=8, num_epochs=epochs, **process))
+    return Registered(dict, ul2_tasks.ImageTextDataset(read, FORM, ids, budgets, seed=seed, pool=8, num_epochs=epochs, **process))
 
 
 def records_of_row(row) -> list[list[int]]:
@@ -89,7 +89,7 @@ def records_of_row(row) -> list[list[int]]:
 IMAGES = [
     Pipeline(
         name="texts with images",
-        build=of_seqio(register_pictures, LENGTHS),
+        build=of_seqio(register_image_text, LENGTHS),
         state=CHECKPOINT,
         others={
             "seed": SEEDS,
@@ -98,7 +98,7 @@ IMAGES = [
             "corpus": OTHER_CORPUS,
         },
         texts=seen,
-        corpus=lambda: map(picture, range(RECORDS)),
+        corpus=lambda: map(image, range(RECORDS)),
         hosts=(2,),
         lacks={"ids": NO_WORDS},
     ),
@@ -126,7 +126,7 @@ IMAGES = [
     ),
     Pipeline(
         name="rows of images",
-        build=rows_of_pictures,
+        build=rows_of_images,
         state=STATE_DICT,
         others={
             "seed": Other({"seed": SEED + 1}, f"seed was '{SEED}'", f"is '{SEED + 1}'"),
@@ -140,6 +140,6 @@ IMAGES = [
         no_seed="seed is None, expected an integer",
         refused="the state is of another dataset",
         is_missing=TORCH_IS_MISSING,
-        lacks={"ids": "tests/pytorch/test_picture_dataset.py says it, of a tokenizer whose id 0 is a word."},
+        lacks={"ids": "tests/pytorch/test_image_dataset.py says it, of a tokenizer whose id 0 is a word."},
     ),
 ]

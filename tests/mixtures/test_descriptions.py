@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ul2_tasks
-from ul2_tasks import Chat, Mix, Mixture, Pictures, examples
+from ul2_tasks import Chat, ImageText, Mix, Mixture, examples
 from ul2_tasks.sources.memory import texts_in_memory
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -55,7 +55,7 @@ def test_numpys_integer_of_documents(tmp_path):
     assert Mixture().cache(tmp_path, max_documents=np.int64(2))["splits"]["train"]["documents"] == 2
 
 
-@pytest.mark.parametrize("wrong", [None, 3, Pictures("seen", RECORDS)])
+@pytest.mark.parametrize("wrong", [None, 3, ImageText("seen", RECORDS)])
 def test_what_has_no_examples_by_index_is_told(wrong):
     with pytest.raises(
         ValueError, match="mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got "

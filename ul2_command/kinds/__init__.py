@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from ul2_command.kinds.conversations import Conversations
-from ul2_command.kinds.pictures import Pictures
+from ul2_command.kinds.image_text import ImageText
 from ul2_command.kinds.rows import Rows
 from ul2_command.kinds.seam import Kind
 from ul2_command.kinds.texts import Texts
 from ul2_command.kinds.texts import print_overview as print_overview
 from ul2_command.options import Data
 
-KINDS: tuple[Kind, ...] = (Texts(), Conversations(), Pictures(), Rows())
+KINDS: tuple[Kind, ...] = (Texts(), Conversations(), ImageText(), Rows())
 
 
 def kind_of(data: Data) -> Kind:

@@ -1,4 +1,4 @@
-"""Image-text records that a plan lays out and that are packed into sequences: no mixture, and nothing of SeqIO."""
+"""Image-text records that a schema lays out and that are packed into sequences: no mixture, and nothing of SeqIO."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import click
 from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
 from ul2_command.options import Data
 
-NAME = "pictures"  # the built-in set
+NAME = "images"  # the built-in set
 _RECORDS = 1000
 _OPTIONS = {  # that each command takes, beside those of all
-    "": {"name", "spec", "plan", "folder", "tables", "vocabulary", "sequence_length", "seed"},
+    "": {"name", "spec", "schema", "folder", "position_embeddings", "vocabulary", "sequence_length", "seed"},
     "show": {"count", "as_json"},
     "stats": {"examples", "to_json"},
     "doctor": {"as_json"},
@@ -35,7 +35,7 @@ class Rows(Kind):
     }
 
     def is_named(self, data):
-        return "plan" in data.given or (data.name == NAME and not data.given_of("module", "spec", "preset"))
+        return "schema" in data.given or (data.name == NAME and not data.given_of("module", "spec", "preset"))
 
     def name_of(self, data):
         return NAME
@@ -60,27 +60,27 @@ class Rows(Kind):
 
     def show(self, data, as_json, *, count, **others):
         from ul2_tasks.looking.printing import print_json_lines
-        from ul2_tasks.looking.rows.show import draw_plain, show_pictures
+        from ul2_tasks.looking.rows.show import draw_plain, show_images
 
         if as_json:
             print_json_lines(draw_plain(self._fitting(data), count))
         else:
-            show_pictures(self._fitting(data), count)
+            show_images(self._fitting(data), count)
 
     def measure(self, data, **others):
-        from ul2_tasks.looking.rows.measure import measure_pictures
+        from ul2_tasks.looking.rows.measure import measure_images
 
-        return measure_pictures(self._fitting(data), data.given.get("examples", _RECORDS))
+        return measure_images(self._fitting(data), data.given.get("examples", _RECORDS))
 
     def print_statistics(self, statistics, console):
-        from ul2_tasks.looking.rows.table import print_pictures
+        from ul2_tasks.looking.rows.table import print_images
 
-        print_pictures(statistics, console)
+        print_images(statistics, console)
 
     def report(self, data, output, *, count, **others):
-        from ul2_tasks.looking.rows.report import write_picture_report
+        from ul2_tasks.looking.rows.report import write_image_report
 
-        return write_picture_report(self._fitting(data), output, records=data.given.get("examples", _RECORDS), count=count)
+        return write_image_report(self._fitting(data), output, records=data.given.get("examples", _RECORDS), count=count)
 
     def examined(self, data, split):
         return {"budgets": self.lengths_of(data)}
@@ -90,13 +90,15 @@ class Rows(Kind):
         from ul2_tasks.looking.rows.doctor import examine_recipe
 
         recipe = self._recipe(data)
-        return each_once([*examine_installation(), *examine_image_packages(), *examine_recipe(recipe, _form(recipe, data))])
+        return each_once(
+            [*examine_installation(), *examine_image_packages(), *examine_recipe(recipe, _special_tokens(recipe, data))]
+        )
 
     def _fitting(self, data: Data):
-        """The recipe, where its images fit the tables of the model."""
+        """The recipe, where its images fit the position embeddings of the model."""
         recipe = self._recipe(data)
         for source in recipe.sources:
-            _form(recipe, data).check(source.sizes)
+            _special_tokens(recipe, data).check(source.sizes)
         return recipe
 
     def _recipe(self, data: Data):
@@ -109,38 +111,40 @@ class Rows(Kind):
         return recipe_to_look_at(_sources(data), vocabulary, budgets, data.given.get("seed", 0))
 
 
-def _form(recipe, data: Data):
-    if "tables" not in data.given:
-        return recipe.form
-    vit, vae = data.given["tables"]
-    return dataclasses.replace(recipe.form, vit_side=vit, vae_side=vae)
+def _special_tokens(recipe, data: Data):
+    if "position_embeddings" not in data.given:
+        return recipe.special_tokens
+    vit, vae = data.given["position_embeddings"]
+    return dataclasses.replace(recipe.special_tokens, vit_patches_per_side=vit, vae_patches_per_side=vae)
 
 
 def _sources(data: Data) -> list[Any]:
     from ul2_tasks.images.example_set import example_records, example_sources
-    from ul2_tasks.images.plans import PLANS
     from ul2_tasks.images.recipe import Source
     from ul2_tasks.images.records import listed_records, open_records
+    from ul2_tasks.images.schemas import SCHEMAS
 
-    plan, spec = data.given.get("plan"), list(data.given.get("spec", ()))
-    if plan is None:
+    schema, spec = data.given.get("schema"), list(data.given.get("spec", ()))
+    if schema is None:
         return example_sources()
-    if not spec and plan not in PLANS:
-        raise click.UsageError(f"--plan must be one of {', '.join(PLANS)} without --corpus, got {plan!r}. Pass --corpus, too.")
+    if not spec and schema not in SCHEMAS:
+        raise click.UsageError(
+            f"--schema must be one of {', '.join(SCHEMAS)} without --corpus, got {schema!r}. Pass --corpus, too."
+        )
     folder = data.given.get("folder")
-    records = open_records(spec, folder) if spec else listed_records(example_records(plan), f"embedded set, {plan}")
-    return [Source(records, plan if plan in PLANS else _own_plan(plan))]
+    records = open_records(spec, folder) if spec else listed_records(example_records(schema), f"embedded set, {schema}")
+    return [Source(records, schema if schema in SCHEMAS else _own_schema(schema))]
 
 
-def _own_plan(name: str) -> Callable:
+def _own_schema(name: str) -> Callable:
     """The function that "module:function" names."""
-    from ul2_tasks.images.plans import PLANS
+    from ul2_tasks.images.schemas import SCHEMAS
 
     module, _, function = name.partition(":")
     if not (module and function):
-        raise click.UsageError(f"--plan must be one of {', '.join(PLANS)}, or MODULE:FUNCTION, got {name!r}.")
+        raise click.UsageError(f"--schema must be one of {', '.join(SCHEMAS)}, or MODULE:FUNCTION, got {name!r}.")
     sys.path.insert(0, os.getcwd())  # as with --module
     found = getattr(importlib.import_module(module), function, None)
     if not callable(found):
-        raise click.UsageError(f"--plan must name a function of {module!r}, got {function!r}.")
+        raise click.UsageError(f"--schema must name a function of {module!r}, got {function!r}.")
     return found

@@ -21,11 +21,12 @@ from absl import logging
 from ul2_tasks.corpus.own_code import code_in_words
 from ul2_tasks.files.listing import contents as contents_of_files
 from ul2_tasks.imported import is_instance, is_seqio
+from ul2_tasks.saved_names import saved_name, saved_words
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
+from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.megatron import MegatronSource
-from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.vocabulary.sentencepiece import is_sentencepiece
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def source_identity(source: seqio.DataSource) -> str | None:
         inner.append(repr(source.tfds_dataset))
     try:
         _name(type(source))
-        words = _plain(repr(source))
+        words = saved_words(_plain(repr(source)))
         return "; ".join([words, *(more for more in map(_described, inner) if more not in words)])
     except _CannotTellError:
         return None
@@ -86,12 +87,12 @@ def reads(source: seqio.DataSource, split: str) -> str:
     words = source_identity(source)
     if words is None:
         _warn(cannot_tell(source))
-        words = f"{type(source).__name__}, which cannot tell what it reads"
+        words = f"{saved_name(type(source).__name__)}, which cannot tell what it reads"
     others = []
     for inner in _with_inner(source):
-        contents = _contents(inner, _split_of(inner, split))
-        if contents and repr(inner) in words:
-            words = words.replace(repr(inner), f"{type(inner).__name__}({contents})")
+        contents, shown = _contents(inner, _split_of(inner, split)), saved_words(repr(inner))
+        if contents and shown in words:
+            words = words.replace(shown, f"{saved_name(type(inner).__name__)}({contents})")
         else:
             others.append(contents)
     return "; ".join(filter(None, [words, *others, code_in_words(_functions(source))]))
@@ -140,7 +141,7 @@ def _split_of(source: seqio.DataSource, split: str) -> str:
 
 def _contents(source: seqio.DataSource, split: str) -> str:
     """What the files of a split hold; empty where there are none, or none are known."""
-    if isinstance(source, FileSource | HuggingFaceSource | MegatronSource | PictureSource):
+    if isinstance(source, FileSource | HuggingFaceSource | MegatronSource | ImageTextSource):
         return source.contents(split)
     return _of_listing(*source.list_shards(split)) if is_seqio(source, "FileDataSource") else ""
 
@@ -208,4 +209,4 @@ def _name(function: Callable) -> str:
         found = getattr(found, part, None)
     if found is not function or module == "__main__":
         raise _CannotTellError
-    return f"{module}.{name}"
+    return f"{saved_name(module)}.{name}"

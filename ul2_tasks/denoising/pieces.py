@@ -1,4 +1,4 @@
-"""The noise of an example in pieces: texts that are corrupted, and runs between them, such as pictures, that stay whole.
+"""The noise of an example in pieces: texts that are corrupted, and runs between them, such as images, that stay whole.
 
     pieces   A B C D | P P P | E F G H I J    two texts, and a run
     inputs   A <0> D   P P P   E <1> H <2>
@@ -49,9 +49,9 @@ def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: 
     texts = [length for length in pieces[::2] if length]
     if splits_once(denoiser, split):
         if len(pieces) == 1:
-            raise ValueError("there is no picture at which it could be split")
+            raise ValueError("there is no image at which it could be split")
         if split == LAST_IMAGE and not pieces[-1]:
-            raise ValueError("no text comes after the last picture")
+            raise ValueError("no text comes after the last image")
         fewest = most = pieces[-1] + (pieces[-2] if split == BEFORE_LAST_IMAGE else 0)
         sentinels = int(denoiser.sentinel)
     else:

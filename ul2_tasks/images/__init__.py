@@ -1,1 +1,1 @@
-"""Texts and pictures as rows of tokens: elements, plans, draws, sizes, layout, attention. Plain Python and NumPy."""
+"""Texts and images as rows of tokens: elements, layouts, draws, sizes, layout, attention. Plain Python and NumPy."""

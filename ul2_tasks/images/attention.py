@@ -1,6 +1,6 @@
 """Which place of a row sees which: as three numbers for each place, and as a dense mask.
 
-A place sees what stands before it in its sample. The places of a picture also see each other. A noised picture is seen by no place
+A place sees what stands before it in its sample. The places of an image also see each other. A noised image is seen by no place
 outside it. Three numbers for each place decide this, so a mask of places x places is not needed:
 
     def mask_mod(batch, head, query, key):               # of PyTorch's FlexAttention
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.images.layout import MODES
+from ul2_tasks.images.row_arrays import MODES
 
 _CAUSAL, _NOISE = MODES.index("causal"), MODES.index("noise")
 
@@ -21,12 +21,12 @@ _CAUSAL, _NOISE = MODES.index("causal"), MODES.index("noise")
 class Places(NamedTuple):
     """What decides which places a place sees, [places] int64 each.
 
-    `sample` is the number of its sample. `picture` is the number of its split where all places of the split see each other, and -1
+    `sample` is the number of its sample. `image` is the number of its split where all places of the split see each other, and -1
     in a causal split; `noise` likewise where no place outside the split sees it, and -1 where it is not noised.
     """
 
     sample: Any
-    picture: Any
+    image: Any
     noise: Any
 
 
@@ -37,7 +37,7 @@ def places(sample_lens: np.ndarray, split_lens: np.ndarray, attn_modes: np.ndarr
     of `layout.MODES`.
 
     >>> places(np.array([3, 2]), np.array([1, 2, 2]), np.array([0, 2, 1]))
-    Places(sample=array([0, 0, 0, 1, 1]), picture=array([-1,  1,  1,  2,  2]), noise=array([-1,  1,  1, -1, -1]))
+    Places(sample=array([0, 0, 0, 1, 1]), image=array([-1,  1,  1,  2,  2]), noise=array([-1,  1,  1, -1, -1]))
     """
     sample_lens, split_lens, attn_modes = (np.asarray(array, np.int64) for array in (sample_lens, split_lens, attn_modes))
     if sample_lens.sum() != split_lens.sum():
@@ -57,10 +57,10 @@ def sees(places: Places, query: Any, key: Any) -> Any:
     >>> sees(found, np.array([2, 1, 4]), np.array([0, 2, 1])).tolist()
     [True, True, False]
     """
-    sample, picture, noise = places
-    in_picture = (picture[query] >= 0) & (picture[query] == picture[key])
+    sample, image, noise = places
+    in_image = (image[query] >= 0) & (image[query] == image[key])
     hidden = (noise[key] >= 0) & (noise[query] != noise[key])
-    return (sample[query] == sample[key]) & ((query >= key) | in_picture) & ~hidden
+    return (sample[query] == sample[key]) & ((query >= key) | in_image) & ~hidden
 
 
 def dense_mask(places: Places) -> np.ndarray:

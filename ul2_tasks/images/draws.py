@@ -1,7 +1,7 @@
 """Draws that belong to a record: each is a function of seed, epoch, record and a name, and of nothing else.
 
 So a record has the same caption, the same dropped elements and the same timesteps in any shard, pool, worker and order, and a new
-draw changes no other. Draw NAME of a record is `keyed(keyed(seed, FOR_PICTURES, epoch, hash(record)), hash(NAME))`, 64 bits, see
+draw changes no other. Draw NAME of a record is `keyed(keyed(seed, FOR_IMAGES, epoch, hash(record)), hash(NAME))`, 64 bits, see
 `order.permutation`; the hash of a text is the first 64 bits of its BLAKE2b.
 """
 
@@ -13,7 +13,7 @@ import statistics
 
 from ul2_tasks.order.permutation import keyed
 
-FOR_PICTURES = 6  # what the key is for; `order.epochs` has the numbers before
+FOR_IMAGES = 6  # what the key is for; `order.epochs` has the numbers before
 _NORMAL = statistics.NormalDist()
 
 
@@ -50,7 +50,7 @@ class Draws:
 
 def draws_of(seed: int, epoch: int, record: str) -> Draws:
     """The draws of a record. Epochs are from 0. `record` is a text that no other record has, such as its file and place."""
-    return Draws(keyed(seed, FOR_PICTURES, epoch, _hash(record)))
+    return Draws(keyed(seed, FOR_IMAGES, epoch, _hash(record)))
 
 
 def _hash(text: str) -> int:

@@ -1,11 +1,11 @@
-"""Which elements of a plan are dropped, for classifier-free guidance."""
+"""Which elements of a layout are dropped, for classifier-free guidance."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Plan, clips
+from ul2_tasks.images.elements import Layout, clips
 from ul2_tasks.scalars import is_finite
 
 
@@ -30,18 +30,18 @@ class Dropout:
             if not is_finite(chance) or not 0 <= chance <= 1:
                 raise ValueError(f"the chance that {name} is dropped is {chance!r}, expected a number from 0 to 1")
 
-    def kept(self, plan: Plan, draws: Draws) -> tuple[bool, ...]:
+    def kept(self, layout: Layout, draws: Draws) -> tuple[bool, ...]:
         """Which elements remain. A clip is dropped whole.
 
         >>> from ul2_tasks.images.draws import draws_of
-        >>> from ul2_tasks.images.elements import Picture, Text
-        >>> plan = (Text("a circle", droppable=True), Picture(b"..", "noised"))
-        >>> [Dropout(text=0.5).kept(plan, draws_of(0, 0, record)) for record in ("a", "b", "c")]
+        >>> from ul2_tasks.images.elements import Image, Text
+        >>> layout = (Text("a circle", droppable=True), Image(b"..", "noised"))
+        >>> [Dropout(text=0.5).kept(layout, draws_of(0, 0, record)) for record in ("a", "b", "c")]
         [(False, True), (True, True), (False, True)]
         """
-        kept = [True] * len(plan)
-        for _, numbers in clips(plan):
-            first = plan[numbers[0]]
+        kept = [True] * len(layout)
+        for _, numbers in clips(layout):
+            first = layout[numbers[0]]
             if first.droppable:
                 remains = draws.uniform(f"drop/{first.kind if self.together else numbers[0]}") >= getattr(self, first.kind)
                 for number in numbers:

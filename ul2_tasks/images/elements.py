@@ -1,7 +1,7 @@
-"""What a sample is made of: a plan is a tuple of texts and pictures, in their order.
+"""What a sample is made of: a layout is a tuple of texts and images, in their order.
 
-t2i_pretrain   T N              T text, N picture as it is generated, from noise
-unified_edit   C V T N          C picture as clean latents, V picture as a ViT sees it
+t2i_pretrain   T N              T text, N image as it is generated, from noise
+unified_edit   C V T N          C image as clean latents, V image as a ViT sees it
 vlm_sft        V T T
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from ul2_tasks.scalars import is_integer
 
 SeenAs = Literal["vit", "clean", "noised"]
-After = Literal["text", "picture"]
+After = Literal["text", "image"]
 LETTERS = {"text": "T", "vit": "V", "clean": "C", "noised": "N"}
 
 
@@ -27,7 +27,7 @@ class Text:
         text: any, an empty one, too. Nothing that is written in it becomes a mark.
         learned: whether the model learns to write it, and to end it.
         droppable: whether it may be dropped, for classifier-free guidance.
-        after: what the model learns to begin after it: a text, a picture; None for nothing.
+        after: what the model learns to begin after it: a text, an image; None for nothing.
     """
 
     text: str
@@ -50,17 +50,17 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
-    """A picture between its two marks. All of it stands at one position.
+class Image:
+    """An image between its two marks. All of it stands at one position.
 
     Attributes:
-        image: the bytes of the picture, or what its reader finds it by, such as a path.
+        image: the bytes of the image, or what its reader finds it by, such as a path.
         seen_as: "vit", to be understood; "clean", latents that are a condition; "noised", latents to be generated.
         droppable: see `Text`. What is generated is never dropped.
         after: see `Text`.
-        group: adjacent pictures with the same number see each other, have one timestep, and are dropped together: a clip. None for
-            a picture alone.
-        advance: how many positions further the next element stands. None for what BAGEL has: 0 after a noised picture, whose
+        group: adjacent images with the same number see each other, have one timestep, and are dropped together: a clip. None for
+            an image alone.
+        advance: how many positions further the next element stands. None for what BAGEL has: 0 after a noised image, whose
             clean twin takes the same position, else 1.
     """
 
@@ -73,9 +73,9 @@ class Picture:
 
     def __post_init__(self):
         if self.seen_as not in get_args(SeenAs):
-            raise ValueError(f"a picture is seen as {self.seen_as!r}, expected one of {list(get_args(SeenAs))}")
+            raise ValueError(f"an image is seen as {self.seen_as!r}, expected one of {list(get_args(SeenAs))}")
         if self.seen_as == "noised" and self.droppable:
-            raise ValueError("a noised picture is droppable, and is what is learned; drop what it is made from")
+            raise ValueError("a noised image is droppable, and is what is learned; drop what it is made from")
         if self.advance is not None and not is_integer(self.advance, at_least=0):
             raise ValueError(f"advance is {self.advance!r}, expected an integer of at least 0, or None")
         _check_after(self.after)
@@ -90,49 +90,49 @@ class Picture:
         return self.advance if self.advance is not None else int(self.seen_as != "noised")
 
 
-Element = Text | Picture
-Plan = tuple[Element, ...]
+Element = Text | Image
+Layout = tuple[Element, ...]
 
 
-def checked(elements: Sequence[Element]) -> Plan:
-    """The elements as a plan. A group in two places, or of pictures that are not alike, is refused.
+def checked(elements: Sequence[Element]) -> Layout:
+    """The elements as a layout. A group in two places, or of images that are not alike, is refused.
 
-    >>> plan = checked([Text("a red square", droppable=True), Picture(b"..", "noised")])
-    >>> letters(plan)
+    >>> layout = checked([Text("a red square", droppable=True), Image(b"..", "noised")])
+    >>> letters(layout)
     'T N'
     """
     if not elements:
-        raise ValueError("the plan has no element, expected texts and pictures")
+        raise ValueError("the layout has no element, expected texts and images")
     for element in elements:
-        if not isinstance(element, Text | Picture):
-            raise ValueError(f"the plan has an element of type {type(element).__name__}, expected Text or Picture")
+        if not isinstance(element, Text | Image):
+            raise ValueError(f"the layout has an element of type {type(element).__name__}, expected Text or Image")
     ended = set()
     for group, numbers in clips(elements):
         first, *others = (elements[number] for number in numbers)
         if group in ended:
-            raise ValueError(f"the pictures of group {group} are not adjacent")
+            raise ValueError(f"the images of group {group} are not adjacent")
         if any((other.kind, other.droppable) != (first.kind, first.droppable) for other in others):
-            raise ValueError(f"the pictures of group {group} differ in seen_as or droppable, expected one for all")
+            raise ValueError(f"the images of group {group} differ in seen_as or droppable, expected one for all")
         ended |= {group} - {None}
     return tuple(elements)
 
 
-def planned(plan: Callable[[Any, Any], Iterable[Element]], record: object, draws: object) -> tuple[Element, ...]:
-    """What a plan gives for a record; it may be a generator. What is no element raises a ValueError.
+def elements_of(schema: Callable[[Any, Any], Iterable[Element]], record: object, draws: object) -> tuple[Element, ...]:
+    """What a schema gives for a record; it may be a generator. What is no element raises a ValueError.
 
-    >>> planned(lambda record, draws: (Text(each) for each in record), "ab", None)
+    >>> elements_of(lambda record, draws: (Text(each) for each in record), "ab", None)
     (Text(text='a', learned=False, droppable=False, after=None), Text(text='b', learned=False, droppable=False, after=None))
     """
-    found = plan(record, draws)
+    found = schema(record, draws)
     if not isinstance(found, Iterable):
-        raise ValueError(f"the plan gives a value of type {type(found).__name__}, expected a list of Text and Picture")
+        raise ValueError(f"the schema gives a value of type {type(found).__name__}, expected a list of Text and Image")
     return tuple(found)
 
 
 def clips(elements: Sequence[Element]) -> list[tuple[int | None, list[int]]]:
-    """The numbers of the elements that belong together: a clip's pictures; each other element alone.
+    """The numbers of the elements that belong together: a clip's images; each other element alone.
 
-    >>> frames = [Picture(b"..", "vit", group=0) for _ in range(3)]
+    >>> frames = [Image(b"..", "vit", group=0) for _ in range(3)]
     >>> clips([Text("first"), *frames, Text("last")])
     [(None, [0]), (0, [1, 2, 3]), (None, [4])]
     """
@@ -145,7 +145,7 @@ def clips(elements: Sequence[Element]) -> list[tuple[int | None, list[int]]]:
 
 
 def letters(elements: Sequence[Element]) -> str:
-    """A plan as letters: C clean, V ViT, T text, N noised."""
+    """A layout as letters: C clean, V ViT, T text, N noised."""
     return " ".join(LETTERS[element.kind] for element in elements)
 
 

@@ -1,6 +1,6 @@
-"""Pictures of shapes, digits and letters that are drawn when they are asked for, with captions, edits, questions and stories.
+"""Images of shapes, digits and letters that are drawn when they are asked for, with captions, edits, questions and stories.
 
-What the texts say is true of the pictures. A record is a function of its kind, its number and a seed. The bytes of the pictures,
+What the texts say is true of the images. A record is a function of its kind, its number and a seed. The bytes of the images,
 which are PNG, may differ with Pillow's version.
 """
 
@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.images.draws import Draws, draws_of
-from ul2_tasks.images.elements import Element, Picture, Plan, Text
-from ul2_tasks.images.pictures import pillow
-from ul2_tasks.images.plans import PLANS, Record
+from ul2_tasks.images.elements import Element, Image, Layout, Text
+from ul2_tasks.images.pixels import pillow
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import listed_records
+from ul2_tasks.images.schemas import SCHEMAS, Record
 
 _NAMES = ("circle", "square", "triangle", "2", "4", "5", "7", "A", "B", "E", "H")
 _COLOURS = {
@@ -48,7 +48,7 @@ class _Thing(NamedTuple):
 
 
 class _Scene(NamedTuple):
-    """A picture before it is drawn. Its things stand in cells, from left to right, or one above the other in a tall one."""
+    """An image before it is drawn. Its things stand in cells, from left to right, or one above the other in a tall one."""
 
     size: tuple[int, int]
     ground: str
@@ -64,8 +64,8 @@ class _Scene(NamedTuple):
         return "from left to right" if self.size[0] >= self.size[1] else "from top to bottom"
 
 
-def story(record: Record, draws: Draws) -> Plan:
-    """A plan of one's own for pages of text and picture: T V C T V C .. T N. The last picture is the one to generate.
+def story(record: Record, draws: Draws) -> Layout:
+    """A schema of your own for pages of text and image: T V C T V C .. T N. The last image is the one to generate.
 
     The record has as many `texts` as `images`; its draws are not used.
 
@@ -76,15 +76,15 @@ def story(record: Record, draws: Draws) -> Plan:
     *pages, (text, image) = zip(record["texts"], record["images"])
     elements: list[Element] = []
     for said, seen in pages:
-        elements += [Text(said, learned=True), Picture(seen, "vit", droppable=True), Picture(seen, "clean", droppable=True)]
-    return (*elements, Text(text, droppable=True), Picture(image, "noised"))
+        elements += [Text(said, learned=True), Image(seen, "vit", droppable=True), Image(seen, "clean", droppable=True)]
+    return (*elements, Text(text, droppable=True), Image(image, "noised"))
 
 
 def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str, Any]]:
     """Records of the embedded set.
 
-    The kind is "t2i_pretrain", "unified_edit" or "vlm_sft", see `plans`; or "story", see there. Another seed gives others. Without
-    Pillow it raises an ImportError.
+    The kind is "t2i_pretrain", "unified_edit" or "vlm_sft", see `schemas`; or "story", see there. Another seed gives others.
+    Without Pillow it raises an ImportError.
 
     >>> json.loads(example_records("t2i_pretrain", 2)[1]["captions"])["short"]
     'a red 5 and a purple 4'
@@ -104,13 +104,13 @@ def example_sources(count: int = 32, seed: int = 0) -> list[Source]:
         ImportError: Pillow is not there.
     """
     return [
-        Source(listed_records(example_records(kind, count, seed), f"embedded set, {kind}"), kind if kind in PLANS else story)
+        Source(listed_records(example_records(kind, count, seed), f"embedded set, {kind}"), kind if kind in SCHEMAS else story)
         for kind in _MAKERS
     ]
 
 
 def write_example_set(folder: str | os.PathLike, count: int = 32, seed: int = 0) -> list[pathlib.Path]:
-    """Writes the embedded set as files: Parquet for t2i_pretrain and unified_edit, else JSON Lines and a folder of pictures.
+    """Writes the embedded set as files: Parquet for t2i_pretrain and unified_edit, else JSON Lines and a folder of images.
 
     Args:
         folder: to write to.
@@ -123,7 +123,7 @@ def write_example_set(folder: str | os.PathLike, count: int = 32, seed: int = 0)
         ImportError: Pillow is not there.
     """
     folder = pathlib.Path(folder)
-    (folder / "pictures").mkdir(parents=True, exist_ok=True)
+    (folder / "images").mkdir(parents=True, exist_ok=True)
     paths = []
     for kind in _MAKERS:
         records = example_records(kind, count, seed)
@@ -138,10 +138,10 @@ def write_example_set(folder: str | os.PathLike, count: int = 32, seed: int = 0)
 
 
 def _with_paths(record: Mapping[str, Any], folder: pathlib.Path, name: str) -> dict[str, Any]:
-    """The record with its pictures as files, of which it has the paths."""
+    """The record with its images as files, of which it has the paths."""
     key = "image" if "image" in record else "images"
     images = [record[key]] if isinstance(record[key], bytes) else record[key]
-    paths = [f"pictures/{name}_{number}.png" for number in range(len(images))]
+    paths = [f"images/{name}_{number}.png" for number in range(len(images))]
     for path, image in zip(paths, images):
         (folder / path).write_bytes(image)
     return {**record, key: paths[0] if record[key] is images[0] else paths}
@@ -248,12 +248,12 @@ def _drawn_from(items: Sequence[Any], count: int, draws: Draws, name: str) -> li
 
 
 def _drawn(scene: _Scene) -> bytes:
-    """The picture, as PNG."""
+    """The image, as PNG."""
     from PIL import ImageDraw, ImageFont
 
     width, height = scene.size
-    picture = pillow().new("RGB", scene.size, _GROUNDS[scene.ground])
-    canvas = ImageDraw.Draw(picture)
+    image = pillow().new("RGB", scene.size, _GROUNDS[scene.ground])
+    canvas = ImageDraw.Draw(image)
     wide = width >= height
     radius = 0.38 * min(max(width, height) / _CELLS, min(width, height))
     for cell, thing in scene.things.items():
@@ -269,5 +269,5 @@ def _drawn(scene: _Scene) -> bytes:
         else:
             canvas.text((x, y), thing.name, fill=colour, anchor="mm", font=ImageFont.load_default(2 * radius))
     file = io.BytesIO()
-    picture.save(file, "PNG")
+    image.save(file, "PNG")
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Samples that are too long for a row: refused, or their pictures are made smaller, by the rule of their sizes."""
+"""Samples that are too long for a row: refused, or their images are made smaller, by the rule of their sizes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ _STEP = 0.95  # of the sides, from one try to the next
 def smaller(size: Size) -> Size:
     """The rule with all its limits lower: by a twentieth of the sides, or by one patch where that is more.
 
-    >>> smaller(Size(longest=1024, shortest=512, stride=16, pixels=1_000_000))
-    Size(longest=960, shortest=480, stride=16, pixels=878906, shared=False)
+    >>> smaller(Size(longest_edge=1024, shortest_edge=512, patch_size=16, max_pixels=1_000_000))
+    Size(longest_edge=960, shortest_edge=480, patch_size=16, max_pixels=878906, shared=False)
     """
-    longest = max(size.stride, int(size.longest * _STEP) // size.stride * size.stride)
-    scale = longest / size.longest
+    longest = max(size.patch_size, int(size.longest_edge * _STEP) // size.patch_size * size.patch_size)
+    scale = longest / size.longest_edge
     return dataclasses.replace(
-        size, longest=longest, shortest=max(1, int(size.shortest * scale)), pixels=max(1, int(size.pixels * scale**2))
+        size,
+        longest_edge=longest,
+        shortest_edge=max(1, int(size.shortest_edge * scale)),
+        max_pixels=max(1, int(size.max_pixels * scale**2)),
     )
 
 
 def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, room: Counts, shrink: bool) -> Sample:
-    """The sample, or one of the same plan with smaller pictures.
+    """The sample, or one of the same layout with smaller images.
 
     `sample` is as it is with `sizes`, and `measure` gives it with others; `room` is what there is of each budget. With `shrink`
-    pictures may be made smaller. Those for the ViT shrink until their budget holds, latents likewise, and both where there are too
+    images may be made smaller. Those for the ViT shrink until their budget holds, latents likewise, and both where there are too
     many tokens. A sample that does not fit raises a ValueError.
     """
     found = sample

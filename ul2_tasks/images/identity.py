@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ul2_tasks.files.listing import local_path, real_path
 from ul2_tasks.files.systems import file_system
+from ul2_tasks.saved_names import saved_repr
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _LOOKED_AT = 64  # of records in memory
@@ -45,7 +46,7 @@ def facts_of(path: str) -> FileFacts:
 def files_in_words(files: Iterable[FileFacts], folders: Iterable[str]) -> str:
     """Files, and the folders where the paths in them begin; another text where one is another, or was changed.
 
-    >>> files_in_words([FileFacts("/a.jsonl", 70, "2026-01-02T03:04:05"), FileFacts("/b.jsonl", 7, "2025-01-02")], ["/pictures"])
+    >>> files_in_words([FileFacts("/a.jsonl", 70, "2026-01-02T03:04:05"), FileFacts("/b.jsonl", 7, "2025-01-02")], ["/images"])
     '77 bytes, the last changed 2026-01-02T03:04:05, 14286aee6e9b200a'
     """
     files = sorted(files)
@@ -136,4 +137,4 @@ def _plainly(value: Any) -> Any:
 
 
 def _without_addresses(value: object) -> str:
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return re.sub(r" at 0x[0-9a-f]+", "", saved_repr(value))

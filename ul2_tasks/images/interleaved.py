@@ -1,11 +1,12 @@
-"""Texts with pictures in places as ids, for encoders that read pictures in runs of placeholders, such as T5Gemma 2's.
+"""Interleaved image-text data as ids, for encoders that read images as sequences of placeholders, such as T5Gemma 2's.
 
-    A cat: [picture] It sleeps.     A cat: \\n\\n <start> <image> .. <image> <end> \\n\\n It sleeps.
+    A cat: [image] It sleeps.     A cat: \\n\\n <boi> <image> .. <image> <eoi> \\n\\n It sleeps.
     pieces                          3      260                                        4
 
-A piece of text, then a run, then a piece of text, and so on: texts can be empty, runs cannot. The ids are those of Transformers'
-`Gemma3Processor`, which writes two line feeds on either side of a picture, and tokenizes what stands between two as a whole.
-So line feeds of a text that stand next to those of a picture are one piece with them there, and belong to the run here.
+A piece of text, then an image token sequence, then a piece of text, and so on: texts can be empty, sequences cannot. The
+ids are those of Transformers' `Gemma3Processor`, which writes two line feeds on either side of an image, and tokenizes the text
+between two images as a whole. So line feeds of a text next to those of an image are one token with them there, and belong to the
+image token sequence here.
 """
 
 from __future__ import annotations
@@ -19,88 +20,88 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Element, Picture, Plan, Text, checked
-from ul2_tasks.images.plans import image_and_captions
+from ul2_tasks.images.elements import Element, Image, Layout, Text, checked
+from ul2_tasks.images.schemas import image_and_captions
 from ul2_tasks.scalars import is_integer
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureRun:
-    """What stands for a picture in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
+class ImageTokens:
+    """What stands for an image in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
 
     Attributes:
-        start, placeholder, end: the ids before, for and after the features of a picture.
-        tokens: how many features, and so placeholders, a picture has.
+        boi_id, image_id, eoi_id: the ids before, for and after the features of an image.
+        image_seq_length: how many features, and so placeholders, an image has.
         around: the text on either side of it; "" for none.
 
-    >>> PictureRun(start=7, placeholder=8, end=9, tokens=3, around="").ids
+    >>> ImageTokens(boi_id=7, image_id=8, eoi_id=9, image_seq_length=3, around="").ids
     (7, 8, 9)
     """
 
-    start: int = 255_999
-    placeholder: int = 256_001
-    end: int = 256_000
-    tokens: int = 256
+    boi_id: int = 255_999
+    image_id: int = 256_001
+    eoi_id: int = 256_000
+    image_seq_length: int = 256
     around: str = "\n\n"
 
     def __post_init__(self):
-        for name in ("start", "placeholder", "end", "tokens"):
+        for name in ("boi_id", "image_id", "eoi_id", "image_seq_length"):
             if not is_integer(getattr(self, name), at_least=1):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
         if len(set(self.ids)) < 3:
-            raise ValueError(f"start, placeholder and end are {self.ids}, expected three different ids")
+            raise ValueError(f"boi_id, image_id and eoi_id are {self.ids}, expected three different ids")
         if not isinstance(self.around, str):
             raise ValueError(f"around is {self.around!r}, expected a text")
 
     @property
     def ids(self) -> tuple[int, ...]:
         """The ids that no text may have, and no denoiser."""
-        return self.start, self.placeholder, self.end
+        return self.boi_id, self.image_id, self.eoi_id
 
-    def run_of(self, image: object) -> list[int]:
-        """The ids of a picture, without what stands around it."""
-        return [self.start, *[self.placeholder] * self.tokens, self.end]
+    def ids_of(self, image: object) -> list[int]:
+        """The ids of an image, without what stands around it."""
+        return [self.boi_id, *[self.image_id] * self.image_seq_length, self.eoi_id]
 
 
-T5GEMMA2_PICTURE = PictureRun()
+T5GEMMA2_IMAGE = ImageTokens()
 
 
 @dataclasses.dataclass(frozen=True)
-class CodeRun:
-    """What stands for a picture that is codes, such as a VQ-VAE gives: an id for each. Ids are the tokenizer's own.
+class ImageCodes:
+    """What stands for an image that is codes, such as a VQ-VAE gives: an id for each. Ids are the tokenizer's own.
 
     Attributes:
-        start, end: the ids before and after the codes.
-        first: the id of code 0; that of code c is `first + c`.
-        codes: how many different codes there are.
-        around: as for `PictureRun`.
+        boi_id, eoi_id: the ids before and after the codes.
+        first_code_id: the id of code 0; that of code c is `first_code_id + c`.
+        num_codes: how many different codes there are.
+        around: as for `ImageTokens`.
 
-    >>> CodeRun(start=7, end=8, first=100, codes=512).run_of([3, 0, 511])
+    >>> ImageCodes(boi_id=7, eoi_id=8, first_code_id=100, num_codes=512).ids_of([3, 0, 511])
     [7, 103, 100, 611, 8]
     """
 
-    start: int
-    end: int
-    first: int
-    codes: int
+    boi_id: int
+    eoi_id: int
+    first_code_id: int
+    num_codes: int
     around: str = ""
 
     def __post_init__(self):
-        for name in ("start", "end", "first", "codes"):
+        for name in ("boi_id", "eoi_id", "first_code_id", "num_codes"):
             if not is_integer(getattr(self, name), at_least=1):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
         if len(set(self.ids)) < len(self.ids):
-            raise ValueError(f"start is {self.start} and end {self.end}, expected two ids that are not those of codes")
+            raise ValueError(f"boi_id is {self.boi_id} and eoi_id {self.eoi_id}, expected two ids that are not those of codes")
         if not isinstance(self.around, str):
             raise ValueError(f"around is {self.around!r}, expected a text")
 
     @property
     def ids(self) -> tuple[int, ...]:
         """The ids that no text may have, and no denoiser."""
-        return self.start, self.end, *range(self.first, self.first + self.codes)
+        return self.boi_id, self.eoi_id, *range(self.first_code_id, self.first_code_id + self.num_codes)
 
-    def run_of(self, image: object) -> list[int]:
-        """The ids of a picture, without what stands around it.
+    def ids_of(self, image: object) -> list[int]:
+        """The ids of an image, without what stands around it.
 
         Args:
             image: its codes, in their order; or these as bytes, int32 little-endian.
@@ -110,26 +111,26 @@ class CodeRun:
         """
         codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
         if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
-            raise ValueError(f"a picture is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
-        if codes.min() < 0 or codes.max() >= self.codes:
-            raise ValueError(f"a picture has codes from {codes.min()} to {codes.max()}, expected 0 to {self.codes - 1}")
-        return [self.start, *(codes + self.first).tolist(), self.end]
+            raise ValueError(f"an image is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
+        if codes.min() < 0 or codes.max() >= self.num_codes:
+            raise ValueError(f"an image has codes from {codes.min()} to {codes.max()}, expected 0 to {self.num_codes - 1}")
+        return [self.boi_id, *(codes + self.first_code_id).tolist(), self.eoi_id]
 
 
-def shifted(run: PictureRun | CodeRun, by: int) -> PictureRun | CodeRun:
-    """The same run with other ids: those of a vocabulary whose ids are so much higher than the tokenizer's own.
+def shifted(image_tokens: ImageTokens | ImageCodes, by: int) -> ImageTokens | ImageCodes:
+    """The same with other ids: those of a vocabulary whose ids are so much higher than the tokenizer's own.
 
-    >>> shifted(PictureRun(start=7, placeholder=8, end=9), 1).ids
+    >>> shifted(ImageTokens(boi_id=7, image_id=8, eoi_id=9), 1).ids
     (8, 9, 10)
     """
-    names = ("start", "placeholder", "end") if isinstance(run, PictureRun) else ("start", "end", "first")
-    return dataclasses.replace(run, **{name: getattr(run, name) + by for name in names}) if by else run
+    names = ("boi_id", "image_id", "eoi_id") if isinstance(image_tokens, ImageTokens) else ("boi_id", "eoi_id", "first_code_id")
+    return dataclasses.replace(image_tokens, **{name: getattr(image_tokens, name) + by for name in names}) if by else image_tokens
 
 
 class Interleaved(NamedTuple):
-    """A record as ids: [tokens] int32, and `images`, its P pictures as the plan has them.
+    """A record as ids: [tokens] int32, and `images`, its P images as the layout has them.
 
-    `pieces` are [2 P + 1] int32, how many of the tokens each piece of text has, and in turn each of the P runs.
+    `pieces` are [2 P + 1] int32, how many of the tokens each piece of text has, and in turn each of the P image token sequences.
     """
 
     tokens: np.ndarray
@@ -137,37 +138,39 @@ class Interleaved(NamedTuple):
     images: list[object]
 
 
-def interleaved(plan: Sequence[Element], encode: Callable[[str], Sequence[int]], run: PictureRun | CodeRun) -> Interleaved:
-    """The ids of a plan. Texts that are neighbours become one, with a line feed between them.
+def interleaved(
+    layout: Sequence[Element], encode: Callable[[str], Sequence[int]], image_tokens: ImageTokens | ImageCodes
+) -> Interleaved:
+    """The ids of a layout. Texts that are neighbours become one, with a line feed between them.
 
-    Pictures are seen by a ViT. One that is to be generated raises a ValueError, and so does a text that becomes an id that marks
-    pictures.
+    Images are seen by a ViT. One that is to be generated raises a ValueError, and so does a text that becomes an id that marks
+    images.
 
     >>> ids = lambda text: list(text.encode())
-    >>> found = interleaved([Text("ab"), Picture("c.png", "vit"), Text("d")], ids, PictureRun(256, 257, 258, tokens=2))
+    >>> found = interleaved([Text("ab"), Image("c.png", "vit"), Text("d")], ids, ImageTokens(256, 257, 258, image_seq_length=2))
     >>> found.tokens.tolist(), found.pieces.tolist()
     ([97, 98, 10, 10, 256, 257, 257, 258, 10, 10, 100], [2, 8, 1])
     """
-    texts, images = _texts_and_images(plan)
-    reserved = _reserved(run)
+    texts, images = _texts_and_images(layout)
+    reserved = _reserved(image_tokens)
     parts: list[list[int]] = []
     for number, text in enumerate(texts):
-        before, inner, after = _around(text, number > 0, number < len(images), run.around)
+        before, inner, after = _around(text, number > 0, number < len(images), image_tokens.around)
         ids = [_encoded(part, encode, reserved) for part in (before, inner, after)]
         if number:
             parts[-1] += ids[0]
         parts.append(ids[1])
         if number < len(images):
-            parts.append(ids[2] + run.run_of(images[number]))
+            parts.append(ids[2] + image_tokens.ids_of(images[number]))
     return Interleaved(
         np.array(list(itertools.chain.from_iterable(parts)), np.int32), np.array([len(part) for part in parts], np.int32), images
     )
 
 
-def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
-    """The plan of a record of `texts` and `images`, two lists of one length: at a place stands a text, a picture, or both.
+def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
+    """The layout of a record of `texts` and `images`, two lists of one length: at a place stands a text, an image, or both.
 
-    Where both stand, the text comes first. A picture is its bytes, its path, Hugging Face's object with either, or its codes, a
+    Where both stand, the text comes first. An image is its bytes, its path, Hugging Face's object with either, or its codes, a
     list or an array. The draws are not used.
 
     >>> from ul2_tasks.images.draws import draws_of
@@ -178,40 +181,40 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Plan:
     texts, images = record.get("texts"), record.get("images")
     if not isinstance(texts, list | tuple) or not isinstance(images, list | tuple) or len(texts) != len(images):
         raise ValueError(f"the record has the fields {sorted(record)}, expected texts and images, two lists of one length")
-    plan: list[Element] = []
+    layout: list[Element] = []
     for text, image in zip(texts, images):
         if isinstance(image, Mapping):
             image = image.get("bytes") or image.get("path")
         elif isinstance(image, np.ndarray):  # of which neither [0] nor several would be true
             image = image.tolist()
-        plan += [Text(text)] if text else []
-        plan += [Picture(image, "vit")] if image else []
-    return tuple(plan)
+        layout += [Text(text)] if text else []
+        layout += [Image(image, "vit")] if image else []
+    return tuple(layout)
 
 
-def captioned(record: Mapping[str, Any], draws: Draws) -> list[Plan]:
-    """A picture and then a caption, for each caption of a record of `image` and `captions`, see `plans.t2i_pretrain`.
+def captioned(record: Mapping[str, Any], draws: Draws) -> list[Layout]:
+    """An image and then a caption, for each caption of a record of `image` and `captions`, see `schemas.t2i_pretrain`.
 
     The draws are not used.
 
     >>> from ul2_tasks.images.draws import draws_of
-    >>> plans = captioned({"image": "cat.png", "captions": ["A cat.", "It sits."]}, draws_of(0, 0, "r"))
-    >>> [plan[1].text for plan in plans]
+    >>> layouts = captioned({"image": "cat.png", "captions": ["A cat.", "It sits."]}, draws_of(0, 0, "r"))
+    >>> [layout[1].text for layout in layouts]
     ['A cat.', 'It sits.']
     """
     image, captions = image_and_captions(record)
-    return [(Picture(image, "vit"), Text(caption)) for caption in captions]
+    return [(Image(image, "vit"), Text(caption)) for caption in captions]
 
 
-def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]:
-    """The P pictures, and the P + 1 texts between them, before the first and after the last."""
+def _texts_and_images(layout: Sequence[Element]) -> tuple[list[str], list[object]]:
+    """The P images, and the P + 1 texts between them, before the first and after the last."""
     texts: list[list[str]] = [[]]
     images: list[object] = []
-    for element in checked(plan):
+    for element in checked(layout):
         if isinstance(element, Text):
             texts[-1].append(element.text)
         elif element.seen_as != "vit":
-            raise ValueError(f"the plan has a picture that is seen as {element.seen_as!r}, and this model makes no picture")
+            raise ValueError(f"the layout has an image that is seen as {element.seen_as!r}, and this model makes no image")
         else:
             images.append(element.image)
             texts.append([])
@@ -219,7 +222,7 @@ def _texts_and_images(plan: Sequence[Element]) -> tuple[list[str], list[object]]
 
 
 def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[str, str, str]:
-    """A text without what belongs to the pictures next to it; before and after it, what does.
+    """A text without what belongs to the images next to it; before and after it, what does.
 
     >>> _around("\\nHe sleeps.", is_after=True, is_before=True, around="\\n\\n")
     ('\\n\\n\\n', 'He sleeps.', '\\n\\n')
@@ -232,12 +235,12 @@ def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[st
 
 
 @functools.lru_cache
-def _reserved(run: PictureRun | CodeRun) -> frozenset[int]:
-    return frozenset(run.ids)
+def _reserved(image_tokens: ImageTokens | ImageCodes) -> frozenset[int]:
+    return frozenset(image_tokens.ids)
 
 
 def _encoded(text: str, encode: Callable[[str], Sequence[int]], reserved: frozenset[int]) -> list[int]:
     ids = list(encode(text)) if text else []
     if marks := sorted(reserved.intersection(ids)):
-        raise ValueError(f"a text becomes the ids {marks}, which mark pictures; tokenize it so that no text becomes one of them")
+        raise ValueError(f"a text becomes the ids {marks}, which mark images; tokenize it so that no text becomes one of them")
     return ids

@@ -22,7 +22,7 @@ class Outside(os.PathLike):
     def __fspath__(self) -> str:
         raise ValueError(
             f"the path {self.path!r} leads out of the folder {self.folder!r}, expected one within it; give folder=, the one"
-            " that holds the pictures and videos"
+            " that holds the images and videos"
         )
 
 
@@ -33,8 +33,8 @@ def located(path: str, folder: str, record_file: str = "") -> str | Outside:
     Face Hub is of links to one folder). On another file system it is below the folder by its name. `record_file` is the file of the
     record; "" for none.
 
-    >>> located("a.png", "/pictures"), located("../a.png", "/pictures"), located("https://a.org/b/c.png", "https://a.org/b")
-    ('/pictures/a.png', Outside(path='../a.png', folder='/pictures'), 'https://a.org/b/c.png')
+    >>> located("a.png", "/images"), located("../a.png", "/images"), located("https://a.org/b/c.png", "https://a.org/b")
+    ('/images/a.png', Outside(path='../a.png', folder='/images'), 'https://a.org/b/c.png')
     """
     folder = re.sub(r"^(file|local)://", "", folder)
     if is_address(folder):

@@ -17,6 +17,7 @@ _TOLD = 10  # problems of each source and cause that are logged; then each tenfo
 # What comes of no record, and would come of the next one, too.
 NOT_OF_RECORDS = (MemoryError, ImportError)
 Step = Literal["planned", "decoded"]
+_SAVED = {"schema": "plan", "image": "picture"}  # causes by their names in states, which version 1 gave them
 _ANY = "any source"  # of which problems are that a state of 1.0.3 counts
 _logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ _logger = logging.getLogger(__name__)
 class RecordError(ValueError):
     """What is wrong with a record: its name, or "" where that stands in the sentence alone, and a sentence.
 
-    `cause` is where it was found: "record", "plan", "sample", "too long" or "picture".
+    `cause` is where it was found: "record", "schema", "sample", "too long" or "image".
     """
 
     def __init__(self, cause: str, sentence: str, record: str = ""):
@@ -93,8 +94,8 @@ class Problems:
         """What `load` takes."""
         numbers = {name: str(number) for number, name in enumerate(self.sources)} | {_ANY: _ANY}
         return {
-            "counts": dict(self.counts),
-            "by_source": {numbers[name]: dict(counts) for name, counts in self.by_source.items()},
+            "counts": _renamed(self.counts, _SAVED),
+            "by_source": {numbers[name]: _renamed(counts, _SAVED) for name, counts in self.by_source.items()},
             "in_a_row": {step: {numbers[name]: count for name, count in counts.items()} for step, counts in self.in_a_row.items()},
         }
 
@@ -103,13 +104,18 @@ class Problems:
         names = {str(number): name for number, name in enumerate(self.sources)} | {_ANY: _ANY}
         any_source = "0" if len(self.sources) == 1 else _ANY
         by_source = state.get("by_source", {any_source: state["counts"]} if state["counts"] else {})
-        self.by_source = {names[number]: collections.Counter(counts) for number, counts in by_source.items()}
+        causes = {saved: cause for cause, saved in _SAVED.items()}
+        self.by_source = {names[number]: collections.Counter(_renamed(counts, causes)) for number, counts in by_source.items()}
         in_a_row = {
             step: counts if isinstance(counts, dict) else {any_source: counts} for step, counts in state["in_a_row"].items()
         }
         self.in_a_row = _none_in_a_row(
             {step: {names[number]: count for number, count in counts.items()} for step, counts in in_a_row.items()}
         )
+
+
+def _renamed(counts: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
+    return {names.get(cause, cause): count for cause, count in counts.items()}
 
 
 def _none_in_a_row(counts: Mapping[str, Mapping[str, int]]) -> dict[Step, collections.Counter[str]]:
@@ -122,7 +128,7 @@ def told_as(cause: str, name: str, record: str = "") -> Iterator[None]:
 
     For `cause` see `RecordError`. `name` is that of the record, in words, and `record` its name alone; by default the same.
 
-    >>> with told_as("plan", "pets, record 7"):
+    >>> with told_as("schema", "pets, record 7"):
     ...     raise ValueError("the record has no caption")
     Traceback (most recent call last):
     ..

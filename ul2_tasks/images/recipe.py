@@ -1,4 +1,4 @@
-"""Everything that decides which rows a data set has: sources, form and budgets of the model, what to do with wrong records."""
+"""Everything that decides which rows a data set has: sources, the model's special tokens and budgets, what to do with errors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Literal
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Element, planned
+from ul2_tasks.images.elements import Element, elements_of
 from ul2_tasks.images.identity import code_of, digest, function_in_words, is_own, python_version
-from ul2_tasks.images.layout import Form
-from ul2_tasks.images.plans import PLANS, Record, vlm_sft
 from ul2_tasks.images.pools import Pools
 from ul2_tasks.images.records import Records
 from ul2_tasks.images.samples import Counts, Sizes, dummy
+from ul2_tasks.images.schemas import SCHEMAS, Record, vlm_sft
 from ul2_tasks.images.sizes import VIT_CONVERSATION
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
+from ul2_tasks.saved_names import saved_repr
 from ul2_tasks.scalars import as_python, check_on_error, is_integer
 
 
@@ -28,14 +29,14 @@ class Source:
 
     Attributes:
         records: see `records.open_records`.
-        plan: a name of `plans.PLANS`, or a function of a record and its draws that gives the elements.
-        sizes: how large pictures are; by default BAGEL's, with those of conversations for `vlm_sft`.
+        schema: a name of `schemas.SCHEMAS`, or a function of a record and its draws that gives the elements.
+        sizes: how large images are; by default BAGEL's, with those of conversations for `vlm_sft`.
         dropout: how often droppable elements are dropped.
         weight: its share of the samples, to the weights of the other sources.
     """
 
     records: Records
-    plan: str | Callable[[Record, Draws], Sequence[Element]]
+    schema: str | Callable[[Record, Draws], Sequence[Element]]
     sizes: Sizes = None  # type: ignore[assignment]  # which __post_init__ sets
     dropout: Dropout = dataclasses.field(default_factory=Dropout)
     weight: float = 1.0
@@ -44,19 +45,21 @@ class Source:
         if not isinstance(self.records, Records):
             kind = type(self.records).__name__
             raise ValueError(f"the records are of type {kind}, expected what open_records or listed_records gives")
-        if not callable(self.plan) and self.plan not in PLANS:
-            raise ValueError(f"the plan is {self.plan!r}, expected one of {list(PLANS)}, or a function of a record and its draws")
+        if not callable(self.schema) and self.schema not in SCHEMAS:
+            raise ValueError(
+                f"the schema is {self.schema!r}, expected one of {list(SCHEMAS)}, or a function of a record and its draws"
+            )
         if self.sizes is None:
-            plan = getattr(self._plan, "func", self._plan)  # of one with other frames
-            object.__setattr__(self, "sizes", Sizes(vit=VIT_CONVERSATION) if plan is vlm_sft else Sizes())
+            schema = getattr(self._schema, "func", self._schema)  # of one with other frames
+            object.__setattr__(self, "sizes", Sizes(vit=VIT_CONVERSATION) if schema is vlm_sft else Sizes())
 
     def elements(self, record: Record, draws: Draws) -> Sequence[Element]:
-        """The plan of a record."""
-        return planned(self._plan, record, draws)
+        """The layout of a record."""
+        return elements_of(self._schema, record, draws)
 
     @property
-    def _plan(self) -> Callable[[Record, Draws], Sequence[Element]]:
-        return self.plan if callable(self.plan) else PLANS[self.plan]
+    def _schema(self) -> Callable[[Record, Draws], Sequence[Element]]:
+        return self.schema if callable(self.schema) else SCHEMAS[self.schema]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,19 +68,20 @@ class Recipe:
 
     Attributes:
         sources: at least one.
-        form: the marks and tables of the model.
+        special_tokens: see `SpecialTokenConfig`.
         encode: the ids of a text.
         budgets: places of a row, ViT patches, and patches of latents.
         seed: of the order and all draws.
         pool: how many records are packed together. More fill rows better, and need more memory.
         epochs: see `pools.Pools`.
         on_error: whether a record that is wrong, or too long, ends the run, or is skipped and counted.
-        shrink: whether the pictures of a sample that is too long are made smaller until it fits.
-        always: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`. Budgets are less by its counts.
+        shrink: whether the images of a sample that is too long are made smaller until it fits.
+        required_modalities: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`,
+            whose counts are taken off the budgets.
     """
 
     sources: Sequence[Source]
-    form: Form
+    special_tokens: SpecialTokenConfig
     encode: Callable[[str], Sequence[int]]
     budgets: Counts
     seed: int = 0
@@ -85,7 +89,7 @@ class Recipe:
     epochs: int | None = None
     on_error: Literal["raise", "skip"] = "raise"
     shrink: bool = False
-    always: Sequence[Literal["vit", "vae"]] = ()
+    required_modalities: Sequence[Literal["vit", "vae"]] = ()
 
     def __post_init__(self):
         numbers = zip((*Counts._fields, "pool", "epochs"), (*self.budgets, self.pool, 1 if self.epochs is None else self.epochs))
@@ -96,24 +100,27 @@ class Recipe:
         if not is_integer(self.seed, at_least=-math.inf):
             raise ValueError(f"seed is {self.seed!r}, expected an integer")
         check_on_error(self.on_error)
-        if unknown := set(self.always) - {"vit", "vae"}:
-            raise ValueError(f"always has {sorted(unknown)}, expected 'vit', 'vae', or both")
+        if unknown := set(self.required_modalities) - {"vit", "vae"}:
+            raise ValueError(f"required_modalities has {sorted(unknown)}, expected 'vit', 'vae', or both")
         if not self.sources:
             raise ValueError("there is no source")
         if min(self.room) < 0:
-            raise ValueError(f"the budgets are {tuple(self.budgets)}, too little for what always={self.always} gives each row")
+            raise ValueError(
+                f"budgets must leave room for required_modalities={tuple(self.required_modalities)}, got {tuple(self.budgets)}."
+                " Raise them."
+            )
         for source in self.sources:
             if not isinstance(source, Source):
                 raise ValueError(f"a source is of type {type(source).__name__}, expected a Source")
-            self.form.check(source.sizes)
+            self.special_tokens.check(source.sizes)
             first = self.sources[0].sizes
-            if (source.sizes.vit.stride, source.sizes.vae.stride) != (first.vit.stride, first.vae.stride):
-                raise ValueError("the strides of the sources' sizes differ, expected the same patches in all of a row")
+            if (source.sizes.vit.patch_size, source.sizes.vae.patch_size) != (first.vit.patch_size, first.vae.patch_size):
+                raise ValueError("the patch sizes of the sources differ, expected the same patches in all of a row")
 
     @property
     def room(self) -> Counts:
         """What samples may take of each budget."""
-        spared = [dummy("vit" if name == "vit" else "clean").counts for name in self.always]
+        spared = [dummy("vit" if name == "vit" else "clean").counts for name in self.required_modalities]
         return Counts(*(budget - sum(counts) for budget, *counts in zip(self.budgets, *spared)))
 
     def pools(self) -> Pools:
@@ -127,17 +134,17 @@ class Recipe:
         probe = list(self.encode("The quick brown fox, 3 + 4: 狐\n"))
         return {
             "sources": _few_words(sources),
-            "form": repr(self.form),
+            "form": saved_repr(self.special_tokens),
             "text": f"{len(probe)} ids of a text, {digest(probe)}",
             "budgets": repr(tuple(map(as_python, self.budgets))),
-            "always": repr(tuple(self.always)),
+            "always": repr(tuple(self.required_modalities)),
             **{name: repr(as_python(getattr(self, name))) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
         }
 
     @property
     def names_of_sources(self) -> list[str]:
         """A name for each source, which no other has."""
-        named = (f"{source.records.what}, plan {_name(source.plan)}" for source in self.sources)
+        named = (f"{source.records.what}, schema {_name(source.schema)}" for source in self.sources)
         return [f"source {number}: {name}" for number, name in enumerate(named, 1)]
 
     @functools.cached_property
@@ -146,12 +153,12 @@ class Recipe:
 
         It is made once. Where a state has no such words, or those of another version of Python, there is nothing to compare.
         """
-        plans = [source.plan for source in self.sources]
+        schemas = [source.schema for source in self.sources]
         is_of_user = isinstance(self.encode, types.FunctionType) and not is_own(self.encode)
-        codes = [code_of(function) for function in (*filter(callable, plans), *([self.encode] if is_of_user else []))]
+        codes = [code_of(function) for function in (*filter(callable, schemas), *([self.encode] if is_of_user else []))]
         return {
             "files": _few_words([source.records.content() for source in self.sources]),
-            "plans": _few_words([function_in_words(plan) if callable(plan) else plan for plan in plans]),
+            "plans": _few_words([function_in_words(schema) if callable(schema) else schema for schema in schemas]),
             "encoder": function_in_words(self.encode) if is_of_user else "vocabulary",
             f"code in {python_version()}": digest(codes),
         }
@@ -164,11 +171,11 @@ def _few_words(sources: Sequence[str]) -> str:
 
 def _in_words(source: Source) -> str:
     details = digest([source.sizes, source.dropout])
-    return f"{source.records.what}, plan {_name(source.plan)}, sizes and dropout {details}, weight {source.weight}"
+    return f"{source.records.what}, plan {_name(source.schema)}, sizes and dropout {details}, weight {source.weight}"
 
 
-def _name(plan: object) -> str:
-    """What a plan is called, the same in any process."""
-    if isinstance(plan, functools.partial):
-        return f"{_name(plan.func)} with {digest([plan.args, sorted(plan.keywords.items())])}"
-    return plan if isinstance(plan, str) else getattr(plan, "__qualname__", type(plan).__qualname__)
+def _name(schema: object) -> str:
+    """What a schema is called, the same in any process."""
+    if isinstance(schema, functools.partial):
+        return f"{_name(schema.func)} with {digest([schema.args, sorted(schema.keywords.items())])}"
+    return schema if isinstance(schema, str) else getattr(schema, "__qualname__", type(schema).__qualname__)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
 
 _LINES, _SAMPLES, _ROWS = 256, 64, 16  # of a piece; of a batch that is read at once
-_PICTURES = {"jpg", "jpeg", "png", "webp", "gif", "bmp"}
+_IMAGES = {"jpg", "jpeg", "png", "webp", "gif", "bmp"}
 _VIDEOS = {"mp4", "webm", "mov", "mkv", "avi"}
 
 Named: TypeAlias = tuple[str, dict[str, Any] | ValueError]
@@ -202,5 +202,5 @@ def _sample(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> dict[st
             except UnicodeDecodeError as error:
                 return ValueError(f"its .txt is no text in UTF-8: {error}")
         else:
-            record["image" if suffix in _PICTURES else "video" if suffix in _VIDEOS else suffix] = content
+            record["image" if suffix in _IMAGES else "video" if suffix in _VIDEOS else suffix] = content
     return record

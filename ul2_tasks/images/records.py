@@ -1,4 +1,4 @@
-"""Records of texts and pictures: in which files they are, and any stretch of them."""
+"""Records of texts and images: in which files they are, and any stretch of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ul2_tasks.images.paths import located
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece
 
-_OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold pictures, or paths
+_OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold images, or paths
 _NAMES = f"{' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})"
 
 
@@ -95,9 +95,9 @@ def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") 
 def within(records: Records, folder: str) -> Records:
     """The same records, whose paths begin in a folder and stay in it.
 
-    >>> records = within(listed_records([{"image": "a.png"}]), "/pictures")
+    >>> records = within(listed_records([{"image": "a.png"}]), "/images")
     >>> next(records.read(records.pieces[0], 0))
-    ('records, record 0', {'image': '/pictures/a.png'})
+    ('records, record 0', {'image': '/images/a.png'})
     """
     return dataclasses.replace(records, read=functools.partial(_read_within, read=records.read, folder=folder))
 

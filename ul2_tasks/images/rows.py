@@ -1,8 +1,8 @@
-"""From records to rows: read, plan, drop, count, pack. Only the pictures of a row are decoded, when the row is made.
+"""From records to rows: read, lay out, drop, count, pack. Only the images of a row are decoded, when the row is made.
 
-    a pool of records -> plans -> what is dropped -> ids, sizes from headers, counts -> rows of samples -> pixels, arrays
+    a pool of records -> layouts -> what is dropped -> ids, sizes from headers, counts -> rows of samples -> pixels, arrays
 
-Memory holds the encoded pictures of one pool, and the pixels of one row. The rows of a pool are a function of its number alone.
+Memory holds the encoded images of one pool, and the pixels of one row. The rows of a pool are a function of its number alone.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import draws_of
-from ul2_tasks.images.elements import Picture
+from ul2_tasks.images.elements import Image
 from ul2_tasks.images.fitting import fitted
-from ul2_tasks.images.layout import Row, lay_out
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.patches import patches
-from ul2_tasks.images.pictures import pixels, resized, size_of
-from ul2_tasks.images.plans import Record
+from ul2_tasks.images.pixels import pixels, resized, size_of
 from ul2_tasks.images.pools import in_order
 from ul2_tasks.images.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader
+from ul2_tasks.images.row_arrays import Row, lay_out
 from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
+from ul2_tasks.images.schemas import Record
 from ul2_tasks.images.sizes import Grid, Size
 
 
@@ -45,7 +45,7 @@ class RowMaker:
         self._readers = [Reader(source.records) for source in recipe.sources]
         self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
         self._origins: dict[int, tuple[Sample, _Origin]] = {}  # of the samples of the last pool, by their identities
-        self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.always}
+        self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.required_modalities}
 
     @property
     def pools_of_epoch(self) -> int:
@@ -67,14 +67,14 @@ class RowMaker:
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
 
     def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
-        """The arrays of a row, see `PictureRowsDataset`; None if each of its samples was skipped."""
+        """The arrays of a row, see `ImageTextDataset`; None if each of its samples was skipped."""
         names: list[str] = []
         samples: list[Sample] = []
         shown: list[tuple[str, np.ndarray]] = []
         sizes = self._recipe.sources[0].sizes  # of which the strides count
         for name, sample in named:
             _, origin = self._origins.get(id(sample), (sample, _Origin(0, "")))
-            with self._counted("decoded", origin.source), told_as("picture", f"{name}{origin.id}", name):
+            with self._counted("decoded", origin.source), told_as("image", f"{name}{origin.id}", name):
                 shown.extend(decoded(sample, sizes))
                 names.append(name)
                 samples.append(sample)
@@ -84,8 +84,8 @@ class RowMaker:
             if not any(getattr(sample.counts, kind) for sample in samples):
                 names.append("dummy")
                 samples.append(added)
-                shown.append((kind, np.zeros((1, getattr(sizes, kind).stride ** 2 * 3), np.uint8)))
-        row = dict(zip(Row._fields, lay_out(samples, self._recipe.form)))
+                shown.append((kind, np.zeros((1, getattr(sizes, kind).patch_size ** 2 * 3), np.uint8)))
+        row = dict(zip(Row._fields, lay_out(samples, self._recipe.special_tokens)))
         return {
             **row,
             "packed_vit_patches": _joined(shown, "vit", sizes.vit),
@@ -112,12 +112,12 @@ class RowMaker:
         with told_as("record", told, name):
             if isinstance(record, ValueError):
                 raise record
-        with told_as("plan", told, name):
-            plan = source.elements(record, draws)
+        with told_as("schema", told, name):
+            layout = source.elements(record, draws)
         size_once = _by_identity(size_of)
 
         def measure(sizes: Sizes) -> Sample:
-            return sample_of(plan, draws, self._encode, size_once, sizes, source.dropout)
+            return sample_of(layout, draws, self._encode, size_once, sizes, source.dropout)
 
         with told_as("sample", told, name):
             sample = measure(source.sizes)
@@ -130,7 +130,7 @@ class RowMaker:
             raise ValueError(f"a text became an array of {ids.dtype} with the shape {ids.shape}, expected a list of ids")
         if ids.size and ids.min() < 0:
             raise ValueError(f"a text has the id {ids.min()}, expected ids from 0")
-        self._recipe.form.check_ids(ids)
+        self._recipe.special_tokens.check_ids(ids)
         return ids.astype(np.int64, copy=False)
 
     @contextlib.contextmanager
@@ -146,18 +146,20 @@ class RowMaker:
 
 
 def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
-    """The patches of each picture that is kept, and "vit" or "vae". An image that is used twice is decoded once."""
+    """The patches of each image that is kept, and "vit" or "vae". An image that is used twice is decoded once."""
     whole: dict[int, np.ndarray] = {}
     cut: dict[tuple[int, Grid, int], np.ndarray] = {}
     found = []
-    for element, kept, grid in zip(sample.plan, sample.kept, sample.contents):
-        if kept and isinstance(element, Picture) and isinstance(grid, Grid):
-            image, stride = id(element.image), sizes.of(element).stride
+    for element, kept, grid in zip(sample.layout, sample.kept, sample.contents):
+        if kept and isinstance(element, Image) and isinstance(grid, Grid):
+            image, patch_size = id(element.image), sizes.of(element).patch_size
             if image not in whole:
                 whole[image] = pixels(element.image)
-            if (image, grid, stride) not in cut:
-                cut[image, grid, stride] = patches(_of_size(whole[image], grid.columns * stride, grid.rows * stride), stride)
-            found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, stride]))
+            if (image, grid, patch_size) not in cut:
+                cut[image, grid, patch_size] = patches(
+                    _of_size(whole[image], grid.columns * patch_size, grid.rows * patch_size), patch_size
+                )
+            found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, patch_size]))
     return found
 
 
@@ -188,4 +190,4 @@ def _of_size(pixels: np.ndarray, width: int, height: int) -> np.ndarray:
 
 
 def _joined(shown: Sequence[tuple[str, np.ndarray]], kind: str, size: Size) -> np.ndarray:
-    return np.concatenate([np.zeros((0, size.stride**2 * 3), np.uint8), *(array for of, array in shown if of == kind)])
+    return np.concatenate([np.zeros((0, size.patch_size**2 * 3), np.uint8), *(array for of, array in shown if of == kind)])

@@ -1,4 +1,4 @@
-"""A plan, measured: what of it is dropped, its ids and patches, its timesteps. No picture is decoded for this."""
+"""A layout, measured: what of it is dropped, its ids and patches, its timesteps. No image is decoded for this."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Element, Picture, Plan, checked, clips
+from ul2_tasks.images.elements import Element, Image, Layout, checked, clips
 from ul2_tasks.images.sizes import VAE, VIT_EDIT, Grid, Size
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large pictures are for the ViT, and as latents."""
+    """How large images are for the ViT, and as latents."""
 
     vit: Size = VIT_EDIT
     vae: Size = VAE
 
-    def of(self, picture: Picture) -> Size:
-        return self.vit if picture.seen_as == "vit" else self.vae
+    def of(self, image: Image) -> Size:
+        return self.vit if image.seen_as == "vit" else self.vae
 
 
 class Counts(NamedTuple):
@@ -35,13 +35,13 @@ class Counts(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A plan, and for each of its elements what the layout needs.
+    """A layout, and for each of its elements what the arrays of a row need.
 
-    The contents are the ids of a text, without its two marks, or the patches of a picture. The timesteps are a normal draw for each
-    picture that is generated, and minus infinity for every other element.
+    The contents are the ids of a text, without its two marks, or the patches of an image. The timesteps are a normal draw for each
+    image that is generated, and minus infinity for every other element.
     """
 
-    plan: Plan
+    layout: Layout
     kept: Sequence[bool]
     contents: Sequence[np.ndarray | Grid]
     timesteps: Sequence[float]
@@ -50,7 +50,7 @@ class Sample(NamedTuple):
     def counts(self) -> Counts:
         """What the sample takes of each budget, exactly, without what is dropped."""
         tokens, patches = 0, {"vit": 0, "clean": 0, "noised": 0}
-        for element, kept, content in zip(self.plan, self.kept, self.contents):
+        for element, kept, content in zip(self.layout, self.kept, self.contents):
             if kept and isinstance(content, Grid):
                 patches[element.kind] += content.patches
                 tokens += content.patches + 2
@@ -60,53 +60,53 @@ class Sample(NamedTuple):
 
 
 def sample_of(
-    plan: Sequence[Element],
+    layout: Sequence[Element],
     draws: Draws,
     encode: Callable[[str], Sequence[int]],
     size_of: Callable[[object], tuple[int, int]],
     sizes: Sizes,
     dropout: Dropout,
 ) -> Sample:
-    """Measures a plan.
+    """Measures a layout.
 
     `encode` gives the ids of a text, in which no text becomes a mark. `size_of` gives width and height of an element's image, as it
     is seen upright, and is asked once for each image. Of the draws "drop/NUMBER" and "timestep/NUMBER" are used, each with the
-    number of the element from 0. A wrong plan, see `elements.checked`, and a picture without a pixel raise a ValueError.
+    number of the element from 0. A wrong layout, see `elements.checked`, and an image without a pixel raise a ValueError.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import Text
-    >>> plan = (Text("abc"), Picture("cat.jpg", "noised"))
+    >>> layout = (Text("abc"), Image("cat.jpg", "noised"))
     >>> ids, size = (lambda text: list(text.encode())), (lambda image: (1024, 768))
-    >>> sample = sample_of(plan, draws_of(0, 0, "r"), ids, size, Sizes(), Dropout())
+    >>> sample = sample_of(layout, draws_of(0, 0, "r"), ids, size, Sizes(), Dropout())
     >>> sample.contents[1], sample.counts
     (Grid(rows=48, columns=64), Counts(tokens=3079, vit=0, vae=3072))
     """
-    plan = checked(plan)
-    pictures = [element for element in plan if isinstance(element, Picture)]
-    images = {id(picture.image): picture.image for picture in pictures}
-    measured = {name: size_of(image) for name, image in images.items()}
-    sharing = collections.Counter(picture.kind == "vit" for picture in pictures)
+    layout = checked(layout)
+    images = [element for element in layout if isinstance(element, Image)]
+    held = {id(each.image): each.image for each in images}
+    measured = {name: size_of(image) for name, image in held.items()}
+    sharing = collections.Counter(each.kind == "vit" for each in images)
     contents: list[np.ndarray | Grid] = []
-    for element in plan:
-        if isinstance(element, Picture):
+    for element in layout:
+        if isinstance(element, Image):
             contents.append(sizes.of(element).grid(*measured[id(element.image)], sharing[element.kind == "vit"]))
         else:
             contents.append(np.asarray(encode(element.text), np.int64))
-    timesteps = [-np.inf] * len(plan)
-    for _, numbers in clips(plan):
-        if plan[numbers[0]].kind == "noised":
+    timesteps = [-np.inf] * len(layout)
+    for _, numbers in clips(layout):
+        if layout[numbers[0]].kind == "noised":
             timestep = draws.normal(f"timestep/{numbers[0]}")
             for number in numbers:
                 timesteps[number] = timestep
-    return Sample(plan, dropout.kept(plan, draws), contents, timesteps)
+    return Sample(layout, dropout.kept(layout, draws), contents, timesteps)
 
 
 def dummy(seen_as: Literal["vit", "clean"]) -> Sample:
-    """A sample of one patch, of which nothing is learned: for a row that lacks pictures of its kind.
+    """A sample of one patch, of which nothing is learned: for a row that lacks images of its kind.
 
     So every rank of a sharded model runs the same modules. No other sample sees it.
 
     >>> dummy("vit").counts
     Counts(tokens=3, vit=1, vae=0)
     """
-    return Sample((Picture(None, seen_as),), (True,), (Grid(1, 1),), (-np.inf,))
+    return Sample((Image(None, seen_as),), (True,), (Grid(1, 1),), (-np.inf,))

@@ -1,4 +1,4 @@
-"""Pictures as T5Gemma 2 takes them, and the check that a batch has those of its placeholders."""
+"""Images as T5Gemma 2 takes them, and the check that a batch has those of its placeholders."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ul2_tasks.images.interleaved import PictureRun
-from ul2_tasks.images.pictures import pixels, resized
+from ul2_tasks.images.interleaved import ImageTokens
+from ul2_tasks.images.pixels import pixels, resized
 
-T5GEMMA2_START, T5GEMMA2_SIDE = 2, 896  # BOS, and the pixels of a picture's sides
+T5GEMMA2_START, T5GEMMA2_IMAGE_SIZE = 2, 896  # BOS, and the pixels of an image's sides
 PIXELS = "pixel_values"
 
 
-def pixel_values(images: Sequence[object], side: int = T5GEMMA2_SIDE) -> np.ndarray:
-    """Pictures as SigLIP sees them in T5Gemma 2: squares, whatever their ratio, with values from -1 to 1.
+def pixel_values(images: Sequence[object], image_size: int = T5GEMMA2_IMAGE_SIZE) -> np.ndarray:
+    """Images as SigLIP sees them in T5Gemma 2: squares, whatever their ratio, with values from -1 to 1.
 
-    They are those of Transformers' `Gemma3ImageProcessorPil`. Gives [pictures, 3, side, side] float32. An image is what
-    `images.pictures.pixels` takes.
+    They are those of Transformers' `Gemma3ImageProcessorPil`. Gives [images, 3, image_size, image_size] float32. An image is what
+    `images.pixels.pixels` takes.
 
     >>> pixel_values([]).shape
     (0, 3, 896, 896)
     """
-    found = np.empty((len(images), 3, side, side), np.float32)
+    found = np.empty((len(images), 3, image_size, image_size), np.float32)
     for number, image in enumerate(images):
-        seen = resized(pixels(image), side, side, "bilinear")
+        seen = resized(pixels(image), image_size, image_size, "bilinear")
         found[number] = (seen.transpose(2, 0, 1) / np.float32(255) - np.float32(0.5)) / np.float32(0.5)
     return found
 
 
-def check_placeholders(input_ids: np.ndarray, images: int, picture: PictureRun) -> None:
-    """Refuses a batch whose placeholders are not those of its pictures: some were trimmed, or are of another picture's run.
+def check_placeholders(input_ids: np.ndarray, images: int, image_tokens: ImageTokens) -> None:
+    """Refuses a batch whose placeholders are not those of its images: some were trimmed, or are of another image token sequence.
 
     The ids are [B, length], of any dtype.
 
-    >>> check_placeholders(np.array([[7, 8, 8, 9, 5]]), 1, PictureRun(7, 8, 9, tokens=2))
+    >>> check_placeholders(np.array([[7, 8, 8, 9, 5]]), 1, ImageTokens(7, 8, 9, image_seq_length=2))
     """
-    found = int((input_ids == picture.placeholder).sum())
-    if found != images * picture.tokens:
+    found = int((input_ids == image_tokens.image_id).sum())
+    if found != images * image_tokens.image_seq_length:
         raise ValueError(
-            f"a batch has {found} placeholders (id {picture.placeholder}) and {images} pictures of {picture.tokens} each, expected"
-            " as many: was something trimmed, or is the picture's run another one in register_pictures?"
+            f"a batch has {found} placeholders (id {image_tokens.image_id}) and {images} images of"
+            f" {image_tokens.image_seq_length} each, expected as many: was something trimmed, or is image_tokens another one in"
+            " register_image_text?"
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.pictures import MOST_PIXELS, Frame, file_of
+from ul2_tasks.images.pixels import MAX_PIXELS, Frame, file_of
 from ul2_tasks.images.video_ends import check_end
 from ul2_tasks.scalars import is_integer
 
@@ -26,24 +26,26 @@ _OF_STREAMS = ("mpegts", "mpeg")  # which say of nothing how long it is
 
 @dataclasses.dataclass(frozen=True)
 class FrameSampler:
-    """Draws frames of videos: a `plans.Frames`.
+    """Draws frames of videos: a `schemas.Frames`.
 
     The number of frames is drawn. The video is cut into so many equal parts, and one frame of each part is drawn. So every frame
     can be drawn, also the last. A video with fewer frames gives each of them once.
 
     Attributes:
-        fewest, most: frames of a video. The defaults are BAGEL's.
+        min_frames, max_frames: how many frames of a video. The defaults are BAGEL's.
 
-    >>> from ul2_tasks.images.plans import vlm_sft
-    >>> with_fewer_frames = functools.partial(vlm_sft, frames=FrameSampler(fewest=4, most=6))
+    >>> from ul2_tasks.images.schemas import vlm_sft
+    >>> with_fewer_frames = functools.partial(vlm_sft, frames=FrameSampler(min_frames=4, max_frames=6))
     """
 
-    fewest: int = 8
-    most: int = 12
+    min_frames: int = 8
+    max_frames: int = 12
 
     def __post_init__(self):
-        if not is_integer(self.fewest, at_least=1) or not is_integer(self.most, at_least=self.fewest):
-            raise ValueError(f"the frames of a video are {self.fewest!r} to {self.most!r}, expected two integers in order, from 1")
+        if not is_integer(self.min_frames, at_least=1) or not is_integer(self.max_frames, at_least=self.min_frames):
+            raise ValueError(
+                f"the frames of a video are {self.min_frames!r} to {self.max_frames!r}, expected two integers in order, from 1"
+            )
 
     def __call__(self, video: object, draws: Draws) -> list[Frame]:
         """The frames of a video, in order. They are counted, and only the first is decoded; the others are when they are read.
@@ -69,7 +71,7 @@ class FrameSampler:
         >>> FrameSampler().numbers(100, draws_of(0, 0, "r")), FrameSampler().numbers(5, draws_of(0, 0, "r"))
         ([4, 14, 26, 38, 61, 65, 76, 91], [0, 1, 2, 3, 4])
         """
-        parts = min(count, self.fewest + draws.number("frames", self.most - self.fewest + 1))
+        parts = min(count, self.min_frames + draws.number("frames", self.max_frames - self.min_frames + 1))
         ends = itertools.pairwise(part * count // parts for part in range(parts + 1))
         return [start + draws.number(f"frame/{part}", stop - start) for part, (start, stop) in enumerate(ends)]
 
@@ -139,7 +141,7 @@ def _check_last(codec: Any, packets: Sequence[Any]) -> None:
 
 
 def _packets(video: object) -> int:
-    """How many packets of pictures there are, those that an editor has cut off included, which are not all read else."""
+    """How many packets of images there are, those that an editor has cut off included, which are not all read else."""
     with _opened(video, ignore_editlist="1") as (container, stream):
         return sum(packet.size > 0 for packet in container.demux(stream))
 
@@ -185,22 +187,20 @@ def _upright(frame: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any]]:
-    """The video and its stream of pictures. What PyAV stumbles over is told in one sentence."""
+    """The video and its stream of images. What PyAV stumbles over is told in one sentence."""
     av = _av()
     with file_of(video, "video") as file:
         if not file.read(1):
             raise ValueError(f"the video is damaged, or not one of {', '.join(FORMATS)}: it is empty")
         file.seek(0)
         try:
-            # Texts beside the pictures, such as a title in Latin-1, do not matter.
+            # Texts beside the images, such as a title in Latin-1, do not matter.
             with av.open(file, metadata_errors="replace", options={"format_whitelist": ",".join(FORMATS), **options}) as container:
                 stream = next(iter(container.streams.video), None)
                 if stream is None or stream.codec_context is None:
-                    raise ValueError("the video has no pictures, or none that can be decoded")
-                if stream.width * stream.height > MOST_PIXELS:
-                    raise ValueError(
-                        f"the video has {stream.width} x {stream.height} pixels, expected at most {MOST_PIXELS} in all"
-                    )
+                    raise ValueError("the video has no images, or none that can be decoded")
+                if stream.width * stream.height > MAX_PIXELS:
+                    raise ValueError(f"the video has {stream.width} x {stream.height} pixels, expected at most {MAX_PIXELS} in all")
                 stream.codec_context.thread_count = 1
                 yield container, stream
         except av.FFmpegError as error:

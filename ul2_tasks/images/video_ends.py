@@ -1,4 +1,4 @@
-"""Whether a video is there up to its end, by what its container says of itself. The pictures are not looked at.
+"""Whether a video is there up to its end, by what its container says of itself. The images are not looked at.
 
     MP4, fragmented     boxes, each with its size
     Matroska, WebM      elements, each with its size, which of the outermost may be unknown
@@ -92,7 +92,7 @@ def _packs(file: BinaryIO, size: int) -> Iterator[_Part]:
 def _trailer(file: BinaryIO, size: int) -> Iterator[_Part]:
     start = max(0, size - 4096)
     if not _read(file, start, 4096).rstrip(b"\0").endswith(b";"):
-        yield _Part("list of pictures", 0, size + 1)
+        yield _Part("list of images", 0, size + 1)
 
 
 def _read(file: BinaryIO, start: int, count: int) -> bytes:

@@ -18,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.looking.printing import kinds_lost
 from ul2_tasks.looking.statistics import Check
-from ul2_tasks.tasks.pictures import PicturesTask
+from ul2_tasks.tasks.image_text import ImageTextTask
 from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, check_round_trip, embedding_rows, id_shift, own_size, piece_names
 
@@ -141,7 +142,7 @@ def examine_installation() -> Iterator[Finding]:
         yield Finding("problem", "installation", "; ".join(check.stdout.splitlines()), remedy)
 
 
-def examine_vocabulary(tasks: Iterable[DenoisingTask | PicturesTask], corpus: CorpusTask) -> Iterator[Finding]:
+def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: CorpusTask) -> Iterator[Finding]:
     """Looks at the special ids, and at the way of a text to ids and back."""
     modes: dict[str, tuple[int, ...]] = {}
     special: SpecialTokens | None = None
@@ -186,16 +187,16 @@ def _examine_embedding(vocabulary: seqio.Vocabulary, special_ids: set[int]) -> I
 
 def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
     ids = list(tokenizer.encode(SAMPLE))
-    remedy = "ul2 vocab train: its vocabularies keep a text as it is"
+    remedy = "see ul2_tasks.check_round_trip; ul2 vocab train makes vocabularies that restore every text"
     yield Finding("ok", "vocabulary", f"a sample of {len(SAMPLE)} characters of many scripts is {len(ids)} tokens")
     if unknown := ids.count(tokenizer.unk_id):
         yield Finding("note", "vocabulary", f"{unknown} of {len(ids)} tokens of a sample of many scripts are unknown", remedy)
     if lost := check_round_trip(tokenizer):
-        yield Finding("note", "vocabulary", f"tokens do not give all of a text back: {'; '.join(lost)}", remedy)
+        yield Finding("note", "vocabulary", f"decoding does not restore {kinds_lost(lost)}", remedy)
 
 
 def examine_image_packages() -> Iterator[Finding]:
-    """Looks at the packages that read pictures."""
+    """Looks at the packages that read images."""
     versions = {}
     for name in ("pillow", "av"):
         try:

@@ -139,6 +139,15 @@ def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int
     console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
 
 
+def kinds_lost(lost: Sequence[str]) -> str:
+    """The kinds of text that `check_round_trip` lists, without its examples.
+
+    >>> kinds_lost([r"tabs: 'a\tb' comes back as 'a b'", "spaces at the end: 'a ' comes back as 'a'"])
+    'tabs, spaces at the end'
+    """
+    return ", ".join(each.partition(":")[0] for each in lost)
+
+
 def ranges_in_words(ranges: Iterable[tuple[int, int]]) -> str:
     """Ranges (start, stop) with their last numbers, for people.
 

@@ -35,7 +35,7 @@ class Stretch:
             "bytes": a part of a character, or tokens that are no text at all.
             "sentinel", "mode", "eos": special tokens.
             "border": a place where another document begins; it has no text and no token.
-            "picture": what stands for a picture, which `images.show` puts among the others.
+            "image": what stands for an image, which `images.show` puts among the others.
         text: for "text" the text itself, with spaces at its ends; for "bytes" such as "<0xE6><0x97>", or the names of the tokens;
             for special tokens their names.
         tokens: how many there are. A token that has a whole character and a part of another one counts where it begins.

@@ -133,7 +133,7 @@ def shown_sample(sample: Sample, name: str, place: str, width: int) -> Renderabl
     counts = sample.counts
     head = Text.assemble(
         (name, "bold"),
-        f": {counts.chunk} tokens, {counts.noise} noise ({counts.corruption_rate:.1%}), spans: {counts.spans}",
+        f": {counts.chunk} tokens, {counts.noise} masked ({counts.corruption_rate:.1%}), spans: {counts.spans}",
         (f"\n{place}" if place else "", "dim"),
     )
     titles = [Text(f"{feature}, {getattr(counts, feature)} tokens", "dim") for feature in TOKEN_FEATURES]
@@ -206,6 +206,6 @@ def _atoms(stretch: Stretch) -> list[tuple[str, str]]:
 
 def _style(stretch: Stretch) -> str:
     colour = "" if stretch.span is None else _COLOURS[stretch.span % len(_COLOURS)]
-    marks = dict.fromkeys(("mode", "sentinel"), "bold reverse") | dict.fromkeys(("border", "picture"), "bold")
+    marks = dict.fromkeys(("mode", "sentinel"), "bold reverse") | dict.fromkeys(("border", "image"), "bold")
     marks |= {"eos": "dim", "bytes": "italic"}
     return f"{marks.get(stretch.kind, '')} {colour}".strip()

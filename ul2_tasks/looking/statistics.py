@@ -86,7 +86,7 @@ class Checked:
 def without_particulars(sentence: str) -> str:
     """Equal for records that are wrong for the same reason.
 
-    >>> without_particulars("image_list has 3 pictures, expected at least 'four'")
-    "image_list has N pictures, expected at least '..'"
+    >>> without_particulars("image_list has 3 images, expected at least 'four'")
+    "image_list has N images, expected at least '..'"
     """
     return re.sub(r"\d+", "N", re.sub(r"'[^']*'|\"[^\"]*\"", "'..'", sentence))

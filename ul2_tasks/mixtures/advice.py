@@ -152,7 +152,7 @@ def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, in
     a full chunk of 148 tokens has one noise span, which placement 't5' puts at its end
     always the last 22 tokens, prefix LM by another name
     >>> remedy
-    "longer lengths (two spans need 272,51), or placement='uniform'"
+    "use longer lengths (two spans need 272,51), or placement='uniform'"
     """
     if denoiser.single_span or chunk.spans > 1 or denoiser.placement != "t5":
         return None
@@ -161,7 +161,7 @@ def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, in
     inputs = chunk.inputs + (length - noise + spans) - (chunk.length - chunk.noise + chunk.spans)
     targets = chunk.targets + (noise + spans) - (chunk.noise + chunk.spans)
     fits = inputs <= sequence_length["inputs"] and targets <= sequence_length["targets"]
-    remedy = f"chunk_tokens of at least {length}" if fits else f"longer lengths (two spans need {inputs},{targets})"
+    remedy = f"chunk_tokens of at least {length}" if fits else f"use longer lengths (two spans need {inputs},{targets})"
     return (
         f"a full chunk of {chunk.length} tokens has one noise span, which placement 't5' puts at its end: always the last"
         f" {chunk.noise} tokens, prefix LM by another name",

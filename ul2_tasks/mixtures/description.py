@@ -12,6 +12,7 @@ from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.saved_names import saved_name, saved_repr
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, Token
 
@@ -47,7 +48,8 @@ class Description:
 
         Raises a ValueError where the source or the vocabulary cannot tell what it is.
         """
-        said = {key: _words(value) for key, value in vars(self).items() if key not in ("name", *_OF_THE_CORPUS)}
+        fields = (key for key in vars(self) if key not in ("name", *_OF_THE_CORPUS))
+        said = {saved_name(key, type(self).__name__): _words(getattr(self, key)) for key in fields}
         return digest(corpus_settings(self.corpus()) | said)
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
@@ -63,7 +65,7 @@ def check_name(name: object) -> None:
 
 def _words(value: object) -> str:
     """A value in words, which are equal for equal mappings."""
-    return repr(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
+    return saved_repr(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
 
 
 def folders(cache_dirs: Sequence[str | os.PathLike]) -> tuple[str, ...]:

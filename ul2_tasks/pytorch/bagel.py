@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ul2_tasks.images.layout import MODES
-from ul2_tasks.images.patches import picture
+from ul2_tasks.images.patches import image
+from ul2_tasks.images.row_arrays import MODES
 
 _AS_THEY_ARE = (
     "packed_position_ids",
@@ -25,8 +25,8 @@ _NO_LABEL = -100  # of which PyTorch's cross entropy is 0
 _NO_WEIGHT = 1e-6  # more than nothing, as it is divided by, and too little to count beside others
 
 
-def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, Any]:
-    """A row of `PictureRowsDataset` by the names and in the types of what BAGEL's packer yields with `use_flex=True`.
+def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> dict[str, Any]:
+    """A row of `ImageTextDataset` by the names and in the types of what BAGEL's packer yields with `use_flex=True`.
 
     Its pixels become floats from -1 to 1, four times as large: do it where the model is, and not in a worker.
 
@@ -34,21 +34,21 @@ def bagel_batch(row: Mapping[str, Any], places: int | None = None) -> dict[str, 
     is learned by one of the losses has one place for it whose loss is 0, and whose gradient is.
 
     Args:
-        row: it has pictures of both kinds, see `always`; without them BAGEL's model fails.
-        places: its `max_num_tokens`: splits and samples get a last one that makes up so many. None for none.
+        row: it has images of both kinds, see `required_modalities`; without them BAGEL's model fails.
+        max_num_tokens: that of its packer: splits and samples get a last one that makes up so many. None for none.
 
     Returns:
         what its model's `forward` takes, with `padded_images` in place of their latents.
 
     Raises:
-        ValueError: the row has more places, or lacks pictures of a kind.
+        ValueError: the row has more places, or lacks images of a kind.
     """
     length = len(row["packed_position_ids"])
-    if places is not None and length > places:
-        raise ValueError(f"the row has {length} places, expected at most {places}")
+    if max_num_tokens is not None and length > max_num_tokens:
+        raise ValueError(f"the row has {length} places, expected at most {max_num_tokens}")
     if not len(row["packed_vit_patches"]) or not len(row["packed_vae_patches"]):
-        raise ValueError("the row lacks pictures of a kind; give PictureRowsDataset always=('vit', 'vae')")
-    padding = [] if places is None else [places - length]
+        raise ValueError("the row lacks images of a kind; give ImageTextDataset required_modalities=('vit', 'vae')")
+    padding = [] if max_num_tokens is None else [max_num_tokens - length]
     return {
         **{name: row[name] for name in _AS_THEY_ARE},
         **_learned(row),
@@ -75,12 +75,12 @@ def _learned(row: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _padded(patches: torch.Tensor, shapes: list[list[int]]) -> torch.Tensor:
-    """[pictures, 3, height, width] float32, each in the upper left corner of zeros."""
+    """[images, 3, height, width] float32, each in the upper left corner of zeros."""
     sizes = [rows * columns for rows, columns in shapes]
-    pictures = [_scaled(picture(of, *shape)).permute(2, 0, 1) for of, shape in zip(patches.split(sizes), shapes)]
-    padded = torch.zeros(len(pictures), 3, max(one.shape[1] for one in pictures), max(one.shape[2] for one in pictures))
+    images = [_scaled(image(of, *shape)).permute(2, 0, 1) for of, shape in zip(patches.split(sizes), shapes)]
+    padded = torch.zeros(len(images), 3, max(one.shape[1] for one in images), max(one.shape[2] for one in images))
     padded = padded.to(patches.device)
-    for place, one in zip(padded, pictures):
+    for place, one in zip(padded, images):
         place[:, : one.shape[1], : one.shape[2]] = one
     return padded
 

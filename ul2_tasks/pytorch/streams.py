@@ -12,7 +12,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.converters.pictures import PIXELS
+from ul2_tasks.converters.image_text import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE

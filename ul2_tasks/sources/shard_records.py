@@ -10,8 +10,8 @@ from ul2_tasks.files.systems import parallel_map
 from ul2_tasks.imported import is_seqio
 from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.file_source import FileSource
+from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.sources.pictures import PictureSource
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.splits import HashSplit
 
@@ -43,7 +43,7 @@ def stamps(source: seqio.DataSource) -> dict[str, str]:
     """The size and time of each file of a source, as jobs of earlier versions have them; none of one that has no files."""
     while isinstance(source, HashSplit):
         source = source.source
-    if not isinstance(source, FileSource | PictureSource):
+    if not isinstance(source, FileSource | ImageTextSource):
         return {}
     paths = sorted({path for split in source.splits for path in source.files(split)})
     return dict(zip(paths, parallel_map(stamp, paths)))
@@ -73,7 +73,7 @@ def _shard_files(source: seqio.DataSource, split: str) -> list[str]:
     """The file of each shard; none of a source that reads no files of its own."""
     if is_seqio(source, "FileDataSource"):
         return list(source.list_shards(split))
-    return source.shard_files(split) if isinstance(source, FileSource | PictureSource) else []
+    return source.shard_files(split) if isinstance(source, FileSource | ImageTextSource) else []
 
 
 def _records(

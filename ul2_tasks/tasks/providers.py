@@ -37,7 +37,7 @@ from ul2_tasks.random_access.numbering import Share, check_hosts, number_example
 from ul2_tasks.random_access.resuming import seed_of
 from ul2_tasks.random_access.tokens import stored_tokens
 from ul2_tasks.scalars import as_python
-from ul2_tasks.sources.pictures import PictureSource
+from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
@@ -384,7 +384,7 @@ def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> 
         if use_cached and task.cache_dir and task.supports_caching
         else "; ".join(filter(None, [reads(task.source, split), code_in_words(task.preprocessors)]))
         for task in mixture.tasks
-        if not isinstance(task.source, CorpusView | PictureSource)
+        if not isinstance(task.source, CorpusView | ImageTextSource)
     }
 
 

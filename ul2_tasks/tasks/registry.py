@@ -16,8 +16,8 @@ from ul2_tasks.mixtures.mix import weights_of
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import ChatMixture, ChatTask
+from ul2_tasks.tasks.image_text import ImageTextTask, beside_images
 from ul2_tasks.tasks.names import hand_over, is_registered
-from ul2_tasks.tasks.pictures import PicturesTask, beside_pictures
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.special_ids import (
     Mode,
@@ -156,10 +156,10 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
                 f" {[task.name for task in chats if task.form != CHAT]} apart, as a model reads one of them"
             )
         return _mixed(name, weights, tasks.values(), ChatMixture)
-    features = {name: sorted(task.output_features) for name, task in tasks.items() if not isinstance(task, PicturesTask)}
+    features = {name: sorted(task.output_features) for name, task in tasks.items() if not isinstance(task, ImageTextTask)}
     if others := {name: keys for name, keys in features.items() if keys != sorted(TOKEN_FEATURES)}:
         raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}.")
-    if not any(isinstance(task, DenoisingTask | PicturesTask) for task in tasks.values()):
+    if not any(isinstance(task, DenoisingTask | ImageTextTask) for task in tasks.values()):
         raise ValueError(f"one of {sorted(tasks)} must be a denoising task, but none is. Mix them with seqio.MixtureRegistry.add.")
     if parts := [task.name for task in chats if not task.learns_all_targets]:
         raise ValueError(
@@ -185,7 +185,7 @@ def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
 def _mixed(name: str, weights: Mapping[str, float], tasks: Iterable[seqio.Task], mixture_cls: type[seqio.Mixture]) -> str:
     mixture, configuration = f"{name}_mix", MixConfiguration(weights)
     if not is_registered(seqio.MixtureRegistry, mixture, configuration):
-        has_pictures = any(IMAGES in task.output_features for task in tasks)
-        rates = beside_pictures(weights) if has_pictures else list(weights.items())
+        has_images = any(IMAGES in task.output_features for task in tasks)
+        rates = beside_images(weights) if has_images else list(weights.items())
         seqio.MixtureRegistry.add(mixture, rates, mixture_cls=mixture_cls, configuration=configuration)
     return mixture

@@ -69,7 +69,7 @@ def odd() -> str:
 def test_each_denoiser_is_shown_with_mode_sentinels_lengths_and_counts(output, denoiser):
     (section,) = re.findall(rf"^ul2_{denoiser.name} ─+\n(.*?)(?=^ul2_|\Z)", output, re.MULTILINE | re.DOTALL)
     full = chunk_length(denoiser, LENGTHS)
-    assert f"full chunks: {full.length} tokens, {full.noise} noise" in section
+    assert f"full-length chunk: {full.length} tokens, {full.noise} masked" in section
     assert all(f"{field} {value}" in section for field, value in dataclasses.asdict(denoiser).items())
     assert section.count(denoiser.mode) == 2 + 1, "in two examples, and in the denoiser's description"
     assert section.count("<extra_id_0>") == 4, "in the inputs and the targets of two examples"
@@ -78,7 +78,7 @@ def test_each_denoiser_is_shown_with_mode_sentinels_lengths_and_counts(output, d
     assert section.count(f"inputs, {full.inputs} tokens") == section.count(f"targets, {full.targets} tokens") == 2
     rate = f"{full.noise / full.length:.1%}"
     for number in (1, 2):
-        assert f"example {number}: {full.length} tokens, {full.noise} noise ({rate}), spans: {full.spans}\n" in section
+        assert f"example {number}: {full.length} tokens, {full.noise} masked ({rate}), spans: {full.spans}\n" in section
     assert len(re.findall(r"\b(the|of|is|a|to)\b", section)) > 10, "English"
 
 
@@ -201,9 +201,9 @@ def test_characters_that_move_the_cursor_are_symbols():
     assert visible(same) == same
 
 
-def test_the_picture_of_a_sentence_is_what_the_denoisers_make_now():
-    """In a process with the package's own sizes of buffers; `python docs/hero_picture.py` draws it again."""
+def test_the_image_of_a_sentence_is_what_the_denoisers_make_now():
+    """In a process with the package's own sizes of buffers; `python docs/draw_hero.py` draws it again."""
     docs = pathlib.Path(__file__).parents[3] / "docs"
-    program = f"import runpy; print(runpy.run_path({str(docs / 'hero_picture.py')!r})['draw'](), end='')"
+    program = f"import runpy; print(runpy.run_path({str(docs / 'draw_hero.py')!r})['draw'](), end='')"
     done = subprocess.run([sys.executable, "-c", program], cwd=docs.parent, capture_output=True, text=True, check=True)
     assert done.stdout == (docs / "hero.svg").read_text()

@@ -1,1 +1,1 @@
-"""What people look at of texts with pictures in places."""
+"""What people look at of interleaved image-text data."""

@@ -1,4 +1,4 @@
-"""`ul2 doctor` of tasks of `register_pictures`: looks for problems before a run, and says what mends each."""
+"""`ul2 doctor` of tasks of `register_image_text`: looks for problems before a run, and says what mends each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from ul2_tasks.corpus.pictures_task import PictureCorpusTask
+from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
 from ul2_tasks.looking.findings import (
     About,
     Finding,
@@ -19,35 +19,35 @@ from ul2_tasks.looking.findings import (
     left_out,
 )
 from ul2_tasks.looking.images.measure import (
-    PictureCorpusStatistics,
-    PictureTasksStatistics,
-    PictureTaskStatistics,
-    measure_picture_tasks,
+    ImageCorpusStatistics,
+    ImageTasksStatistics,
+    ImageTaskStatistics,
+    measure_image_tasks,
 )
-from ul2_tasks.looking.images.table import shown_records, shown_unfit
+from ul2_tasks.looking.images.table import shown_records, shown_unusable
 from ul2_tasks.looking.printing import shown_problems
-from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
+from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 
 _FULL = 0.6  # of the inputs' budget that chunks take on average, from which on nothing is said
 
 
-def examine_picture_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
-    """Looks at the installation, the vocabulary, the first records with all of their pictures, and the lengths."""
-    tasks = pictures_tasks(name)
+def examine_image_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
+    """Looks at the installation, the vocabulary, the first records with all of their images, and the lengths."""
+    tasks = image_text_tasks(name)
     findings = [*examine_installation(), *examine_image_packages()]
     for corpus in {task.corpus.name: task.corpus for task in tasks}.values():
         findings += examine_vocabulary([task for task in tasks if task.corpus is corpus], corpus)
     if any(finding.kind == "problem" and finding.about == "vocabulary" for finding in findings):
         return each_once(findings)
     try:
-        statistics = measure_picture_tasks(name, sequence_length, split)
+        statistics = measure_image_tasks(name, sequence_length, split)
     except (ValueError, OSError, tf.errors.OpError) as error:
         return each_once([*findings, Finding("problem", "records", str(error), "mend it, or name other files, or other lengths")])
     return each_once([*findings, *_examine(statistics, tasks)])
 
 
-def _examine(statistics: PictureTasksStatistics, tasks: Sequence[PicturesTask]) -> Iterator[Finding]:
-    corpora: dict[str, PictureCorpusTask] = {task.corpus.name: task.corpus for task in tasks}
+def _examine(statistics: ImageTasksStatistics, tasks: Sequence[ImageTextTask]) -> Iterator[Finding]:
+    corpora: dict[str, ImageTextCorpusTask] = {task.corpus.name: task.corpus for task in tasks}
     for found in statistics.corpora:
         yield from _examine_records(found, corpora[found.corpus], functools.partial(Finding, concerns=(found.corpus,)))
     for measured, task in zip(statistics.tasks, tasks):
@@ -55,29 +55,29 @@ def _examine(statistics: PictureTasksStatistics, tasks: Sequence[PicturesTask]) 
     yield from failed_checks("examples", statistics.checks)
 
 
-def _examine_records(found: PictureCorpusStatistics, corpus: PictureCorpusTask, about: About) -> Iterator[Finding]:
+def _examine_records(found: ImageCorpusStatistics, corpus: ImageTextCorpusTask, about: About) -> Iterator[Finding]:
     skip = corpus.configuration.on_error == "skip"
     kind, remedy = left_out(skip, "mend them, or on_error='skip', which leaves them out and counts them")
     for line in shown_problems(found.problems, found.first):
         yield about(kind, "records", f"wrong, of {shown_records(found)}: {line}", remedy)
     if found.right:
-        yield about("ok", "records", f"{shown_records(found)}, of which {found.right:,} are right, with all of their pictures")
+        yield about("ok", "records", f"{shown_records(found)}, of which {found.right:,} are right, with all of their images")
     else:
         what = f"none of {shown_records(found)} is right"
         yield about("problem", "records", what, "see whether the kind is theirs, or name other files")
 
 
-def _examine_lengths(measured: PictureTaskStatistics, task: PicturesTask, about: About) -> Iterator[Finding]:
-    skip = task.configuration.unfit == "skip"
-    kind, remedy = left_out(skip, "larger lengths, or unfit='skip', which leaves them out and counts them")
-    for line in shown_unfit(measured):
+def _examine_lengths(measured: ImageTaskStatistics, task: ImageTextTask, about: About) -> Iterator[Finding]:
+    skip = task.configuration.on_unusable == "skip"
+    kind, remedy = left_out(skip, "larger lengths, or on_unusable='skip', which leaves them out and counts them")
+    for line in shown_unusable(measured):
         yield about(kind, what=line, remedy=remedy)
     inputs = measured.lengths["inputs"]
     if inputs is None:
         return
     said = ", ".join(f"{key} of up to {length.max:,} tokens" for key in ("inputs", "targets") if (length := measured.lengths[key]))
-    yield about("ok", what=f"examples: {measured.examples:,}, with pictures: {measured.pictures:,}; {said}")
+    yield about("ok", what=f"examples: {measured.examples:,}, with images: {measured.images:,}; {said}")
     fullest = max(part for part in measured.fill.values() if part is not None)
     if measured.joins_records and measured.examples > 1 and fullest < _FULL:
-        what = f"chunks fill {fullest:.0%} of a budget on average: a picture that does not fit begins the next chunk"
-        yield about("note", what=what, remedy="lengths of several pictures and the text between them")
+        what = f"chunks fill {fullest:.0%} of a budget on average: an image that does not fit begins the next chunk"
+        yield about("note", what=what, remedy="lengths of several images and the text between them")

@@ -1,4 +1,4 @@
-"""Examples of texts with pictures as registered tasks make them of the first records of their corpus, and what they are like.
+"""Examples that tasks of interleaved image-text data make of the first records of their corpus, and what they are like.
 
 What is drawn is an epoch of these records under each denoiser. Each example is put together again, and held against what it was
 made of.
@@ -17,25 +17,25 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.pictures_task import PictureCorpusTask
+from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
 from ul2_tasks.denoising.joined_pieces import cut, joined
 from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
-from ul2_tasks.tasks.picture_fit import Fit, Problem, problem_of_chunk
-from ul2_tasks.tasks.pictures import PicturesTask, pictures_tasks
+from ul2_tasks.tasks.image_fit import Fit, Problem, problem_of_chunk
+from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.version import __version__
 
 PERCENTS = (50, 90, 99)
 RECORDS = 1000  # of a corpus, that are looked at
 _CHECKS = {
     "lost": "inputs and targets, put together again, are the records",
-    "miscounted": "every text has exactly the noise tokens and spans of its length, and no picture has any",
+    "miscounted": "every text has exactly the noise tokens and spans of its length, and no image has any",
     "long": "no inputs and no targets are longer than their budget",
 }
-_CHECK_AT_A_PICTURE = " (where it is split at a picture: all after the split is noise, and nothing else)"
+_CHECK_AT_AN_IMAGE = " (where it is split at an image: all after the split is noise, and nothing else)"
 
 
 class Looked(NamedTuple):
@@ -58,7 +58,7 @@ class Uncorrupted(NamedTuple):
     Attributes:
         tokens: [tokens] int32.
         pieces: see `interleaved`.
-        images: its pictures, encoded; none where they are codes.
+        images: its images, encoded; none where they are codes.
         records: the place in `tokens` of the first token of each record of which it has some, and the place of the record.
     """
 
@@ -68,7 +68,7 @@ class Uncorrupted(NamedTuple):
     records: Sequence[tuple[int, str]]
 
 
-class PictureExample(NamedTuple):
+class ImageTextExample(NamedTuple):
     """An example: [tokens] int32 each, EOS included, and what it is made of."""
 
     inputs: np.ndarray
@@ -80,20 +80,20 @@ class Made(NamedTuple):
     """What a task makes of records: examples, in their order and as they are taken; and the records, or chunks of them, that make
     none, by cause."""
 
-    examples: Iterator[PictureExample]
-    unfit: Tally
+    examples: Iterator[ImageTextExample]
+    unusable: Tally
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureTaskStatistics:
+class ImageTaskStatistics:
     """The measurements of a task.
 
     Attributes:
         joins_records: whether records are joined, and cut into chunks.
-        tokens: "text", "pictures" (their runs), and of both together "noise", which is what the targets ask for.
+        tokens: "text", "images" (their runs), and of both together "noise", which is what the targets ask for.
         lengths: of "inputs", "targets" and "chunk", which is what an example is made of.
         fill: the mean part of each budget that an example takes; None without examples.
-        unfit, first: see `Made`, and what was said of the first of each cause.
+        unusable, first: see `Made`, and what was said of the first of each cause.
     """
 
     task: str
@@ -101,17 +101,17 @@ class PictureTaskStatistics:
     rate: float
     joins_records: bool
     examples: int
-    pictures: int
+    images: int
     tokens: Mapping[str, int]
     spans: int
     lengths: Mapping[str, Summary | None]
     fill: Mapping[str, float | None]
-    unfit: Mapping[str, int]
+    unusable: Mapping[str, int]
     first: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureCorpusStatistics:
+class ImageCorpusStatistics:
     """The measurements of a corpus: its name and `Looked`, with how many are right, and the first problem of each kind."""
 
     corpus: str
@@ -123,7 +123,7 @@ class PictureCorpusStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureTasksStatistics(Checked):
+class ImageTasksStatistics(Checked):
     """The measurements of a mixture; `dataclasses.asdict` makes JSON of it."""
 
     mixture: str
@@ -131,12 +131,12 @@ class PictureTasksStatistics(Checked):
     seed: int
     sequence_length: Mapping[str, int]
     version: str
-    corpora: Sequence[PictureCorpusStatistics]
-    tasks: Sequence[PictureTaskStatistics]
+    corpora: Sequence[ImageCorpusStatistics]
+    tasks: Sequence[ImageTaskStatistics]
     checks: Sequence[Check]
 
 
-def look_at_corpus(corpus: PictureCorpusTask, split: str, records: int = RECORDS) -> Looked:
+def look_at_corpus(corpus: ImageTextCorpusTask, split: str, records: int = RECORDS) -> Looked:
     """Reads the first records of a corpus."""
     if split not in corpus.splits:
         raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
@@ -151,14 +151,14 @@ def look_at_corpus(corpus: PictureCorpusTask, split: str, records: int = RECORDS
     return Looked(min(len(read), records), len(read) <= records, right, problems)
 
 
-def make_examples(task: PicturesTask, looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
+def make_examples(task: ImageTextTask, looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
     """Makes examples of the records that were read, in their order."""
     fit = task.fit(sequence_length)
-    unfit = Tally()
+    unusable = Tally()
 
     def fits(problem: Problem, where: str) -> bool:
         if problem.cause:
-            unfit.add(problem.cause, f"{where}{problem.numbers}")
+            unusable.add(problem.cause, f"{where}{problem.numbers}")
         return not problem.cause
 
     records = [(where, found) for where, found in looked.right if fits(fit.problem_of_record(found.pieces.tolist()), where)]
@@ -168,20 +168,20 @@ def make_examples(task: PicturesTask, looked: Looked, sequence_length: Mapping[s
         fitting = [Uncorrupted(found.tokens, found.pieces.tolist(), found.images, [(0, where)]) for where, found in records]
     corrupted = task.corrupted(fit)
 
-    def examples() -> Iterator[PictureExample]:
+    def examples() -> Iterator[ImageTextExample]:
         for number, each in enumerate(fitting):
             made = corrupted(tf.constant(each.tokens), tf.constant(each.pieces, tf.int32), tf.constant([seed, number], tf.int64))
             inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
-            yield PictureExample(inputs, targets, each)
+            yield ImageTextExample(inputs, targets, each)
 
-    return Made(examples(), unfit)
+    return Made(examples(), unusable)
 
 
-def measure_picture_tasks(
+def measure_image_tasks(
     name: str, sequence_length: Mapping[str, int], split: str = "train", seed: int = 0, records: int = RECORDS
-) -> PictureTasksStatistics:
-    """Measures the tasks of a mixture of `register_pictures`, or one task; `seed` is of the noise, and `records` per corpus."""
-    provider, tasks = seqio.get_mixture_or_task(name), pictures_tasks(name)
+) -> ImageTasksStatistics:
+    """Measures the tasks of a mixture of `register_image_text`, or one task; `seed` is of the noise, and `records` per corpus."""
+    provider, tasks = seqio.get_mixture_or_task(name), image_text_tasks(name)
     corpora = {task.corpus.name: task.corpus for task in tasks}
     looked = {corpus: look_at_corpus(corpora[corpus], split, records) for corpus in corpora}
     faults, measured = Tally(), []
@@ -190,14 +190,14 @@ def measure_picture_tasks(
         fit, made = task.fit(sequence_length), make_examples(task, looked[task.corpus.name], sequence_length, seed)
         measured.append(_measured(task, fit, made, rate, faults))
     examples = sum(task.examples for task in measured)
-    return PictureTasksStatistics(
+    return ImageTasksStatistics(
         mixture=name,
         split=split,
         seed=seed,
         sequence_length={key: int(sequence_length[key]) for key in TOKEN_FEATURES},
         version=__version__,
         corpora=[
-            PictureCorpusStatistics(corpus, read, is_all, len(right), dict(problems.counts), problems.first)
+            ImageCorpusStatistics(corpus, read, is_all, len(right), dict(problems.counts), problems.first)
             for corpus, (read, is_all, right, problems) in looked.items()
         ],
         tasks=measured,
@@ -220,38 +220,38 @@ def _chunks(fit: Fit, records: Sequence[tuple[str, Interleaved]]) -> Iterator[Un
         yield Uncorrupted(tokens[start:end], chunk, [], held)
 
 
-def _measured(task: PicturesTask, fit: Fit, made: Made, rate: float, faults: Tally) -> PictureTaskStatistics:
+def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Tally) -> ImageTaskStatistics:
     """The measurements of a task; adds to `faults` what is wrong with which example."""
     lengths: dict[str, list[int]] = {key: [] for key in (*TOKEN_FEATURES, "chunk")}
-    tokens = collections.Counter[str](text=0, pictures=0, noise=0)
-    spans = pictures = 0
+    tokens = collections.Counter[str](text=0, images=0, noise=0)
+    spans = images = 0
     for number, example in enumerate(made.examples):
         pieces = example.source.pieces
         for key, length in zip(lengths, map(len, (example.inputs, example.targets, example.source.tokens))):
             lengths[key].append(length)
         noise, of_example, wrong = _reconstructed(task, fit, example)
-        tokens.update(text=sum(pieces[::2]), pictures=sum(pieces[1::2]), noise=noise)
-        pictures += len(pieces) // 2
+        tokens.update(text=sum(pieces[::2]), images=sum(pieces[1::2]), noise=noise)
+        images += len(pieces) // 2
         spans += of_example
         for kind, found in wrong:
             faults.add(kind, f"{task.name}, example {number + 1}: {found}")
-    return PictureTaskStatistics(
+    return ImageTaskStatistics(
         task=task.name,
         denoiser=task.denoiser.name,
         rate=rate,
         joins_records=fit.joins_records,
         examples=len(lengths["chunk"]),
-        pictures=pictures,
+        images=images,
         tokens=dict(tokens),
         spans=spans,
         lengths={key: Summary.of(values, PERCENTS) for key, values in lengths.items()},
         fill={key: float(np.mean(lengths[key])) / fit.lengths[n] if lengths[key] else None for n, key in enumerate(TOKEN_FEATURES)},
-        unfit=dict(made.unfit.counts),
-        first=made.unfit.first,
+        unusable=dict(made.unusable.counts),
+        first=made.unusable.first,
     )
 
 
-def _reconstructed(task: PicturesTask, fit: Fit, example: PictureExample) -> tuple[int, int, list[tuple[str, str]]]:
+def _reconstructed(task: ImageTextTask, fit: Fit, example: ImageTextExample) -> tuple[int, int, list[tuple[str, str]]]:
     """The noise tokens of an example, its spans, and what is wrong with it, by kind."""
     wrong = []
     for key, tokens, length in zip(TOKEN_FEATURES, (example.inputs, example.targets), fit.lengths):
@@ -279,7 +279,7 @@ def _counts(is_noise: np.ndarray, pieces: Sequence[int]) -> list[tuple[int, int]
     return [(int(noise.sum()), int(first.sum())) for noise, first in zip(np.split(is_noise, edges), np.split(begins, edges))]
 
 
-def _expected(task: PicturesTask, pieces: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _expected(task: ImageTextTask, pieces: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """The fewest and the most noise tokens of each piece, and how many spans begin in it."""
     denoiser, split = task.denoiser, task.configuration.split
     if splits_once(denoiser, split):
@@ -294,6 +294,6 @@ def _expected(task: PicturesTask, pieces: Sequence[int]) -> Iterator[tuple[int, 
         yield (*denoiser.noise_range(length), denoiser.noise_counts(length)[1]) if is_text else (0, 0, 0)
 
 
-def _check(kind: str, tasks: Iterable[PicturesTask], faults: Tally, examples: int) -> Check:
-    at_a_picture = kind == "miscounted" and any(splits_once(task.denoiser, task.configuration.split) for task in tasks)
-    return Check.counted(_CHECKS[kind] + (_CHECK_AT_A_PICTURE if at_a_picture else ""), kind, faults, examples)
+def _check(kind: str, tasks: Iterable[ImageTextTask], faults: Tally, examples: int) -> Check:
+    at_an_image = kind == "miscounted" and any(splits_once(task.denoiser, task.configuration.split) for task in tasks)
+    return Check.counted(_CHECKS[kind] + (_CHECK_AT_AN_IMAGE if at_an_image else ""), kind, faults, examples)

@@ -1,4 +1,4 @@
-"""`ul2 stats` of tasks of `register_pictures`: the measurements as tables for the terminal."""
+"""`ul2 stats` of tasks of `register_image_text`: the measurements as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.looking.images.measure import PictureCorpusStatistics, PictureTasksStatistics, PictureTaskStatistics
+from ul2_tasks.looking.images.measure import ImageCorpusStatistics, ImageTasksStatistics, ImageTaskStatistics
 from ul2_tasks.looking.printing import as_shown, plain_table, print_checks, shown_problems, visible
 from ul2_tasks.looking.statistics import Summary
 
 
-def print_picture_tasks(statistics: PictureTasksStatistics, console: Console) -> None:
+def print_image_tasks(statistics: ImageTasksStatistics, console: Console) -> None:
     """Prints the statistics as tables."""
     budgets = ", ".join(f"{key} of at most {length:,} tokens" for key, length in statistics.sequence_length.items())
     head = f": split {statistics.split}, {budgets}; seed {statistics.seed}; ul2_tasks {statistics.version}"
@@ -27,29 +27,29 @@ def print_picture_tasks(statistics: PictureTasksStatistics, console: Console) ->
     for table in _tasks(statistics):
         console.print(table)
     for task in statistics.tasks:
-        for line in shown_unfit(task):
+        for line in shown_unusable(task):
             console.print(Text(f"{task.task}: {line}", "bold yellow"))
     print_checks(statistics.checks, console)
 
 
-def shown_records(corpus: PictureCorpusStatistics) -> str:
+def shown_records(corpus: ImageCorpusStatistics) -> str:
     """How many records were read, in words."""
     return f"{'all' if corpus.is_all else 'the first'} {corpus.records:,} records"
 
 
-def shown_unfit(task: PictureTaskStatistics) -> Iterator[str]:
+def shown_unusable(task: ImageTaskStatistics) -> Iterator[str]:
     """How many records, or chunks of them, make no example for each cause, in words."""
     what = "records, or chunks of them," if task.joins_records else "records"
-    for cause, number in task.unfit.items():
+    for cause, number in task.unusable.items():
         yield f"{number:,} {what} make no example, because {cause}; the first: {visible(task.first[cause])}"
 
 
-def _tasks(statistics: PictureTasksStatistics) -> tuple[Table, Table]:
+def _tasks(statistics: ImageTasksStatistics) -> tuple[Table, Table]:
     """What the tasks have, and how long it is: two tables, because one is wider than most terminals."""
-    counts = plain_table("task", ("share", "examples", "pictures", "text tokens", "picture tokens", "noise", "spans"))
+    counts = plain_table("task", ("share", "examples", "images", "text tokens", "image tokens", "noise", "spans"))
     lengths = plain_table("task", ("inputs", "filled", "targets", "filled"))
     for task in statistics.tasks:
-        numbers = (task.examples, task.pictures, *task.tokens.values(), task.spans)
+        numbers = (task.examples, task.images, *task.tokens.values(), task.spans)
         counts.add_row(task.task, as_shown(task.rate, "percent"), *(f"{number:,}" for number in numbers))
         parts = ((_range(task.lengths[key]), "" if part is None else as_shown(part, "percent")) for key, part in task.fill.items())
         lengths.add_row(task.task, *itertools.chain(*parts))

@@ -1,1 +1,1 @@
-"""What people look at of rows of texts and pictures."""
+"""What people look at of rows of texts and images."""

@@ -1,4 +1,4 @@
-"""Rows of texts and pictures as SVG: the strip of their splits, and who sees whom."""
+"""Rows of texts and images as SVG: the strip of their splits, and who sees whom."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ul2_tasks.images.attention import places, sees
-from ul2_tasks.images.layout import MODES, Row
+from ul2_tasks.images.row_arrays import MODES, Row
 
 MODE_COLOURS = {"causal": "#c77d2e", "full": "#2a8fb5", "noise": "#c2409c"}
 _CAUSAL = MODES.index("causal")

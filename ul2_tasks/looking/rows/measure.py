@@ -1,4 +1,4 @@
-"""Measures records of texts and pictures: their plans, what they take of each budget, what is wrong, and the rows they make."""
+"""Measures records of texts and images: their layouts, what they take of each budget, what is wrong, and the rows they make."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import seqio
 
-from ul2_tasks.images.elements import Picture, letters
-from ul2_tasks.images.layout import Form, Row, lay_out
+from ul2_tasks.images.elements import Image, letters
 from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.row_arrays import Row, lay_out
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
@@ -46,21 +47,21 @@ class Looked:
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureSourceStatistics:
+class ImageSourceStatistics:
     """The measurements of a source.
 
     Attributes:
-        plans: how many samples have which plan, in letters.
+        layouts: how many samples have which layout, in letters.
         elements: of each kind of element how many there are, and how many of these are dropped.
         counts: of each budget what samples take of it.
         too_long: how many samples take more of a budget than a row has; "any" those that do of any.
         problems, first: see `Looked`.
     """
 
-    plan: str
+    schema: str
     records: int
     looked_at: int
-    plans: Mapping[str, int]
+    layouts: Mapping[str, int]
     elements: Mapping[str, Mapping[str, int]]
     counts: Mapping[str, Summary | None]
     too_long: Mapping[str, int]
@@ -69,7 +70,7 @@ class PictureSourceStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureStatistics(Checked):
+class ImageStatistics(Checked):
     """The measurements.
 
     Attributes:
@@ -82,7 +83,7 @@ class PictureStatistics(Checked):
     version: str
     seed: int
     budgets: Mapping[str, int]
-    sources: Sequence[PictureSourceStatistics]
+    sources: Sequence[ImageSourceStatistics]
     rows: int
     samples: int
     fill: Mapping[str, float | None]
@@ -118,29 +119,29 @@ class _Noted(Problems):
 def recipe_to_look_at(
     sources: Sequence[Source], vocabulary: seqio.Vocabulary | None = None, budgets: Counts = BUDGETS, seed: int = 0
 ) -> Recipe:
-    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as pictures need them."""
+    """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as images need them."""
     vocabulary = vocabulary or default_vocabulary()
     first = vocabulary.vocab_size
-    form = Form(
-        bos=first,
-        eos=first + 1,
-        picture_start=first + 2,
-        picture_end=first + 3,
-        vit_side=max((source.sizes.vit.side for source in sources), default=1),
-        vae_side=max((source.sizes.vae.side for source in sources), default=1),
+    special_tokens = SpecialTokenConfig(
+        bos_id=first,
+        eos_id=first + 1,
+        boi_id=first + 2,
+        eoi_id=first + 3,
+        vit_patches_per_side=max((source.sizes.vit.patches_per_side for source in sources), default=1),
+        vae_patches_per_side=max((source.sizes.vae.patches_per_side for source in sources), default=1),
     )
-    return Recipe(tuple(sources), form, text_vocabulary(vocabulary, ()).encode, budgets, seed)
+    return Recipe(tuple(sources), special_tokens, text_vocabulary(vocabulary, ()).encode, budgets, seed)
 
 
 def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
-    """Reads the first records of each source, in the order of its first epoch. No picture is decoded.
+    """Reads the first records of each source, in the order of its first epoch. No image is decoded.
 
     `records` is per source, and the recipe's budgets do not count. `images` says whether samples have theirs, which take memory.
     """
     for source in recipe.sources:
         pool = min(records, recipe.pool)
         alone = dataclasses.replace(
-            recipe, sources=(source,), budgets=_NO_LIMIT, pool=pool, epochs=1, on_error="skip", shrink=False, always=()
+            recipe, sources=(source,), budgets=_NO_LIMIT, pool=pool, epochs=1, on_error="skip", shrink=False, required_modalities=()
         )
         maker, noted = RowMaker(alone), _Noted()
         maker.problems = noted
@@ -150,8 +151,8 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
         yield Looked(source, count, samples, noted.found)
 
 
-def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
-    """Measures records, and the rows that they make as training reads them. No picture is decoded.
+def measure_images(recipe: Recipe, records: int = 1000) -> ImageStatistics:
+    """Measures records, and the rows that they make as training reads them. No image is decoded.
 
     Records that are wrong or too long are counted, whatever the recipe says.
     """
@@ -159,8 +160,8 @@ def measure_pictures(recipe: Recipe, records: int = 1000) -> PictureStatistics:
     named = [[(name, _without_images(sample)) for name, sample in row] for row in first_rows(recipe, records)]
     rows = [[sample for _, sample in row] for row in named]
     used = np.array([np.sum([sample.counts for sample in row], axis=0) for row in rows]).reshape(len(rows), 3)
-    facts = [_facts(lay_out(row, recipe.form)) for row in rows]
-    return PictureStatistics(
+    facts = [_facts(lay_out(row, recipe.special_tokens)) for row in rows]
+    return ImageStatistics(
         version=__version__,
         seed=recipe.seed,
         budgets=recipe.budgets._asdict(),
@@ -188,10 +189,10 @@ def first_rows(recipe: Recipe, records: int) -> Iterator[list[tuple[str, Sample]
         yield from maker.packed(pool)
 
 
-def plan_name(source: Source) -> str:
-    """What the plan of a source is called."""
-    plan = source.plan.func if isinstance(source.plan, functools.partial) else source.plan
-    return plan if isinstance(plan, str) else getattr(plan, "__name__", type(plan).__name__)
+def schema_name(source: Source) -> str:
+    """What the schema of a source is called."""
+    schema = source.schema.func if isinstance(source.schema, functools.partial) else source.schema
+    return schema if isinstance(schema, str) else getattr(schema, "__name__", type(schema).__name__)
 
 
 def _pools(recipe: Recipe, records: int) -> int:
@@ -206,23 +207,23 @@ def _epoch(recipe: Recipe) -> int:
 
 
 def _without_images(sample: Sample) -> Sample:
-    plan = (dataclasses.replace(one, image=None) if isinstance(one, Picture) else one for one in sample.plan)
-    return sample._replace(plan=tuple(plan))
+    layout = (dataclasses.replace(one, image=None) if isinstance(one, Image) else one for one in sample.layout)
+    return sample._replace(layout=tuple(layout))
 
 
-def _source(found: Looked, budgets: Counts) -> PictureSourceStatistics:
+def _source(found: Looked, budgets: Counts) -> ImageSourceStatistics:
     samples = [sample for _, sample in found.samples]
     elements: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for sample in samples:
-        for element, kept in zip(sample.plan, sample.kept):
+        for element, kept in zip(sample.layout, sample.kept):
             elements[element.kind].update({"all": 1, "dropped": not kept})
     counts = [sample.counts for sample in samples]
     above = [{name for name, count, most in zip(Counts._fields, each, budgets) if count > most} for each in counts]
-    return PictureSourceStatistics(
-        plan=plan_name(found.source),
+    return ImageSourceStatistics(
+        schema=schema_name(found.source),
         records=len(found.source.records),
         looked_at=found.records,
-        plans=dict(collections.Counter(letters(sample.plan) for sample in samples).most_common()),
+        layouts=dict(collections.Counter(letters(sample.layout) for sample in samples).most_common()),
         elements={kind: dict(counted) for kind, counted in sorted(elements.items())},
         counts={name: Summary.of([getattr(each, name) for each in counts], PERCENTS) for name in Counts._fields},
         too_long={**{name: sum(name in each for each in above) for name in Counts._fields}, "any": sum(map(bool, above))},

@@ -1,4 +1,4 @@
-"""`ul2 report` of texts and pictures: one self-contained HTML page of plans with thumbnails, masks, and how rows are filled."""
+"""`ul2 report` of texts and images: one self-contained HTML page of layouts with thumbnails, masks, and how rows are filled."""
 
 from __future__ import annotations
 
@@ -9,46 +9,47 @@ import os
 import pathlib
 from typing import Any
 
-from ul2_tasks.images.elements import LETTERS, Picture
-from ul2_tasks.images.layout import Form, Row, lay_out
-from ul2_tasks.images.pictures import pillow, pixels, resized
+from ul2_tasks.images.elements import LETTERS, Image
+from ul2_tasks.images.pixels import pillow, pixels, resized
 from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.row_arrays import Row, lay_out
 from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.looking.page import check_path, write_page
 from ul2_tasks.looking.printing import shown_problems, visible
 from ul2_tasks.looking.rows.drawing import MODE_COLOURS, mask, strip
 from ul2_tasks.looking.rows.measure import (
     PERCENTS,
-    PictureStatistics,
+    ImageStatistics,
     first_rows,
     look_at,
-    measure_pictures,
-    plan_name,
+    measure_images,
+    schema_name,
 )
 from ul2_tasks.looking.rows.show import COLOURS, SEEN, SPARE, as_plain
-from ul2_tasks.looking.rows.table import PARTS, sentences_on_rows, shown_elements, shown_plans, shown_too_long
+from ul2_tasks.looking.rows.table import PARTS, sentences_on_rows, shown_elements, shown_layouts, shown_too_long
 
 ROWS = 8  # that are drawn
 _THUMBNAIL = 128  # pixels of the longer side
 
 
-def write_picture_report(
+def write_image_report(
     recipe: Recipe, path: str | os.PathLike, *, records: int = 1000, count: int = 4
-) -> tuple[PictureStatistics, pathlib.Path]:
+) -> tuple[ImageStatistics, pathlib.Path]:
     """Measures `records` of each source, and writes a page that shows `count`. It has no script, and loads nothing."""
     check_path(path)
-    statistics = measure_pictures(recipe, records)
+    statistics = measure_images(recipe, records)
     samples = [
-        _plain_sample(found.source, name, sample, recipe.form)
+        _plain_sample(found.source, name, sample, recipe.special_tokens)
         for found in look_at(recipe, count + SPARE)
         for name, sample in found.samples[:count]
     ]
     rows = [_plain_row(recipe, [sample for _, sample in row]) for row in itertools.islice(first_rows(recipe, records), ROWS)]
     written = write_page(
         path,
-        "picture_report.html",
+        "image_report.html",
         statistics,
-        shown_plans=shown_plans,
+        shown_layouts=shown_layouts,
         shown_elements=shown_elements,
         shown_problems=shown_problems,
         shown_too_long=shown_too_long,
@@ -64,21 +65,21 @@ def write_picture_report(
     return statistics, written
 
 
-def _plain_sample(source: Source, name: str, sample: Sample, form: Form) -> dict[str, Any]:
+def _plain_sample(source: Source, name: str, sample: Sample, special_tokens: SpecialTokenConfig) -> dict[str, Any]:
     plain = as_plain(source, sample)
-    for element, shown in zip(sample.plan, plain["elements"]):
+    for element, shown in zip(sample.layout, plain["elements"]):
         shown["letter"] = LETTERS[element.kind]
-        if isinstance(element, Picture):
+        if isinstance(element, Image):
             shown["thumbnail"] = _thumbnail(element.image, *shown["resized"])
         else:
             shown["text"] = visible(element.text)
-    return {"source": plan_name(source), "name": visible(name), **plain, **_drawings(lay_out([sample], form))}
+    return {"source": schema_name(source), "name": visible(name), **plain, **_drawings(lay_out([sample], special_tokens))}
 
 
 def _plain_row(recipe: Recipe, samples: list[Sample]) -> dict[str, Any]:
     used = [sum(parts) for parts in zip(*(sample.counts for sample in samples))]
     fill = {name: count / budget for name, count, budget in zip(Counts._fields, used, recipe.budgets) if budget}
-    return {"samples": len(samples), "fill": fill, **_drawings(lay_out(samples, recipe.form))}
+    return {"samples": len(samples), "fill": fill, **_drawings(lay_out(samples, recipe.special_tokens))}
 
 
 def _drawings(row: Row) -> dict[str, str]:
@@ -86,7 +87,7 @@ def _drawings(row: Row) -> dict[str, str]:
 
 
 def _thumbnail(image: object, width: int, height: int) -> str:
-    """The picture in the proportions that the model sees, as a data: address; empty if it cannot be decoded."""
+    """The image in the proportions that the model sees, as a data: address; empty if it cannot be decoded."""
     scale = _THUMBNAIL / max(width, height)
     try:
         small = resized(pixels(image), max(1, round(width * scale)), max(1, round(height * scale)))

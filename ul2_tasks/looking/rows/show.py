@@ -1,4 +1,4 @@
-"""`ul2 show` of texts and pictures: plans element by element, as text in the terminal or as JSON."""
+"""`ul2 show` of texts and images: layouts element by element, as text in the terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.images.elements import LETTERS, Picture
-from ul2_tasks.images.pictures import size_of
+from ul2_tasks.images.elements import LETTERS, Image
+from ul2_tasks.images.pixels import size_of
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.samples import Sample
 from ul2_tasks.looking.printing import shown_problems, visible
-from ul2_tasks.looking.rows.measure import Looked, look_at, plan_name
+from ul2_tasks.looking.rows.measure import Looked, look_at, schema_name
 
 COLOURS = {"text": "#af5f00", "vit": "#0087af", "clean": "#008700", "noised": "#d700af"}
 SEEN = {"vit": "ViT", "clean": "clean latents", "noised": "noised latents"}
@@ -22,17 +22,17 @@ _DROPPED = "dim strike"
 SPARE = 30  # records that are read beside those that are shown, as some may be wrong
 
 
-def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None) -> None:
-    """Prints the plans of records of each source, element by element.
+def show_images(recipe: Recipe, count: int = 2, console: Console | None = None) -> None:
+    """Prints the layouts of records of each source, element by element.
 
-    A letter stands for each element: T text, V picture as a ViT sees it, C as clean latents, N noised. What is dropped is dim and
+    A letter stands for each element: T text, V image as a ViT sees it, C as clean latents, N noised. What is dropped is dim and
     struck through, and said.
     """
     console = console or Console()
     for found in look_at(recipe, count + SPARE):
         _check(found)
         for name, sample in found.samples[:count]:
-            console.print(Text.assemble((plan_name(found.source), "bold"), f": {visible(name)}"))
+            console.print(Text.assemble((schema_name(found.source), "bold"), f": {visible(name)}"))
             console.print(_head(sample))
             console.print(_table(found.source, sample))
             console.print()
@@ -41,21 +41,21 @@ def show_pictures(recipe: Recipe, count: int = 2, console: Console | None = None
 
 
 def draw_plain(recipe: Recipe, count: int) -> Iterator[dict[str, Any]]:
-    """The same plans as JSON has them: "source" (the name of the plan), "record", and what `as_plain` has."""
+    """The same layouts as JSON has them: "source" (the name of the layout), "record", and what `as_plain` has."""
     for found in look_at(recipe, count + SPARE):
         _check(found)
         for name, sample in found.samples[:count]:
-            yield {"source": plan_name(found.source), "record": name, **as_plain(found.source, sample)}
+            yield {"source": schema_name(found.source), "record": name, **as_plain(found.source, sample)}
 
 
 def as_plain(source: Source, sample: Sample) -> dict[str, Any]:
-    """A sample as JSON has it: "plan" (letters), "counts" ("tokens", "vit", "vae") and "elements".
+    """A sample as JSON has it: "layout" (letters), "counts" ("tokens", "vit", "vae") and "elements".
 
-    Each of these has "kind", "droppable" and "dropped"; a text "text", "ids" (how many) and "learned", a picture "width" and
+    Each of these has "kind", "droppable" and "dropped"; a text "text", "ids" (how many) and "learned", an image "width" and
     "height" of the image, "resized" (width and height), "patches" (rows and columns), and "timestep" where it is noised.
     """
     return {
-        "plan": " ".join(LETTERS[element.kind] for element in sample.plan),
+        "layout": " ".join(LETTERS[element.kind] for element in sample.layout),
         "counts": sample.counts._asdict(),
         "elements": list(_elements(source, sample)),
     }
@@ -64,10 +64,15 @@ def as_plain(source: Source, sample: Sample) -> dict[str, Any]:
 def _elements(source: Source, sample: Sample) -> Iterator[dict[str, Any]]:
     for element, kept, content, timestep in zip(*sample):
         plain = {"kind": element.kind, "droppable": element.droppable, "dropped": not kept}
-        if isinstance(element, Picture):
+        if isinstance(element, Image):
             width, height = size_of(element.image)
-            stride, (rows, columns) = source.sizes.of(element).stride, content
-            plain |= {"width": width, "height": height, "resized": [columns * stride, rows * stride], "patches": [rows, columns]}
+            patch_size, (rows, columns) = source.sizes.of(element).patch_size, content
+            plain |= {
+                "width": width,
+                "height": height,
+                "resized": [columns * patch_size, rows * patch_size],
+                "patches": [rows, columns],
+            }
             yield plain | ({"timestep": timestep} if element.kind == "noised" else {})
         else:
             yield plain | {"text": element.text, "ids": len(content), "learned": element.learned}
@@ -75,12 +80,12 @@ def _elements(source: Source, sample: Sample) -> Iterator[dict[str, Any]]:
 
 def _check(found: Looked) -> None:
     if first := not found.samples and next(iter(found.problems.first.values()), ""):
-        raise ValueError(f"none of {found.records} records of {plan_name(found.source)} is right: {first}")
+        raise ValueError(f"none of {found.records} records of {schema_name(found.source)} is right: {first}")
 
 
 def _head(sample: Sample) -> Text:
     parts: list[Any] = []
-    for element, kept in zip(sample.plan, sample.kept):
+    for element, kept in zip(sample.layout, sample.kept):
         parts += [(LETTERS[element.kind], f"bold {COLOURS[element.kind]}" if kept else _DROPPED), " "]
     tokens, vit, vae = sample.counts
     return Text.assemble("  ", *parts, f" {tokens:,} tokens, {vit:,} ViT patches, {vae:,} of latents")

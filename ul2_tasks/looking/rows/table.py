@@ -1,4 +1,4 @@
-"""`ul2 stats` of texts and pictures: the measurements of rows, as tables for the terminal."""
+"""`ul2 stats` of texts and images: the measurements of rows, as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.looking.printing import as_shown, plain_table, print_checks, shown_problems
-from ul2_tasks.looking.rows.measure import PERCENTS, PictureSourceStatistics, PictureStatistics
+from ul2_tasks.looking.rows.measure import PERCENTS, ImageSourceStatistics, ImageStatistics
 
 PARTS = {"tokens": "tokens", "vit": "ViT patches", "vae": "patches of latents"}
-KINDS = {"text": "texts", "vit": "pictures for the ViT", "clean": "clean latents", "noised": "noised latents"}
-_PLANS_SHOWN = 8
+KINDS = {"text": "texts", "vit": "images for the ViT", "clean": "clean latents", "noised": "noised latents"}
+_LAYOUTS_SHOWN = 8
 
 
-def print_pictures(statistics: PictureStatistics, console: Console) -> None:
+def print_images(statistics: ImageStatistics, console: Console) -> None:
     """Prints the statistics as tables."""
     budgets = ", ".join(f"{budget:,} {PARTS[name]}" for name, budget in statistics.budgets.items())
     console.print(Text(f"rows of at most {budgets}; seed {statistics.seed}; ul2_tasks {statistics.version}"))
     for source in statistics.sources:
         console.print()
-        console.print(Text.assemble((source.plan, "bold"), f": {source.looked_at:,} of {source.records:,} records"))
+        console.print(Text.assemble((source.schema, "bold"), f": {source.looked_at:,} of {source.records:,} records"))
         for line in _sentences(source):
             console.print(line)
         console.print(_counts(source))
@@ -32,14 +32,16 @@ def print_pictures(statistics: PictureStatistics, console: Console) -> None:
     print_checks(statistics.checks, console)
 
 
-def shown_plans(source: PictureSourceStatistics) -> str:
-    """The plans that most samples have, in words."""
-    plans = [f"{number:,} {plan if len(plan) < 32 else plan[:29] + '..'}" for plan, number in source.plans.items()]
-    others = sum(list(source.plans.values())[_PLANS_SHOWN:])
-    return ", ".join([*plans[:_PLANS_SHOWN], *([f"{others:,} of {len(plans) - _PLANS_SHOWN} other plans"] if others else [])])
+def shown_layouts(source: ImageSourceStatistics) -> str:
+    """The layouts that most samples have, in words."""
+    layouts = [f"{number:,} {layout if len(layout) < 32 else layout[:29] + '..'}" for layout, number in source.layouts.items()]
+    others = sum(list(source.layouts.values())[_LAYOUTS_SHOWN:])
+    return ", ".join(
+        [*layouts[:_LAYOUTS_SHOWN], *([f"{others:,} of {len(layouts) - _LAYOUTS_SHOWN} other layouts"] if others else [])]
+    )
 
 
-def shown_elements(source: PictureSourceStatistics) -> str:
+def shown_elements(source: ImageSourceStatistics) -> str:
     """How many elements of each kind there are, and how many of them are dropped, in words."""
     said = []
     for kind, found in source.elements.items():
@@ -48,20 +50,20 @@ def shown_elements(source: PictureSourceStatistics) -> str:
     return ", ".join(said)
 
 
-def shown_too_long(source: PictureSourceStatistics) -> str:
+def shown_too_long(source: ImageSourceStatistics) -> str:
     """How many samples take too much of what, in words; empty if none does."""
     of_each = ", ".join(f"{source.too_long[name]:,} of {PARTS[name]}" for name in PARTS if source.too_long[name])
     return f"{source.too_long['any']:,} samples do not fit into a row: {of_each}" if of_each else ""
 
 
-def sentences_on_rows(statistics: PictureStatistics) -> Iterator[str]:
+def sentences_on_rows(statistics: ImageStatistics) -> Iterator[str]:
     """What is said of the rows."""
     if not statistics.rows:
         yield "no rows, since no record makes a sample that fits; `ul2 doctor` says why"
         return
     fill = ", ".join(f"{as_shown(part, 'percent')} of {PARTS[name]}" for name, part in statistics.fill.items() if part is not None)
     yield f"{statistics.rows:,} rows of {statistics.samples:,} samples" + (f"; they fill {fill}" if fill else "")
-    lacking = {"vit": "no picture for the ViT", "vae": "no latents", "text": "no text that is learned"}
+    lacking = {"vit": "no image for the ViT", "vae": "no latents", "text": "no text that is learned"}
     if any(statistics.lacking.values()):
         yield "of these, " + ", ".join(f"{number:,} have {lacking[name]}" for name, number in statistics.lacking.items() if number)
     yield f"about {statistics.rows_of_epoch:,} rows an epoch" + (
@@ -69,8 +71,8 @@ def sentences_on_rows(statistics: PictureStatistics) -> Iterator[str]:
     )
 
 
-def _sentences(source: PictureSourceStatistics) -> Iterator[Text]:
-    yield Text(f"plans     {shown_plans(source)}")
+def _sentences(source: ImageSourceStatistics) -> Iterator[Text]:
+    yield Text(f"layouts     {shown_layouts(source)}")
     yield Text(f"elements  {shown_elements(source)}")
     if too_long := shown_too_long(source):
         yield Text(f"too long  {too_long}", "bold yellow")
@@ -78,7 +80,7 @@ def _sentences(source: PictureSourceStatistics) -> Iterator[Text]:
         yield Text(f"wrong     {line}", "bold yellow")
 
 
-def _counts(source: PictureSourceStatistics) -> Table:
+def _counts(source: ImageSourceStatistics) -> Table:
     table = plain_table("of a sample", ("mean", "min", *(f"{percent} %" for percent in PERCENTS), "max"))
     for name, summary in source.counts.items():
         if summary and summary.max:

@@ -54,7 +54,7 @@ def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[
         yield Finding("problem", "corpus", first_words(error), "fix it, or name other files")
         return
     counts = ", ".join(f"{name} of {count:,}" for name, count in shards.items())
-    yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; shards to split among hosts: {counts}")
+    yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; shards: {counts}")
     if single := [name for name, count in shards.items() if count < 2]:
         found = f"a single shard, which all denoisers read from its start: split {', '.join(single)}"
         yield Finding("note", "corpus", found, "more files, or a cache (ul2 cache)")
@@ -79,7 +79,7 @@ def _examine_tokens_in_files(corpus: CorpusTask, source: MegatronSource, split: 
     beginning = vocabulary.decode(first[0][:40].numpy().tolist())[:80]
     yield Finding("ok", "corpus", f"{ends}; the first begins {beginning!r}")
     lengths = np.sort(first.row_lengths().numpy())
-    yield Finding("ok", "corpus", f"tokens a document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
+    yield Finding("ok", "corpus", f"tokens per document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
 def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[Finding]:
@@ -111,7 +111,7 @@ def _examine_tokens(corpus: CorpusTask, texts: list[str]) -> Iterator[Finding]:
     except ValueError:
         return  # `examine_vocabulary` gives this problem
     lengths = sorted(len(encode(text)) for text in texts)
-    yield Finding("ok", "corpus", f"tokens a document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
+    yield Finding("ok", "corpus", f"tokens per document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
 def _examine_choice(source: seqio.DataSource, split: str) -> Iterator[Finding]:
@@ -152,4 +152,4 @@ def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str
     if lengths:
         chunks = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
         budgets = f"inputs of {sequence_length['inputs']:,}, targets of {sequence_length['targets']:,}"
-        yield Finding("ok", "lengths", f"{budgets}; full chunks, in tokens: {chunks}; ul2 lengths prints more")
+        yield Finding("ok", "lengths", f"{budgets}; tokens of a full-length chunk: {chunks}; see ul2 lengths")

@@ -117,28 +117,30 @@ def print_lengths(lengths: Lengths, console: Console) -> None:
     for problem in lengths.problems:
         console.print(f"[bold red]{problem.task} does not fit:[/] {escape(problem.what)}", highlight=False, soft_wrap=True)
     for note in lengths.notes:
-        text = escape(f"{note.what}; what to do: {note.remedy}")
+        text = escape(f"{note.what}; {note.remedy}")
         console.print(f"[yellow]{note.task}:[/] {text}", highlight=False, soft_wrap=True)
     if lengths.left_out:
         names = escape(", ".join(lengths.left_out))
-        console.print(f"left out, because ul2_tasks.register did not make them: {names}", highlight=False, soft_wrap=True)
+        console.print(f"left out, because other packages registered them: {names}", highlight=False, soft_wrap=True)
     if lengths.ways:
         _print_advice(lengths.ways, console)
     elif not lengths.problems:
         console.print(
-            f"chunks are recommended for one corpus at a time: {', '.join(lengths.corpora)}", highlight=False, soft_wrap=True
+            f"recommendations need one corpus at a time: run ul2 lengths with {', '.join(lengths.corpora)}",
+            highlight=False,
+            soft_wrap=True,
         )
 
 
 def _ways(denoisers: Sequence[Denoiser], tasks: Sequence[TaskLengths], sequence_length: Mapping[str, int]) -> list[Way]:
     present = {task.denoiser: task.chunk.length for task in tasks}
     ways = [
-        ("as above", sequence_length, present),
-        ("advised chunks", sequence_length, best_chunk_tokens(denoisers, sequence_length)),
+        ("now", sequence_length, present),
+        ("recommended chunks", sequence_length, best_chunk_tokens(denoisers, sequence_length)),
     ]
     if (balanced := best_lengths(denoisers, sequence_length)) != dict(sequence_length):
         full = {denoiser.name: chunk_length(denoiser, balanced).length for denoiser in denoisers}
-        ways += [("advised lengths", balanced, full), ("advised both", balanced, best_chunk_tokens(denoisers, balanced))]
+        ways += [("recommended lengths", balanced, full), ("both", balanced, best_chunk_tokens(denoisers, balanced))]
     return [
         Way(name, dict(lengths), {denoiser.name: chunks[denoiser.name] for denoiser in denoisers}, fill)
         for name, lengths, chunks in ways
@@ -149,9 +151,9 @@ def _ways(denoisers: Sequence[Denoiser], tasks: Sequence[TaskLengths], sequence_
 def _table(lengths: Lengths) -> Table:
     """A row for each task."""
     budgets = lengths.sequence_length
-    title = f"inputs of at most {budgets['inputs']:,} tokens, targets of at most {budgets['targets']:,}"
-    columns = ["length", "noise", "spans", "inputs", "targets", "sentinels"]
-    table = _columns(f"{lengths.mixture}: {title}", "a full chunk", columns)
+    title = f"sequence length {budgets['inputs']:,} inputs, {budgets['targets']:,} targets"
+    columns = ["tokens", "masked", "spans", "inputs", "targets", "sentinels"]
+    table = _columns(f"{lengths.mixture}: {title}", "full-length chunk", columns)
     for task in lengths.tasks:
         counts = [f"{getattr(task.chunk, name):,}" for name in ("length", "noise", "spans")]
         filled = [f"{size:,} ({size / budgets[name]:.0%})" for name in budgets for size in [getattr(task.chunk, name)]]
@@ -161,10 +163,10 @@ def _table(lengths: Lengths) -> Table:
 
 def _print_advice(ways: Sequence[Way], console: Console) -> None:
     """Prints a column for each way, and lines to paste: the advised chunks, and both advices where rows are fuller."""
-    table = _columns("packed rows, and the share of them that holds tokens", "", [way.name for way in ways])
+    table = _columns("Packing efficiency: what fraction of packed sequences are tokens", "", [way.name for way in ways])
     table.add_row("--lengths", *(_of_lengths(way) for way in ways))
     for feature in TOKEN_FEATURES:
-        table.add_row(f"{feature} filled", *(f"{way.fill[feature]:.1%}" for way in ways))
+        table.add_row(feature, *(f"{way.fill[feature]:.1%}" for way in ways))
     for name in ways[0].chunk_tokens:
         table.add_row(f"chunk_tokens {name}", *(f"{way.chunk_tokens[name]}" for way in ways))
     console.print(table, highlight=False)
@@ -172,7 +174,7 @@ def _print_advice(ways: Sequence[Way], console: Console) -> None:
     for way in (chunks, *(way for way in both if min(way.fill.values()) > min(chunks.fill.values()))):
         by_name = ",".join(f"{name}={tokens}" for name, tokens in way.chunk_tokens.items())
         for line in (
-            f"{way.name}, to paste:",
+            f"{way.name}: paste one of these",
             f"  --lengths {_of_lengths(way)} --chunk_tokens {by_name}",
             f"  register(.., chunk_tokens={dict(way.chunk_tokens)})",
         ):

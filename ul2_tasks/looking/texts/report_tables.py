@@ -193,7 +193,7 @@ _MIXTURE = [
 _CORPORA = [
     *_columns("count", {"documents": "documents"}),
     Column("all", lambda corpus, _: Cell("yes" if corpus["is_all"] else "no"), is_number=False),
-    *_columns("decimal", {"tokens.mean": "tokens each", "characters_a_token": "characters a token"}),
+    *_columns("decimal", {"tokens.mean": "tokens each", "characters_a_token": "characters per token"}),
     *_columns("rate", {"unknown": "unknown"}),
     *_columns("percent", {"come_back": "come back"}),
     *_columns("decimal", {"times_read": "times held"}),

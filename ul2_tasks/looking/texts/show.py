@@ -130,6 +130,6 @@ def _description(denoiser: Denoiser, full: Chunk) -> Text:
     fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(denoiser).items())
     return Text(
         f"{fields}\n"
-        f"full chunks: {full.length} tokens, {full.noise} noise ({full.noise / full.length:.1%}), spans: {full.spans};"
+        f"full-length chunk: {full.length} tokens, {full.noise} masked ({full.noise / full.length:.1%}), spans: {full.spans};"
         f" inputs of {full.inputs} tokens, targets of {full.targets}"
     )

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.looking.printing import NOTHING, checks_sentence, checks_table
+from ul2_tasks.looking.printing import NOTHING, checks_sentence, checks_table, kinds_lost
 from ul2_tasks.looking.statistics import Summary
 from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, Statistics, TaskStatistics
 
@@ -43,17 +43,17 @@ def _corpus(corpus: Corpus, statistics: Statistics) -> Iterator[Text]:
     documents = f"{looked_at}, of {tokens.min:,}..{tokens.max:,} tokens, {tokens.mean:,.1f} on average"
     in_chunks = [task.documents_per_chunk for task in statistics.tasks if task.corpus == corpus.corpus and task.documents_per_chunk]
     if in_chunks:
-        documents += f"; a full chunk holds {_number(min(in_chunks))} to {_number(max(in_chunks))} of their length"
+        documents += f"; a full-length chunk joins {_number(min(in_chunks))} to {_number(max(in_chunks))} of them"
     text = (
-        f"{_number(corpus.characters_a_token)} characters a token, {_percent(corpus.unknown)} of the tokens unknown,"
-        f" {_percent(corpus.come_back)} of the documents come back as they were"
+        f"{_number(corpus.characters_a_token)} characters per token, {_percent(corpus.unknown)} unknown tokens,"
+        f" {_percent(corpus.come_back)} of the documents decode to the original text"
     )
     yield Text(f"corpus      {corpus.corpus}: {corpus.source}")
     yield Text(f"documents   {documents}")
     yield Text(f"vocabulary  {corpus.vocabulary}", no_wrap=True, overflow="ellipsis")
     yield Text(f"text        {text}")
-    for lost in corpus.lost:
-        yield Text(f"lost        {lost}")
+    if corpus.lost:
+        yield Text(f"round trip  decoding does not restore {kinds_lost(corpus.lost)}")
 
 
 def _rates(statistics: Statistics) -> Table:
@@ -70,8 +70,8 @@ def _rates(statistics: Statistics) -> Table:
 
 
 def _objective(statistics: Statistics) -> Table:
-    table = _table("Objective: measured / in theory", "task", "mode", "chunk", "noise", "spans", "mean span", "p-value")
-    table.caption = "p-value: of the lengths of first spans, each an independent draw"
+    table = _table("Objective: measured / expected", "task", "mode", "chunk", "corrupted", "spans", "mean span", "p-value")
+    table.caption = "p-value: chi-square test of the first span lengths against theory"
     for task in statistics.tasks:
         rate, spans = task.corruption_rate, task.spans
         mean = spans["mean_length"]
@@ -88,8 +88,8 @@ def _objective(statistics: Statistics) -> Table:
 
 
 def _lengths(statistics: Statistics) -> Table:
-    title = "Lengths in tokens: mean±sd, min..max, and where the middle half is; fill: the part of the budget"
-    table = _table(title, "task", "inputs", "fill", "targets", "fill", "chunk", "inputs\n/ chunk")
+    title = "Lengths in tokens: mean±sd, min..max, p25..p75; used: fraction of the sequence length"
+    table = _table(title, "task", "inputs", "used", "targets", "used", "chunk", "inputs\n/ chunk")
     for other in statistics.others:
         inputs, targets = map(_spread, other.lengths.values())
         table.add_row(other.task, inputs, NOTHING, targets, NOTHING, NOTHING, NOTHING)
@@ -106,7 +106,7 @@ def _row(measured: TaskStatistics | Statistics, fill: Mapping[str, float | None]
 
 
 def _fill(statistics: Statistics) -> Table:
-    table = _table("Packing efficiency, and the padding left", "", "inputs", "targets", "padding of inputs", "of targets")
+    table = _table("Packing efficiency", "", "inputs", "targets", "padding of inputs", "of targets")
     for kind, name in {"unpacked": "unpacked", "packed": "packed", "bound": "upper bound"}.items():
         fill = statistics.fill[kind]
         padding = (None if part is None else 1 - part for part in fill.values())
@@ -120,8 +120,8 @@ def _shared_text(statistics: Statistics) -> Table:
     for pair in pairs[:MAX_PAIRS]:
         table.add_row(", ".join(pair["tasks"]), *map(_percent, (pair["anywhere"], pair["at_once"], pair["by_chance"])))
     more = len(pairs) - MAX_PAIRS
-    table.caption = "same index: their n-th examples; by chance: examples at different indices" + (
-        f"\nand {more} pairs more, which share less" if more > 0 else ""
+    table.caption = "same index: their n-th examples; by chance: expected of unrelated examples" + (
+        f"\n{more} more pairs share less" if more > 0 else ""
     )
     return table
 

@@ -1,0 +1,290 @@
+"""Draws the figures of the pages of concepts: `python docs/draw_figures.py`. A test fails when one is out of date.
+
+Their numbers are those of the package, and of the tables in the pages.
+"""
+
+import itertools
+import pathlib
+import re
+from xml.sax.saxutils import escape
+
+from ul2_tasks import T5GEMMA2, chunk_length
+
+HERE = pathlib.Path(__file__).parent
+BLUE, SKY, ORANGE, RED, GREEN = "#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#009e73"  # of Okabe and Ito
+STYLE = """\
+text { font: 14px system-ui, sans-serif; fill: #1f2328 } .page { fill: #ffffff; stroke: #d0d7de }
+.bold { font-weight: bold } .dim { fill: #59636e; font-size: 12px }
+.code { font-family: ui-monospace, "DejaVu Sans Mono", monospace }
+.middle { text-anchor: middle } .end { text-anchor: end } .on { fill: #ffffff; font-weight: bold }
+.box { fill: #eef3fb; stroke: #0072b2 } .result { fill: #eaf6f1; stroke: #009e73 } .plain { fill: #f6f8fa; stroke: #8c959f }
+.arrow { stroke: #59636e; stroke-width: 1.5; fill: none; marker-end: url(#tip) } #tip path { fill: #59636e }
+@media (prefers-color-scheme: dark) {
+  text { fill: #f0f6fc } .page { fill: #0d1117; stroke: #3d444d } .dim { fill: #9198a1 }
+  .box { fill: #10243c; stroke: #56b4e9 } .result { fill: #0f2a22; stroke: #3fb68b } .plain { fill: #151b23; stroke: #656c76 }
+  .arrow { stroke: #9198a1 } #tip path { fill: #9198a1 } .on { fill: #ffffff }
+}"""
+TIP = (
+    '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+    '<path d="M0 0 8 4 0 8"/></marker>'
+)
+
+
+def page(width: int, height: int, title: str, body: list[str]) -> str:
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">'
+    frame = f'<rect class="page" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>'
+    return "\n".join([opening, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", TIP, frame, *body, "</svg>\n"])
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
+
+
+def box(x: float, y: float, width: float, lines: list[str], kind: str = "box", height: float = 50) -> str:
+    """A box with a bold line, and smaller lines below it."""
+    first = y + height / 2 + 5 - 8 * (len(lines) - 1)
+    words = [text(x + width / 2, first + 17 * n, line, "middle dim" if n else "middle bold") for n, line in enumerate(lines)]
+    return "\n".join([f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>', *words])
+
+
+def arrow(path: str) -> str:
+    return f'<path class="arrow" d="{path}"/>'
+
+
+def bar(x: float, y: float, length: float, colour: str, label: str, height: float = 18) -> str:
+    shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(length, 1):.1f}" height="{height}" fill="{colour}"/>'
+    return shape + "\n" + text(x + max(length, 1) + 6, y + height - 4, label)
+
+
+def legend(x: float, y: float, names: dict[str, str]) -> list[str]:
+    """Colours by name, side by side."""
+    body = []
+    for name, colour in names.items():
+        body += [f'<rect x="{x:.1f}" y="{y - 11}" width="12" height="12" fill="{colour}"/>', text(x + 18, y, name)]
+        x += 40 + 7.4 * len(name)
+    return body
+
+
+def table(name: str, first: str, which: int = 0) -> list[list[str]]:
+    """The rows of a table of a page, by its first cell and its place among those with this cell; bold is plain."""
+    lines = [line.strip() for line in (HERE / name).read_text().replace("**", "").splitlines()]
+    start = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")][which]
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            return rows
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def number(cell: str) -> float:
+    return float(re.sub(r"[^\d.]", "", cell.split("(")[0]))
+
+
+def pipeline() -> str:
+    """How data flow: one way as a stream, one by index, with the same examples at the end."""
+    body = [
+        box(16, 96, 110, ["source", "files, datasets"], "plain"),
+        box(156, 96, 110, ["tokens", "one tokenizer"], "plain"),
+        box(296, 96, 110, ["cache", ".bin and .idx"], "plain"),
+        text(436, 30, "stream: tf.data, in blocks of chunks", "dim"),
+        box(436, 40, 88, ["chunks"]),
+        box(550, 40, 88, ["mask"]),
+        box(664, 40, 110, ["shuffle, mix"]),
+        text(436, 142, "random access: arithmetic, one index as state", "dim"),
+        box(436, 152, 88, ["index", "epoch, chunk"]),
+        box(550, 152, 88, ["read", "from files"]),
+        box(664, 152, 110, ["mask", "compiled loop"]),
+        box(812, 96, 130, ["converter", "pad or pack"], "result"),
+        arrow("M126 121 H152"),
+        arrow("M266 121 H292"),
+        arrow("M211 96 V65 H432"),
+        arrow("M351 96 V78 H432"),
+        arrow("M351 146 V177 H432"),
+        *(arrow(f"M{x} {y} H{x + 22}") for y in (65, 177) for x in (524, 638)),
+        arrow("M774 65 H794 V112 H808"),
+        arrow("M774 177 H794 V130 H808"),
+        text(877, 164, "t5x, PyTorch,", "middle dim"),
+        text(877, 180, "Transformers,", "middle dim"),
+        text(877, 196, "exported files", "middle dim"),
+    ]
+    title = "Source to tokens to cache; then a stream of chunks, or chunks by index; both are masked alike and end in a converter"
+    return page(958, 222, title, body)
+
+
+def denoising() -> str:
+    """A chunk of eight tokens with two masked spans, and its inputs and targets."""
+    chunk, spans = "ABCDEFGH", {1: (1, 3, BLUE), 2: (5, 7, RED)}
+    masked = {letter: colour for start, end, colour in spans.values() for letter in chunk[start:end]}
+    colours = {**masked, "<0>": BLUE, "<1>": RED}
+    rows = {"chunk": [*chunk], "inputs": ["[R]", "A", "<0>", "D", "E", "<1>", "H", "</s>"]}
+    rows["targets"] = ["<0>", "B", "C", "<1>", "F", "G", "</s>"]
+    body = []
+    for y, (name, tokens) in zip((16, 72, 118), rows.items()):
+        body.append(text(66, y + 21, name, "end dim"))
+        for x, token in zip(range(78, 600, 56), tokens):
+            colour = colours.get(token)
+            style = f'style="fill: {colour}; stroke: {colour}" ' if colour else ""
+            body.append(f'<rect class="plain" {style}x="{x}" y="{y}" width="50" height="32" rx="5"/>')
+            body.append(text(x + 25, y + 21, token, f"middle code{' on' if colour else ''}"))
+    return page(540, 166, "A chunk with two masked spans, and its inputs and targets", body)
+
+
+def lengths() -> str:
+    """The solved chunks at 512/512: how much of inputs and targets each denoiser fills."""
+    body = [text(16, 28, "Full-length chunks at 512 / 512: tokens of inputs and of targets", "bold")]
+    body += legend(16, 54, {"inputs": BLUE, "targets": ORANGE})
+    y = 70.0
+    for denoiser in T5GEMMA2:
+        chunk = chunk_length(denoiser, {"inputs": 512, "targets": 512})
+        body += [text(150, y + 22, f"{denoiser.name.upper()}, chunk of {chunk.length}", "end")]
+        for colour, tokens in ((BLUE, chunk.inputs), (ORANGE, chunk.targets)):
+            body += [f'<rect class="plain" x="162" y="{y}" width="512" height="15"/>', bar(162, y, tokens, colour, str(tokens), 15)]
+            y += 16
+        y += 10
+    return page(730, round(y) + 8, "How many tokens of inputs and targets each denoiser of T5GEMMA2 fills at 512/512", body)
+
+
+def which_path() -> str:
+    """What to use for each trainer."""
+    paths = {
+        "t5x, or SeqIO batches": "register(..), gin files",
+        "PyTorch or Transformers": "UL2IterableDataset(Mixture)",
+        "texts in your own loader": "UL2DataCollator",
+        "grain, or another index": "examples(Mixture)[i]",
+        "Megatron-LM": "ul2 export, tokens",
+        "something else": "ul2 export, examples",
+    }
+    body = [box(16, 134, 150, ["Which trainer", "do you have?"], "plain", 56)]
+    for y, (trainer, use) in zip(range(14, 400, 50), paths.items()):
+        body += [arrow(f"M166 162 H188 V{y + 19} H206"), box(210, y, 226, [trainer], height=38)]
+        body += [arrow(f"M436 {y + 19} H462"), box(466, y, 256, [use], "result", 38)]
+    return page(738, 318, "Which trainer do you have, and what to use for it", body)
+
+
+def random_access() -> str:
+    """From a step to its documents, and back."""
+    boxes = {
+        "step 16": ("batches of 32", 16, 130),
+        "example 522": ("index 34 of epoch 1", 206, 150),
+        "a chunk for R1": ("tokens 10101 to 10205", 416, 160),
+        "documents": ("69 and 70", 636, 118),
+    }
+    body = [box(x, 64, width, [first, second], height=62) for first, (second, x, width) in boxes.items()]
+    edges = [(x, x + width) for _, x, width in boxes.values()]
+    for (_, end), (start, _) in itertools.pairwise(edges):
+        body += [arrow(f"M{end} 84 H{start - 4}"), arrow(f"M{start} 106 H{end + 4}")]
+    body += [arrow("M81 64 V34 H695 V60"), arrow("M695 126 V156 H81 V130")]
+    for y, command in ((34, "ul2 show --step 16"), (156, "ul2 find --document 70")):
+        body += [
+            f'<rect class="plain" x="282" y="{y - 14}" width="212" height="28" rx="8"/>',
+            text(388, y + 5, command, "middle code"),
+        ]
+    return page(770, 190, "Step 16 has example 522, of tokens 10101 to 10205, of documents 69 and 70; and back", body)
+
+
+def performance() -> str:
+    """The table of model features, as bars from 0."""
+    rows = table("explanation/performance.md", "ns/token")
+    sides = {"ul2_tasks": (BLUE, 2), "NumPy loop": (ORANGE, 4), "t5 0.9.4 preprocessors": (RED, 3)}
+    body = [text(16, 28, "CPU time per text token, cached mixture to model features", "bold")]
+    body += legend(16, 54, {name: colour for name, (colour, _) in sides.items()})
+    y, longest, left = 70.0, 560, 170
+    most = max(number(row[3]) for row in rows)
+    for row in rows:
+        costs = [(colour, row[column]) for colour, column in sides.values() if row[column]]
+        y += 14 if row[1] == "512" else 8
+        body += [text(left - 12, y + 8 * len(costs) + 5, f"{'packed' if 'packed' in row[0] else 'unpacked'}, {row[1]}", "end")]
+        for colour, cost in costs:
+            body.append(bar(left, y, longest * number(cost) / most, colour, f"{cost} ns", 15))
+            y += 16
+    return page(left + longest + 90, round(y) + 18, "CPU time per text token of ul2_tasks, a NumPy loop and t5 0.9.4", body)
+
+
+def kinds() -> str:
+    """What a record of each kind becomes."""
+    rows = {
+        "text: a document": [("inputs, masked", "plain", 150), ("targets", "result", 100)],
+        "chat: messages": [("user", "plain", 80), ("reasoning", "result", 90), ("tool", "plain", 60), ("answer", "result", 90)],
+        "images, T5Gemma 2": [("inputs: masked text, image", "plain", 210), ("targets", "result", 100)],
+        "images, BAGEL: an edit": [
+            ("image as ViT patches", "plain", 170),
+            ("instruction", "plain", 100),
+            ("latents", "result", 80),
+        ],
+    }
+    body = []
+    for y, (record, parts) in zip(range(16, 300, 52), rows.items()):
+        body += [box(16, y, 190, [record], height=38), arrow(f"M206 {y + 19} H238")]
+        x = 244
+        for name, kind, width in parts:
+            body.append(f'<rect class="{kind}" x="{x}" y="{y + 3}" width="{width}" height="32" rx="4"/>')
+            body.append(text(x + width / 2, y + 24, name, "middle"))
+            x += width + 6
+    body.append(text(244, 232, "green: counts in the loss", "dim"))
+    return page(628, 248, "What a record of text, chat and image-text data becomes", body)
+
+
+def cost() -> str:
+    """CPU hours for a million million tokens, from the tables of the page."""
+    write, read = (table("explanation/cost.md", "tokens")[-1], table("explanation/cost.md", "tokens", 1)[-1])
+    bars = {
+        "tokenize once, tokenizers": (SKY, write[2]),
+        "tokenize once, SentencePiece": (SKY, write[1]),
+        "read an epoch, 512, packed": (BLUE, read[2]),
+        "read an epoch, 8,192, packed": (BLUE, read[4]),
+        "an epoch with t5 0.9.4 at 512": (RED, read[5]),
+    }
+    most = max(number(hours) for _, hours in bars.values())
+    body = [text(16, 28, "CPU hours for 10¹² tokens, extrapolated", "bold")]
+    for y, (name, (colour, hours)) in zip(range(46, 300, 26), bars.items()):
+        body += [text(226, y + 14, name, "end"), bar(238, y, 380 * number(hours) / most, colour, hours)]
+    return page(730, 184, "CPU hours to tokenize 10^12 tokens once, and to read them", body)
+
+
+def reliability() -> str:
+    """Each start of the run that was killed: its steps, its hosts, its end."""
+    colours, scale, left, y = {"1": ORANGE, "2": SKY, "4": BLUE}, 1.15, 90, 46.0
+    body = [*legend(16, 28, {f"{hosts} host{'s' if hosts != '1' else ''}": colour for hosts, colour in colours.items()})]
+    body.append(text(330, 28, "× killed, or an error", "dim"))
+    for start, hosts, checkpoint, steps, end in table("explanation/reliability.md", "start"):
+        if steps == "none":
+            continue
+        last = int(steps.split(" to ")[1])
+        parts = [(int(at), colours[host]) for at, host in zip(checkpoint.split(", "), hosts.split(", "))]
+        ends = [*(at for at, _ in parts[1:]), last]
+        body.append(text(left - 10, y + 10, start, "end dim"))
+        for (begin, colour), finish in zip(parts, ends):
+            width = scale * max(finish - begin, 1)
+            body.append(f'<rect x="{left + scale * begin:.1f}" y="{y}" width="{width:.1f}" height="11" fill="{colour}"/>')
+        if not end.startswith("completed"):
+            body.append(text(left + scale * last + 3, y + 11, "×", "bold"))
+        y += 15
+    body += [text(left + scale * step, y + 16, f"{step}", "middle dim") for step in range(0, 601, 100)]
+    body.append(text(left - 10, y + 16, "step", "end dim"))
+    return page(left + 730, round(y) + 28, "27 starts of a run on one, two and four hosts, 20 of them killed", body)
+
+
+def throughput() -> str:
+    rows = table("explanation/scale.md", "inputs, targets")
+    sides = dict(zip(("warm files", "cold disk", "memory://", "20 ms per request"), (BLUE, SKY, ORANGE, RED)))
+    body = [text(16, 28, "Million text tokens per second on two cores", "bold"), *legend(16, 54, sides)]
+    y, longest, left = 70.0, 600, 80
+    most = max(number(row[1]) for row in rows)
+    for row in rows:
+        y += 10
+        body.append(text(left - 12, y + 37, row[0], "end"))
+        for colour, cell in zip(sides.values(), row[1:]):
+            share = f" ({found[1]})" if (found := re.search(r"\((\d+ %)", cell)) else ""
+            body.append(bar(left, y, longest * number(cell) / most, colour, f"{number(cell):.0f} M{share}", 15))
+            y += 16
+    return page(left + longest + 90, round(y) + 16, "Tokens per second from warm, cold and remote files", body)
+
+
+DRAWN = (pipeline, denoising, lengths, which_path, random_access, kinds, cost, reliability, performance, throughput)
+FIGURES = {f"{draw.__name__}.svg": draw for draw in DRAWN}
+
+
+if __name__ == "__main__":
+    for name, draw in FIGURES.items():
+        (HERE / name).write_text(draw())

@@ -1,0 +1,120 @@
+"""Paths that records name stay in their folder; and what is no file of an image is told."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from image_sources import SIZES, png, recipe, source
+from PIL import Image as PILImage
+from test_image_records import write_tar
+
+from ul2_tasks import open_image_text
+from ul2_tasks.images.elements import Image, Text
+from ul2_tasks.images.paths import Outside, located
+from ul2_tasks.images.problems import RecordError
+from ul2_tasks.images.recipe import Source
+from ul2_tasks.images.records import open_records
+from ul2_tasks.images.rows import RowMaker
+
+
+def problems(source) -> list[str]:
+    return [record["problem"].decode() for record in source.get_dataset("train", shuffle=False).as_numpy_iterator()]
+
+
+@pytest.mark.parametrize(
+    "path", ["../out.png", "{}/out.png", "link.png", "links/out.png", "http://a.org/a.png", "sub/../../out.png"]
+)
+@pytest.mark.parametrize("kind", ["jsonl", "tar"])
+def test_a_path_that_leads_out_of_its_folder_is_a_problem_of_its_record(tmp_path, path, kind):
+    """And no other is: one that leads back, an absolute one, and one that no schema reads."""
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (tmp_path / "out.png").write_bytes(png(9, 9))
+    (folder / "in.png").write_bytes(png(9, 9))
+    (folder / "link.png").symlink_to(tmp_path / "out.png")
+    (folder / "links").symlink_to(tmp_path)
+    paths, file = [path.format(tmp_path), "sub/../in.png", str(folder / "in.png")], folder / f"a.{kind}"
+    lines = [json.dumps({"image": each, "captions": "a", "video": "http://a.org/unused"}) for each in paths]
+    if kind == "jsonl":
+        file.write_text("\n".join(lines))
+    else:
+        write_tar(file, [(f"{number}.json", line.encode()) for number, line in enumerate(lines)])
+    sentence = f"the path {paths[0]!r} leads out of the folder {str(folder)!r}, expected one within it; give folder="
+    of_file = Source(open_records(file), "t2i_pretrain", SIZES)
+    maker = RowMaker(recipe(of_file, on_error="skip"))
+    assert sum(len(row) for row in maker.packed(0)) == 2
+    assert maker.problems.counts == {"schema": 1}
+    with pytest.raises(RecordError, match=rf"^{file}, .*: {re.escape(sentence)}"):
+        RowMaker(recipe(of_file)).packed(0)
+    first, *others = problems(open_image_text(str(file), "captions"))
+    assert first.startswith(sentence)
+    assert others == ["", ""]
+
+
+def test_the_folder_that_is_given_is_where_paths_stay(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"image": f"{tmp_path}/a.png", "captions": "a"}))
+    (tmp_path / "a.png").write_bytes(png(9, 9))
+    for folder, is_right in ((str(tmp_path), True), ("/", True), (str(tmp_path / "sub"), True), ("/usr", True)):
+        assert (problems(open_image_text(str(tmp_path / "a.jsonl"), "captions", folder)) == [""]) == is_right, (
+            "it is beside its record"
+        )
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a.jsonl").write_text((tmp_path / "a.jsonl").read_text())
+    assert problems(open_image_text(str(tmp_path / "sub/a.jsonl"), "captions", str(tmp_path))) == [""]
+    assert problems(open_image_text(str(tmp_path / "sub/a.jsonl"), "captions", "/usr")) != [""]
+
+
+def test_records_in_memory_have_paths_of_the_program_and_no_address(tmp_path):
+    (tmp_path / "a.png").write_bytes(png(9, 9))
+    records = [{"texts": ["a"], "images": [str(path)]} for path in (tmp_path / "a.png", "http://127.0.0.1:9/a.png")]
+    first, second = problems(open_image_text(records))
+    assert first == ""
+    assert second.startswith("the image 'http://127.0.0.1:9/a.png' is an address, and no address is asked but those below the")
+    assert "leads out of the folder" in problems(open_image_text(records, folder="/usr"))[0]
+    own = open_image_text([{}], lambda record, draws: [Text("a"), Image("memory://b/a.png", "vit")], folder="memory://b")
+    assert problems(own)[0].startswith("the image 'memory://b/a.png' cannot be read")
+
+
+def test_a_cache_of_links_to_one_folder_is_read(tmp_path):
+    """As the Hugging Face Hub has it: names are links to what lies in one folder."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs/0").write_text('{"image": "a.png", "captions": "a"}')
+    (tmp_path / "blobs/1").write_bytes(png(9, 9))
+    (tmp_path / "snapshot").mkdir()
+    for name, blob in (("a.jsonl", "0"), ("a.png", "1")):
+        (tmp_path / "snapshot" / name).symlink_to(tmp_path / "blobs" / blob)
+    assert problems(open_image_text(str(tmp_path / "snapshot/a.jsonl"), "captions")) == [""]
+
+
+@pytest.mark.parametrize(
+    ("path", "folder", "wanted"),
+    [
+        ("a.png", "s3://b/c", "s3://b/c/a.png"),
+        ("s3://b/c/a.png", "s3://b/c/", "s3://b/c/a.png"),
+        ("s3://b/d/a.png", "s3://b/c", None),
+        ("../d/a.png", "s3://b/c", None),
+        ("%2e%2e/d/a.png", "https://b/c", None),
+        ("/etc/passwd", "s3://b/c", None),
+        ("file:///etc/passwd", "s3://b/c", None),
+        ("a::file", "s3://b/c", None),
+        ("file:///c/a.png", "/c", None),
+        ("a.png", "file:///c", "/c/a.png"),
+        ("a\0.png", "/c", "/c/a\0.png"),
+    ],
+)
+def test_an_address_is_below_the_folder_that_is_one(path, folder, wanted):
+    assert located(path, folder) == (wanted or Outside(path, folder))
+
+
+@pytest.mark.parametrize("image", [PILImage.new("RGB", (9, 9)), np.zeros((9, 9, 3), np.uint8)], ids=["PIL", "array"])
+def test_a_decoded_image_says_how_to_have_its_file(image):
+    hint = r"is of type \w+, which is decoded\. Have its file read: dataset\.cast_column\(NAME, datasets\.Image\(decode=False\)\)"
+    for schema in ("t2i_pretrain", lambda record, draws: [Image(record["image"], "vit")]):
+        with pytest.raises(RecordError, match=rf"^made, record 0: .*{hint}"):
+            RowMaker(recipe(source([{"image": image, "captions": "a"}], schema))).packed(0)
+    for records, kind in (
+        ([{"image": image, "captions": "a"}], "captions"),
+        ([{"texts": ["a"], "images": [image]}], "interleaved"),
+    ):
+        assert re.search(hint, problems(open_image_text(records, kind))[0])

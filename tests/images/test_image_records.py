@@ -1,0 +1,229 @@
+"""`records`: any stretch of any piece is read, each record has a name of its own, and what is wrong is said of its record."""
+
+import io
+import json
+import tarfile
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ul2_tasks.files.opening import COMPRESSIONS
+from ul2_tasks.images.paths import Outside
+from ul2_tasks.images.records import Reader, listed_records, open_records
+
+
+def all_of(records) -> list:
+    reader = Reader(records)
+    return [named for number, piece in enumerate(records.pieces) for named in reader.read(number, 0, piece.records)]
+
+
+def write_parquet(path, rows, of_group=20, **settings):
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=of_group, **settings)
+
+
+def write_tar(path, files):
+    with tarfile.open(path, "w") as tar:
+        for name, content in files:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+
+
+@pytest.fixture(params=["parquet", "jsonl", "tar"])
+def numbered(request, tmp_path):
+    """50 records or more, in pieces, each with its number."""
+    path = tmp_path / f"of.{request.param}"
+    if request.param == "parquet":
+        write_parquet(path, [{"number": number, "image": b"%d" % number} for number in range(50)])
+    elif request.param == "jsonl":
+        path.write_text("".join(json.dumps({"number": number}) + "\n" * (1 + number % 2) for number in range(450)))
+    else:
+        files = [
+            (f"{n:03}.{suffix}", content) for n in range(150) for suffix, content in (("json", b'{"number": %d}' % n), ("png", b""))
+        ]
+        write_tar(path, files)
+    return open_records(path)
+
+
+def test_each_record_is_there_once_in_order_and_has_a_name_of_its_own(numbered):
+    assert len(numbered.pieces) == 3
+    found = all_of(numbered)
+    assert [record["number"] for _, record in found] == list(range(len(numbered)))
+    assert len({name for name, _ in found}) == len(numbered)
+
+
+def test_any_stretch_is_read_by_one_reader_in_any_order(numbered):
+    whole = {number: all_of(numbered)[sum(piece.records for piece in numbered.pieces[:number]) :] for number in range(3)}
+    reader = Reader(numbered)
+    for piece, start, stop in [(1, 3, 5), (1, 5, 9), (1, 12, 20), (0, 0, 1), (0, 0, 2), (2, 7, 8), (1, 2, 6), (1, 7, 7)]:
+        assert reader.read(piece, start, stop) == whole[piece][start:stop]
+
+
+def test_names_tell_file_and_place(tmp_path):
+    write_parquet(tmp_path / "a.parquet", [{"x": number} for number in range(3)], of_group=2)
+    (tmp_path / "b.jsonl").write_text('{"x": 3}\n\n{"x": 4}\n')
+    write_tar(tmp_path / "c.tar", [("in/7.txt", b"seven")])
+    assert [name.replace(str(tmp_path), "") for name, _ in all_of(open_records(tmp_path))] == [
+        "/a.parquet, row group 0, row 0",
+        "/a.parquet, row group 0, row 1",
+        "/a.parquet, row group 1, row 0",
+        "/b.jsonl, line 1",
+        "/b.jsonl, line 3",
+        "/c.tar, sample 0 (in/7)",
+    ]
+    assert all_of(listed_records([{"x": 5}], "mine")) == [("mine, record 0", {"x": 5})]
+
+
+def test_parquet_has_lists_of_bytes_and_hugging_faces_objects(tmp_path):
+    record = {"image": {"bytes": b"0", "path": "0.png"}, "image_list": [b"1", b"2"], "instruction_list": [["a", "b"]]}
+    write_parquet(tmp_path / "a.parquet", [record])
+    assert all_of(open_records(str(tmp_path / "a.parquet"))) == [(f"{tmp_path}/a.parquet, row group 0, row 0", record)]
+
+
+def test_paths_begin_in_the_folder_of_the_file_or_in_another(tmp_path):
+    record = {
+        "image": ["a.png", "/b.png"],
+        "video": "c.mp4",
+        "text": "d",
+        "images": {"bytes": None, "path": "e.png"},
+        "image_list": "None",
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    for folder, expected in ((None, str(tmp_path)), ("there", "there")):
+        [(_, found)] = all_of(open_records(tmp_path / "a.jsonl", folder))
+        assert found == {
+            "image": [f"{expected}/a.png", Outside("/b.png", expected)],
+            "video": f"{expected}/c.mp4",
+            "text": "d",
+            "images": {"bytes": None, "path": f"{expected}/e.png"},
+            "image_list": "None",
+        }
+    [(_, found)] = all_of(open_records(tmp_path / "a.jsonl", "/"))
+    assert found["image"] == ["/a.png", "/b.png"]
+
+
+def test_samples_of_a_tar(tmp_path):
+    files = [
+        ("a.jpg", b"1"),
+        ("a.txt", "naïve".encode()),
+        ("a.seg.png", b"2"),
+        ("b.json", b'{"captions": ["x"]}'),
+        ("b.WEBP", b"3"),
+    ]
+    write_tar(tmp_path / "a.tar", files)
+    assert [record for _, record in all_of(open_records(tmp_path / "a.tar"))] == [
+        {"image": b"1", "captions": "naïve", "seg.png": b"2"},
+        {"captions": ["x"], "image": b"3"},
+    ]
+
+
+def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"x": 1}\n{"x": \n[1]\n"\xff"\n' + b"[" * 100_000 + b'\n{"x": 2}')
+    write_tar(tmp_path / "b.tar", [("0.json", b"{"), ("1.json", b"[]"), ("2.txt", b"\xff"), ("3.txt", b"right")])
+    found = all_of(open_records([tmp_path / "a.jsonl", tmp_path / "b.tar"]))
+    said = [str(record).partition(":")[0] for _, record in found]
+    not_json = "the line is not JSON"
+    assert said[:6] == ["{'x'", not_json, "the line is a list, expected an object", not_json, not_json, "{'x'"]
+    assert said[6:] == [
+        "its .json is not JSON",
+        "its .json is a list, expected an object",
+        "its .txt is no text in UTF-8",
+        "{'captions'",
+    ]
+    assert all(isinstance(record, ValueError | dict) for _, record in found)
+
+
+def test_rows_of_a_damaged_row_group_are_told_one_by_one(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, [{"image": b"%05d" % number * 300} for number in range(40)], compression="zstd", use_dictionary=False)
+    group = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    content = bytearray(path.read_bytes())
+    content[group.data_page_offset + 40 : group.data_page_offset + group.total_compressed_size] = bytes(
+        group.total_compressed_size - 40
+    )
+    path.write_bytes(content)
+    found = all_of(open_records(path))
+    assert [isinstance(record, ValueError) for _, record in found] == [False] * 20 + [True] * 20
+    assert found[39][0] == f"{path}, row group 1, row 19"
+    assert str(found[39][1]).startswith("the row group cannot be read: ")
+
+
+def test_a_file_that_has_become_shorter_is_told(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("{}\n" * 5)
+    records = open_records(path)
+    path.write_text("{}\n" * 4)
+    with pytest.raises(ValueError, match="fewer records than when it was opened"):
+        all_of(records)
+
+
+def test_which_files_patterns_name(tmp_path):
+    for name in ("b.jsonl", "a.ndjson", "_hidden.jsonl", "sub/c.jsonl", ".d/e.jsonl", "image.png", "[1].jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+
+    def names(*patterns):
+        records = open_records([tmp_path / pattern for pattern in patterns])
+        return [piece.path.removeprefix(f"{tmp_path}/") for piece in records.pieces]
+
+    assert names("") == ["[1].jsonl", "a.ndjson", "b.jsonl", "sub/c.jsonl"]
+    assert names("b.jsonl", "*.ndjson", "*.jsonl") == ["b.jsonl", "a.ndjson", "[1].jsonl"]
+    assert names("_hidden.jsonl", "[1].jsonl") == ["_hidden.jsonl", "[1].jsonl"]
+
+
+def test_other_records_are_other_words(tmp_path):
+    (tmp_path / "a.jsonl").write_text("{}\n{}\n")
+    before = open_records(tmp_path / "a.jsonl").what
+    assert before.startswith("1 files, 2 records, ")
+    assert open_records(tmp_path / "a.jsonl").what == before
+    (tmp_path / "a.jsonl").write_text("{}\n{}\n{}\n")
+    assert open_records(tmp_path / "a.jsonl").what != before
+
+
+def test_what_has_no_records_is_refused(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "a.parquet").write_text("no Parquet, but a text")
+    (tmp_path / "a.tar").write_bytes(b"no tar" * 200)
+    (tmp_path / "a.jsonl.gz").write_text("")
+    (tmp_path / "a.csv").write_text("")
+    for files, sentence in (
+        ("none-*.jsonl", "no file matches"),
+        ("empty.jsonl", "there is no record: none of the 1 files has one"),
+        ("a.parquet", "a.parquet' is not what its name says: "),
+        ("a.tar", "a.tar' is not what its name says: "),
+        ("a.jsonl.gz", "there is no record: none of the 1 files has one"),
+        ("a.csv", "does not tell its format, expected one of .parquet .jsonl .ndjson .tar, also compressed"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            open_records(tmp_path / files)
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(ValueError, match=r"there is no file in the folder '.*/sub', nor below it"):
+        open_records(tmp_path / "sub")
+    (tmp_path / "sub" / "a.txt").write_text("a text")
+    with pytest.raises(ValueError, match=r"the folder '.*/sub' has no file of records; expected files, a folder or a glob of"):
+        open_records(tmp_path / "sub")
+    with pytest.raises(ValueError, match="there is no record"):
+        listed_records([])
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("kind", ["jsonl", "tar"])
+def test_a_compressed_file_has_the_records_of_the_file_in_one_piece(kind, suffix, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(f'{{"captions": "{number}"}}\n\n' for number in range(700)))
+    else:
+        with tarfile.open(path, "w") as tar:
+            for number in range(200):
+                info = tarfile.TarInfo(f"{number:03}.txt")
+                info.size = 3
+                tar.addfile(info, io.BytesIO(f"{number:03}".encode()))
+    with COMPRESSIONS[suffix](f"{path}{suffix}", "wb") as compressed:
+        compressed.write(path.read_bytes())
+    whole, alone = open_records(path), open_records(f"{path}{suffix}")
+    assert (len(whole.pieces) > 1, len(alone.pieces)) == (True, 1)
+    records = [record for piece in whole.pieces for _, record in whole.read(piece, 0)]
+    assert [record for _, record in alone.read(alone.pieces[0], 0)] == records
+    assert [record for _, record in alone.read(alone.pieces[0], 150)] == records[150:]
+    assert len(alone) == len(records)

@@ -1,0 +1,159 @@
+"""`ul2 cache` of interleaved image-text data: the same examples, which are checked and resumed as those of other caches."""
+
+import dataclasses
+import io
+import itertools
+import json
+import textwrap
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from click.testing import CliRunner
+from image_support import NOISE, RUN, SPECIAL, VOCABULARY, S, image, read, record_of, registered
+from rich.console import Console
+
+import ul2_tasks
+from ul2_command import main
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
+from ul2_tasks.images.interleaved import ImageCodes, texts_and_images
+
+QUIET = Console(quiet=True)
+RECORDS = [
+    *([f"Record {n}: ", image(n), f"and another {n} ", NOISE, "."] for n in range(5)),
+    ["Cut off:", NOISE[:400]],
+    ["A text alone, without any image."],
+    [image(9), "An image first."],
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+    return tmp_path
+
+
+def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(folder):
+    registered("stored", *RECORDS, denoisers=[S], on_error="skip")
+    manifest = build("stored_corpus", str(folder), console=QUIET)
+    assert [manifest["totals"][count] for count in ("documents", "skipped", "empty")] == [7, 1, 0]
+    plain = read("stored_s")
+    assert read("stored_s", use_cached=True) == plain
+    assert [each["images"] for each in plain[-2:]] == [[], [image(9)]]
+    host = read("stored_s", use_cached=True, shard_info=seqio.ShardInfo(1, 2))
+    assert [each["images"] for each in host] == [each["images"] for each in plain[1::2]]
+    shuffled = read("stored_s", use_cached=True, shuffle=True, num_epochs=2)
+    first, second = ([sorted(map(len, each["images"])) for each in shuffled[start : start + 7]] for start in (0, 7))
+    assert sorted(first) == sorted(second) == sorted(sorted(map(len, each["images"])) for each in plain)
+    assert [each["images"] for each in shuffled[:7]] != [each["images"] for each in plain]
+
+    corpus = seqio.TaskRegistry.get("stored_corpus")
+    other = dataclasses.replace(RUN, image_seq_length=5)
+    other_run = ImageTextCorpusTask(
+        "stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
+    )
+    with pytest.raises(ValueError, match='was made with other settings: run is "PictureRun'):
+        other_run.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
+
+
+def test_codes_are_cached_too_and_alone_are_for_t5x(folder):
+    codes = ImageCodes(boi_id=RUN.boi_id, eoi_id=RUN.eoi_id, first_code_id=265, num_codes=8)
+    records = [{"texts": ["Two codes: "], "images": [[7, n]]} for n in range(5)]
+    settings = SPECIAL | {"image_tokens": codes, "sentinels": range(368, 300, -1), "denoisers": S}
+    ul2_tasks.register_image_text("stored_codes", records, VOCABULARY, **settings)
+    registered("stored_images", *RECORDS[:2], denoisers=[S])
+    for name, is_for_t5x in (("stored_codes", True), ("stored_images", False)):
+        console = Console(width=200, file=io.StringIO())
+        build(f"{name}_corpus", str(folder), console=console)
+        said = console.file.getvalue()
+        assert "To use it, in Python" in said
+        assert ("With t5x" in said) == is_for_t5x
+    assert read("stored_codes_s", use_cached=True) == read("stored_codes_s")
+
+
+def test_verify_names_what_is_wrong_beside_the_tokens(folder):
+    registered("checked_images", *RECORDS[:3], denoisers=[S])
+    build("checked_images_corpus", str(folder), console=QUIET)
+    cached = folder / "checked_images_corpus"
+    assert list(cache.verify(str(cached))) == []
+    manifest = json.loads((cached / "manifest.json").read_text())
+    shard = manifest["splits"]["train"]["shards"][0]
+    shard["images"] += 1
+    (cached / "manifest.json").write_text(json.dumps(manifest))
+    name = f"{shard['shard']}.images"
+    total = shard["images"]
+    assert list(cache.verify(str(cached))) == [f"{name} has 3 documents and {total - 1} images, the manifest says 3 and {total}"]
+    content = bytearray((cached / f"{name}.bin").read_bytes())
+    content[7] ^= 1
+    (cached / f"{name}.bin").write_bytes(content)
+    sizes = cached / f"{shard['shard']}.sizes.bin"
+    sizes.write_bytes(sizes.read_bytes()[:-4])
+    cut, flipped = cache.verify(str(cached))
+    assert f"{sizes.name} is truncated" in cut
+    assert f"{name}.bin is altered" in flipped
+    with pytest.raises(ValueError, match="truncated"):
+        read("checked_images_s", use_cached=True)
+
+
+def test_columns_that_do_not_belong_together_are_told(folder):
+    registered("swapped", *RECORDS[:2], denoisers=[S])
+    registered("swapped_too", *([f"{n}", *[image(n)] * 2] for n in range(2)), denoisers=[S])
+    (one, other) = (build(f"{name}_corpus", str(folder), console=QUIET) for name in ("swapped", "swapped_too"))
+    shard, of_other = (manifest["splits"]["train"]["shards"][0] for manifest in (one, other))
+    for suffix, (mine, theirs) in zip(("bin", "idx"), zip(shard["files"][4:6], of_other["files"][4:6])):
+        assert mine["file"].endswith(f".sizes.{suffix}")
+        (folder / "swapped_corpus" / mine["file"]).write_bytes((folder / "swapped_too_corpus" / theirs["file"]).read_bytes())
+    with pytest.raises(tf.errors.OpError, match="these files do not belong together"):
+        read("swapped_s", use_cached=True)
+
+
+_failures = itertools.count()
+
+
+def fails_once(record, draws):
+    if record["texts"][0] == "70" and not next(_failures):
+        raise OSError("the disk is away")
+    return texts_and_images(record, draws)
+
+
+def test_a_job_that_ended_goes_on_with_the_shards_that_are_left(folder):
+    records = [record_of([f"{n}", image(n)]) for n in range(80)]
+    source = ul2_tasks.open_image_text(records, kind=fails_once)
+    ul2_tasks.register_image_text("resumed_images", source, VOCABULARY, S, **SPECIAL)
+    with pytest.raises(RuntimeError, match="the disk is away"):
+        build("resumed_images_corpus", str(folder), console=QUIET)
+    first = folder / "resumed_images_corpus" / "train-00000-of-00002.images.bin"
+    written = first.stat().st_mtime_ns
+    with pytest.raises(ValueError, match="is an unfinished cache, 1 of 2 shards are there"):
+        list(cache.verify(str(first.parent)))
+    assert build("resumed_images_corpus", str(folder), console=QUIET)["totals"]["documents"] == 80
+    assert first.stat().st_mtime_ns == written
+    assert list(cache.verify(str(first.parent))) == []
+    assert [each["images"] for each in read("resumed_images_s", use_cached=True)] == [[image(n)] for n in range(80)]
+
+
+def codes(split, shuffle_files, seed=None):
+    record = {"texts": ["Four times one:"], "images": [np.full(4, 1, "<i4").tobytes()]}
+    return tf.data.Dataset.from_tensors(record)
+
+
+def test_a_source_of_ones_own_and_codes_are_cached_by_the_command(folder, monkeypatch):
+    (folder / "drawn_module.py").write_text(
+        textwrap.dedent(f"""
+            import image_support as here, seqio, ul2_tasks, {__name__} as test
+            ul2_tasks.register_image_text(
+                "drawn", seqio.FunctionDataSource(test.codes, ["train"]), here.VOCABULARY, here.S, split="before_last_image",
+                image_tokens=ul2_tasks.ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=16),
+                modes=here.MODES, sentinels=here.SENTINELS[:60],
+            )
+        """)
+    )
+    monkeypatch.syspath_prepend(folder)
+    ran = CliRunner().invoke(main, ["cache", "drawn", "--module", "drawn_module", "--output", str(folder)])
+    assert ran.exit_code == 0, ran.output
+    (example,) = read("drawn_mix", use_cached=True)
+    assert [example] == read("drawn_mix")
+    assert example["targets"][1:-1] == [262, 265, 265, 265, 265, 263]

@@ -1,0 +1,362 @@
+"""Images of all formats as pixels: upright, on white, and refused where they are damaged, too large or animated."""
+
+import contextlib
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageFile, ImageOps
+
+from ul2_tasks.images.pixels import Frame, pixels, resized, size_of
+from ul2_tasks.images.sizes import VAE
+
+COLOURS = np.random.default_rng(0).integers(0, 256, (16, 3), np.uint8)
+
+
+def smooth(mode="RGB", width=67, height=45):
+    """An image with soft colours, which a JPEG keeps nearly."""
+    down, across = np.mgrid[:height, :width]
+    bands = np.stack([across * 3, down * 5, across + down, 255 - across], axis=2).astype(np.uint8)
+    return Image.fromarray(bands).convert("RGBA").convert(mode) if mode != "CMYK" else Image.fromarray(bands, "CMYK")
+
+
+def saved(image, format, **options):
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def png(values, bits, kind, **chunks):
+    """A PNG of [height, width, channels] values of any depth, written by hand: Pillow writes few of them."""
+    height, width, channels = values.shape
+    planes = values.astype(">u2").tobytes() if bits == 16 else None
+    lines = []
+    for line in range(height):
+        if planes:
+            row = planes[line * width * channels * 2 :][: width * channels * 2]
+        else:
+            digits = "".join(f"{value:0{bits}b}" for value in values[line].ravel())
+            digits += "0" * (-len(digits) % 8)
+            row = int(digits, 2).to_bytes(len(digits) // 8, "big")
+        lines.append(b"\0" + row)
+    header = struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0)
+    body = {"IHDR": header, **chunks, "IDAT": zlib.compress(b"".join(lines)), "IEND": b""}
+    parts = [(name.encode() + data) for name, data in body.items()]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(map(chunk, parts))
+
+
+def chunk(part):
+    return struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part))
+
+
+def on_white(rgba):
+    """Each colour mixed with white by its alpha, in exact numbers."""
+    colour, alpha = rgba[..., :3].astype(int), rgba[..., 3:].astype(int)
+    return np.round((colour * alpha + 255 * (255 - alpha)) / 255).astype(np.uint8)
+
+
+def tensorflow_pixels(data):
+    opaque = b"tRNS" not in data and data[25] not in (GREY_ALPHA, RGBA)  # where TensorFlow's alpha of less than 8 bits is not 255
+    return tf.io.decode_png(data, channels=3).numpy() if opaque else on_white(tf.io.decode_png(data, channels=4).numpy())
+
+
+GREY, RGB, PALETTE, GREY_ALPHA, RGBA = 0, 2, 3, 4, 6
+COLOUR_TABLE = COLOURS.tobytes()
+
+
+def values_of(bits, channels):
+    return np.random.default_rng(bits).integers(0, 2**bits, (13, 17, channels))
+
+
+PNGS = {
+    **{f"grey {bits}": png(values_of(bits, 1), bits, GREY) for bits in (1, 2, 4, 8, 16)},
+    **{f"palette {bits}": png(values_of(bits, 1), bits, PALETTE, PLTE=COLOUR_TABLE[: 3 * 2**bits]) for bits in (1, 2, 4)},
+    **{
+        f"palette {bits} with alpha": png(
+            values_of(bits, 1), bits, PALETTE, PLTE=COLOUR_TABLE[: 3 * 2**bits], tRNS=bytes([0, 255, 77, 1][: 2**bits])
+        )
+        for bits in (1, 2, 4)
+    },
+    "rgb 8": png(values_of(8, 3), 8, RGB),
+    "rgb 16": png(values_of(16, 3), 16, RGB),
+    "rgb 8 with a transparent colour": png(values_of(8, 3), 8, RGB, tRNS=values_of(8, 3)[3, 4].astype(">u2").tobytes()),
+    "grey and alpha 8": png(values_of(8, 2), 8, GREY_ALPHA),
+    "grey and alpha 16": png(values_of(16, 2), 16, GREY_ALPHA),
+    "rgba 8": png(values_of(8, 4), 8, RGBA),
+    "rgba 16": png(values_of(16, 4), 16, RGBA),
+}
+
+
+@pytest.mark.parametrize("name", PNGS)
+def test_a_png_of_any_depth_is_what_tensorflow_reads_on_white(name):
+    found = pixels(PNGS[name])
+    assert (found.dtype, found.shape) == (np.uint8, (13, 17, 3))
+    np.testing.assert_array_equal(found, tensorflow_pixels(PNGS[name]))
+    assert size_of(PNGS[name]) == (17, 13)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+def test_a_grey_that_a_png_calls_transparent_is_white(bits):
+    values = values_of(bits, 1)
+    for clear in {0, 1, int(values[3, 4, 0])}:
+        known = np.where(values == clear, 255, values >> 8 if bits == 16 else values * 255 // (2**bits - 1))
+        found = pixels(png(values, bits, GREY, tRNS=struct.pack(">H", clear)))
+        np.testing.assert_array_equal(found, np.broadcast_to(known, found.shape))
+
+
+JPEG, WEBP, GIF, BMP = (saved(smooth(), format) for format in ("JPEG", "WEBP", "GIF", "BMP"))
+JPEGS = {
+    "4:4:4": {"subsampling": 0},
+    "4:2:0": {"subsampling": 2},
+    "progressive": {"progressive": True},
+    "grey": {"mode": "L"},
+    "cmyk": {"mode": "CMYK"},
+}
+
+
+@pytest.mark.parametrize("name", JPEGS)
+def test_a_jpeg_of_any_kind_is_what_tensorflow_reads(name):
+    options = {"mode": "RGB", **JPEGS[name]}
+    data = saved(smooth(options.pop("mode")), "JPEG", quality=90, **options)
+    known = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE").numpy()
+    np.testing.assert_allclose(pixels(data).astype(int), known, atol=0 if name != "cmyk" else 1)  # two roundings of c * k / 255
+    assert size_of(data) == (67, 45)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_lossless_webp_is_what_was_saved(mode):
+    image = smooth(mode)
+    if mode == "RGBA":
+        image.putalpha(smooth("L"))
+    data = saved(image, "WEBP", lossless=True, exact=True)
+    known = np.asarray(image) if mode == "RGB" else on_white(np.asarray(image))
+    np.testing.assert_array_equal(pixels(data), known)
+    assert size_of(data) == image.size
+
+
+def test_gif_and_bmp_are_what_was_saved():
+    few = smooth().quantize(16)
+    np.testing.assert_array_equal(pixels(saved(few, "GIF")), np.asarray(few.convert("RGB")))
+    np.testing.assert_array_equal(pixels(saved(smooth(), "BMP")), np.asarray(smooth()))
+    index = int(np.asarray(few)[20, 30])
+    seen = pixels(saved(few, "GIF", transparency=index))
+    np.testing.assert_array_equal((seen == 255).all(axis=2), np.asarray(few) == index)
+
+
+def with_orientation(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", [0, *range(1, 10)])
+def test_an_image_is_turned_upright(format, orientation):
+    """As Pillow turns it, which the data sets of others leave out."""
+    data = saved(smooth(), format, exif=with_orientation(orientation))
+    known = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
+    np.testing.assert_array_equal(pixels(data), known)
+    assert size_of(data) == known.shape[1::-1] == ((45, 67) if orientation in (5, 6, 7, 8) else (67, 45))
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_damaged_exif_says_nothing():
+    data = saved(smooth(), "PNG", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x09\x01")
+    assert size_of(data) == (67, 45)
+    np.testing.assert_array_equal(pixels(data), np.asarray(smooth()))
+
+
+def test_exif_behind_the_pixels_counts_neither_for_the_size_nor_for_the_pixels():
+    before = saved(smooth(), "PNG", exif=with_orientation(6))
+    start = before.index(b"eXIf") - 4
+    stop = start + 12 + int.from_bytes(before[start : start + 4], "big")
+    after = before[:start] + before[stop:-12] + before[start:stop] + before[-12:]
+    assert size_of(before) == (45, 67)
+    assert size_of(after) == pixels(after).shape[1::-1] == (67, 45)
+
+
+def test_the_pixels_are_those_of_bagels_transform():
+    """Where that is right: the rule of sizes, and Pillow's bicubic filter. Floats of it are (pixel / 255 - 0.5) / 0.5."""
+    data = saved(smooth(width=300, height=200), "JPEG")
+    width, height = VAE.fit(*size_of(data))
+    known = Image.open(io.BytesIO(data)).convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(resized(pixels(data), width, height), np.asarray(known))
+
+
+def test_the_filter_can_be_bilinear():
+    known = np.asarray(smooth().resize((20, 10), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(resized(np.asarray(smooth()), 20, 10, filter="bilinear"), known)
+    assert (resized(np.asarray(smooth()), 20, 10) != known).any()
+
+
+def test_a_path_is_read_as_its_bytes_are(tmp_path):
+    data = saved(smooth(), "JPEG", exif=with_orientation(6))
+    (tmp_path / "image.of.no.known.name").write_bytes(data)
+    path = str(tmp_path / "image.of.no.known.name")
+    assert size_of(path) == (45, 67)
+    np.testing.assert_array_equal(pixels(path), pixels(data))
+
+
+def test_a_frame_gives_what_it_has():
+    shown = np.asarray(smooth())
+    frame = Frame(67, 45, lambda: shown)
+    assert size_of(frame) == (67, 45)
+    assert pixels(frame) is shown
+
+
+@pytest.fixture
+def no_decoder(monkeypatch):
+    """Pillow, which may not decode."""
+
+    def load(*arguments):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", load)
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
+def test_a_size_is_read_without_decoding(format, no_decoder):
+    data = {"JPEG": JPEG, "PNG": PNGS["palette 4 with alpha"], "WEBP": WEBP, "GIF": GIF, "BMP": BMP}[format]
+    assert min(size_of(data)) > 12
+    with pytest.raises(ValueError, match="decoded"):
+        pixels(data)
+
+
+def test_a_drafted_jpeg_is_large_enough_and_nearly_the_same():
+    data = saved(smooth(width=800, height=600), "JPEG", exif=with_orientation(6))
+    found = pixels(data, draft=(150, 200))
+    assert found.shape == (200, 150, 3)
+    known = resized(pixels(data), 150, 200)
+    assert np.abs(found.astype(int) - known).max() > 0
+    assert np.abs(found.astype(int) - known).mean() < 3
+    np.testing.assert_array_equal(pixels(data, draft=(301, 300)), pixels(data))
+    np.testing.assert_array_equal(pixels(PNGS["rgb 8"], draft=(1, 1)), pixels(PNGS["rgb 8"]))
+
+
+CUT = {"jpeg": JPEG, "rgb": PNGS["rgb 8"], "palette": PNGS["palette 4"], "webp": WEBP, "gif": GIF, "bmp": BMP}
+
+
+@pytest.mark.parametrize("data", CUT.values(), ids=CUT.keys())
+def test_an_image_that_is_cut_anywhere_is_refused_or_whole(data):
+    """Whole it is where only check sums and the end mark are lost."""
+    whole, refused = pixels(data), 0
+    lengths = [*range(0, len(data) - 40, 37), *range(len(data) - 40, len(data))]
+    for length in lengths:
+        try:
+            found = pixels(data[:length])
+        except ValueError:
+            refused += 1
+        else:
+            np.testing.assert_array_equal(found, whole)
+    assert refused >= len(lengths) - 20
+
+
+def test_bytes_that_are_changed_give_pixels_or_a_sentence():
+    """Never an error of another type, whatever Pillow stumbles over."""
+    draws = np.random.default_rng(0)
+    for data in (JPEG, *PNGS.values(), WEBP, GIF, BMP):
+        for _ in range(20):
+            changed = np.frombuffer(data, np.uint8).copy()
+            changed[draws.integers(0, len(changed), 3)] = draws.integers(0, 256, 3)
+            with contextlib.suppress(ValueError):
+                size = size_of(changed.tobytes(), max_pixels=2**16)
+                assert pixels(changed.tobytes(), max_pixels=2**16).shape[1::-1] == size
+
+
+@pytest.mark.parametrize("read", [size_of, pixels])
+@pytest.mark.parametrize(
+    ("image", "sentence"),
+    [
+        (b"", "the image begins with b'', expected one of JPEG, PNG, WEBP, GIF, BMP"),
+        (b"<html>404</html>", "the image begins with b'<html>404</h', expected one of JPEG, PNG, WEBP, GIF, BMP"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "the image begins with b'%!PS-Adobe-3', expected one of JPEG, PNG, WEBP, GIF, BMP"),
+        (None, "the image is of type NoneType, expected bytes or a path"),
+        ("no/such/file.jpg", "the image 'no/such/file.jpg' cannot be read: No such file or directory"),
+        ("/", "the image '/' cannot be read: Is a directory"),
+    ],
+)
+def test_what_is_no_image_is_refused(read, image, sentence):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole sentence is compared)
+        read(image)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("read", [size_of, pixels])
+@pytest.mark.parametrize("format", ["GIF", "PNG", "WEBP"])
+def test_an_animated_image_is_refused(read, format):
+    data = saved(smooth(), format, save_all=True, append_images=[smooth("L").convert("RGB")])
+    with pytest.raises(ValueError, match=f"^the image is a {format} of several frames, expected one$"):
+        read(data)
+
+
+def test_a_photo_with_others_behind_it_is_that_photo():
+    """Phones write such files: MPO, in which the first is a JPEG as any other."""
+    data = saved(smooth(), "MPO", save_all=True, append_images=[smooth("L").convert("RGB")])
+    assert size_of(data) == (67, 45)
+    np.testing.assert_array_equal(pixels(data), pixels(JPEG))
+
+
+@pytest.mark.parametrize("read", [size_of, pixels])
+@pytest.mark.parametrize(
+    ("width", "height", "sentence"),
+    [
+        (8193, 8192, r"the image has 8193 x 8192 pixels, expected at most 67108864 in all"),
+        (10_000, 10_000, r"the image has 10000 x 10000 pixels, expected at most 67108864 in all"),
+        (60_000, 60_000, r"the image has too many pixels: .*3600000000 pixels"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_too_many_pixels_are_refused_by_the_header(read, width, height, sentence, no_decoder):
+    header = struct.pack(">IIBBBBB", width, height, 8, GREY, 0, 0, 0)
+    chunks = [b"IHDR" + header, b"IDAT" + zlib.compress(b"0"), b"IEND"]
+    with pytest.raises(ValueError, match=sentence):
+        read(b"\x89PNG\r\n\x1a\n" + b"".join(map(chunk, chunks)))
+
+
+def with_scans(times):
+    """A JPEG whose last scan stands there so many times, with an EXIF of scans that are none, and a film behind it."""
+    jpeg = saved(smooth(), "JPEG", progressive=True, exif=b"Exif\0\0" + b"\xff\xda" * 200)
+    place = jpeg.rindex(b"\xff\xda")
+    return jpeg[:place] + jpeg[place:-2] * times + jpeg[-2:] + b"\xff\xda" * 200
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path, no_decoder):
+    (tmp_path / "bomb.jpg").write_bytes(with_scans(3000))
+    for image in (with_scans(3000), tmp_path / "bomb.jpg"):
+        assert size_of(image) == (67, 45)
+        with pytest.raises(ValueError, match=r"^the image is a JPEG of 30\d\d scans, expected at most 100$"):
+            pixels(image)
+
+
+def test_a_jpeg_of_a_few_scans_is_that_image_whatever_stands_around_them():
+    assert np.array_equal(pixels(with_scans(1)), pixels(saved(smooth(), "JPEG", progressive=True)))
+    assert pixels(with_scans(80)).shape == (45, 67, 3)
+
+
+def test_a_jpeg_that_is_cut_off_can_be_ended():
+    """As docs/guides/image_text.md has it: what is there stays, and the rest is of one colour."""
+    whole = saved(smooth(width=256, height=256), "JPEG")
+    cut = whole[: len(whole) * 3 // 4]
+    with pytest.raises(ValueError, match=r"^the image is damaged"):
+        pixels(cut)
+    ended = pixels(cut + b"\xff\xd9")
+    assert np.array_equal(ended[:8], pixels(whole)[:8])
+    assert not np.array_equal(ended[-8:], pixels(whole)[-8:])
+
+
+def test_a_limit_of_ones_own():
+    assert size_of(JPEG, max_pixels=67 * 45) == (67, 45)
+    for read in (size_of, pixels):
+        with pytest.raises(ValueError, match="67 x 45 pixels, expected at most 3014 in all"):
+            read(JPEG, max_pixels=67 * 45 - 1)
+
+
+def test_pillows_settings_of_the_process_stay():
+    before = ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS
+    pixels(JPEG)
+    with pytest.raises(ValueError, match="the image is damaged: "):
+        pixels(JPEG[:600])
+    assert (ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS) == before == (False, 89478485)

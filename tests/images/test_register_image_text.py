@@ -1,0 +1,291 @@
+"""`register_image_text`: what records become under each denoiser, and what is an error, or left out and counted."""
+
+import dataclasses
+import itertools
+import json
+import logging
+import os
+import pathlib
+
+import pytest
+import seqio
+import tensorflow as tf
+from image_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, read, registered
+from support import UNIFORM, iterate
+
+import ul2_tasks
+from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
+from ul2_tasks.denoising.denoisers import T5GEMMA2, CausalDenoiser
+from ul2_tasks.images.interleaved import ImageTokens
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tasks.image_text import ImageTextTask
+
+IMAGES = [image(colour) for colour in range(0, 250, 50)]
+RECORD = ["An image of a cat that sits: ", IMAGES[0], "It sleeps by day, and it hunts by night.", IMAGES[1], "End."]
+
+
+def ids(text: str) -> list[int]:
+    return list(VOCABULARY.encode(text))
+
+
+def whole(record) -> list[int]:
+    return list(itertools.chain.from_iterable(ids(place) if isinstance(place, str) else A_RUN for place in record))
+
+
+def test_s_splits_at_the_last_image_and_other_denoisers_have_each_piece():
+    registered("last", RECORD, denoisers=[T5GEMMA2[0], S], split="last_image")
+    (r1,), (s,) = read("last_r1"), read("last_s")
+    assert sum(id in SENTINELS for id in r1["targets"]) > 1
+    assert s["inputs"] == [260, *whole(RECORD[:-1]), SENTINELS[0], 1]
+    assert s["targets"] == [SENTINELS[0], *ids(RECORD[-1]), 1]
+    assert s["images"] == IMAGES[:2]
+
+
+UNFIT = {
+    "there is no text": [IMAGES[0]],
+    "its targets are too long": ["x" * 300, IMAGES[2]],
+    "its inputs are too long": [*IMAGES * 3, "Many."],
+}
+UNFIT_AT_LAST_IMAGE = {
+    "no text comes after the last image": ["A cat.", IMAGES[0]],
+    "there is no image at which it could be split": ["A cat."],
+}
+
+
+@pytest.mark.parametrize(("split", "unfit"), [("pieces", UNFIT), ("last_image", UNFIT_AT_LAST_IMAGE)], ids=["pieces", "last image"])
+def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog):
+    name = f"unfit_{split}"
+    registered(name, *unfit.values(), RECORD[2:], *unfit.values(), denoisers=S, split=split, on_unusable="skip")
+    with caplog.at_level(logging.WARNING):
+        (example,) = read(f"{name}_mix", (120, 120))
+    assert example["images"] == IMAGES[1:2]
+    for cause in unfit:
+        assert f"{name}_s: 1 records until now make no example, because {cause}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "message"),
+    [
+        (["abcd", IMAGES[0], "efgh"], {"sentinels": [365]}, "too few sentinels: it needs 2, and the vocabulary has 1"),
+        (["abcd", IMAGES[0], "efgh"], {"denoisers": PREFIX}, "there are several texts, and no sentinels"),
+    ],
+    ids=["few sentinels", "no sentinels"],
+)
+def test_a_record_that_makes_no_example_is_named(record, settings, message, request):
+    name = f"named_{request.node.callspec.id.replace(' ', '_')}"
+    registered(name, record, **{"denoisers": S, **settings})
+    with pytest.raises(tf.errors.OpError, match=message):
+        read(f"{name}_mix", (120, 120))
+
+
+def test_a_corpus_that_makes_no_example_is_refused():
+    registered("barren", *UNFIT.values(), denoisers=S, on_unusable="skip")
+    with pytest.raises(ValueError, match="makes no example of split 'train': 1 of its records because there is no text; 1 of"):
+        read("barren_mix", (120, 120), num_epochs=None)
+
+
+def test_an_example_of_exactly_the_budget_is_made():
+    registered("exact_images", ["abcdefgh", IMAGES[0]], denoisers=S)  # 6 of 8 are noise
+    lengths = 1 + 2 + 1 + len(A_RUN) + 1, 1 + 6 + 1
+    (example,) = read("exact_images_s", lengths)
+    assert (len(example["inputs"]), len(example["targets"])) == lengths
+    with pytest.raises(tf.errors.OpError, match="its inputs are too long: up to 15 tokens with all images, 1, of 14 in"):
+        read("exact_images_s", (lengths[0] - 1, lengths[1]))
+
+
+PROBLEMS = {
+    "train, record 1: the image is damaged": ["Cut off:", NOISE[: len(NOISE) // 2]],
+    "train, record 2: the image begins with": ["No image:", b"text"],
+}
+
+
+def test_records_with_a_problem_are_named_or_counted():
+    registered("problem_raise", RECORD, *PROBLEMS.values(), denoisers=S)
+    with pytest.raises(tf.errors.OpError, match="|".join(PROBLEMS)):  # records are read in parallel
+        read("problem_raise_mix")
+    registered("problem_skip", RECORD, *PROBLEMS.values(), RECORD, denoisers=S, on_error="skip")
+    assert len(read("problem_skip_mix")) == 2
+
+
+class OneRecord(seqio.DataSource):
+    """A source of one's own."""
+
+    supports_arbitrary_sharding = True
+
+    def __init__(self, record):
+        super().__init__(splits=["train"])
+        self.record = record
+
+    def list_shards(self, split):
+        return ["0"]
+
+    def get_dataset(self, split="train", shuffle=True, seed=None, shard_info=None, **unused):
+        return tf.data.Dataset.from_tensors(self.record)
+
+
+@pytest.mark.parametrize(
+    ("record", "error", "problem"),
+    [
+        ({"text": "a"}, ValueError, r"\['text'\], expected texts and images; \['images', 'texts'\] missing"),
+        ({"texts": ["a", "b"], "images": [""]}, tf.errors.OpError, "a record: texts has 2 places and images 1"),
+        ({"texts": [b"\xff"], "images": [""]}, tf.errors.OpError, "a record: the text at place 0 is not UTF-8"),
+    ],
+    ids=["features", "fewer", "latin"],
+)
+def test_records_of_ones_own_source_are_checked(record, error, problem, request):
+    name = f"own_{request.node.callspec.id}"
+    ul2_tasks.register_image_text(name, OneRecord(record), VOCABULARY, denoisers=S, **SPECIAL)
+    with pytest.raises(error, match=problem):
+        read(f"{name}_mix")
+
+
+def test_images_are_never_trimmed():
+    registered("trim", RECORD, denoisers=S)
+    task = seqio.TaskRegistry.get("trim_s")
+    for provider in (task, seqio.MixtureRegistry.get("trim_mix")):
+        with pytest.raises(ValueError, match=r"sequence_length has \['images'\]"):
+            provider.get_dataset({"inputs": 256, "targets": 256, "images": 1}, seed=0)
+    with pytest.raises(ValueError, match="sequence_length is None"):
+        task.get_dataset(None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"image_tokens": ImageTokens()}, "reach 256001, and the vocabulary has 369 ids; give image"),
+        ({"sentinels": [*SENTINELS, 263]}, "263: 'a sentinel'"),
+        ({"modes": MODES | {"[S]": [260, 262]}}, "262: \"the mode '\\[S\\]'\""),
+        ({"image_tokens": ImageTokens(1, 263, 264)}, "1: 'EOS'"),
+    ],
+    ids=["beyond", "sentinel", "mode", "eos"],
+)
+def test_the_ids_of_images_are_theirs_alone(settings, message, request):
+    registered(f"ids_{request.node.callspec.id}", RECORD, denoisers=S, **settings)
+    with pytest.raises(ValueError, match=message):
+        read(f"ids_{request.node.callspec.id}_mix")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"split": "last"}, "split is 'last', expected one of"),
+        ({"on_unusable": "drop"}, "on_unusable is 'drop'"),
+        ({"on_error": "drop"}, "on_error is 'drop'"),
+        ({"denoisers": CausalDenoiser()}, r"denoisers \['lm'\] keep nothing"),
+        ({"split": "before_last_image"}, "which asks for images, but placeholders say nothing"),
+        ({"image_tokens": (1, 2, 3)}, "expected an ImageTokens or an ImageCodes"),
+    ],
+)
+def test_other_arguments_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        registered("refused", RECORD, **settings)
+
+
+def test_the_same_arguments_change_nothing_and_others_are_named():
+    assert registered("twice", RECORD) == registered("twice", RECORD) == "twice_mix"
+    with pytest.raises(ValueError, match="split is 'pieces', got 'last_image'"):
+        registered("twice", RECORD, split="last_image")
+    with pytest.raises(ValueError, match="source is ImageTextSource"):
+        registered("twice", RECORD, RECORD)
+
+
+MANY = [[f"This is what record {n} says of it: ", image(n), f"it is number {n} of {24 - n % 3}."] for n in range(24)]
+
+
+def test_records_come_in_the_order_of_the_source_or_in_one_of_the_denoisers_own():
+    registered("many", *MANY, denoisers=[UNIFORM[1], S])
+    plain = [[record[1]] for record in MANY]
+    shuffled, others = (images(read(f"many_{name}", shuffle=True)) for name in ("uniform_r2", "s"))
+    assert sorted(shuffled) == sorted(others) == sorted(plain)
+    assert plain != shuffled != others != plain
+    assert images(read("many_s", shard_info=seqio.ShardInfo(1, 2))) == plain[1::2]
+
+
+def images(examples):
+    return [example["images"] for example in examples]
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """A corpus that SeqIO's own job has cached."""
+    beam = pytest.importorskip("apache_beam", reason="the extra cache is not installed")
+    from seqio.scripts import cache_tasks_main
+
+    registered("cached_images", *MANY[:6], ["Cut off:", NOISE[:400]], denoisers=[S], on_error="skip")
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+    flags = cache_tasks_main.FLAGS
+    if not flags.is_parsed():
+        flags(["cache_tasks_main"])
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        folders = cache_tasks_main.run_pipeline(pipeline, ["cached_images_.*"], str(tmp_path))
+    for folder in folders:
+        (pathlib.Path(folder) / "COMPLETED").touch()
+    assert folders == [str(tmp_path / "cached_images_corpus")], "one corpus for all denoisers"
+    return tmp_path
+
+
+def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(cached):
+    def seen(**settings):
+        """The noise goes with the place in the order, which is another one in a cache."""
+        examples = read("cached_images_mix", **settings)
+        return sorted((each["images"], len(each["inputs"]), sorted(each["inputs"] + each["targets"])) for each in examples)
+
+    found = seen(use_cached=True)
+    assert found == seen()
+    assert len(found) == 6
+    corpus = seqio.TaskRegistry.get("cached_images_corpus")
+    other = dataclasses.replace(RUN, image_seq_length=5)
+    with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_images_corpus' of"):
+        ImageTextCorpusTask(
+            "cached_images_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
+        ).records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
+
+
+def test_a_cache_that_is_not_there_is_told():
+    registered("uncached", RECORD, denoisers=S)
+    with pytest.raises(ValueError, match="use_cached: 'uncached_corpus' is in none of the cache directories"):
+        read("uncached_mix", use_cached=True)
+
+
+def test_interleaved_data_are_mixed_with_texts_alone():
+    registered("mixed_images", *MANY, denoisers=[S])
+    text = MemoryDataSource(lambda: [f"Some text, number {n}, without any image." for n in range(50)], validation=0)
+    texts = ul2_tasks.register("mixed_texts", text, VOCABULARY, S, sentinels=SENTINELS, modes=MODES)
+    mixture = seqio.MixtureRegistry.get(ul2_tasks.mix("mixed", {"mixed_images_mix": 1, texts: 3}))
+    assert {task.name: mixture.get_rate(task) for task in mixture.tasks} == {
+        "mixed_images_s": 1,
+        "mixed_texts_s": 3,
+    }
+    examples = list(mixture.get_dataset({"inputs": 256, "targets": 256}, "train", seed=0).take(100).as_numpy_iterator())
+    seen = [len(example["images"]) for example in examples]
+    assert set(seen) == {0, 1}
+    assert abs(sum(seen) - 100 / 4) < 20
+    clash = ul2_tasks.register("clash_texts", text, VOCABULARY, S, sentinels=[300, RUN.image_id], modes=MODES)
+    with pytest.raises(ValueError, match=r"'clash_texts_s' has the ids \[263\] as sentinels or modes, and here they mark images"):
+        seqio.MixtureRegistry.get(ul2_tasks.mix("clash_images", {"mixed_images_mix": 1, clash: 1})).get_dataset(
+            {"inputs": 256, "targets": 256}, "train"
+        )
+    assert all((RUN.image_id in example["inputs"]) == bool(number) for number, example in zip(seen, examples))
+
+
+def test_an_iterator_does_not_resume_over_records_that_were_written_anew(tmp_path):
+    path = tmp_path / "records.jsonl"
+
+    def make(time):
+        path.write_text(json.dumps({"texts": [RECORD[0]], "images": [None]}) + "\n")
+        os.utime(path, ns=(time, time))
+        source = ul2_tasks.open_image_text(str(path))
+        corpus = ImageTextCorpusTask(
+            "anew_corpus", source, VOCABULARY, configuration=configuration.corpus().configuration, image_tokens=RUN
+        )
+        task = ImageTextTask("anew_s", corpus, S, configuration)
+        return iterate(task.get_dataset({"inputs": 99, "targets": 99}, seed=0, num_epochs=None))
+
+    registered("anew", [RECORD[0]], denoisers=S)
+    configuration = seqio.TaskRegistry.get("anew_s").configuration
+    iterator = make(1)
+    next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    tf.train.Checkpoint(iterator=make(1)).read(saved).assert_consumed()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
+        tf.train.Checkpoint(iterator=make(2)).read(saved)

@@ -1,0 +1,243 @@
+"""The three kinds of records as layouts, and what is refused: the same sentence in every epoch."""
+
+import collections
+import json
+
+import pytest
+import scipy.stats
+
+from ul2_tasks.images.draws import draws_of
+from ul2_tasks.images.elements import Image, Text, checked, letters
+from ul2_tasks.images.schemas import SCHEMAS, t2i_pretrain, unified_edit, vlm_sft
+
+
+def layouts(function, record, epochs=200, **options):
+    return [function(record, draws_of(0, epoch, "a record"), **options) for epoch in range(epochs)]
+
+
+def texts(layout):
+    return [element.text for element in layout if isinstance(element, Text)]
+
+
+def images(layout):
+    return [(element.seen_as, element.image) for element in layout if isinstance(element, Image)]
+
+
+def problem(function, record):
+    """What a record is refused with, whatever is drawn."""
+    found = set()
+    for epoch in range(20):
+        with pytest.raises(ValueError, match=r"\w") as caught:
+            function(record, draws_of(0, epoch, "a record"))
+        found.add(str(caught.value))
+    (sentence,) = found
+    return sentence
+
+
+CAPTIONS = {"short": "a cat", "long": " a cat on a mat\n", "none": None, "empty": ""}
+
+
+@pytest.mark.parametrize("captions", [CAPTIONS, list(CAPTIONS.values()), json.dumps(CAPTIONS), json.dumps([*CAPTIONS.values()])])
+def test_one_of_the_captions_is_drawn_each_epoch(captions):
+    """An object or a list, as it is or as JSON; a list ends BAGEL's worker."""
+    found = layouts(t2i_pretrain, {"image": b"cat", "captions": captions})
+    assert {letters(layout) for layout in found} == {"T N"}
+    assert all(layout[0].droppable and not layout[0].learned for layout in found)
+    counts = collections.Counter(text for layout in found for text in texts(layout))
+    assert counts.keys() == {"a cat", "a cat on a mat"}
+    assert scipy.stats.chisquare(list(counts.values())).pvalue > 0.001
+    assert images(found[0]) == [("noised", b"cat")]
+
+
+@pytest.mark.parametrize(
+    ("captions", "text"),
+    [("a cat", "a cat"), ('"a cat"', '"a cat"'), (' "a\\ncat" ', '"a\\ncat"'), ('"Stop" says the sign', '"Stop" says the sign')],
+)
+def test_a_caption_may_be_a_text_and_keeps_its_characters(captions, text):
+    assert texts(t2i_pretrain({"image": "cat.jpg", "captions": captions}, draws_of(0, 0, ""))) == [text]
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ({"image": b"cat", "captions": {}}, "captions is {}, which has no caption that is not empty"),
+        ({"image": b"cat", "captions": "[null]"}, "captions is [None], which has no caption that is not empty"),
+        ({"image": b"cat"}, "captions is None, which has no caption that is not empty"),
+        ({"image": b"cat", "captions": [7]}, "a caption is 7, expected a text"),
+        ({"image": b"", "captions": "a cat"}, "image is b'', expected the bytes of an image, or its path"),
+        (
+            {"image": {"bytes": None, "path": None}, "captions": "a cat"},
+            "image is None, expected the bytes of an image, or its path",
+        ),
+    ],
+)
+def test_an_image_without_a_caption_is_refused_and_one_without_bytes(record, sentence):
+    assert problem(t2i_pretrain, record) == sentence
+
+
+def test_captions_that_are_no_json_are_refused():
+    assert problem(t2i_pretrain, {"image": b"cat", "captions": '["a cat", "a c'}).startswith("captions is not JSON, ")
+
+
+FOUR = {
+    "image_list": [b"0", b"1", b"2", {"bytes": b"3", "path": "3.png"}],
+    "instruction_list": [["add a dot", "put a dot"], "make it red.", ["turn it"]],
+}
+
+
+def test_a_stretch_of_edits_is_drawn_by_the_stated_law():
+    """Of four images: 3 starts; then 1 or 2 steps, as far as there are so many; half of those with 2 steps joined."""
+    found = layouts(unified_edit, FOUR, 1200)
+    counts = collections.Counter((letters(layout), images(layout)[0][1], images(layout)[-1][1]) for layout in found)
+    one, two = "C V T N", "C V T N C V T N"
+    law = {(one, b"0", b"1"): 1 / 6, (one, b"1", b"2"): 1 / 6, (one, b"2", b"3"): 1 / 3}
+    law |= {(form, start, stop): 1 / 12 for form in (one, two) for start, stop in ((b"0", b"2"), (b"1", b"3"))}
+    assert counts.keys() == law.keys()
+    assert scipy.stats.chisquare([counts[key] for key in law], [1200 * share for share in law.values()]).pvalue > 0.001
+
+
+def test_each_step_has_its_own_instruction_and_images():
+    for layout in layouts(unified_edit, FOUR):
+        shown = images(layout)
+        first = int(shown[0][1])
+        if letters(layout) == "C V T N C V T N":
+            assert [int(image) for _, image in shown] == [first, first, first + 1, first + 1, first + 1, first + 2]
+            assert len(texts(layout)) == 2
+        assert all(element.droppable == (element.kind != "noised") for element in layout)
+        assert not any(isinstance(element, Text) and element.learned for element in layout)
+
+
+def test_joined_instructions_are_sentences():
+    """BAGEL appends ". " to each, to one that ends in a stop, too; and of three images it never joins any."""
+    record = {"image_list": [b"0", b"1", b"2"], "instruction_list": [["Make it red."], ["turn it "]]}
+    joined = {text for layout in layouts(unified_edit, record) if letters(layout) == "C V T N" for text in texts(layout)}
+    assert joined == {"Make it red.", "turn it", "Make it red. turn it"}
+    record["instruction_list"][0] = ["make it red"]
+    assert "make it red. turn it" in {texts(layout)[0] for layout in layouts(unified_edit, record)}
+
+
+def test_an_instruction_that_is_a_text_is_no_list_of_letters():
+    record = {"image_list": [b"0", b"1"], "instruction_list": ["make it red"]}
+    assert {tuple(texts(layout)) for layout in layouts(unified_edit, record)} == {("make it red",)}
+
+
+def test_stretches_can_be_longer():
+    assert {letters(layout).count("N") for layout in layouts(unified_edit, FOUR, max_steps=3)} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("images", "instructions", "sentence"),
+    [
+        ([b"0"], [], "image_list has 1 images, expected at least 2"),
+        ([b"0", b"1", b"2", b"3"], [["a"], ["b"]], "instruction_list has 2 steps, expected 3: image_list has 4 images"),
+        ([b"0", b"1"], [["a"], ["b"]], "instruction_list has 2 steps, expected 1: image_list has 2 images"),
+        ([b"0", b"1", b"2"], [["a"], []], "instruction_list[1] is [], which has no instruction that is not empty"),
+        ([b"0", b"1"], [["", " "]], "instruction_list[0] is ['', ' '], which has no instruction that is not empty"),
+        ([b"0", b"1"], [[3]], "instruction_list[0] is 3, expected a text"),
+        ([b"0", b"1"], "make it red", "instruction_list is 'make it red', expected a list"),
+        ([b"0", None], ["a"], "image_list[1] is None, expected the bytes of an image, or its path"),
+    ],
+)
+def test_edits_that_do_not_fit_together_are_refused(images, instructions, sentence):
+    assert problem(unified_edit, {"image_list": images, "instruction_list": instructions}) == sentence
+
+
+def talk(*values, **files):
+    speakers = ("human", "gpt")
+    return {"conversations": [{"from": speakers[number % 2], "value": value} for number, value in enumerate(values)], **files}
+
+
+def test_images_stand_where_their_marks_are_and_answers_are_learned():
+    record = talk("Left <image>\nright <image>", "Two cats. ", "And <image>?", "A dog.", image=["0.png", "1.png", "2.png"])
+    record["conversations"].insert(0, {"from": "system", "value": "Be short."})
+    layout = vlm_sft(record, draws_of(0, 0, ""))
+    assert letters(layout) == "T T V T V T T V T T"
+    assert texts(layout) == ["Be short.", "Left", "right", "Two cats.", "And", "?", "A dog."]
+    assert images(layout) == [("vit", "0.png"), ("vit", "1.png"), ("vit", "2.png")]
+    assert [element.text for element in layout if isinstance(element, Text) and element.learned] == ["Two cats.", "A dog."]
+    assert not any(element.droppable for element in layout)
+
+
+def test_roles_have_two_names_each_and_a_conversation_needs_no_image():
+    record = {"image": "None", "conversations": [{"from": "user", "value": "Hi"}, {"from": "assistant", "value": "Hello"}]}
+    layout = vlm_sft(record, draws_of(0, 0, ""))
+    assert letters(layout) == "T T"
+    assert [element.learned for element in layout] == [False, True]
+
+
+def test_a_video_is_the_frames_that_its_reader_gives_and_each_has_draws_of_its_own():
+    record = talk("Look:", "Yes?", "<video> <video>and<image>", "A cat.", video=["0.mp4", "1.mp4"], image="0.png")
+
+    def frames(file, draws):
+        return [(file, draws.number("frame", 1000), number) for number in range(3)]
+
+    layout = vlm_sft(record, draws_of(0, 0, ""), frames=frames)
+    assert letters(layout) == "T T V V V V V V T V T"
+    first, second = layout[2].image, layout[5].image
+    assert (first[0], second[0]) == ("0.mp4", "1.mp4")
+    assert first[1] != second[1]
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        (
+            talk("<image> one", "a", "<image> two", "b", image="0.png"),
+            "the conversation has the mark <image> 2 times, and the record has 1 such files",
+        ),
+        (talk("<image>", "a", image=["0", "1"]), "the conversation has the mark <image> 1 times, and the record has 2 such files"),
+        (talk("<video>", "a", image="0.png"), "the conversation has the mark <image> 0 times, and the record has 1 such files"),
+        (talk("<video>", "a"), "the conversation has the mark <video> 1 times, and the record has 0 such files"),
+        (talk("<video>", "a", video="0.mp4"), "the record has a video, and nothing is given that reads the frames of one"),
+        (talk("hi", ""), "conversations[1] of gpt is empty, expected a text"),
+        (talk("hi"), "the conversation has 1 turns and no answer, so that there would be nothing to learn"),
+        ({}, "conversations is None, expected a list"),
+        (
+            talk("hi", "see <image>", image="0.png"),
+            "conversations[1] is an answer with the mark <image>; an image that is seen stands in what others say",
+        ),
+        (
+            {"conversations": [{"from": "tool", "value": "hi"}]},
+            "conversations[0] is {'from': 'tool', 'value': 'hi'}, expected an object whose 'from' is one of ['human', 'user',"
+            " 'gpt', 'assistant', 'system']",
+        ),
+        (talk(None, "a"), "the value of conversations[0] is None, expected a text"),
+    ],
+)
+def test_a_conversation_that_does_not_fit_is_refused_with_its_numbers(record, sentence):
+    assert problem(vlm_sft, record) == sentence
+
+
+def test_the_kinds_have_bagels_names():
+    by_name = {name: getattr(schema, "func", schema) for name, schema in SCHEMAS.items()}
+    assert by_name == {"t2i_pretrain": t2i_pretrain, "unified_edit": unified_edit, "vlm_sft": vlm_sft}
+
+
+@pytest.mark.parametrize(
+    ("elements", "sentence"),
+    [
+        ([], "the layout has no element"),
+        (["a cat"], "the layout has an element of type str, expected Text or Image"),
+        ([Image(b"", "vit", group=1), Text(""), Image(b"", "vit", group=1)], "the images of group 1 are not adjacent"),
+        ([Image(b"", "vit", group=1), Image(b"", "clean", group=1)], "the images of group 1 differ in seen_as or droppable"),
+    ],
+)
+def test_a_layout_that_makes_no_sense_is_refused(elements, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        checked(elements)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Text(7), "the text of an element is of type int, expected str"),
+        (lambda: Text("half \ud800"), "the text of an element is not Unicode, surrogates not allowed"),
+        (lambda: Text("", after="picture"), "after is 'picture', expected one of"),
+        (lambda: Image(b"", "vae"), "an image is seen as 'vae', expected one of"),
+        (lambda: Image(b"", "noised", droppable=True), "a noised image is droppable, and is what is learned"),
+        (lambda: Image(b"", "vit", advance=-1), "advance is -1, expected an integer of at least 0"),
+    ],
+)
+def test_an_element_that_makes_no_sense_is_refused(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()

@@ -1,0 +1,81 @@
+"""`ImageText`: two are equal if their arguments are, and a cache is that of the registered corpus."""
+
+import dataclasses
+
+import pytest
+import seqio
+from image_support import RUN, SPECIAL, VOCABULARY, S, image, read, record_of
+
+import ul2_tasks
+from ul2_tasks.images.interleaved import ImageCodes
+from ul2_tasks.sources.image_examples import parsed, serialized
+
+RECORDS = [record_of(["A cat:", image(1), "It sleeps."]), record_of([image(2), "Grey."])]
+
+
+def described(name="mp", records=RECORDS, **changed) -> ul2_tasks.ImageText:
+    return ul2_tasks.ImageText(name, records, VOCABULARY, S, **{**SPECIAL, **changed})
+
+
+def test_two_are_equal_if_their_arguments_are():
+    one = described()
+    assert one == described() == dataclasses.replace(one) == described(records=ul2_tasks.open_image_text(RECORDS))
+    assert hash(one) == hash(described())
+    assert one.fingerprint() == described("other").fingerprint()
+    assert one != described("other")
+    for other in (
+        described(records=RECORDS[:1]),
+        described(image_tokens=dataclasses.replace(RUN, image_seq_length=5)),
+        described(split="last_image"),
+        described(on_unusable="skip"),
+    ):
+        assert other != one
+        assert other.fingerprint() != one.fingerprint()
+
+
+def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
+    described("mp_cached").cache(tmp_path)
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+    ul2_tasks.register_image_text("mp_cached", RECORDS, VOCABULARY, S, **SPECIAL)
+    found = read("mp_cached_mix", use_cached=True)
+    assert [each["images"] for each in found] == [[image(1)], [image(2)]]
+    assert found == read("mp_cached_mix")
+    with pytest.raises(
+        ValueError, match=r"'mp_cached_mix' is already registered with other arguments: on_unusable is 'raise', got 'skip'"
+    ):
+        ul2_tasks.register_image_text("mp_cached", RECORDS, VOCABULARY, S, on_unusable="skip", **SPECIAL)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"on_unusable": "drop"}, "on_unusable is 'drop', expected 'raise' or 'skip'"),
+        ({"split": "words"}, "split is 'words', expected one of"),
+        ({"image_tokens": 5}, "image_tokens is 5, expected an ImageTokens or an ImageCodes"),
+        ({"split": "before_last_image"}, "placeholders say nothing; give an ImageCodes"),
+        ({"name": "a b"}, "name is 'a b', expected letters"),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(changed, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        described(**changed)
+    assert (
+        described(split="before_last_image", image_tokens=ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=1)).split
+        == "before_last_image"
+    )
+
+
+def test_ids_beyond_the_vocabulary_are_refused_before_anything_is_cached(tmp_path):
+    with pytest.raises(ValueError, match="the ids of images reach 256001, and the vocabulary has 369 ids; give image_tokens="):
+        described(image_tokens=ul2_tasks.ImageTokens()).cache(tmp_path)
+
+
+def test_records_are_examples_of_tensorflow():
+    import tensorflow as tf
+
+    record = [b"", b"A cat" * 60, "狐".encode()], [image(1), b"", b"x" * (1 << 15)], b"line 7"
+    example = tf.train.Example.FromString(serialized(*record))
+    lists = {key: list(feature.bytes_list.value) for key, feature in example.features.feature.items()}
+    assert lists == {"texts": record[0], "images": record[1], "where": [record[2]]}
+    assert len(example.SerializeToString()) == len(serialized(*record))
+    assert parsed(example.SerializeToString()) == parsed(serialized(*record)) == record

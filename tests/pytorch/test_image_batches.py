@@ -1,0 +1,154 @@
+"""T5Gemma 2's batches: pixels as its processor has them, present where there are placeholders; and a tiny one that learns."""
+
+import numpy as np
+import pytest
+import seqio
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
+
+from image_support import RUN, S, image, png, read, registered  # noqa: E402
+
+from ul2_tasks import T5Gemma2Collator, T5Gemma2FeatureConverter, UL2IterableDataset  # noqa: E402
+from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter  # noqa: E402
+from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
+from ul2_tasks.images.t5gemma2 import pixel_values  # noqa: E402
+
+LENGTHS = {"inputs": 64, "targets": 64}
+SIDE = 8
+DIGITS = ["It is black.", "It is grey.", "It is white."]
+GREYS = [image(0), image(128), image(255)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """Images, and what each of them is."""
+    return registered("seen", *([grey, text] for grey, text in zip(GREYS, DIGITS)), ["No image at all."], denoisers=[S])
+
+
+def batches(name="seen_mix", batch_size=4, **settings):
+    converter = T5Gemma2FeatureConverter(batch_size, image_tokens=RUN, image_size=SIDE)
+    settings = {"seed": 0, "num_epochs": 1, **settings}
+    dataset = UL2IterableDataset(name, LENGTHS, feature_converter=converter, **settings)
+    return torch.utils.data.DataLoader(dataset, batch_size=None)
+
+
+def test_pixels_are_those_of_the_processor():
+    from PIL import Image
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+
+    random = np.random.default_rng(0)
+    pixels = [random.integers(0, 256, (*size, 3)).astype(np.uint8) for size in ((40, 60), (1000, 300), (896, 896))]
+    wanted = Gemma3ImageProcessorPil(size={"height": 896, "width": 896})(
+        [Image.fromarray(each) for each in pixels], return_tensors="np"
+    )["pixel_values"]
+    found = pixel_values([png(each) for each in pixels])
+    assert found.shape == wanted.shape == (3, 3, 896, 896)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_the_converter_and_the_collator_make_the_same_batch(seen):
+    (converted,) = batches()
+    examples = list(UL2IterableDataset(seen, LENGTHS, seed=0, num_epochs=1))
+    collated = T5Gemma2Collator(image_tokens=RUN, image_size=SIDE)(examples)
+    assert collated.keys() == converted.keys()
+    for key, value in collated.items():
+        assert torch.equal(value, converted[key]), key
+    assert converted["pixel_values"].shape == (3, 3, SIDE, SIDE)
+    assert int((converted["input_ids"] == RUN.image_id).sum()) == 3 * RUN.image_seq_length
+    assert (converted["decoder_input_ids"][:, 0] == 2).all()
+    plain = {tuple(example["targets"]) for example in read(seen, (64, 64))}
+    assert {tuple(row[row >= 0].tolist()) for row in converted["labels"]} == plain
+
+
+def test_a_batch_without_images_has_no_pixels(seen):
+    for batch in batches(batch_size=1):
+        assert ("pixel_values" in batch) == bool((batch["input_ids"] == RUN.image_id).any())
+    text = [{"input_ids": [5, 6, 1], "labels": [7, 1]}]
+    assert "pixel_values" not in T5Gemma2Collator()(text)
+
+
+def test_placeholders_without_their_images_are_refused(seen):
+    example = next(example for example in UL2IterableDataset(seen, LENGTHS, seed=0) if example["images"])
+    collator = T5Gemma2Collator(image_tokens=RUN, image_size=SIDE)
+    for images in ([], example["images"] * 2):
+        with pytest.raises(ValueError, match=rf"a batch has 4 placeholders .* and {len(images)} images of 4 each"):
+            collator([{**example, "images": images}])
+    with pytest.raises(ValueError, match="expected at least one"):
+        collator([])
+    dataset = seqio.get_mixture_or_task(seen).get_dataset(LENGTHS, seed=0, num_epochs=1)
+    trimmed = dataset.map(lambda example: {**example, "images": example["images"][:0]})
+    converter = T5Gemma2FeatureConverter(4, image_tokens=RUN, image_size=SIDE)
+    with pytest.raises(Exception, match=r"12 placeholders .* and 0 images of 4 each"):
+        next(iter(converter(trimmed, LENGTHS)))
+
+
+@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])
+def test_converters_that_know_no_images_refuse_them(seen, converter):
+    with pytest.raises(ValueError, match="have images, which this converter does not hand on; take T5Gemma2FeatureConverter"):
+        seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1)
+
+
+def test_arguments_are_checked(seen):
+    for settings in ({"batch_size": 0}, {"batch_size": 1, "image_size": 0}, {"batch_size": 1, "padding": "none"}):
+        with pytest.raises(ValueError, match="expected|must be"):
+            T5Gemma2FeatureConverter(**settings)
+    with pytest.raises(ValueError, match="image_size is 0"):
+        T5Gemma2Collator(image_size=0)
+    with pytest.raises(ValueError, match="expected lengths of inputs and targets alone"):
+        T5Gemma2FeatureConverter(1)(seqio.TaskRegistry.get("seen_s").get_dataset(LENGTHS), {**LENGTHS, "images": 1})
+
+
+def test_seqio_gives_whole_batches_of_fixed_length(seen):
+    converter = T5Gemma2FeatureConverter(2, padding="max_length", image_tokens=RUN, image_size=SIDE)
+    dataset = seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1, shuffle=False)
+    shapes = [{key: value.shape for key, value in batch.items()} for batch in dataset.as_numpy_iterator()]
+    assert [shape["input_ids"] for shape in shapes] == [(2, 64), (2, 64)]
+    assert [shape["pixel_values"][0] for shape in shapes] == [2, 1]
+
+
+def tiny():
+    """A T5Gemma 2 with a projector that is not 0, as a fresh one has it."""
+    if not hasattr(transformers, "T5Gemma2Config"):
+        pytest.skip(f"transformers {transformers.__version__} has no T5Gemma 2")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16}
+    text = {"vocab_size": 384, "num_key_value_heads": 1, "max_position_embeddings": 128, **sizes}
+    images = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
+    vision = {"model_type": "siglip_vision_model", "patch_size": 2, "image_size": SIDE, **images}
+    ids = {"boi_token_index": RUN.boi_id, "eoi_token_index": RUN.eoi_id}
+    encoder = {"text_config": text, "vision_config": vision, "mm_tokens_per_image": RUN.image_seq_length, **ids}
+    config = transformers.T5Gemma2Config(encoder=encoder, decoder=dict(text), image_token_index=RUN.image_id)
+    model = transformers.T5Gemma2ForConditionalGeneration(config)
+    projector = model.get_encoder().multi_modal_projector
+    torch.nn.init.normal_(projector.mm_input_projection_weight, std=0.2)
+    return model
+
+
+@pytest.mark.train
+def test_a_tiny_t5gemma2_learns_what_its_images_are():
+    prefix = registered("grey", *([grey, text] for grey, text in zip(GREYS, DIGITS)), denoisers=[S], split="last_image")
+    model = tiny()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    (batch,) = batches(prefix, batch_size=3)
+    losses = []
+    for _ in range(80):
+        loss = model(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert np.mean(losses[-5:]) < 0.2 * losses[0]
+    with torch.no_grad():
+        right = model(**batch).loss.item()
+        swapped = model(**{**batch, "pixel_values": batch["pixel_values"].roll(1, 0)}).loss.item()
+    assert right < 0.3
+    assert swapped > 1.5 * right, "the images of others say other things"

@@ -1,0 +1,123 @@
+"""Files of interleaved image-text data as a SeqIO source: each kind of record, and what is wrong with one."""
+
+import json
+
+import numpy as np
+import pytest
+import seqio
+from image_support import image
+from support import flat
+
+from ul2_tasks import open_image_text
+from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.images.elements import Image, Text
+from ul2_tasks.images.example_set import example_records, write_example_set
+
+COUNT = 6
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return {path.stem: str(path) for path in write_example_set(tmp_path_factory.mktemp("set"), COUNT)}
+
+
+def read(source, **settings) -> list[list]:
+    """Each record as a list of texts and images."""
+    found = []
+    for record in source.get_dataset("train", **{"shuffle": False, **settings}).as_numpy_iterator():
+        assert not record["problem"]
+        assert len(record["texts"]) == len(record["images"])
+        places = [place for both in zip(record["texts"], record["images"]) for place in both if place]
+        found.append([place if place.startswith(b"\x89PNG") else place.decode() for place in places])
+    return found
+
+
+def test_stories_of_json_lines_and_a_folder(files):
+    wanted = [[place for page in zip(one["texts"], one["images"]) for place in page] for one in example_records("story", COUNT)]
+    assert read(open_image_text(files["story"])) == wanted
+    assert read(open_image_text(example_records("story", COUNT))) == wanted
+
+
+def test_each_caption_is_an_example_of_its_own_after_its_image(files):
+    records = example_records("t2i_pretrain", COUNT)
+    wanted = [[record["image"], caption] for record in records for caption in json.loads(record["captions"]).values()]
+    assert read(open_image_text(files["t2i_pretrain"], "captions")) == wanted
+    named = open_image_text([{"image": image(), "captions": captions} for captions in (["a", "b"], ["a"], "b")], "captions")
+    where = [record["where"].decode() for record in named.get_dataset("train", shuffle=False).as_numpy_iterator()]
+    names = [f"train, record {number}" for number in range(3)]
+    assert where == [f"{names[0]}, caption 1", f"{names[0]}, caption 2", *names[1:]]
+
+
+def test_conversations_are_as_they_are_written(files):
+    for places, record in zip(read(open_image_text(files["vlm_sft"], "vlm_sft")), example_records("vlm_sft", COUNT)):
+        images = record["image"] if isinstance(record["image"], list) else [record["image"]]
+        assert [place for place in places if isinstance(place, bytes)] == images
+        said = " ".join(turn["value"].replace("<image>", " ") for turn in record["conversations"])
+        assert " ".join(place for place in places if isinstance(place, str)).split() == said.split()
+
+
+def both_ways(record, draws):
+    """A kind of one's own."""
+    return [Image(record["image"], "vit"), Text("This was it.")]
+
+
+def test_kinds_of_ones_own_are_functions(files):
+    found = read(open_image_text(files["t2i_pretrain"], both_ways))
+    assert found == [[record["image"], "This was it."] for record in example_records("t2i_pretrain", COUNT)]
+
+
+def test_hosts_share_the_pieces_and_splits_are_files_of_their_own(files):
+    records = [{"texts": [f"text {n}"], "images": [None]} for n in range(200)]
+    source = open_image_text({"train": records, "validation": files["story"]})
+    hosts = [read(source, shard_info=seqio.ShardInfo(host, 3)) for host in range(3)]
+    assert sorted(flat(hosts)) == sorted([record["texts"][0]] for record in records)
+    assert source.num_input_examples("validation") == COUNT
+    with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in.*folder=None\), got 'test'"):
+        source.get_dataset("test")
+
+
+def test_the_identity_tells_what_is_read(files):
+    def one(*arguments):
+        return source_identity(open_image_text(*arguments))
+
+    records = [{"texts": ["a"], "images": [image()]}]
+    assert one(records) == one([dict(records[0])])
+    different = [one(records), one(records * 2), one([{**records[0], "texts": ["b"]}]), one(files["story"]), one(files["vlm_sft"])]
+    different += [one(files["vlm_sft"], "vlm_sft"), one(files["vlm_sft"], both_ways), one(files["vlm_sft"], "vlm_sft", "/folder")]
+    assert len(set(different)) == len(different)
+    assert one(records, lambda record, draws: []) is None, "a lambda cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({"texts": ["a"]}, "expected texts and images, two lists of one length"),
+        ({"texts": ["a"], "images": []}, "expected texts and images, two lists of one length"),
+        ({"texts": [None], "images": ["missing.png"]}, "'missing.png' cannot be read: No such file"),
+        ({"texts": [None], "images": [{"bytes": None, "path": "missing.png"}]}, "'missing.png' cannot be read"),
+        ({"texts": [None], "images": [3.5]}, "an image is of type float, expected its bytes, the path of its file, or its codes"),
+    ],
+    ids=["no images", "fewer", "no file", "no file of its own", "number"],
+)
+def test_a_record_that_is_none_is_a_problem(record, problem):
+    (found,) = open_image_text([record]).get_dataset("train", shuffle=False).as_numpy_iterator()
+    assert problem in found["problem"].decode()
+    assert found["where"] == b"train, record 0"
+    assert not len(found["texts"])
+
+
+def test_images_that_are_generated_are_a_problem():
+    source = open_image_text([{"image": image(), "captions": "a"}], lambda record, draws: [Image(record["image"], "noised")])
+    (found,) = source.get_dataset("train").as_numpy_iterator()
+    assert b"no image is made here" in found["problem"]
+
+
+def test_other_kinds_are_refused():
+    with pytest.raises(ValueError, match="kind is 'stories', expected one of"):
+        open_image_text([], "stories")
+
+
+def test_codes_are_as_they_are_given():
+    records = [{"texts": [None, None], "images": [[1, 2, 300], np.array([4])]}]
+    (found,) = open_image_text(records).get_dataset("train").as_numpy_iterator()
+    assert [np.frombuffer(image, "<i4").tolist() for image in found["images"]] == [[1, 2, 300], [4]]

@@ -1,0 +1,279 @@
+"""Images as pixels, read by Pillow: upright, in full, and in one way whatever their format is.
+
+    EXIF orientation      the image is turned upright
+    transparency          stands on white
+    CMYK, grey, palette   become RGB
+    16 bits               the upper 8 of them
+
+An image is refused, with a ValueError of one sentence, that has several frames, too many pixels or scans, or is cut off or damaged
+so that its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES,
+Pillow reads images that are cut off, here too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import io
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+MAX_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
+MOST_SCANS = 100  # of a JPEG, each of which goes over all pixels; encoders make about ten
+_SCAN = b"\xff\xda"
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # one that ends a scan: not a byte 255, nor a place to begin again after damage
+_NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+_ORIENTATION = 0x0112  # the EXIF tag
+# What turns an image upright, by its EXIF orientation: names of Pillow's Image.Transpose.
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frame:
+    """A frame of a video. It is decoded when its pixels are asked for.
+
+    Width and height are as it is seen upright. `read` gives its pixels, [height, width, 3] uint8.
+    """
+
+    width: int
+    height: int
+    read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
+
+
+def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """Width and height of an image as it is seen upright, from its header alone.
+
+    Args:
+        image: the bytes of an image, the path of its file, or a `Frame`.
+        max_pixels: an image with more is refused.
+
+    Raises:
+        ValueError: the image is none of these, or no image; it has several frames, or too many pixels.
+        ImportError: Pillow is not there.
+
+    >>> size_of(Frame(640, 360, lambda: np.zeros((360, 640, 3), np.uint8)))
+    (640, 360)
+    """
+    if isinstance(image, Frame):
+        return image.width, image.height
+    with _opened(image, max_pixels) as opened:
+        width, height = opened.size
+        return (height, width) if _orientation(opened) >= 5 else (width, height)
+
+
+def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] | None = None) -> np.ndarray:
+    """The pixels of an image, upright and on white.
+
+    Args:
+        image: see `size_of`.
+        max_pixels: see `size_of`.
+        draft: the width and the height that are enough. A JPEG is then decoded at a half, a quarter or an eighth of its sides where
+            that has as many pixels, in a fraction of the time. Resized pixels are then not quite those of the whole image.
+
+    Returns:
+        [height, width, 3] uint8, of memory that is not to be written to.
+
+    Raises:
+        ValueError: as `size_of`; or the image is cut off or damaged.
+        ImportError: Pillow is not there.
+
+    >>> pixels(Frame(2, 1, lambda: np.full((1, 2, 3), 7, np.uint8))).tolist()
+    [[[7, 7, 7], [7, 7, 7]]]
+    """
+    if isinstance(image, Frame):
+        return image.read()
+    with _opened(image, max_pixels) as opened:
+        orientation = _orientation(opened)
+        _check_scans(opened)
+        with _told():
+            if (
+                opened.mode in ("1", "L") and "transparency" in opened.info
+            ):  # Pillow scales values of less than 8 bits, but not this
+                opened.info["transparency"] *= {"1": 255, "L;2": 85, "L;4": 17}.get(str(opened.tile[0][3]), 1)
+            if draft is not None:
+                opened.draft(None, draft[::-1] if orientation >= 5 else draft)
+            opened.load()
+            seen = _on_white(opened)
+        return np.asarray(seen.transpose(getattr(pillow().Transpose, _TURNS[orientation])) if orientation > 1 else seen)
+
+
+def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubic", "bilinear"] = "bicubic") -> np.ndarray:
+    """The pixels in another size, each of them a mean of all that it stands for (Pillow's antialiased filters).
+
+    Args:
+        pixels: [height, width, 3] uint8.
+        width, height: what they become.
+        filter: bicubic as BAGEL has it, or bilinear as T5Gemma 2.
+
+    Returns:
+        [height, width, 3] uint8, of memory that is not to be written to.
+
+    Raises:
+        ImportError: Pillow is not there.
+
+    >>> resized(np.full((6, 6, 3), 7, np.uint8), width=2, height=1).tolist()
+    [[[7, 7, 7], [7, 7, 7]]]
+    """
+    pil = pillow()
+    return np.asarray(pil.fromarray(pixels).resize((width, height), getattr(pil.Resampling, filter.upper())))
+
+
+@contextlib.contextmanager
+def file_of(image: object, what: str) -> Iterator[BinaryIO]:
+    """The bytes, or the file at the path, to read from.
+
+    `what` is a name for it. What is neither, and a file that is not there or may not be read, raises a ValueError.
+
+    >>> with file_of(b"abc", "image") as file:
+    ...     file.read()
+    b'abc'
+    """
+    if isinstance(image, bytes):
+        yield io.BytesIO(image)
+    elif isinstance(image, str | os.PathLike):
+        with _file_at(os.fspath(image), what) as file:
+            yield file
+    else:
+        raise ValueError(f"the {what} is {kind_of(image)}, expected bytes or a path")
+
+
+def kind_of(value: object) -> str:
+    """Of which type a value is that is no encoded image; and what to do where it is a decoded one.
+
+    >>> kind_of(7)
+    'of type int'
+    """
+    kind = f"of type {type(value).__name__}"
+    if type(value).__module__.split(".")[0] in ("PIL", "torchcodec") or getattr(value, "ndim", 0) > 1:
+        kind += (
+            ", which is decoded. Have its file read: dataset.cast_column(NAME, datasets.Image(decode=False)), or"
+            " datasets.Video(decode=False)"
+        )
+    return kind
+
+
+def _file_at(path: str, what: str) -> BinaryIO:
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise ValueError(f"the {what} {path!r} is a device or a pipe, expected a file")  # which could be waited for without end
+        return open(path, "rb")
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        raise ValueError(f"the {what} {path!r} cannot be read: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _opened(image: object, max_pixels: int) -> Iterator[ImageFile]:
+    """The image, of which the header is read and found right."""
+    pil = pillow()
+    with file_of(image, "image") as file:
+        try:
+            with _told():
+                opened = pil.open(file, formats=FORMATS)
+                still = opened.format == "MPO" or not getattr(opened, "is_animated", False)  # MPO: a JPEG with others behind it
+        except pil.UnidentifiedImageError as error:
+            file.seek(0)
+            raise ValueError(f"the image begins with {file.read(12)!r}, expected one of {', '.join(FORMATS)}") from error
+        width, height = opened.size
+        if width * height > max_pixels:
+            raise ValueError(f"the image has {width} x {height} pixels, expected at most {max_pixels} in all")
+        if not still:
+            raise ValueError(f"the image is a {opened.format} of several frames, expected one")
+        yield opened
+
+
+def _check_scans(opened: ImageFile) -> None:
+    """Refuses a JPEG that takes minutes, or hours, for its size."""
+    file = opened.fp
+    if opened.format not in ("JPEG", "MPO") or file is None:
+        return
+    file.seek(0)
+    content = file.read()
+    # What is no scan can have these bytes, too: a thumbnail, or a film behind the image.
+    if content.count(_SCAN) > MOST_SCANS and (scans := _scans(content)) > MOST_SCANS:
+        raise ValueError(f"the image is a JPEG of {scans} scans, expected at most {MOST_SCANS}")
+
+
+def _scans(jpeg: bytes) -> int:
+    """How many scans a JPEG has, marker by marker; those of a thumbnail, or behind its end, do not count.
+
+    >>> scan = _SCAN + b"\\x00\\x02 pixels \\xff\\x00 "
+    >>> _scans(b"\\xff\\xd8" + b"\\xff\\xe1\\x00\\x04" + _SCAN + scan * 2 + b"\\xff\\xd9" + scan)
+    2
+    """
+    found, place = 0, 2
+    while (marker := _MARKER.search(jpeg, place)) and marker[0] != b"\xff\xd9":
+        found += marker[0] == _SCAN
+        place = marker.end() + int.from_bytes(jpeg[marker.end() : marker.end() + 2], "big")
+    return found
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tells in one sentence what Pillow stumbles over, which can be an error of any type; but not those of memory and files."""
+    pil = pillow()
+    try:
+        yield
+    except (MemoryError, pil.UnidentifiedImageError):
+        raise
+    except (pil.DecompressionBombError, pil.DecompressionBombWarning) as error:
+        raise ValueError(f"the image has too many pixels: {error}") from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"the image is damaged: {error}") from error
+
+
+def _orientation(opened: ImageFile) -> int:
+    """The EXIF orientation, 1 to 8. A PNG may have it behind the pixels; there it is not looked for, which would decode it."""
+    exif = pillow().Exif()
+    try:
+        exif.load(opened.info.get("exif", b""))
+        found = exif.get(_ORIENTATION)
+    except Exception:  # damaged EXIF says nothing; the image is as it is
+        return 1
+    return found if found in _TURNS else 1
+
+
+def _on_white(opened: ImageFile) -> Any:
+    """The image in RGB, its transparent places white."""
+    pil = pillow()
+    if opened.mode == "I;16":  # grey; Pillow would make white of all that is above 255
+        values = np.asarray(opened)
+        white = values == opened.info.get("transparency", -1)
+        return pil.fromarray(np.where(white, 255, values >> 8).astype(np.uint8)).convert("RGB")
+    if not opened.has_transparency_data:
+        return opened.convert("RGB")
+    image = opened.convert("RGBA")
+    white = pil.new("RGB", image.size, "white")
+    white.paste(image, mask=image.getchannel("A"))
+    return white
+
+
+def pillow() -> Any:
+    """Pillow's module PIL.Image, which is not imported before it is needed. Raises an ImportError if Pillow is not there."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError(f"images need the package pillow ({error}); pip install 'ul2_tasks[images]'") from error
+    return Image

@@ -1,0 +1,58 @@
+"""The special tokens and the position embeddings of a model that reads and makes images."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ul2_tasks.images.samples import Sizes
+from ul2_tasks.scalars import is_integer
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokenConfig:
+    """The special tokens of a model that reads and makes images, and its tables of position embeddings.
+
+    Attributes:
+        bos_id, eos_id: the ids around a text.
+        boi_id, eoi_id: the ids around an image.
+        vit_patches_per_side, vae_patches_per_side: how many patches each table of position embeddings has on a side.
+        interpolate_pos: whether the patches of an image are spread over the whole table; else they are its first rows and columns.
+    """
+
+    bos_id: int
+    eos_id: int
+    boi_id: int
+    eoi_id: int
+    vit_patches_per_side: int = 70
+    vae_patches_per_side: int = 64
+    interpolate_pos: bool = False
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self)[:-1]:
+            least = 1 if field.name.endswith("per_side") else 0
+            if not is_integer(getattr(self, field.name), at_least=least):
+                raise ValueError(f"{field.name} is {getattr(self, field.name)!r}, expected an integer of at least {least}")
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuses sizes whose images would have positions beyond the table.
+
+        >>> SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=32).check(Sizes())  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ..
+        ValueError: vae_patches_per_side is 32, and images have up to 64 patches on a side (longest edge 1024, patch size 16); ..
+        """
+        for name, size, side in (("vit", sizes.vit, self.vit_patches_per_side), ("vae", sizes.vae, self.vae_patches_per_side)):
+            if size.patches_per_side > side and not self.interpolate_pos:
+                raise ValueError(
+                    f"{name}_patches_per_side is {side}, and images have up to {size.patches_per_side} patches on a side (longest"
+                    f" edge {size.longest_edge}, patch size {size.patch_size}); expected at least {size.patches_per_side}"
+                )
+
+    def check_ids(self, ids: np.ndarray) -> None:
+        """Refuses ids of texts, [ids] integers, with a mark among them."""
+        if (marks := np.isin(ids, (self.bos_id, self.eos_id, self.boi_id, self.eoi_id))).any():
+            raise ValueError(
+                f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
+            )

@@ -1,0 +1,311 @@
+"""Rows of texts and images as a PyTorch dataset: sharded over processes and workers, and resumed at a place."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ul2_tasks.images.problems import Problems
+from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.rows import RowMaker
+from ul2_tasks.images.samples import Counts
+from ul2_tasks.images.special_tokens import SpecialTokenConfig
+from ul2_tasks.pytorch.states import check_part, check_version
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.own_ids import OwnIds
+
+try:
+    import torch
+
+    from ul2_tasks.pytorch.processes import given_process, reading_process
+except ImportError as error:
+    raise ImportError(f"ul2_tasks.pytorch.image_text needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
+
+if TYPE_CHECKING:
+    import seqio
+
+STATE_VERSION = 1
+
+
+class ImageTextDataset(torch.utils.data.IterableDataset):
+    """Rows of texts and images, packed to budgets without a loss, as models take them that read and make images.
+
+        edits = Source(open_records("edits/*.parquet"), "unified_edit", weight=1)
+        talks = Source(open_records("talks.jsonl", folder="photos"), "vlm_sft", weight=2)
+        dataset = ImageTextDataset(
+            [edits, talks], SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4), open_vocabulary("tokenizer.json"),
+            {"tokens": 36864, "vit": 16384, "vae": 32768},
+        )
+        for row in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
+            ..
+
+    A row is a dict of `layout.Row`'s arrays, which are all there in every row, and of
+
+        packed_vit_patches  [ViT patches, 3 * patch_size * patch_size] uint8, see `patches.patches`
+        packed_vae_patches  [VAE patches, 3 * patch_size * patch_size] uint8, the same of the pixels that latents are made of
+        ce_tokens           int, how many ids are learned
+        ce_weight           float, the sum of `ce_loss_weights`
+        mse_tokens          int, how many patches are generated
+        samples             list of str, the record and the epoch of each sample of `sample_lens`; "dummy" of one that is
+                            added for `required_modalities`
+
+    The totals are for losses: divide by their sums over all processes.
+
+    **Order.** `pools` has it. Weights count samples. Without an end, each source begins anew when it ends, in another order and
+    with other draws. A pool's rows are a function of its number, and shards share out pools: any number of processes and workers
+    has the same rows, in another order. Nothing is left unread, however few files there are.
+
+    **Memory** of a worker is a pool's images as they are in the files, the page of Parquet that is read, and a row's pixels.
+
+    **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is that
+    of the last iterator, right after each of its rows, also when the process was killed. It reads one pool anew, and decodes what
+    is still to come. The same settings and the same numbers of processes and workers are needed, else a ValueError shows both.
+    `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
+    dataset that it was made of does not know where they are.
+
+    **Problems.** A record that is wrong or too long, and one at which a schema, an encoder or a decoder raises any error, is a
+    `RecordError` with its file and place. With on_error="skip" it is logged, counted by source and cause, see `skipped` and
+    `skipped_by_source`, and written to `skipped_file`; 100 in a row of one source end the run.
+    """
+
+    def __init__(
+        self,
+        sources: Source | Sequence[Source],
+        special_tokens: SpecialTokenConfig,
+        vocabulary: seqio.Vocabulary | Callable[[str], Sequence[int]],
+        budgets: Mapping[str, int],
+        *,
+        seed: int = 0,
+        pool: int = 256,
+        num_epochs: int | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        skipped_file: str | os.PathLike | None = None,
+        shrink: bool = False,
+        required_modalities: Sequence[Literal["vit", "vae"]] = (),
+        rank: int | None = None,
+        world_size: int | None = None,
+    ):
+        """Opens no file of records.
+
+        Args:
+            sources: what is read, one or several.
+            special_tokens: the model's special tokens and position embeddings, in the tokenizer's own ids.
+            vocabulary: of `open_vocabulary`, with which no text becomes a mark; or any function of a text that gives its ids.
+            budgets: {"tokens": int, "vit": int, "vae": int}: places of a row, patches of the ViT, and patches of latents.
+            num_epochs: after how many it ends, of one source; None for no end. Each pass over the dataset gives the same rows.
+            seed, pool, on_error, shrink, required_modalities: see `recipe.Recipe`.
+            skipped_file: where every record that is skipped is appended, a line of JSON: {"source", "cause", "record", "problem"}.
+                All workers write it. Give processes of other machines files of their own.
+            rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
+                shares the rows out itself, otherwise those of `torch.distributed` if it is initialised, otherwise the environment
+                variables RANK and WORLD_SIZE, otherwise 0 and 1.
+
+        Raises:
+            ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
+                embeddings are too few for the images of a source.
+        """
+        if set(budgets) != set(Counts._fields):
+            raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
+        if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
+            raise ValueError(
+                f"vocabulary is {vocabulary!r:.100}, expected what ul2_tasks.open_vocabulary gives, or a function that gives the"
+                " ids of a text"
+            )
+        if not callable(vocabulary):
+            _check_marks(special_tokens, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
+        self._recipe = Recipe(
+            sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
+            special_tokens=special_tokens,
+            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens),
+            budgets=Counts(**budgets),
+            seed=seed,
+            pool=pool,
+            epochs=num_epochs,
+            on_error=on_error,
+            shrink=shrink,
+            required_modalities=tuple(required_modalities),
+        )
+        self._recipe.pools()
+        if skipped_file is not None and on_error == "raise":
+            raise ValueError(f"skipped_file is {os.fspath(skipped_file)!r}, and nothing is skipped; give on_error='skip', too")
+        self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
+        self._process, self._started_in = given_process(rank, world_size), None
+        self._shard: tuple[int, int] | None = None  # of the last iterator
+        self._is_read_by_workers = torch.zeros(1, dtype=torch.bool).share_memory_()  # the one word that workers leave here
+        self._loaded: Mapping[str, Any] | None = None
+        self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is spawned, which cannot ask torch.distributed for its process."""
+        return {**self.__dict__, "_started_in": reading_process(self._process), "_shard": None}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """
+        Raises:
+            ValueError: the state that was loaded is of other settings; `rank` and accelerate share out the data twice. During the
+                iteration: a record is wrong, or too many are; there is no row.
+            OSError: a file cannot be reached.
+        """
+        self._is_read_by_workers.fill_(torch.utils.data.get_worker_info() is not None)
+        state, self._loaded = self._loaded, None
+        self._shard = self._own_shard()
+        self._here = {} if state is None else self._checked(state)
+        return self._rows(self._here, *self._shard)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
+
+        Returns:
+            {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB.
+
+        Raises:
+            ValueError: the rows are read by workers, of which this dataset does not know where they are.
+        """
+        self._check_not_read_by_workers("take a StatefulDataLoader of torchdata, which keeps their states; or num_workers=0")
+        if self._loaded is not None:
+            return dict(self._loaded)
+        return {"version": STATE_VERSION, "settings": self._settings() | self._recipe.identity, "place": dict(self._here)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iterator will go on where the state was taken.
+
+        Raises:
+            ValueError: it is no state, or one of another version of this package.
+        """
+        check_version(state, STATE_VERSION)
+        _check_form(state)
+        self._loaded = dict(state)
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many records were skipped, by cause, by the last iterator in this process.
+
+        Raises:
+            ValueError: the rows are read by workers, each of which counts for itself.
+        """
+        return dict(self._problems().counts)
+
+    @property
+    def skipped_by_source(self) -> dict[str, dict[str, int]]:
+        """The same by the name of each source of which some were; see `skipped`."""
+        return {name: dict(counts) for name, counts in self._problems().by_source.items()}
+
+    def _problems(self) -> Problems:
+        self._check_not_read_by_workers("give skipped_file=PATH, where all of them write what they skip")
+        found = Problems(self._recipe.names_of_sources)
+        if "problems" in self._here:
+            found.load(self._here["problems"])
+        return found
+
+    def _check_not_read_by_workers(self, advice: str) -> None:
+        if self._is_read_by_workers and not self._here and torch.utils.data.get_worker_info() is None:
+            raise ValueError(f"the rows are read by workers of a DataLoader, which alone know where they are; {advice}")
+
+    def _own_shard(self) -> tuple[int, int]:
+        rank, world_size = reading_process(self._process, self._started_in)
+        worker = torch.utils.data.get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        return number * world_size + rank, workers * world_size
+
+    def _settings(self) -> dict[str, str]:
+        return {**self._recipe.settings(), "shard": "{} of {}".format(*(self._shard or self._own_shard()))}
+
+    def _checked(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        saved, identity = state["settings"], self._recipe.identity
+        own = self._settings() | {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
+        if other := [name for name in own if saved.get(name) != own[name]]:
+            shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own[name]!r}" for name in other)
+            raise ValueError(f"the state is of another dataset: {shown}; take the same settings, or start anew")
+        return dict(state["place"])
+
+    def _rows(self, here: dict[str, Any], shard: int, shards: int) -> Iterator[dict[str, Any]]:
+        """The rows from a place on, which is changed to be right after each."""
+        maker = RowMaker(self._recipe, self._skipped_file)
+        first, empty, has_given = here.get("pool", 0), 0, bool(here)
+        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards)):
+            empty += 1
+            for row in self._rows_of(pool, maker, here):
+                empty, has_given = 0, True
+                yield row
+            here.update(pool=pool + 1, row=0, problems=maker.problems.state())
+            if empty > maker.pools_of_epoch:
+                raise _no_row(empty, maker)
+        if empty and not has_given:
+            raise _no_row(empty, maker)
+
+    def _rows_of(self, pool: int, maker: RowMaker, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The rows of a pool; without those before the place, if it is in this pool."""
+        given = here.get("row", 0)
+        if here and not given:
+            maker.problems.load(here["problems"])
+        maker.problems.is_told = not given
+        packed = maker.packed(pool)
+        maker.problems.is_told = True
+        if given:
+            maker.problems.load(here["problems"])  # which has those of planning this pool
+        for number, samples in enumerate(packed[given:], given):
+            row = maker.row(samples)
+            here.update(pool=pool, row=number + 1, problems=maker.problems.state())
+            if row is not None:
+                yield {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
+
+
+def _check_form(state: Mapping[str, Any]) -> None:
+    """Raises a ValueError if a state of this version has not the parts that `ImageTextDataset.state_dict` names."""
+    settings, place = state.get("settings"), state.get("place")
+    check_part("settings", settings, isinstance(settings, Mapping), "their values by name")
+    check_part("place", place, isinstance(place, Mapping), "a pool, a row in it, and the problems until there")
+    if not place:
+        return
+    for part in ("pool", "row"):
+        check_part(part, place.get(part), is_integer(place.get(part), at_least=0), "an integer, 0 or more")
+    problems = place.get("problems")
+    has_parts = isinstance(problems, Mapping) and all(isinstance(problems.get(part), Mapping) for part in ("counts", "in_a_row"))
+    check_part("problems", problems, has_parts, "{'counts': {cause: int}, 'in_a_row': {step: int}}")
+
+
+def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
+    for name in ("bos_id", "eos_id", "boi_id", "eoi_id"):
+        if getattr(special_tokens, name) >= ids:
+            raise ValueError(
+                f"{name} of special_tokens is {getattr(special_tokens, name)}, and the vocabulary has {ids} ids, from 0. Add"
+                " the token to the tokenizer, and open that; or give the id of a token that no text needs"
+            )
+
+
+def _no_row(pools: int, maker: RowMaker) -> ValueError:
+    return ValueError(f"no row came of {pools} pools of records; skipped were, by cause, {dict(maker.problems.counts)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ids:
+    """The ids of texts, the tokenizer's own. No text becomes a mark."""
+
+    vocabulary: seqio.Vocabulary
+    special_tokens: SpecialTokenConfig
+
+    def __call__(self, text: str) -> Sequence[int]:
+        return self._encode(text)
+
+    @functools.cached_property
+    def _encode(self) -> Callable[[str], Sequence[int]]:
+        from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
+
+        special_tokens, shift = self.special_tokens, id_shift(self.vocabulary)
+        marks = {id + shift for id in (special_tokens.bos_id, special_tokens.eos_id, special_tokens.boi_id, special_tokens.eoi_id)}
+        of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
+        own_encoder = getattr(of_texts, "own_encoder", None)
+        return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary anew."""
+        if isinstance(self._encode, OwnIds):
+            return copy.copy, (self._encode,)  # which comes out as it is
+        return _Ids, (self.vocabulary, self.special_tokens)

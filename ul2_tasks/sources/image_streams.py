@@ -1,0 +1,42 @@
+"""Records of texts and images in tf.data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.example_features import IMAGES
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.sources.image_examples import TEXTS, WHERE, serialized
+from ul2_tasks.sources.records import PROBLEM, Record
+
+
+@no_autograph
+def places_of(records: tf.data.Dataset, record_key: str) -> tf.data.Dataset:
+    """The places of records that are tf.Examples, see `ImageTextSource`."""
+    places = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
+    features = {TEXTS: places, IMAGES: places, WHERE: tf.io.FixedLenFeature([], tf.string)}
+
+    def parse(record: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {**tf.io.parse_single_example(record[record_key], features), PROBLEM: record[PROBLEM]}
+
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def records_of(source: seqio.DataSource, split: str, shard: int, num_shards: int) -> Iterator[Record]:
+    """The records of a shard of one of SeqIO's sources, each serialized."""
+    dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
+    check_features(dataset)
+    for record in dataset.as_numpy_iterator():
+        text = serialized(record[TEXTS].tolist(), record[IMAGES].tolist(), record.get(WHERE, b""))
+        yield Record(text, problem=record.get(PROBLEM, b"").decode(errors="replace"))
+
+
+def check_features(records: tf.data.Dataset) -> None:
+    """Raises a ValueError where records are none of texts and images."""
+    if missing := sorted({TEXTS, IMAGES} - records.element_spec.keys()):
+        raise ValueError(
+            f"the source has the features {sorted(records.element_spec)}, expected texts and images; {missing} missing"
+        )

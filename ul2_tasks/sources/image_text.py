@@ -1,0 +1,228 @@
+"""Interleaved image-text data as a SeqIO source: records of files, or of lists, by a layout."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ul2_tasks.files.listing import contents
+from ul2_tasks.files.systems import read
+from ul2_tasks.images.draws import Draws, draws_of
+from ul2_tasks.images.elements import Element, Text, checked, elements_of
+from ul2_tasks.images.example_set import example_records
+from ul2_tasks.images.interleaved import captioned, texts_and_images
+from ul2_tasks.images.paths import is_address, is_below
+from ul2_tasks.images.pixels import file_of, kind_of
+from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.images.records import Records, listed_records, open_records, within
+from ul2_tasks.images.schemas import vlm_sft
+from ul2_tasks.scalars import check_split
+from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.image_examples import serialized
+from ul2_tasks.sources.records import Record
+
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
+
+_Schema: TypeAlias = Callable[[Mapping[str, Any], Draws], Iterable[Element]]
+
+
+def _one(schema: _Schema) -> Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Element]]]:
+    return lambda record, draws: [elements_of(schema, record, draws)]
+
+
+KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Element]]]] = {
+    "interleaved": _one(texts_and_images),
+    "captions": captioned,
+    "vlm_sft": _one(vlm_sft),
+}
+_EMBEDDED = {"interleaved": "story", "captions": "t2i_pretrain", "vlm_sft": "vlm_sft"}  # records of the embedded set
+Held: TypeAlias = str | os.PathLike | Sequence[str | os.PathLike] | Sequence[Mapping[str, Any]]  # files, or records themselves
+_RECORD = "record"  # the feature of a record as a text
+_MOST_CODE = (1 << 31) - 1
+
+
+class ImageTextSource(RecordSource):
+    """Records of texts and images.
+
+    Its dataset is of {"texts", "images": [places] strings, "where" and "problem": string scalars}. At each place is a text, or the
+    bytes of an image, or both, the text first; what is not there is empty.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, Held],
+        kind: str | Callable[[Mapping[str, Any], Draws], Sequence[Element]] = "interleaved",
+        folder: str | None = None,
+    ):
+        """See `open_image_text`."""
+        super().__init__(splits=splits, text_key=_RECORD, id_key=None)
+        if not callable(kind) and kind not in KINDS:
+            raise ValueError(f"kind is {kind!r}, expected one of {list(KINDS)}, or a function of a record and its draws")
+        self._held, self._kind, self._folder = dict(splits), kind, folder
+        self._opened: dict[str, Records] = {}
+
+    def __repr__(self) -> str:
+        return self._in_words
+
+    @functools.cached_property
+    def _in_words(self) -> str:
+        """Made once: all records in memory are hashed for it."""
+        held = {split: _in_words(held) for split, held in self._held.items()}
+        return f"ImageTextSource({held}, {self._read_as(self._folder)})"
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """The pieces of the files, such as row groups."""
+        return [f"{piece.path}, {number}" for number, piece in enumerate(self._records(split).pieces)]
+
+    def num_input_examples(self, split: str) -> int:
+        """How many records there are."""
+        return len(self._records(split))
+
+    def files(self, split: str) -> list[str]:
+        """The files of records; none of records in memory."""
+        return [] if _are_records(self._held[split]) else sorted({piece.path for piece in self._records(split).pieces})
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    def contents(self, split: str) -> str:
+        """The records of a split: files by their size and time, see `listing.contents`; records in memory by their SHA-256."""
+        paths = self.files(split)
+        held = contents(paths) if paths else _in_words(self._held[split])
+        folder = self._folder if self._folder is None or "://" in self._folder else os.path.realpath(self._folder)
+        return f"{held}, {self._read_as(folder)}"
+
+    def _read_as(self, folder: str | None) -> str:
+        kind = name_of(self._kind) if callable(self._kind) else self._kind
+        return f"kind={kind!r}, folder={folder!r}"
+
+    def shard_files(self, split: str) -> list[str]:
+        """The file of records of each shard; none of records in memory."""
+        return [] if _are_records(self._held[split]) else [piece.path for piece in self._records(split).pieces]
+
+    def records(self, split: str, segment: int) -> Iterator[Record]:
+        """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
+        found = self._records(split)
+        folder = os.path.dirname(found.pieces[segment].path) if self._folder is None else self._folder
+        for name, record in found.read(found.pieces[segment], 0):
+            try:
+                if isinstance(record, ValueError):
+                    raise record
+                layouts = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
+                names = [f"{name}, caption {number + 1}" for number in range(len(layouts))] if len(layouts) > 1 else [name]
+                read = [
+                    Record(_as_example(checked(layout) if layout else layout, each, folder)) for layout, each in zip(layouts, names)
+                ]
+            except NOT_OF_RECORDS:
+                raise
+            except Exception as error:
+                read = [Record(_as_example([], name, folder), problem=sentence_of(error))]
+            yield from read
+
+    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+        """See `ImageTextSource`; the order is that of `RecordSource._as_dataset`."""
+        from ul2_tasks.sources.image_streams import places_of
+
+        return places_of(super()._as_dataset(split, shuffle, seed, shard_info), _RECORD)
+
+    def _records(self, split: str) -> Records:
+        check_split(split, self._held, self)
+        if split not in self._opened:
+            held: Any = self._held[split]
+            if not _are_records(held):
+                self._opened[split] = open_records(held, self._folder)
+            else:
+                listed = listed_records(held, split)
+                self._opened[split] = listed if self._folder is None else within(listed, self._folder)
+        return self._opened[split]
+
+
+def open_image_text(
+    source: Held | Mapping[str, Held],
+    kind: str | Callable[[Mapping[str, Any], Draws], Sequence[Element]] = "interleaved",
+    folder: str | None = None,
+) -> ImageTextSource:
+    """Opens records of interleaved image-text data, for `register_image_text`. No file is opened before a dataset is asked for.
+
+    Args:
+        source: "embedded", records of the kind that this package draws; files of records, by path, glob, folder or list: Parquet,
+            JSON Lines, or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of
+            the split. Otherwise all is `train`.
+        kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, an image, or a
+            text and then an image at each place; "captions", with `image` and `captions`, the image first, and for each caption
+            an example of its own; "vlm_sft", see `images.schemas`; or a function of a record and its draws that returns a
+            layout, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
+        folder: where paths of images begin, and stay, also by links; by default the folder of the record's file, and for records
+            in memory anywhere on this machine. Images at addresses are read only below a folder that is one.
+
+    Raises:
+        ValueError: the kind is none of these.
+
+    >>> source = open_image_text([{"texts": ["A cat:", None], "images": [None, b".."]}])
+    >>> next(source.get_dataset("train").as_numpy_iterator())["images"].tolist()
+    [b'', b'..']
+    """
+    if source == "embedded" and isinstance(kind, str) and kind in KINDS:
+        source = example_records(_EMBEDDED[kind])
+    return ImageTextSource(source if isinstance(source, Mapping) else {"train": source}, kind, folder)
+
+
+def _are_records(held: Held) -> bool:
+    return not isinstance(held, str | os.PathLike) and all(isinstance(one, Mapping) for one in held)
+
+
+def _in_words(held: Any) -> object:
+    """Files by their names; records by their number and SHA-256."""
+    if not _are_records(held):
+        return os.fspath(held) if isinstance(held, str | os.PathLike) else [os.fspath(one) for one in held]
+    return f"{len(held)} records, sha256 {hashlib.sha256(repr(_without_arrays(held)).encode()).hexdigest()}"
+
+
+def _without_arrays(value: Any) -> Any:
+    """Records with lists for arrays, of which NumPy shows only the ends."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _without_arrays(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_without_arrays, value))
+    return [_without_arrays(one) for one in value] if isinstance(value, list) else value
+
+
+def _as_example(layout: Sequence[Element], where: str, folder: str) -> bytes:
+    texts = [element.text.encode() if isinstance(element, Text) else b"" for element in layout]
+    images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in layout]
+    if drawn := [element.seen_as for element in layout if not isinstance(element, Text) and element.seen_as != "vit"]:
+        raise ValueError(f"the layout has images that are seen as {drawn}, and no image is made here; expected 'vit'")
+    return serialized(texts, images, where.encode())
+
+
+def _bytes_of(image: object, folder: str) -> bytes:
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, list | tuple | np.ndarray):
+        codes = np.asarray(image)
+        if codes.ndim == 3:
+            raise ValueError(f"an image is {kind_of(codes)}, expected its bytes, the path of its file, or its codes")
+        if codes.ndim != 1 or (codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > _MOST_CODE)):
+            raise ValueError(f"an image is {image!r:.60}, expected its codes, integers from 0 in one row")
+        return codes.astype("<i4").tobytes()
+    if isinstance(image, os.PathLike) or (isinstance(image, str) and not is_address(image)):
+        with file_of(image, "image") as file:
+            return file.read()
+    if not isinstance(image, str):
+        raise ValueError(f"an image is {kind_of(image)}, expected its bytes, the path of its file, or its codes")
+    if not is_below(image, folder):
+        raise ValueError(
+            f"the image {image!r} is an address, and no address is asked but those below the folder; give folder=, the address"
+            " that the images are below, or load them down"
+        )
+    try:
+        return read(image)
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise ValueError(f"the image {image!r} cannot be read: {error.strerror or error}") from error

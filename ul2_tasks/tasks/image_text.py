@@ -1,0 +1,301 @@
+"""`register_image_text`: UL2 on interleaved image-text data. Images go to the encoder whole, texts are corrupted."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from ul2_tasks.corpus.image_text import PIECES
+from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask, images_feature
+from ul2_tasks.datasets import with_id_shift
+from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
+from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
+from ul2_tasks.denoising.lengths import budgets, chunk_length
+from ul2_tasks.denoising.pieces import corrupt_pieces, splits_once
+from ul2_tasks.denoising.preprocessors import noise_seed
+from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
+from ul2_tasks.graphs import no_autograph, traced_once
+from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
+from ul2_tasks.mixtures.description import special_tokens_of
+from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.order.stream_keys import salted
+from ul2_tasks.sources.image_text import Held
+from ul2_tasks.tasks.arguments import reader_of
+from ul2_tasks.tasks.image_fit import Fit
+from ul2_tasks.tasks.names import hand_over
+from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask
+from ul2_tasks.vocabulary.by_name import more_sentinels
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
+
+STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
+CHUNKS_VERSION = 1  # the same of examples of records that are joined
+
+
+class ImageTextTask(seqio.Task):
+    """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
+
+    A record is an example, unless its images are codes: then records are joined and cut into chunks, see `joins_records`.
+    SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted. Its
+    iterators are refused at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
+    """
+
+    checks_rates = True
+
+    def __init__(self, name: str, corpus: ImageTextCorpusTask, denoiser: Denoiser, configuration: ImageText):
+        tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
+        features = {"inputs": tokens, "targets": tokens} | (
+            {} if isinstance(configuration.image_tokens, ImageCodes) else {IMAGES: images_feature()}
+        )
+        super().__init__(name, corpus.source, features, preprocessors=[])
+        self.corpus, self.denoiser, self.configuration = corpus, denoiser, configuration
+
+    @property
+    def joins_records(self) -> bool:
+        """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
+        configuration, denoiser = self.configuration, self.denoiser
+        once = splits_once(denoiser, configuration.split)
+        return isinstance(configuration.image_tokens, ImageCodes) and denoiser.sentinel and not once
+
+    def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
+        """What its examples have to be within these budgets."""
+        lengths, special, configuration = budgets(self.denoiser, sequence_length), self.special_tokens(), self.configuration
+        inputs, targets = (self.output_features[key].add_eos for key in TOKEN_FEATURES)
+        add_eos = inputs, targets and self.denoiser.targets_end_in_eos
+        if self.joins_records:
+            more = functools.partial(more_sentinels, configuration.vocabulary, special, configuration.sentinels)
+            chunk_length(  # one of text alone has to be possible
+                self.denoiser,
+                sequence_length,
+                mode_tokens=len(special.mode),
+                num_sentinels=len(special.sentinels),
+                add_eos=add_eos,
+                more_sentinels=more,
+            )
+        return Fit(
+            self.name,
+            configuration.vocabulary,
+            self.denoiser,
+            configuration.split,
+            special,
+            lengths,
+            add_eos,
+            self.joins_records,
+            configuration.on_unusable,
+        )
+
+    def corrupted(self, fit: Fit) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+        """A function of the tokens and the pieces of an example, and of a seed, see `pieces.corrupt_pieces`."""
+        corrupted = traced_once(
+            corrupt_pieces,
+            denoiser=self.denoiser,
+            split=self.configuration.split,
+            special=fit.special,
+            max_length=sum(fit.lengths),
+            add_eos=fit.add_eos,
+        )
+        return lambda tokens, pieces, seed: corrupted(tokens, pieces, noise_seed(seed, self.denoiser, tokens))
+
+    def special_tokens(self) -> SpecialTokens:
+        """The ids that the denoiser adds to those of the text. Opens the vocabulary.
+
+        Raises a ValueError where ids of images are beyond the vocabulary, or mean something else.
+        """
+        vocabulary, image_tokens = self.configuration.vocabulary, self.corpus.seqio_image_tokens
+        shift = id_shift(vocabulary)
+        special = special_tokens_of(self.configuration).tokens(vocabulary, self.denoiser.mode)
+        taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
+        taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
+        if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
+            raise ValueError(f"some ids of images are something else: {both}; give sentinels and modes, or the image, other ids")
+        return special
+
+    def get_dataset(
+        self,
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        shuffle_buffer_size: int | None = None,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = 1,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+        *,
+        rates: Mapping[str, float] | None = None,
+    ) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
+
+        `rates` are those of the mixture that asks, by the name of the task; they belong to the fingerprint. Elements are
+        {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [images] strings, in the order of their runs in the
+        inputs}. Raises a ValueError where no record makes an example. A record with a problem, or that makes no example, is an
+        error while iterating, if it is to be raised.
+        """
+        del shuffle_buffer_size, trim_output_features, try_in_mem_cache
+        if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
+            raise ValueError(
+                f"sequence_length has {unknown}, expected inputs and targets alone: an example has all of its images, or is none"
+            )
+        fit, who = self.fit(sequence_length), reader_of(seed, num_epochs, shard_info)
+        seed, num_epochs, *_ = who
+        read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
+        fit.check_not_empty(read(shuffle=False, num_epochs=1), split)
+        corrupted = self.corrupted(fit)
+
+        @seqio.map_over_dataset(num_seeds=1)
+        def corrupt(example: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+            tokens = example["targets"]
+            made = corrupted(tokens, example[PIECES], seed)
+            return {key: made[key] if key in made else example[key] for key in self.output_features}
+
+        fingerprint = {
+            "pictures_version": STREAM_VERSION,
+            "task": self.name,
+            "denoiser": dataclasses.asdict(self.denoiser),
+            "corpus": self.corpus.made_of,
+            "special": [list(fit.special.sentinels), list(fit.special.mode)],
+            "split_of_texts": self.configuration.split,
+            "unfit": self.configuration.on_unusable,
+            "sequence_length": dict(zip(TOKEN_FEATURES, fit.lengths)),
+            "split": split,
+            "use_cached": bool(use_cached),
+            **who.reads(bool(shuffle)),
+            "source": self.corpus.reads(split, use_cached),
+        }
+        if rates:
+            fingerprint["mixing_rates"] = dict(rates)
+        if fit.joins_records:
+            fingerprint["chunks_version"] = CHUNKS_VERSION
+        with seqio.utils.map_seed_manager(seed):
+            examples = fit.examples(no_autograph(read)(shuffle=shuffle, num_epochs=num_epochs))
+            made = with_id_shift(no_autograph(corrupt)(who.only(fingerprint, examples)), self.configuration.vocabulary)
+        if not (shuffle and fit.joins_records):
+            return made
+        buffer = max(1, min(seqio.SHUFFLE_BUFFER_SIZE, SHUFFLED_TOKENS // sum(fit.lengths)))
+        return made.shuffle(buffer, seed=seed)  # which separates the chunks of one record
+
+
+def register_image_text(
+    name: str,
+    source: seqio.DataSource | Held | Mapping[str, Held] = "embedded",
+    vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+    denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
+    *,
+    split: str = EACH_PIECE,
+    image_tokens: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
+    on_error: str = "raise",
+    on_unusable: str = "raise",
+    sentinels: int | Sentinels | None = None,
+    modes: Mapping[str, Mode] | None = None,
+) -> str:
+    """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
+
+    The inputs have each image whole, as a sequence of placeholders between its marks, and the images themselves go along as
+    `images`, encoded. Texts are corrupted piece by piece: each between two images is a chunk of its own, with the noise tokens
+    and spans that its denoiser has for its length, and the sentinels are numbered on through the example. No record is cut, and
+    none is joined with another, unless images are codes. Called again with the same arguments it changes nothing.
+
+    Args:
+        name: the beginning of all names.
+        source: files or lists of records, see `open_image_text`, which has more arguments. Or a `seqio.DataSource` of {"texts":
+            [places] strings, "images": [places] strings}: at each place a text, the bytes of an image, or both, the text first;
+            what is not there is empty. It may have "where", the record's place in words.
+        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is refused; a denoiser without sentinels makes
+            examples of records with one piece of text alone, unless they are split at the last image.
+        split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last image,
+            whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
+            it asks for an image, which then has to be codes.
+        image_tokens: what stands for an image, by default as T5Gemma 2 has it: 260 tokens. Its ids, the tokenizer's own, are never
+            those of a text. With `ImageCodes` the codes of each image, which records have in place of its bytes, are tokens like
+            others: there are no `images`, and examples can be packed and read by any encoder-decoder model, but only the split
+            "before_last_image" makes targets of them. Records with codes are joined, and cut into chunks that fill the lengths,
+            anywhere but within an image; those that are split at an image, or whose denoiser has no sentinels, are not.
+        on_error: what becomes of a record with a problem, such as an image that is cut off: "raise", or "skip", which leaves it
+            out and counts it in the log. All images are decoded once to know it.
+        on_unusable: what becomes of a record that makes no example, because it is too long, or has no text where one is needed, or
+            has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
+
+    Returns:
+        "NAME_mix".
+
+    Raises:
+        ValueError: an argument is none of its kind; the name is taken, by another provider or by other arguments, which are named.
+    """
+    return add_image_text(
+        ImageText(
+            name,
+            source,
+            vocabulary,
+            denoisers,
+            split=split,
+            image_tokens=image_tokens,
+            on_error=on_error,
+            on_unusable=on_unusable,
+            sentinels=sentinels,
+            modes=modes,
+        )
+    )
+
+
+def add_image_text(images: ImageText) -> str:
+    """Hands interleaved image-text data to SeqIO's registries; see `register_image_text`."""
+    suffixes = ("corpus", "mix", *(denoiser.name for denoiser in images.denoisers))
+    return hand_over(images, suffixes, lambda: _tasks(images), "mix")
+
+
+def _tasks(images: ImageText) -> list[seqio.Task]:
+    described = images.corpus()
+    corpus = ImageTextCorpusTask(
+        described.name,
+        described.source,
+        described.vocabulary,
+        configuration=described.configuration,
+        image_tokens=described.image_tokens,
+    )
+    return [corpus, *(ImageTextTask(f"{images.name}_{each.name}", corpus, each, images) for each in images.denoisers)]
+
+
+def image_text_tasks(name: str) -> list[ImageTextTask]:
+    """The tasks of a task or mixture that have images, in its order."""
+    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, ImageTextTask)]
+
+
+class _WithoutImages(seqio.Task):
+    """A task of texts alone, as one whose examples have no image, beside others in which these ids mark images.
+
+    `marks` are the tokenizer's own ids.
+    """
+
+    def __init__(self, task: seqio.Task, marks: frozenset[int]):
+        super().__init__(task.name, task.source, {**task.output_features, IMAGES: images_feature()}, preprocessors=[])
+        self.task, self.marks = task, marks
+
+    def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks images."""
+        taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
+        shift = id_shift(self.output_features["targets"].vocabulary)
+        if both := sorted(self.marks & {id - shift for id in taken}):
+            raise ValueError(f"{self.name!r} has the ids {both} as sentinels or modes, and here they mark images; give it others")
+        examples = self.task.get_dataset(*arguments, **settings)
+        return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
+
+
+def beside_images(weights: Mapping[str, float]) -> list[tuple[seqio.Task, float]]:
+    """The tasks of mixtures, all with images or the lack of them, and the rate of each."""
+    mixed_tasks = [task for name in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(name))]
+    marks = frozenset(id for task in mixed_tasks if isinstance(task, ImageTextTask) for id in task.configuration.image_tokens.ids)
+    rates: collections.defaultdict[str, float] = collections.defaultdict(float)
+    tasks: dict[str, seqio.Task] = {}
+    for name, weight in weights.items():
+        mixed = seqio.get_mixture_or_task(name)
+        for task in seqio.get_subtasks(mixed):
+            rates[task.name] += weight * (mixed.get_rate(task) / mixed.total_rate if isinstance(mixed, seqio.Mixture) else 1)
+            tasks[task.name] = task if IMAGES in task.output_features else _WithoutImages(task, marks)
+    return [(task, rates[name]) for name, task in tasks.items()]
