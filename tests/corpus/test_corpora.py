@@ -58,13 +58,13 @@ def test_a_bad_validation_fraction_is_refused(validation):
 
 
 def test_an_unknown_split_is_named():
-    with pytest.raises(ValueError, match=r"no split 'test' in .*, only \['train', 'validation'\]"):
+    with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in.*validation=0\.5\), got 'test'"):
         MemoryDataSource(lambda: DOCUMENTS, validation=0.5).get_dataset(split="test")
 
 
 def test_more_shards_than_documents_are_refused():
     source = MemoryDataSource(lambda: ["only", "two"], validation=0)
-    with pytest.raises(ValueError, match="split 'train' has 2 documents, too few for 3 shards; use fewer hosts"):
+    with pytest.raises(ValueError, match=r"split 'train' must have a document for each of 3 shards, got 2\. Use fewer hosts"):
         source.get_dataset(shard_info=seqio.ShardInfo(0, 3))
 
 

@@ -286,7 +286,7 @@ def test_bad_features_fail_when_the_dataset_is_built():
         build({"targets": seqio.Feature(BYTES)})
     with pytest.raises(ValueError, match="inputs and targets must have one vocabulary"):
         build({"targets": seqio.Feature(BYTES), "inputs": seqio.Feature(seqio.ByteVocabulary(extra_ids=7))})
-    with pytest.raises(ValueError, match="has no EOS, but the features ask for one"):
+    with pytest.raises(ValueError, match=r"PassThroughVocabulary\(size=100, eos_id=None\).*with add_eos=True, but has none"):
         denoise([[5]], LENGTHS, PLAIN, seqio.PassThroughVocabulary(size=100), sentinels=range(50, 90))
 
 

@@ -201,7 +201,7 @@ def test_arguments_that_do_not_go_with_examples_are_refused(mixture):
     rows = ul2_tasks.examples(mixture, LENGTHS, pack=True)
     for arguments, sentence in (
         ({"sequence_length": LENGTHS}, r"sequence_length must be None with what examples.*got \{'inputs': 64, 'targets': 48\}"),
-        ({"seed": 3}, "seed must be 0, got 3: it is no argument of what examples returned; give it to ul2_tasks.examples"),
+        ({"seed": 3}, r"seed must be 0 with what examples returned, got 3\. Pass it to ul2_tasks\.examples\(\.\.\)"),
         ({"feature_converter": CONVERTERS["longest"]}, "feature_converter must be None for packed rows, got"),
     ):
         with pytest.raises(ValueError, match=sentence):

@@ -218,7 +218,7 @@ def test_what_has_no_fixed_places_stays_a_stream(name):
 def test_what_is_wrong_is_said(mixture, found, monkeypatch):
     with pytest.raises(IndexError, match=rf"index must be 0 to {len(found) - 1}, got {len(found)}\. Use \.epoch\(1\)"):
         found[len(found)]
-    with pytest.raises(IndexError, match="there is no document 1000, only 0 to"):
+    with pytest.raises(IndexError, match="document must be from 0 to 103, got 1000"):
         found.find(1000)
     for place in (1.5, "1"):
         with pytest.raises(TypeError):

@@ -109,7 +109,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 def with_features_alone(ds: tf.data.Dataset, features: Collection[str]) -> tf.data.Dataset:
     """The same examples, with these features only. Refuses examples with images, of which the placeholders would be left."""
     if IMAGES in ds.element_spec:
-        raise ValueError("the examples have images, which this converter does not hand on; take T5Gemma2FeatureConverter")
+        raise ValueError("the examples must have no images with this converter. Use T5Gemma2FeatureConverter.")
     if ds.element_spec.keys() == set(features):
         return ds
     return ds.map(lambda example: {key: example[key] for key in features}, num_parallel_calls=tf.data.AUTOTUNE)
