@@ -149,8 +149,8 @@ def main() -> None:
         ul2_tasks.register_chat("start", write(tempfile.mkdtemp(dir=folder), found[:1]), f"harmony:{file}")
         tokenizer = write_tokenizer(folder)
         own = [with_reasoning(messages) for messages in found]
-        ul2_tasks.register_chat("template", write(folder, own, "template"), f"template:{folder}", spans="plain")
-        ul2_tasks.register_chat("template_start", write(folder, own[:1], "start"), f"template:{folder}", spans="plain")
+        ul2_tasks.register_chat("template", write(folder, own, "template"), f"template:{folder}", loss_groups="plain")
+        ul2_tasks.register_chat("template_start", write(folder, own[:1], "start"), f"template:{folder}", loss_groups="plain")
         gc.freeze()  # the objects of this benchmark are looked through by no side's garbage collection
         times: dict[str, list[float]] = {}
         for repeat in range(arguments.repeats):

@@ -100,7 +100,8 @@ ul2("doctor", "talks", *chat)
 # %% [markdown]
 # ## 3. Register
 #
-# `register_chat` gives names to the corpus, `sums_corpus`, and to two tasks: `sums_chat`, for a decoder, and `sums_reply`,
+# `register_chat` gives names to the corpus, `sums_corpus`, and to two tasks: `sums_chat`, for a decoder, and
+# `sums_prompt_completion`,
 # for an encoder and a decoder. A module does it, because commands and training runs import it. `harmony:default` is
 # Harmony's form with the vocabulary that comes with this package; `harmony` is the same with OpenAI's o200k_harmony, from a
 # local file.
@@ -177,7 +178,7 @@ print("\n## 7. Train")
 import transformers
 
 import ul2_tasks
-from ul2_tasks import HuggingFaceChatConverter, SpanTrainer, SpanWeights, UL2IterableDataset
+from ul2_tasks import HuggingFaceChatConverter, LossGroupTrainer, LossGroupWeights, UL2IterableDataset
 
 seqio.add_global_cache_dirs([str(FOLDER / "cache")])
 STEPS = int(os.environ.get("TUTORIAL_STEPS", 60))
@@ -210,7 +211,9 @@ arguments = transformers.TrainingArguments(
     disable_tqdm=True,
     use_cpu=True,
 )
-trainer = SpanTrainer(model, arguments, train_dataset=rows("train"), span_weights=SpanWeights(reasoning=1.0, answer=1.0))
+trainer = LossGroupTrainer(
+    model, arguments, train_dataset=rows("train"), loss_group_weights=LossGroupWeights(reasoning=1.0, answer=1.0)
+)
 trainer.train()
 print("\n step  reasoning  answer")
 for log in trainer.state.log_history:

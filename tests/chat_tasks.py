@@ -5,7 +5,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks import default_vocabulary
-from ul2_tasks.example_features import CHAT, REPLY
+from ul2_tasks.example_features import CHAT, PROMPT_COMPLETION
 
 COUNT = 400  # in each split
 
@@ -25,7 +25,7 @@ def conversation(number: int) -> dict[str, list[int]]:
 
 def example(number: int, form: str) -> dict[str, list[int]]:
     parts = conversation(number)
-    if form == "reply":
+    if form == "prompt_completion":
         spans = parts["span_id"]
         return {"inputs": parts["prompt"], "targets": parts["reply"], "loss_mask": [1] * len(spans), "span_id": spans}
     spans = [0] * len(parts["prompt"]) + parts["span_id"] + [0]
@@ -34,8 +34,8 @@ def example(number: int, form: str) -> dict[str, list[int]]:
 
 
 def conversations(form: str = "chat") -> str:
-    """The name of the task, "test_chat" or "test_reply"."""
-    name, spec = f"test_{form}", REPLY if form == "reply" else CHAT
+    """The name of the task, "test_chat" or "test_prompt_completion"."""
+    name, spec = f"test_{form}", PROMPT_COMPLETION if form == "prompt_completion" else CHAT
     if name in seqio.TaskRegistry.names():
         return name
 

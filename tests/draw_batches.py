@@ -10,7 +10,7 @@ import argparse
 import gin
 from t5x import gin_utils, models, utils
 
-from ul2_tasks import EncDecFeatureConverter, ReplyFeatureConverter
+from ul2_tasks import EncDecFeatureConverter, PromptCompletionFeatureConverter
 
 
 def train(*, model, train_dataset_cfg, train_eval_dataset_cfg, **unused):
@@ -23,7 +23,7 @@ def infer(*, model, dataset_cfg, **unused):
 
 def draw(model, **configs):
     if isinstance(model, models.EncoderDecoderModel):
-        assert issubclass(model.FEATURE_CONVERTER_CLS, (EncDecFeatureConverter, ReplyFeatureConverter))
+        assert issubclass(model.FEATURE_CONVERTER_CLS, (EncDecFeatureConverter, PromptCompletionFeatureConverter))
     for name, config in configs.items():
         utils.verify_matching_vocabs(config, model)
         batch = next(utils.get_dataset(config, 0, 1, model.FEATURE_CONVERTER_CLS).as_numpy_iterator())

@@ -81,11 +81,11 @@ def test_a_mixture_has_the_examples_of_its_name(alone):
     assert made["texts"]["from memory"] == made["texts"]["from a cache"]
 
 
-@pytest.mark.parametrize("form", ["chat", "reply"])
-def test_conversations_have_the_examples_of_their_name(alone, form):
+@pytest.mark.parametrize("format", ["chat", "prompt_completion"])
+def test_conversations_have_the_examples_of_their_name(alone, format):
     made, folder = alone
-    lengths = {"tokens": 4096} if form == "chat" else {"inputs": 4096, "targets": 4096}
-    name = ul2_tasks.register_chat("talks", mode="[S]", form=form)
+    lengths = {"tokens": 4096} if format == "chat" else {"inputs": 4096, "targets": 4096}
+    name = ul2_tasks.register_chat("talks", mode="[S]", format=format)
     before = seqio.get_global_cache_dirs()
     seqio.set_global_cache_dirs([str(folder / "CACHE")])
     try:
@@ -93,7 +93,7 @@ def test_conversations_have_the_examples_of_their_name(alone, form):
         found = core.digest(cached.as_numpy_iterator())
     finally:
         seqio.set_global_cache_dirs(before)
-    assert found == made["conversations"]["from a cache" if form == "chat" else "replies"]
+    assert found == made["conversations"]["from a cache" if format == "chat" else "replies"]
     assert made["conversations"]["from memory"] == made["conversations"]["from a cache"]
 
 
@@ -208,7 +208,7 @@ def test_a_source_that_cannot_tell_what_it_reads_has_examples_and_no_cache_and_n
     mixture = ul2_tasks.Mixture("untold", Reads(lambda: few_documents(), validation=0))
     assert len(ul2_tasks.examples(mixture, core.LENGTHS)) > 5
     for call in (lambda: mixture.cache(tmp_path), mixture.fingerprint):
-        with pytest.raises(ValueError, match="'untold_corpus' can have no cache and no export, which could be another's"):
+        with pytest.raises(ValueError, match="'untold_corpus' cannot be cached or exported"):
             call()
 
 

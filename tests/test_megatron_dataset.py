@@ -19,7 +19,7 @@ from megatron.core.datasets.utils import Split  # noqa: E402
 from megatron.core.pipeline_parallel.schedules import forward_step_calc_loss  # noqa: E402
 from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer  # noqa: E402
 
-from ul2_tasks.megatron import AlignedGPTDataset, SpanWeights, span_counts, span_loss, span_sums  # noqa: E402
+from ul2_tasks.megatron import AlignedGPTDataset, LossGroupWeights, group_counts, group_loss, group_sums  # noqa: E402
 from ul2_tasks.store.write import PairWriter  # noqa: E402
 
 LENGTH, EOD = 16, 1000
@@ -177,8 +177,8 @@ def test_a_triple_that_is_not_aligned_is_refused_before_an_index_is_written(tmp_
     prefix = write_triple(tmp_path / "chat", [7, 8, 9])
     config = configuration(tmp_path / "cache", blend=([prefix], None))
     cases = {
-        rf"chat_{spoilt} has 9 in sequence_lengths\[1\], and .*chat_tokens 8: they are not of one export": [7, 9, 8],
-        rf"chat_{spoilt} has 2 sequence_lengths, and .*chat_tokens 3: they are not": [7, 17],
+        rf"sequence_lengths\[1\] of .*chat_{spoilt} must be 8, as in .*chat_tokens, got 9. Copy or write": [7, 9, 8],
+        rf"chat_{spoilt} must have 3 sequence_lengths, as .*chat_tokens has, got 2. Copy": [7, 17],
     }
     for number, (message, sizes) in enumerate(cases.items()):
         other = write_triple(tmp_path / f"other_{number}", sizes)
@@ -196,11 +196,11 @@ def test_documents_of_several_sequences_must_be_the_same(tmp_path):
     content = bytearray(path.read_bytes())
     content[-16:-8] = np.int64(1).tobytes()
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"chat_span has 1 in document_indices\[2\], and .*chat_tokens 2"):
+    with pytest.raises(ValueError, match=r"document_indices\[2\] of .*chat_span must be 2, as in .*chat_tokens, got 1"):
         opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))
 
 
-WEIGHTS = SpanWeights(reasoning=1.0, answer=0.5, other=2.0)
+WEIGHTS = LossGroupWeights(reasoning=1.0, answer=0.5, other=2.0)
 
 
 class Tiny(torch.nn.Module):
@@ -233,13 +233,13 @@ def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_p
     prefix = write_triple(tmp_path / "chat", sizes_of(60))
     dataset = opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None), create_attention_mask=False))
     batch = torch.utils.data.default_collate([dataset[number] for number in range(8)])
-    counts, model, told = span_counts(batch["span_id"]), Tiny(), []
+    counts, model, told = group_counts(batch["span_id"]), Tiny(), []
     for parts in zip(*(value.chunk(microbatches) for value in batch.values())):
         part = dict(zip(batch, parts))
 
         def loss_function(losses, span_id=part["span_id"]):
-            pairs = torch.stack([span_sums(losses.detach(), span_id).sum(0), span_counts(span_id)])
-            return span_loss(losses, span_id, counts, WEIGHTS) * microbatches, pairs
+            pairs = torch.stack([group_sums(losses.detach(), span_id).sum(0), group_counts(span_id)])
+            return group_loss(losses, span_id, counts, WEIGHTS) * microbatches, pairs
 
         scaled, _ = forward_step_calc_loss(
             model,
@@ -270,13 +270,13 @@ def spoil(prefix: str, *, mask=None, span=None, tokens=None) -> None:
 
 SIZES = [7, 8, 9]
 SPOILT = {
-    "swapped masks": r"chat_lossmask has [23] of token \d+, expected 0 or 1: they are not of one export",
-    "tokens for a mask": r"chat_lossmask has values of int32, expected marks, uint8: they are not",
-    "a mask for tokens": r"chat_tokens has values of uint8, expected the ids of tokens, such as int32: they are not",
-    "another export's mask": r"chat_span has \d of token \d+, and .*chat_lossmask \d, expected a span above 0 where",
-    "spans all 0": r"chat_span has 0 of token \d+, and .*chat_lossmask 1, expected a span above 0 where",
-    "all 0": r"chat_lossmask is 0 of all 24 tokens that were looked at, so nothing is learned",
-    "cut": r"chat_span.bin has 20 bytes, and .*chat_span.idx says 24: they are not",
+    "swapped masks": r"chat_lossmask must be 0 or 1, got [23] for token \d+. Copy or write",
+    "tokens for a mask": r"chat_lossmask must have values of uint8, got int32. Copy",
+    "a mask for tokens": r"chat_tokens must have values of token ids, such as int32, got uint8. Copy",
+    "another export's mask": r"chat_span must be above 0 exactly where .*chat_lossmask is 1, got \d and \d for token \d+",
+    "spans all 0": r"chat_span must be above 0 exactly where .*chat_lossmask is 1, got 0 and 1 for token \d+",
+    "all 0": r"chat_lossmask must be 1 for some token, got 0 for all of 24 checked",
+    "cut": r"chat_span.bin must have 24 bytes, as .*chat_span.idx lists, got 20. Copy",
 }
 
 
@@ -320,8 +320,8 @@ def test_the_manifest_of_an_export_says_whether_three_pairs_are_its_own(tmp_path
     opened(prefix, config)
     span = np.fromfile(f"{prefix}_span.bin", np.uint8)
     spoil(prefix, span=(span == 1).astype(np.uint8), mask=(span == 1).astype(np.uint8))
-    with pytest.raises(ValueError, match=r"shard_00_lossmask.bin has the SHA-256 .*, and .*manifest.json says .*: they are not of"):
+    with pytest.raises(ValueError, match=r"shard_00_lossmask.bin must have the SHA-256 .*, as .*manifest.json lists, got "):
         opened(prefix, config)
     other = write_triple(tmp_path / "train" / "shard_07", SIZES)
-    with pytest.raises(ValueError, match=r"shard_07_tokens.bin is not in .*manifest.json: they are not of one export"):
+    with pytest.raises(ValueError, match=r"shard_07_tokens.bin must be listed in .*manifest.json, got no entry. Copy"):
         opened(other, config)

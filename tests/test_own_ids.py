@@ -281,8 +281,8 @@ def test_ids_of_conversations_are_the_tokenizers_own(tmp_path):
     vocabulary = harmony(o200k_file(tmp_path)).vocabulary
     start, mode = (vocabulary.piece_id(name) - 1 for name in ("<|start|>", "[S]"))
     renderer = f"harmony:{tmp_path}"
-    name = register_chat("own_chat", "embedded", renderer, mode=mode, form="reply")
-    assert register_chat("own_chat", "embedded", renderer, mode="[S]", form="reply") == name, "the same, by token"
+    name = register_chat("own_chat", "embedded", renderer, mode=mode, format="prompt_completion")
+    assert register_chat("own_chat", "embedded", renderer, mode="[S]", format="prompt_completion") == name, "the same, by token"
     [shown] = chats.draw_chat(name, count=1)
     assert chats.as_plain(*shown)["inputs"][:2] == [mode, start]
 

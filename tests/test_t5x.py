@@ -517,7 +517,7 @@ RUNS = {
     "gin/ul2.gin": ["gin/models/base.gin"],
     "gin/ul2_continue.gin": ["gin/models/base.gin"],
     "gin/ul2_finetune.gin": ["gin/models/base.gin"],
-    "gin/chat_reply.gin": ["gin/models/base.gin"],
+    "gin/chat_prompt_completion.gin": ["gin/models/base.gin"],
     "gin/ul2_infer.gin": ["gin/models/base.gin"],
     "gin/elastic.gin": ["gin/ul2.gin", "gin/models/base.gin", "gin/elastic.gin"],
     "gin/own_corpus.gin": ["gin/ul2.gin", "gin/models/base.gin", "gin/own_corpus.gin"],

@@ -23,7 +23,7 @@ from t5x.examples.t5 import network
 from test_t5x import SMALL_DECODER, steps, train, train_together
 
 import ul2_tasks
-from ul2_tasks.t5x_chat import SPANS, SpanDecoderOnlyModel, SpanEncoderDecoderModel, SpanTrainer, vocabulary_of
+from ul2_tasks.t5x_chat import LOSS_GROUPS, LossGroupDecoderOnlyModel, LossGroupEncoderDecoderModel, LossGroupTrainer, vocabulary_of
 
 pytestmark = pytest.mark.t5x
 
@@ -31,7 +31,7 @@ ROWS, LENGTH, IDS = 8, 12, 40
 WEIGHTS = {"reasoning": 0.5, "answer": 2.0, "other": 1.0}
 SIZE = {"vocab_size": IDS, "emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32, "dropout_rate": 0.0, "dtype": jnp.float32}
 METRICS = {"loss", "accuracy", "loss_per_nonpadding_target_token"} | {
-    f"{span}/{name}" for span in SPANS for name in ("loss", "accuracy", "tokens", "weight")
+    f"{span}/{name}" for span in LOSS_GROUPS for name in ("loss", "accuracy", "tokens", "weight")
 }
 GRADIENT_KEPT = optimizers.sgd(learning_rate=0.0, momentum=0.0)  # its state is the last gradient
 
@@ -56,7 +56,7 @@ def batch_with(spans: tuple[int, ...], is_decoder_only=True) -> dict[str, np.nda
     return {key: value.astype(np.int32) for key, value in batch.items()}
 
 
-def decoder_only(model=SpanDecoderOnlyModel, optimizer=GRADIENT_KEPT, **settings):
+def decoder_only(model=LossGroupDecoderOnlyModel, optimizer=GRADIENT_KEPT, **settings):
     config = decoder_network.TransformerConfig(**SIZE, num_layers=1, mlp_activations=("gelu", "linear"), logits_via_embedding=True)
     vocabulary = seqio.PassThroughVocabulary(IDS)
     return model(decoder_network.DecoderWrapper(config), vocabulary, optimizer_def=optimizer, **settings)
@@ -65,15 +65,15 @@ def decoder_only(model=SpanDecoderOnlyModel, optimizer=GRADIENT_KEPT, **settings
 def encoder_decoder():
     config = network.T5Config(**SIZE, num_encoder_layers=1, num_decoder_layers=1, mlp_activations=("gelu", "linear"))
     vocabulary = seqio.PassThroughVocabulary(IDS)
-    return SpanEncoderDecoderModel(network.Transformer(config), vocabulary, vocabulary, optimizer_def=GRADIENT_KEPT)
+    return LossGroupEncoderDecoderModel(network.Transformer(config), vocabulary, vocabulary, optimizer_def=GRADIENT_KEPT)
 
 
-def trainer(model, batch, num_microbatches=None, **weights) -> SpanTrainer:
+def trainer(model, batch, num_microbatches=None, **weights) -> LossGroupTrainer:
     rules = partitioning.standard_logical_axis_rules()
     partitioner = partitioning.PjitPartitioner(num_partitions=1, logical_axis_rules=rules)
     shapes, types = ({key: getattr(value, name) for key, value in batch.items()} for name in ("shape", "dtype"))
     initializer = utils.TrainStateInitializer(model.optimizer_def, model.get_initial_variables, shapes, partitioner, types)
-    return SpanTrainer(
+    return LossGroupTrainer(
         model=model,
         train_state=initializer.from_scratch(jax.random.PRNGKey(0)),
         partitioner=partitioner,
@@ -94,7 +94,9 @@ def expected(model, params, batch, weights=WEIGHTS) -> tuple[float, dict[str, fl
     def total(params):
         scores = jax.nn.log_softmax(model._compute_logits(params, batch))
         losses = -jnp.take_along_axis(scores, batch["decoder_target_tokens"][..., None], axis=-1)[..., 0]
-        means = {span: jnp.sum(losses * (kinds == kind)) / max((kinds == kind).sum(), 1) for kind, span in enumerate(SPANS, 1)}
+        means = {
+            span: jnp.sum(losses * (kinds == kind)) / max((kinds == kind).sum(), 1) for kind, span in enumerate(LOSS_GROUPS, 1)
+        }
         return sum(weights[span] * mean for span, mean in means.items()), means
 
     (loss, means), gradient = jax.device_get(jax.jit(jax.value_and_grad(total, has_aux=True))(params))
@@ -127,7 +129,7 @@ def test_the_gradient_is_that_of_the_undivided_batch(form, num_microbatches):
 
 def assert_metrics(metrics, batch, means) -> None:
     kinds = np.minimum(batch["decoder_span_ids"], 3)
-    counts = {span: np.count_nonzero(kinds == kind) for kind, span in enumerate(SPANS, 1)}
+    counts = {span: np.count_nonzero(kinds == kind) for kind, span in enumerate(LOSS_GROUPS, 1)}
     for span, count in counts.items():
         assert metrics[f"{span}/loss"] == pytest.approx(means[span], rel=1e-6)
         assert metrics[f"{span}/tokens"] == count
@@ -151,10 +153,10 @@ def test_means_within_each_microbatch_would_be_another_gradient():
     assert max(np.abs((a + b) / 2 - w).max() for a, b, w in zip(first, second, whole)) > 0.05 * scale
 
 
-@pytest.mark.parametrize("form", ["chat", "reply"])
+@pytest.mark.parametrize("form", ["chat", "prompt_completion"])
 def test_a_mixture_of_two_corpora_has_the_loss_of_each_span(form):
     ul2_tasks.register_chat("t5x_one")
-    ul2_tasks.register_chat("t5x_two", supervise="sampled", turns="last")
+    ul2_tasks.register_chat("t5x_two", train_on="generated", turns="last")
     name = ul2_tasks.mix(f"t5x_{form}", {f"t5x_one_{form}": 1, f"t5x_two_{form}": 1})
     size = SIZE | {"vocab_size": vocabulary_of(name).vocab_size}
     if form == "chat":
@@ -162,11 +164,11 @@ def test_a_mixture_of_two_corpora_has_the_loss_of_each_span(form):
         config = decoder_network.TransformerConfig(
             **size, num_layers=1, mlp_activations=("gelu", "linear"), logits_via_embedding=True
         )
-        module, model = decoder_network.DecoderWrapper(config), SpanDecoderOnlyModel
+        module, model = decoder_network.DecoderWrapper(config), LossGroupDecoderOnlyModel
     else:
-        converter, lengths = ul2_tasks.ReplyFeatureConverter(), {"inputs": 512, "targets": 512}
+        converter, lengths = ul2_tasks.PromptCompletionFeatureConverter(), {"inputs": 512, "targets": 512}
         config = network.T5Config(**size, num_encoder_layers=1, num_decoder_layers=1, mlp_activations=("gelu", "linear"))
-        module, model = network.Transformer(config), SpanEncoderDecoderModel
+        module, model = network.Transformer(config), LossGroupEncoderDecoderModel
     model = model(module, *[vocabulary_of(name)] * len(lengths), optimizer_def=GRADIENT_KEPT)
     rows = seqio.get_dataset(name, lengths, converter, dataset_split="train", shuffle=True, seed=0)
     batch = next(rows.batch(4).as_numpy_iterator())
@@ -175,7 +177,7 @@ def test_a_mixture_of_two_corpora_has_the_loss_of_each_span(form):
         metrics = running.train(iter([batch]), 1).result()
     assert set(np.unique(batch["decoder_span_ids"])) >= {0, 1, 2}
     assert metrics["loss"].value == pytest.approx(loss, rel=1e-5)
-    for span in SPANS:
+    for span in LOSS_GROUPS:
         assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-5)
 
 
@@ -186,7 +188,7 @@ def test_an_evaluation_is_that_of_one_large_batch():
         loss, means, _ = expected(model, jax.device_get(running.train_state.params), batch)
         metrics = running.eval({"eval": iter(parts)})["eval"]
     assert metrics["loss"].value == pytest.approx(loss, rel=1e-6)
-    for span in SPANS:
+    for span in LOSS_GROUPS:
         assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-6)
 
 
@@ -213,11 +215,11 @@ def test_z_loss_and_smoothing_are_t5xs_own():
 
 
 def test_a_model_that_tells_no_spans_or_would_divide_once_more_is_refused():
-    with pytest.raises(ValueError, match=r"the model is a DecoderOnlyModel, expected a SpanDecoderOnlyModel or"):
+    with pytest.raises(ValueError, match=r"model must be a LossGroupDecoderOnlyModel or LossGroupEncoderDecoderModel"):
         trainer(decoder_only(models.DecoderOnlyModel), batch_with((1,)))
-    with pytest.raises(ValueError, match=r"loss_normalizing_factor is NUM_REAL_TARGET_TOKENS, expected None"):
+    with pytest.raises(ValueError, match=r"loss_normalizing_factor must be None, got NUM_REAL_TARGET_TOKENS"):
         decoder_only(loss_normalizing_factor="NUM_REAL_TARGET_TOKENS")
-    assert issubclass(SpanTrainer, t5x_trainer.Trainer)
+    assert issubclass(LossGroupTrainer, t5x_trainer.Trainer)
 
 
 def scalars(model_dir) -> dict[tuple[str, str, int], float]:
@@ -270,7 +272,7 @@ def assert_learned(found) -> None:
     for collection in ("train", *{collection for collection, _, _ in found if collection.startswith("training_eval/")}):
         for name in ("loss", "reasoning/loss", "answer/loss", "other/loss"):
             assert found[collection, name, AFTER] < found[collection, name, BEFORE + 10] - 0.1, (collection, name)
-        for span in SPANS:
+        for span in LOSS_GROUPS:
             assert found[collection, f"{span}/weight", AFTER] == pytest.approx(1)
             assert found[collection, f"{span}/tokens", AFTER] > 2
             assert 0 <= found[collection, f"{span}/accuracy", AFTER] <= 1
@@ -283,7 +285,7 @@ def test_a_decoder_only_model_learns_conversations(tmp_path):
     lengths = "--gin.TASK_FEATURE_LENGTHS={'inputs': 64, 'targets': 64}"
     train(tmp_path / "ul2", *TINY, lengths, steps(BEFORE), files=("gin/ul2_decoder_only.gin", size))
     own = chat_file(tmp_path, "chat", "{'tokens': 64}")
-    arguments = [begin_at(tmp_path / "ul2"), "--gin.t5x_chat.SpanTrainer.num_microbatches=2"]
+    arguments = [begin_at(tmp_path / "ul2"), "--gin.t5x_chat.LossGroupTrainer.num_microbatches=2"]
     train(tmp_path / "chat", *arguments, steps(AFTER), files=("gin/chat_decoder_only.gin", size, own))
     assert_learned(scalars(tmp_path / "chat"))
 
@@ -294,8 +296,8 @@ def test_a_ul2_model_learns_replies_and_two_processes_as_one(tmp_path):
     The model has more rows in its embedding than the checkpoint.
     """
     train(tmp_path / "ul2", "--gin.train.eval_steps=1", steps(BEFORE))
-    own = chat_file(tmp_path, "reply", "{'inputs': 16, 'targets': 32}")
-    files = ("gin/chat_reply.gin", "gin/models/tiny.gin", own)
+    own = chat_file(tmp_path, "prompt_completion", "{'inputs': 16, 'targets': 32}")
+    files = ("gin/chat_prompt_completion.gin", "gin/models/tiny.gin", own)
     arguments = [f"--gin.{name}/utils.DatasetConfig.pack=False" for name in ("train", "train_eval")]
     arguments += ["--gin.train/utils.DatasetConfig.shuffle=False", "--gin.EMBEDDING_ROWS=4224", begin_at(tmp_path / "ul2")]
     train(tmp_path / "one", *arguments, steps(AFTER), files=files)
@@ -303,8 +305,10 @@ def test_a_ul2_model_learns_replies_and_two_processes_as_one(tmp_path):
     assert_learned(one)
     train_together(tmp_path / "two", *arguments, steps(BEFORE + 10), files=files)
     two = scalars(tmp_path / "two")
-    names = [f"{span}/{name}" for span in SPANS for name in ("loss", "tokens", "weight")]
+    names = [f"{span}/{name}" for span in LOSS_GROUPS for name in ("loss", "tokens", "weight")]
     compared = [
-        (collection, name, BEFORE + 10) for collection in ("train", "training_eval/test_reply") for name in ("loss", *names)
+        (collection, name, BEFORE + 10)
+        for collection in ("train", "training_eval/test_prompt_completion")
+        for name in ("loss", *names)
     ]
     assert {key: two[key] for key in compared} == pytest.approx({key: one[key] for key in compared}, rel=1e-5)

@@ -67,13 +67,13 @@ def host(value: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def spans(value: str) -> str | dict[str, int]:
+def loss_groups(value: str) -> str | dict[str, int]:
     """Parses "assistant/final=2,assistant/analysis=1" as a dictionary; leaves the name of a preset as it is."""
     if "=" not in value:
         return value
     if not re.fullmatch(r"[\w/>]+=\d+(,[\w/>]+=\d+)*", value):
-        raise _wrong("--spans", "a preset, or a loss group for each kind of message, such as assistant/final=2", value)
-    return {kind: int(span) for kind, span in (pair.split("=") for pair in value.split(","))}
+        raise _wrong("--loss_groups", "a preset, or a loss group for each kind of message, such as assistant/final=2", value)
+    return {kind: int(group) for kind, group in (pair.split("=") for pair in value.split(","))}
 
 
 def position_embeddings(value: str) -> tuple[int, int]:
@@ -178,17 +178,17 @@ _CHAT = [
     ),
     _chat("--messages_key", metavar="KEY", help="Read the messages from this field or column.  [default: messages]"),
     _chat(
-        "--spans",
-        type=spans,
+        "--loss_groups",
+        type=loss_groups,
         metavar="PRESET|KIND=N,..",
         help="Choose which kinds of assistant messages count in the loss, and in which loss group: harmony, harmony_tools, plain,"
         " or your own, such as assistant/final=2.  [default: harmony_tools]",
     ),
     _chat(
-        "--supervise",
-        type=click.Choice(["whole", "sampled", "content"]),
+        "--train_on",
+        type=click.Choice(["all", "generated", "content"]),
         help="Choose which tokens of a message count in the loss: all, those that the model generates, or content and end.  "
-        "[default: whole]",
+        "[default: all]",
     ),
     _chat(
         "--turns",
@@ -196,11 +196,15 @@ _CHAT = [
         help="Train on all turns of a conversation at once, on the last, or on each in its own example.  [default: all]",
     ),
     _chat(
-        "--too_long",
-        type=click.Choice(["raise", "drop", "oldest"]),
+        "--truncation",
+        type=click.Choice(["raise", "drop", "drop_oldest_turns"]),
         help="Raise an error if a conversation is longer than --lengths, drop it, or drop its oldest turns.  [default: raise]",
     ),
-    _chat("--mode", metavar="TOKEN", help="Put this mode token, such as '[S]', before the inputs of NAME_reply.  [default: none]"),
+    _chat(
+        "--mode",
+        metavar="TOKEN",
+        help="Put this mode token, such as '[S]', before the inputs of NAME_prompt_completion.  [default: none]",
+    ),
 ]
 _RUN = [
     _run(
@@ -237,7 +241,7 @@ _RECORDS = [
 ]
 _OF_RECORDS = ("schema", "folder", "position_embeddings")
 _OF_TEXTS = ("vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
-_OF_CHAT = ("renderer", "messages_key", "spans", "supervise", "turns", "too_long", "mode")
+_OF_CHAT = ("renderer", "messages_key", "loss_groups", "train_on", "turns", "truncation", "mode")
 _JOB = [
     _beam("--workers", type=click.IntRange(1), metavar="N", help="Run Beam's local runner in this many processes."),
     _beam("--runner", metavar="NAME", help="Use this Beam runner, such as FnApiRunner. (DirectRunner first downloads a binary.)"),

@@ -14,7 +14,7 @@ from ul2_tasks.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ul2_tasks.chat.by_name import open_renderer
-    from ul2_tasks.converters.chat import ChatFeatureConverter, ReplyFeatureConverter
+    from ul2_tasks.converters.chat import ChatFeatureConverter, PromptCompletionFeatureConverter
     from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
     from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
     from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.image_text import ImageText
     from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
-    from ul2_tasks.pytorch.chat_trainer import SpanTrainer as SpanTrainer
+    from ul2_tasks.pytorch.chat_trainer import LossGroupTrainer as LossGroupTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
+    from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
     from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
-    from ul2_tasks.pytorch.span_loss import SpanWeights as SpanWeights
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
     from ul2_tasks.sources.by_name import open_source
     from ul2_tasks.sources.image_text import open_image_text
@@ -68,8 +68,8 @@ __all__ = [
     "MemoryDataSource",
     "Mix",
     "Mixture",
+    "PromptCompletionFeatureConverter",
     "Registration",
-    "ReplyFeatureConverter",
     "SequentialDenoiser",
     "SpanDenoiser",
     "T5Gemma2FeatureConverter",
@@ -118,11 +118,11 @@ _MODULES = {
     "ImageTokens": "images.interleaved",
     "ImageText": "mixtures.image_text",
     "Registration": "tasks.registration",
-    "ReplyFeatureConverter": "converters.chat",
+    "PromptCompletionFeatureConverter": "converters.chat",
     "SequentialDenoiser": "denoising.denoisers",
     "SpanDenoiser": "denoising.denoisers",
-    "SpanTrainer": "pytorch.chat_trainer",
-    "SpanWeights": "pytorch.span_loss",
+    "LossGroupTrainer": "pytorch.chat_trainer",
+    "LossGroupWeights": "pytorch.group_loss",
     "T5Gemma2Collator": "pytorch.t5gemma2_collator",
     "T5Gemma2FeatureConverter": "converters.image_text",
     "UL2DataCollator": "pytorch.collator",

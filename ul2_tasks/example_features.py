@@ -4,7 +4,7 @@
     inputs     int32    inputs                         0
     targets    int32    targets                        0
 
-A conversation has more. As one sequence, and as a prompt and what is to be said next:
+A conversation has more. As one sequence, and as a prompt and a completion:
 
     tokens     int32    tokens                         0            inputs, targets    as above
     loss_mask  uint8    tokens                         0            loss_mask          the same, of targets
@@ -51,7 +51,7 @@ class Feature:
         return NO_MARK if self.dtype == "uint8" else NO_TOKEN
 
 
-LOSS_MASK, SPAN_ID = "loss_mask", "span_id"  # of each token, whether it is learned, and what span it is of
+LOSS_MASK, SPAN_ID = "loss_mask", "span_id"  # of each token, whether it is trained on, and its loss group
 
 EXAMPLE: Mapping[str, Feature] = {key: Feature("int32", per_token_of=key, padding=0) for key in ("inputs", "targets")}
 
@@ -61,7 +61,7 @@ def _marks(key: str) -> dict[str, Feature]:
 
 
 CHAT: Mapping[str, Feature] = {"tokens": Feature("int32", per_token_of="tokens", padding=0), **_marks("tokens")}
-REPLY: Mapping[str, Feature] = {**EXAMPLE, **_marks("targets")}
+PROMPT_COMPLETION: Mapping[str, Feature] = {**EXAMPLE, **_marks("targets")}
 
 
 def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:

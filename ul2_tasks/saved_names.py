@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
+from typing import Any
 
 SAVED_NAMES: dict[str, str] = {  # name today, of a field with its class, -> name that is saved
     "ImageTextSource": "PictureSource",
@@ -37,6 +39,14 @@ SAVED_NAMES: dict[str, str] = {  # name today, of a field with its class, -> nam
     "FrameSampler.min_frames": "fewest",
     "FrameSampler.max_frames": "most",
     "ul2_tasks.images.schemas": "ul2_tasks.images.plans",
+    "PromptCompletionFeatureConverter": "ReplyFeatureConverter",
+}
+# Of `register_chat`: arguments, and their values.
+CHAT_ARGUMENTS = {"loss_groups": "spans", "train_on": "supervise", "truncation": "too_long", "format": "form"}
+CHAT_VALUES = {
+    "train_on": {"all": "whole", "generated": "sampled"},
+    "truncation": {"drop_oldest_turns": "oldest"},
+    "format": {"prompt_completion": "reply"},
 }
 
 
@@ -70,3 +80,37 @@ def saved_words(words: str) -> str:
     "PictureSource({'train': 'a.jsonl'}, kind='captions', folder=None)"
     """
     return re.sub(r"\b\w+(?=\()", lambda found: saved_name(found[0]), words)
+
+
+def saved_chat_task(name: str) -> str:
+    """The name that is saved for a task of conversations, from which the order of its examples is derived, too.
+
+    >>> saved_chat_task("mine_prompt_completion"), saved_chat_task("mine_chat")
+    ('mine_reply', 'mine_chat')
+    """
+    stem = name.removesuffix("_prompt_completion")
+    return name if stem == name else f"{stem}_reply"
+
+
+def saved_chat_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `register_chat`, in their order, as they are saved.
+
+    >>> saved_chat_arguments({"train_on": "all", "turns": "each"})
+    {'supervise': 'whole', 'turns': 'each'}
+    """
+    return {CHAT_ARGUMENTS.get(key, key): _replaced(value, CHAT_VALUES.get(key, {})) for key, value in arguments.items()}
+
+
+def chat_arguments(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `register_chat`, of those that were saved by version 1 or later.
+
+    >>> chat_arguments({"supervise": "sampled", "train_on": "content"})
+    {'train_on': 'content'}
+    """
+    names = {old: new for new, old in CHAT_ARGUMENTS.items()}
+    values = {key: {old: new for new, old in of_key.items()} for key, of_key in CHAT_VALUES.items()}
+    return {(name := names.get(key, key)): _replaced(value, values.get(name, {})) for key, value in saved.items()}
+
+
+def _replaced(value: Any, replacements: Mapping[str, str]) -> Any:
+    return replacements.get(value, value) if isinstance(value, str) else value

@@ -1,13 +1,12 @@
-"""t5x on conversations: each span of what is learned has its own mean loss. Imports t5x, so that only gin files that need it
-import this module.
+"""t5x on conversations: each loss group has its own mean loss. Imports t5x, so only gin files that need it import this module.
 
     L = reasoning * mean(loss over the reasoning) + answer * mean(loss over the answer) + other * mean(loss over all else)
 
-The means are over the whole batch, of all devices and processes. t5x sums the losses of microbatches, so a mean within one would
-weigh tokens by the company they have. Here the trainer weighs each token once, before the batch is divided, by its span's weight
-over the number of the span's tokens. Then sums are right, however they are divided.
+The means are over the global batch, of all devices and processes. t5x sums the losses of microbatches, so with a mean within each
+the weight of a token would depend on how the batch is split. Here the trainer weighs each token once, before the batch is split, by
+the weight of its loss group over the group's number of tokens. Then sums are right, however the batch is split.
 
-A span without a token in the batch has no loss, and no part in L.
+A loss group without a token in the batch has no loss, and no part in L.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
 
 Batch = Mapping[str, jax.Array]
-SPANS = ("reasoning", "answer", "other")  # 1, 2, and from 3 on in `decoder_span_ids`; 0 is not learned
+LOSS_GROUPS = ("reasoning", "answer", "other")  # 1, 2, and from 3 on in `decoder_span_ids`; 0 is not trained on
 
 
 def vocabulary_of(task: str) -> seqio.Vocabulary:
-    """The vocabulary of a task's or mixture's tokens, so that gin files have one binding for data, model and embedding.
+    """The vocabulary of a task or mixture, so that gin files have one binding for data, model and embedding.
 
     Args:
         task: its name.
@@ -38,18 +37,18 @@ def vocabulary_of(task: str) -> seqio.Vocabulary:
     return features["tokens" if "tokens" in features else "targets"].vocabulary
 
 
-def in_spans(span_ids: jax.Array) -> jax.Array:
-    """Which of `SPANS` each token is in, [3, B, L] bool."""
+def in_groups(span_ids: jax.Array) -> jax.Array:
+    """Which of `LOSS_GROUPS` each token is in, [3, B, L] bool."""
     return jnp.stack([span_ids == 1, span_ids == 2, span_ids >= 3])
 
 
-def span_weights(span_ids: jax.Array, weights: jax.Array) -> jax.Array:
+def token_weights(span_ids: jax.Array, weights: jax.Array) -> jax.Array:
     """The weight of each token's loss in L.
 
-    `span_ids` is [B, L], of the whole batch, and `weights` [3], of `SPANS`. The result is [B, L] float32: the weight of the token's
-    span over the number of the span's tokens; 0 where nothing is learned.
+    `span_ids` is [B, L], of the global batch, and `weights` [3], of `LOSS_GROUPS`. The result is [B, L] float32: the weight of the
+    token's loss group over the group's number of tokens; 0 where a token is not trained on.
     """
-    is_in = in_spans(span_ids)
+    is_in = in_groups(span_ids)
     each = weights / jnp.maximum(jnp.sum(is_in, axis=(1, 2)), 1)
     return jnp.einsum("s,sbl->bl", each, is_in)
 
@@ -63,39 +62,43 @@ class Mean(clu_metrics.Average):
 
 
 @flax.struct.dataclass
-class SpanLoss(clu_metrics.Metric):
+class GroupLoss(clu_metrics.Metric):
     """L over all batches of an evaluation, as over one large batch."""
 
     weights: jax.Array
     totals: jax.Array
     counts: jax.Array
 
-    def merge(self, other: SpanLoss) -> SpanLoss:
-        return SpanLoss(self.weights, self.totals + other.totals, self.counts + other.counts)
+    def merge(self, other: GroupLoss) -> GroupLoss:
+        return GroupLoss(self.weights, self.totals + other.totals, self.counts + other.counts)
 
     def compute(self) -> jax.Array:
         return jnp.sum(self.weights * self.totals / jnp.maximum(self.counts, 1))
 
 
-class _SpanLosses(models.BaseTransformerModel):
-    """What makes a model of t5x tell the spans apart."""
+class _GroupLosses(models.BaseTransformerModel):
+    """What a model of t5x needs for a loss and metrics of each loss group."""
 
     def __init__(self, *arguments: Any, label_smoothing: float = 0.0, z_loss: float = 0.0, **keywords: Any):
-        """Takes the arguments of the model of t5x, but no `loss_normalizing_factor`: the loss of each span is a mean already."""
+        """Takes the arguments of the model of t5x, but no `loss_normalizing_factor`: each loss group has a mean already."""
         if (factor := keywords.get("loss_normalizing_factor")) is not None:
-            raise ValueError(f"loss_normalizing_factor is {factor}, expected None: the loss of each span is a mean already")
+            raise ValueError(f"loss_normalizing_factor must be None, got {factor}: each loss group has a mean already.")
         super().__init__(*arguments, label_smoothing=label_smoothing, z_loss=z_loss, **keywords)
         self._token_loss = functools.partial(losses.compute_weighted_cross_entropy, label_smoothing=label_smoothing, z_loss=z_loss)
 
     def loss_fn(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[jax.Array, dict[str, Any]]:
         """The loss, weighted as `decoder_loss_weights` says, and its metrics.
 
-        For each span there are `reasoning/loss`, `reasoning/accuracy`, `reasoning/tokens` a step, and `reasoning/weight`, its
-        weight in L, which is 0 in a step without such tokens. The metrics of t5x are of all learned tokens alike, but for
+        Each loss group has `reasoning/loss`, `reasoning/accuracy`, `reasoning/tokens` per step, and `reasoning/weight`, its
+        weight in L, which is 0 in a step without such tokens. The metrics of t5x are of all tokens that are trained on, except
         `loss`, `z_loss` and `cross_ent_loss`, which are of L.
         """
         logits = self._compute_logits(params, batch, dropout_rng)
-        targets, weights, is_in = batch["decoder_target_tokens"], batch["decoder_loss_weights"], in_spans(batch["decoder_span_ids"])
+        targets, weights, is_in = (
+            batch["decoder_target_tokens"],
+            batch["decoder_loss_weights"],
+            in_groups(batch["decoder_span_ids"]),
+        )
         token_losses, token_z_losses, _ = jax.vmap(jax.vmap(self._token_loss))(logits, targets)
         loss, z_loss = jnp.sum(token_losses * weights), jnp.sum(token_z_losses * weights)
 
@@ -113,24 +116,27 @@ class _SpanLosses(models.BaseTransformerModel):
         for name, value in {"loss": loss, "z_loss": z_loss, "cross_ent_loss": loss - z_loss}.items():
             metrics[name] = t5x_metrics.AveragePerStep(total=value)
         is_right = jnp.argmax(logits, axis=-1) == targets
-        for span, mask in zip(SPANS, is_in):
+        for group, mask in zip(LOSS_GROUPS, is_in):
             tokens = jnp.sum(mask)
-            metrics[f"{span}/loss"] = Mean(total=jnp.sum(token_losses * mask), count=tokens)
-            metrics[f"{span}/accuracy"] = Mean(total=jnp.sum(is_right * mask), count=tokens)
-            metrics[f"{span}/tokens"] = t5x_metrics.AveragePerStep(total=tokens)
-            metrics[f"{span}/weight"] = t5x_metrics.AveragePerStep(total=jnp.sum(weights * mask))
+            metrics[f"{group}/loss"] = Mean(total=jnp.sum(token_losses * mask), count=tokens)
+            metrics[f"{group}/accuracy"] = Mean(total=jnp.sum(is_right * mask), count=tokens)
+            metrics[f"{group}/tokens"] = t5x_metrics.AveragePerStep(total=tokens)
+            metrics[f"{group}/weight"] = t5x_metrics.AveragePerStep(total=jnp.sum(weights * mask))
         return loss, metrics
 
 
-class SpanDecoderOnlyModel(_SpanLosses, models.DecoderOnlyModel):
-    """`t5x.models.DecoderOnlyModel` with the metrics of each span. Takes the rows of `ChatFeatureConverter`."""
+class LossGroupDecoderOnlyModel(_GroupLosses, models.DecoderOnlyModel):
+    """`t5x.models.DecoderOnlyModel` with the metrics of each loss group. Takes the rows of `ChatFeatureConverter`."""
 
 
-class SpanEncoderDecoderModel(_SpanLosses, models.EncoderDecoderModel):
-    """`t5x.models.EncoderDecoderModel` with the metrics of each span. Takes the rows of `ReplyFeatureConverter`."""
+class LossGroupEncoderDecoderModel(_GroupLosses, models.EncoderDecoderModel):
+    """`t5x.models.EncoderDecoderModel` with the metrics of each loss group.
+
+    Takes the rows of `PromptCompletionFeatureConverter`.
+    """
 
 
-class SpanTrainer(trainer.Trainer):
+class LossGroupTrainer(trainer.Trainer):
     """`t5x.trainer.Trainer` with the loss L of this module, for any number of microbatches, devices and processes."""
 
     def __init__(
@@ -150,18 +156,18 @@ class SpanTrainer(trainer.Trainer):
     ):
         """
         Args:
-            reasoning, answer, other: the weights of the spans in L.
+            reasoning, answer, other: the weights of the loss groups in L.
             model: one of this module.
             partitioner, train_state_axes, rng, learning_rate_fn, num_microbatches, weight_metrics_computer, keywords: see
                 `t5x.trainer.Trainer`.
 
         Raises:
-            ValueError: the model is none of this module.
+            ValueError: the model is not one of this module.
         """
-        if not isinstance(model, _SpanLosses):
+        if not isinstance(model, _GroupLosses):
             raise ValueError(
-                f"the model is a {type(model).__name__}, expected a SpanDecoderOnlyModel or SpanEncoderDecoderModel of"
-                " ul2_tasks.t5x_chat: others do not tell spans apart; bind train.model as gin/chat_reply.gin does"
+                "model must be a LossGroupDecoderOnlyModel or LossGroupEncoderDecoderModel of ul2_tasks.t5x_chat, got a"
+                f" {type(model).__name__}. Bind train.model as gin/chat_prompt_completion.gin does."
             )
         super().__init__(
             model=model,
@@ -176,7 +182,7 @@ class SpanTrainer(trainer.Trainer):
         weights = jnp.array([reasoning, answer, other], jnp.float32)
 
         def weighted(batch: Batch) -> Batch:
-            return {**batch, "decoder_loss_weights": span_weights(batch["decoder_span_ids"], weights)}
+            return {**batch, "decoder_loss_weights": token_weights(batch["decoder_span_ids"], weights)}
 
         def train_step(train_state: Any, batch: Batch) -> tuple[Any, Any]:
             return trainer.train_with_lr(
@@ -192,20 +198,20 @@ class SpanTrainer(trainer.Trainer):
 
         def eval_step(train_state: Any, batch: Batch) -> Any:
             metrics = trainer.eval_step(model, train_state, weighted(batch))
-            means = [metrics[f"{span}/loss"] for span in SPANS]
+            means = [metrics[f"{group}/loss"] for group in LOSS_GROUPS]
             totals, counts = (jnp.stack([getattr(mean, key) for mean in means]) for key in ("total", "count"))
-            return {**metrics, "loss": SpanLoss(weights, totals, counts)}
+            return {**metrics, "loss": GroupLoss(weights, totals, counts)}
 
         inputs = train_state_axes, partitioner.data_partition_spec
-        self._span_train_step = partitioner.partition(
+        self._group_train_step = partitioner.partition(
             train_step, in_axis_resources=inputs, out_axis_resources=(train_state_axes, None), donate_argnums=(0,)
         )
-        self._span_eval_step = partitioner.partition(eval_step, in_axis_resources=inputs, out_axis_resources=None)
+        self._group_eval_step = partitioner.partition(eval_step, in_axis_resources=inputs, out_axis_resources=None)
 
     @property
     def _partitioned_train_step(self) -> trainer.PartitionedTrainCallable:
-        return self._span_train_step
+        return self._group_train_step
 
     @property
     def _partitioned_eval_step(self) -> trainer.PartitionedEvalCallable:
-        return self._span_eval_step
+        return self._group_eval_step

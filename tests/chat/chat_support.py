@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from ul2_tasks.chat.examples import Stops, chats, replies
+from ul2_tasks.chat.examples import Stops, chats, prompt_completions
 from ul2_tasks.chat.harmony import HarmonyRenderer
 from ul2_tasks.chat.segments import as_arrays
 from ul2_tasks.chat.supervision import Supervision
@@ -40,11 +40,12 @@ def stops(renderer) -> Stops:
     return Stops(renderer.final_stop, renderer.keeps_history)
 
 
-def read(renderer, conversations, budget=None, form="chat", **supervision) -> list[dict]:
+def read(renderer, conversations, budget=None, format="chat", **supervision) -> list[dict]:
     """The examples of conversations, one by one, with lists for values."""
     arrays = as_arrays([renderer.render(messages) for messages in conversations], renderer.eod)
-    function = chats if form == "chat" else replies
-    examples = function(arrays, Supervision(**supervision), stops(renderer), budget or ((None, None) if form == "reply" else None))
+    function = chats if format == "chat" else prompt_completions
+    budget = budget or (None if format == "chat" else (None, None))
+    examples = function(arrays, Supervision(**supervision), stops(renderer), budget)
     bounds = {key: np.cumsum(lengths)[:-1] for key, lengths in examples.lengths.items()}
     split = {key: np.split(values, bounds[key]) for key, values in examples.values.items()}
     number = len(examples.conversations)

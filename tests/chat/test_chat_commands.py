@@ -75,7 +75,7 @@ def test_an_export_of_a_text_that_was_changed_is_named(tmp_path):
     assert ul2("export", *named, "--format", "megatron", "--output", tmp_path / "out").exit_code == 0
     path.write_text(path.read_text().replace("I add 3 and 0.", "I add 3 and O."))
     done = ul2("verify", tmp_path / "out")
-    assert (done.exit_code, "a.jsonl gives now: 8 sequences were rendered again" in done.stdout) == (1, True), done.output
+    assert (done.exit_code, "a.jsonl, of which 8 sequences were rendered again" in done.stdout) == (1, True), done.output
     path.unlink()
     assert "0 rendered again" in ul2("verify", tmp_path / "out").stdout
 
@@ -102,23 +102,23 @@ def test_workers_register_the_conversations_themselves(cached, corpus):
 
 def test_the_conversations_that_come_with_the_package_need_no_option():
     assert Registration("chat").apply() == "chat_chat"
-    assert Registration("chat_reply").apply() == "chat_reply"
+    assert Registration("chat_prompt_completion").apply() == "chat_prompt_completion"
 
 
-def test_spans_and_turns_are_options(corpus):
-    arguments = {"renderer": "harmony:default", "spans": {"assistant/final": 2, "assistant/analysis": 0}, "turns": "last"}
-    name = Registration("talked_answers_reply", source={"spec": str(corpus / "*.jsonl")}, arguments=arguments).apply()
-    assert name == "talked_answers_reply"
-    assert {span for example in examples(name, count=20) for span in example["span_id"]} == {0, 2}
+def test_loss_groups_and_turns_are_options(corpus):
+    arguments = {"renderer": "harmony:default", "loss_groups": {"assistant/final": 2, "assistant/analysis": 0}, "turns": "last"}
+    name = Registration("talked_answers_prompt_completion", source={"spec": str(corpus / "*.jsonl")}, arguments=arguments).apply()
+    assert name == "talked_answers_prompt_completion"
+    assert {group for example in examples(name, count=20) for group in example["span_id"]} == {0, 2}
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--spans", "harmony"], "--spans must be given with --renderer, got no --renderer. Pass both"),
+        (["--loss_groups", "harmony"], "--loss_groups must be given with --renderer, got no --renderer. Pass both"),
         (["--renderer", "harmony:default", "--preset", "UL2"], "--preset must be left out with --renderer, got both. Pass one"),
-        (["--renderer", "harmony:default", "--spans", "final"], "spans is 'final', expected one of ['harmony'"),
-        (["--renderer", "harmony:default", "--spans", "user=1"], "spans has the kind 'user'"),
+        (["--renderer", "harmony:default", "--loss_groups", "final"], "loss_groups must be one of ['harmony'"),
+        (["--renderer", "harmony:default", "--loss_groups", "user=1"], "loss_groups must have kinds among"),
         (["--renderer", "harmony:nowhere.txt"], "the vocabulary is 'nowhere.txt', expected"),
         (["--renderer", "chatml"], "the renderer is 'chatml', expected 'harmony'"),
     ],
@@ -142,7 +142,7 @@ def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
         in ul2("export", "--format", "jsonl", "--max_documents", 2, "--output", tmp_path / "y").stderr
     )
     missing = ul2(*named, "--format", "megatron", "--input_manifest")
-    assert "the input's manifest is required" in missing.stderr
+    assert "the source must have a manifest.json beside its files, got " in missing.stderr
     assert ul2_tasks.register_chat("talked", **_arguments(corpus)) == "talked_chat"
 
 
@@ -169,8 +169,8 @@ def _arguments(corpus):
 def test_commands_that_look(corpus, tmp_path):
     shown = ul2("show", "chat", "--count", 1).stdout
     assert "<|channel|> analysis<|message|>" in shown
-    [example] = map(json.loads, ul2("show", "chat_reply", "--count", 1, "--json").stdout.splitlines())
-    assert example["task"] == "chat_reply"
+    [example] = map(json.loads, ul2("show", "chat_prompt_completion", "--count", 1, "--json").stdout.splitlines())
+    assert example["task"] == "chat_prompt_completion"
     stats = ul2("stats", "talked", *options(corpus), "--lengths", "4096")
     assert (stats.exit_code, "checks pass" in stats.stdout) == (0, True), stats.output
     assert json.loads(ul2("stats", "chat", "--json").stdout)

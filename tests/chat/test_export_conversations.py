@@ -162,8 +162,8 @@ def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_
             file |= {"sha256": sha256(str(train / file["file"])), "bytes": os.path.getsize(train / file["file"])}
     path.write_text(json.dumps(manifest))
     found = list(verify(str(folder)))
-    assert "train/shard_00 has tokens that are learned and of no span, or of a span and not learned" in found
-    assert any("train/shard_01_span.idx has other lengths than shard_01_tokens.idx" in sentence for sentence in found)
+    assert any("train/shard_00 has tokens with a loss mask and without a loss group" in sentence for sentence in found)
+    assert any("train/shard_01_span.idx must have the lengths of shard_01_tokens.idx, got others" in sentence for sentence in found)
 
 
 def test_no_module_that_a_manifest_names_is_imported(written, name, tmp_path, monkeypatch):
@@ -176,7 +176,7 @@ def test_no_module_that_a_manifest_names_is_imported(written, name, tmp_path, mo
     assert list(_sentences(folder)) == []
 
 
-def test_a_smoke_build_is_of_the_same_code_and_an_empty_split_has_no_files(source, tmp_path):
+def test_a_trial_run_is_of_the_same_code_and_an_empty_split_has_no_files(source, tmp_path):
     name = ul2_tasks.register_chat("ec_small", str(source / "*.parquet"), **SETTINGS | {"validation": 0.0001})
     manifest = write_conversations(name, str(tmp_path / "smoke"), max_conversations=10, console=QUIET)
     assert manifest["splits"]["train"]["sequences"] == 10
@@ -187,18 +187,18 @@ def test_a_smoke_build_is_of_the_same_code_and_an_empty_split_has_no_files(sourc
         write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
 
 
-def test_what_cannot_be_exported_is_refused(name, tmp_path):
-    with pytest.raises(ValueError, match=r"there is no chat task 'ec_corpus', only \["):
+def test_what_cannot_be_exported_is_an_error(name, tmp_path):
+    with pytest.raises(ValueError, match=r"must be a registered chat task, one of \[.*got 'ec_corpus'"):
         write_conversations("ec_corpus", str(tmp_path / "x"), console=QUIET)
-    with pytest.raises(ValueError, match="'ec_reply' has inputs and targets, and this format has one text; export 'ec_chat'"):
-        write_conversations("ec_reply", str(tmp_path / "x"), console=QUIET)
+    with pytest.raises(ValueError, match=r"got 'ec_prompt_completion', which has inputs and targets. Export 'ec_chat'"):
+        write_conversations("ec_prompt_completion", str(tmp_path / "x"), console=QUIET)
     bare = ul2_tasks.register_chat("ec_bare", write_jsonl(tmp_path / "a.jsonl"))
-    with pytest.raises(ValueError, match=r"the input's manifest is required, and .*manifest.json is not there"):
+    with pytest.raises(ValueError, match=r"must have a manifest.json beside its files, got no file .*manifest.json"):
         write_conversations(bare, str(tmp_path / "x"), require_input_manifest=True, console=QUIET)
-    with pytest.raises(ValueError, match="max_conversations is 0, expected an integer of at least 1, or None for all"):
+    with pytest.raises(ValueError, match="max_conversations must be an integer of at least 1, or None for all, got 0"):
         write_conversations(bare, str(tmp_path / "x"), max_conversations=0, console=QUIET)
     nothing = ul2_tasks.register_chat("ec_nothing", write_jsonl(tmp_path / "b.jsonl", [GOLDEN[:1]]))
-    with pytest.raises(ValueError, match=r"makes no example .*: \{'without a learned token': 1\}"):
+    with pytest.raises(ValueError, match=r"must have an example to export, got none: 1 without a token to train on"):
         write_conversations(nothing, str(tmp_path / "x"), console=QUIET)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")
@@ -273,9 +273,9 @@ def test_conversations_without_an_id_are_counted_where_they_are_the_same(tmp_pat
 def test_a_kind_without_a_row_is_named_by_file_and_row_in_every_build(tmp_path, monkeypatch):
     preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
     path = write_jsonl(tmp_path / "kinds.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, preamble]])
-    sentence = r"kinds\.jsonl, line 3: message 4 of 4 is of the kind 'assistant/commentary', of which spans, .* give spans with"
+    sentence = r"kinds\.jsonl, line 3: loss_groups must have the kind 'assistant/commentary' of message 4 of 4, got .* Add"
     for on_error in ("raise", "skip"):
-        name = ul2_tasks.register_chat(f"ec_kinds_{on_error}", path, spans="harmony", on_error=on_error)
+        name = ul2_tasks.register_chat(f"ec_kinds_{on_error}", path, loss_groups="harmony", on_error=on_error)
         with pytest.raises(ValueError, match=sentence):
             next(iter(seqio.get_mixture_or_task(name).get_dataset(None, "train")))
         with pytest.raises(RuntimeError, match=sentence):
@@ -291,8 +291,8 @@ def test_a_kind_without_a_row_is_named_by_its_place_in_the_cache(tmp_path, monke
     name = ul2_tasks.register_chat("ec_place", paths)
     build("ec_place_corpus", str(tmp_path / "cache"), console=QUIET)
     task = seqio.get_mixture_or_task(name)
-    other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, spans="harmony"))
+    other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, loss_groups="harmony"))
     reader = task.corpus.conversations("train", use_cached=True)
-    place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl: message 4 of 4 is of the kind"
+    place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl: loss_groups must have the kind"
     with pytest.raises(ValueError, match=place):
         other.examples(reader, np.array([5, 0]), {})

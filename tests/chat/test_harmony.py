@@ -75,16 +75,16 @@ def test_the_golden_conversation(renderer):
     assert analysis.ids.tolist() == [200006, 173781, 200005, 35644, 200008, 41154, 13, 200007]
     assert final.ids.tolist() == [200006, 173781, 200005, 17196, 200008, 19, 13, 200002]
     assert renderer.eod == 199999
-    # The first message's <|start|>assistant is what a prompt ends with. The second one's is sampled.
+    # The first message's <|start|>assistant is what a prompt ends with. The second one's is generated.
     assert [segment.prompt for segment in (question, analysis, final)] == [11, 2, 0]
     assert [segment.header for segment in (question, analysis, final)] == [3, 5, 5]
 
 
-@pytest.mark.parametrize(("supervise", "learned"), [("whole", 16), ("sampled", 14), ("content", 6)])
-def test_what_is_learned_of_the_golden_conversation(renderer, supervise, learned):
-    [example] = read(renderer, [GOLDEN], supervise=supervise)
-    assert sum(example["loss_mask"]) == learned
-    if supervise == "whole":
+@pytest.mark.parametrize(("train_on", "trained"), [("all", 16), ("generated", 14), ("content", 6)])
+def test_which_tokens_of_the_golden_conversation_are_trained_on(renderer, train_on, trained):
+    [example] = read(renderer, [GOLDEN], train_on=train_on)
+    assert sum(example["loss_mask"]) == trained
+    if train_on == "all":
         assert example["span_id"] == [0] * 11 + [1] * 8 + [2] * 8 + [0]
 
 

@@ -1,4 +1,4 @@
-"""What says that it is not to be learned is not learned: in mixtures, in PyTorch, and whatever asks for examples."""
+"""Tokens that are not trained on keep their masks: in mixtures, in PyTorch, and in commands."""
 
 import pytest
 import seqio
@@ -11,7 +11,7 @@ from ul2_tasks import HuggingFaceFeatureConverter
 from ul2_tasks.chat.supervision import TEXT
 
 LENGTHS = {"inputs": 256, "targets": 256}
-# Reasoning that is context, and an answer that is learned.
+# Reasoning that is context, and an answer that is trained on.
 HALF = [
     {"role": "user", "content": "2 plus 2?"},
     {"role": "assistant", "channel": "analysis", "content": "Easy.", "weight": 0},
@@ -21,12 +21,12 @@ HALF = [
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory) -> str:
-    """A mixture of text and of replies of which a part is not learned, though their spans say that all is."""
+    """A mixture of text and of prompt-completion pairs with a message of weight 0."""
     folder = tmp_path_factory.mktemp("half")
-    reply = ul2_tasks.register_chat("mm_half", write_jsonl(folder / "half.jsonl", [HALF] * 8), form="reply")
-    vocabulary = seqio.get_mixture_or_task(reply).output_features["targets"].vocabulary
+    pairs = ul2_tasks.register_chat("mm_half", write_jsonl(folder / "half.jsonl", [HALF] * 8), format="prompt_completion")
+    vocabulary = seqio.get_mixture_or_task(pairs).output_features["targets"].vocabulary
     ul2_tasks.register("mm_text", vocabulary=vocabulary, denoisers=S)
-    return ul2_tasks.mix("mm_both", {"mm_text_mix": 1, reply: 1})
+    return ul2_tasks.mix("mm_both", {"mm_text_mix": 1, pairs: 1})
 
 
 def read(name, count, **settings):
@@ -34,18 +34,18 @@ def read(name, count, **settings):
     return list(dataset.take(count).as_numpy_iterator())
 
 
-def test_a_mixture_without_masks_refuses_a_reply_that_needs_one(half):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="mm_half_reply has targets that are not to be learned, and is asked"):
+def test_a_pair_that_needs_a_mask_is_an_error_without_masks(half):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have loss_mask and span_id for mm_half_prompt_completion"):
         read(half, 20)
 
 
-def test_a_mixture_of_texts_and_replies_hands_on_masks_that_are_asked_for(half):
+def test_a_mixture_of_texts_and_pairs_has_the_masks_that_are_named(half):
     found = read(half, 30, passthrough_features=["loss_mask", "span_id", "task"])
     kinds = {example["task"]: example for example in found}
-    text, reply = kinds[b"mm_text_s"], kinds[b"mm_half_reply"]
+    text, pair = kinds[b"mm_text_s"], kinds[b"mm_half_prompt_completion"]
     assert len(text["targets"]) == len(text["loss_mask"])
     assert (set(text["loss_mask"].tolist()), set(text["span_id"].tolist())) == ({1}, {TEXT})
-    assert (set(reply["loss_mask"].tolist()), set(reply["span_id"].tolist())) == ({0, 1}, {0, 2})
+    assert (set(pair["loss_mask"].tolist()), set(pair["span_id"].tolist())) == ({0, 1}, {0, 2})
 
 
 def test_texts_alone_have_marks_where_they_are_asked_for(half):
@@ -53,49 +53,52 @@ def test_texts_alone_have_marks_where_they_are_asked_for(half):
         assert example["loss_mask"].tolist() == [1] * len(example["targets"])
 
 
-def test_batches_for_transformers_of_texts_and_replies(half):
+def test_batches_for_transformers_of_texts_and_pairs(half):
     pytest.importorskip("torch")
     converter = HuggingFaceFeatureConverter("longest", batch_size=16, span_id=True)
     batch = next(iter(ul2_tasks.UL2IterableDataset(half, LENGTHS, feature_converter=converter)))
     assert set(batch["span_id"].unique().tolist()) == {0, 2, TEXT}
     assert ((batch["labels"] == -100) == (batch["span_id"] == 0)).all()
-    assert (batch["decoder_attention_mask"].sum(1) > (batch["span_id"] > 0).sum(1)).any(), "context is read, and not learned"
+    assert (batch["decoder_attention_mask"].sum(1) > (batch["span_id"] > 0).sum(1)).any(), "context is read, and not trained on"
 
 
-def test_labels_of_single_examples_are_all_learned_or_refused(half, tmp_path):
+def test_labels_of_single_examples_are_all_trained_on_or_an_error(half, tmp_path):
     torch = pytest.importorskip("torch")
-    whole = ul2_tasks.register_chat("mm_whole", write_jsonl(tmp_path / "whole.jsonl", CONVERSATIONS[:4]), form="reply")
+    whole = ul2_tasks.register_chat(
+        "mm_whole", write_jsonl(tmp_path / "whole.jsonl", CONVERSATIONS[:4]), format="prompt_completion"
+    )
     example = next(iter(ul2_tasks.UL2IterableDataset(whole, LENGTHS)))
     assert len(example["labels"]) == torch.count_nonzero(example["loss_mask"])
     with pytest.raises(
-        ValueError, match=r"\d+ of the \d+ targets of a reply are not to be learned, which `labels` .* give feature"
+        ValueError, match=r"feature_converter must be .* for an example with \d+ of \d+ targets that are not trained on"
     ):
-        next(iter(ul2_tasks.UL2IterableDataset("mm_half_reply", LENGTHS)))
+        next(iter(ul2_tasks.UL2IterableDataset("mm_half_prompt_completion", LENGTHS)))
 
 
-def test_a_mixture_of_conversations_hands_on_what_it_has_and_refuses_the_rest(half):
-    name = ul2_tasks.mix("mm_chats", {"mm_half_reply": 1})
+def test_a_mixture_of_conversations_has_the_features_of_its_tasks_only(half):
+    name = ul2_tasks.mix("mm_chats", {"mm_half_prompt_completion": 1})
     (example,) = read(name, 1, passthrough_features=["loss_mask", "task"], trim_output_features=False)
-    assert example["task"] == b"mm_half_reply"
+    assert example["task"] == b"mm_half_prompt_completion"
     with pytest.raises(
-        ValueError, match=r"'mm_half_reply' has no features \['denoiser'\], only \['inputs', .*'task'\]; leave them"
+        ValueError, match=r"must be among \['inputs', .*'task'\] for 'mm_half_prompt_completion', got \['denoiser'\]. Leave them"
     ):
         read(name, 1, passthrough_features=["denoiser"])
-    with pytest.raises(ValueError, match=r"has no features \['inputs_pretokenized', 'targets_pretokenized'\]"):
+    with pytest.raises(ValueError, match=r"got \['inputs_pretokenized', 'targets_pretokenized'\]"):
         read(name, 1, copy_pretokenized=True)
 
 
-def test_replies_and_denoisers_of_other_vocabularies_are_refused_when_they_are_mixed(half):
+def test_pairs_and_denoisers_of_other_vocabularies_cannot_be_mixed(half):
     ul2_tasks.register("mm_bytes", vocabulary="bytes", denoisers=S)
-    with pytest.raises(ValueError, match=r"'mm_half_reply' and 'mm_bytes_s' must be of one vocabulary, got .*Give register"):
-        ul2_tasks.mix("mm_wrong", {"mm_bytes_mix": 1, "mm_half_reply": 1})
+    with pytest.raises(
+        ValueError, match=r"'mm_half_prompt_completion' and 'mm_bytes_s' must be of one vocabulary, got .*Give register"
+    ):
+        ul2_tasks.mix("mm_wrong", {"mm_bytes_mix": 1, "mm_half_prompt_completion": 1})
 
 
 def test_what_an_export_of_tokens_leaves_out_it_says(half, tmp_path):
     done = ul2("export", "mm_both", "--format", "megatron", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    said = "left out, because they are conversations: mm_half_reply. Run `ul2 export mm_half_chat`, which writes loss masks, too."
-    assert said in done.stderr
+    assert "left out, because they are conversations: mm_half_prompt_completion. Run `ul2 export mm_half_chat`" in done.stderr
     assert (tmp_path / "out" / "mm_text-train.bin").exists()
 
 
@@ -113,6 +116,6 @@ def test_what_a_command_cannot_say_of_conversations(half, command, asked, instea
     assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
 
 
-def test_texts_and_replies_are_measured(half):
+def test_texts_and_pairs_are_measured(half):
     done = ul2("stats", half, "--lengths", "256,256", "--examples", 20)
     assert done.exit_code == 0, done.output

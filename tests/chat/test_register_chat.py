@@ -101,13 +101,13 @@ def test_every_kind_of_file_gives_the_same_examples(jsonl, folder):
     assert sorted(map(str, examples(in_memory))) == sorted(map(str, wanted))
 
 
-@pytest.mark.parametrize("form", ["chat", "reply"])
+@pytest.mark.parametrize("format", ["chat", "prompt_completion"])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_the_cache_gives_the_examples_of_the_text(cached, form, shuffle):
-    name = f"rc_jsonl_{form}"
+def test_the_cache_gives_the_examples_of_the_text(cached, format, shuffle):
+    name = f"rc_jsonl_{format}"
     of_text = examples(name, shuffle=shuffle)
     assert examples(name, use_cached=True, shuffle=shuffle) == of_text
-    assert len(of_text) == (150 if form == "chat" else sum(1 + number % 3 for number in range(150)))
+    assert len(of_text) == (150 if format == "chat" else sum(1 + number % 3 for number in range(150)))
 
 
 def test_the_cache_has_the_messages_beside_the_tokens_and_is_verified(cached, folder):
@@ -128,14 +128,14 @@ def test_the_cache_has_the_messages_beside_the_tokens_and_is_verified(cached, fo
         path.write_bytes(content)
 
 
-def test_what_is_learned_is_decided_when_the_cache_is_read(cached):
+def test_which_tokens_are_trained_on_is_decided_when_the_cache_is_read(cached):
     task = seqio.get_mixture_or_task(cached)
     reader = task.corpus.conversations("train", use_cached=True)
     for settings in (
-        {"supervise": "content"},
+        {"train_on": "content"},
         {"turns": "last"},
         {"turns": "each"},
-        {"spans": {**HARMONY, "assistant/analysis": 0}},
+        {"loss_groups": {**HARMONY, "assistant/analysis": 0}},
     ):
         configuration = dataclasses.replace(task.configuration, **settings)
         other = ChatTask("rc_other", task.corpus, "chat", configuration)
@@ -143,42 +143,42 @@ def test_what_is_learned_is_decided_when_the_cache_is_read(cached):
         assert (found.values["span_id"].tolist(), len(found.conversations)) != (before.values["span_id"].tolist(), 3)
 
 
-def test_replies_mix_with_denoisers_of_the_same_vocabulary(jsonl):
+def test_pairs_mix_with_denoisers_of_the_same_vocabulary(jsonl):
     vocabulary = seqio.get_mixture_or_task(jsonl).output_features["tokens"].vocabulary
     ul2_tasks.register("rc_text", vocabulary=vocabulary, denoisers=S)
-    ul2_tasks.register_chat("rc_reply", "embedded", mode="[S]")
-    name = ul2_tasks.mix("rc_both", {"rc_text_mix": 1, "rc_reply_reply": 1})
+    ul2_tasks.register_chat("rc_pairs", "embedded", mode="[S]")
+    name = ul2_tasks.mix("rc_both", {"rc_text_mix": 1, "rc_pairs_prompt_completion": 1})
     lengths = {"inputs": 256, "targets": 256}
     dataset = seqio.get_mixture_or_task(name).get_dataset(lengths, "train", seed=0, passthrough_features=["task"])
     read = list(dataset.take(60).as_numpy_iterator())
-    replies = [one for one in read if one["task"] == b"rc_reply_reply"]
-    assert 15 <= len(replies) <= 45
+    pairs = [one for one in read if one["task"] == b"rc_pairs_prompt_completion"]
+    assert 15 <= len(pairs) <= 45
     mode = vocabulary.piece_id("[S]") if hasattr(vocabulary, "piece_id") else None
     assert {one["inputs"][0] for one in read} == ({mode} if mode else {read[0]["inputs"][0]})
     assert read[0].keys() == {"inputs", "targets", "task"}
 
 
-def test_a_mixture_with_replies_of_which_parts_are_not_learned_is_refused(jsonl):
-    spans = {"assistant/analysis": 0, "assistant/final": 2}
-    ul2_tasks.register_chat("rc_parts", "embedded", spans={**spans, "assistant/commentary": 0, "assistant/commentary>tool": 0})
-    vocabulary = seqio.get_mixture_or_task("rc_parts_reply").output_features["targets"].vocabulary
+def test_pairs_that_do_not_train_on_all_targets_cannot_be_mixed_with_denoisers(jsonl):
+    groups = {"assistant/analysis": 0, "assistant/final": 2, "assistant/commentary": 0, "assistant/commentary>tool": 0}
+    ul2_tasks.register_chat("rc_parts", "embedded", loss_groups=groups)
+    vocabulary = seqio.get_mixture_or_task("rc_parts_prompt_completion").output_features["targets"].vocabulary
     ul2_tasks.register("rc_text2", vocabulary=vocabulary, denoisers=S)
-    with pytest.raises(ValueError, match=r"'rc_parts_reply' does not learn .*, and mixtures with denoisers have no masks"):
-        ul2_tasks.mix("rc_wrong", {"rc_text2_mix": 1, "rc_parts_reply": 1})
+    with pytest.raises(ValueError, match=r"must train on all targets, which 'rc_parts_prompt_completion' does not"):
+        ul2_tasks.mix("rc_wrong", {"rc_text2_mix": 1, "rc_parts_prompt_completion": 1})
 
 
 @pytest.fixture(scope="module")
 def two(folder):
-    """Two corpora of conversations, of the second of which headers are not learned, and the names of both forms."""
+    """Two corpora of conversations, the second without a loss on headers, and the names in both formats."""
     ul2_tasks.register_chat("rc_one", write_jsonl(folder / "one.jsonl", CONVERSATIONS[:40]))
-    ul2_tasks.register_chat("rc_two", write_jsonl(folder / "two.jsonl", CONVERSATIONS[40:60]), supervise="content")
-    return {form: {f"rc_one_{form}": 3, f"rc_two_{form}": 1} for form in ("chat", "reply")}
+    ul2_tasks.register_chat("rc_two", write_jsonl(folder / "two.jsonl", CONVERSATIONS[40:60]), train_on="content")
+    return {format: {f"rc_one_{format}": 3, f"rc_two_{format}": 1} for format in ("chat", "prompt_completion")}
 
 
-@pytest.mark.parametrize("form", ["chat", "reply"])
-def test_a_mixture_of_conversations_keeps_masks_and_spans(two, form, tmp_path):
-    name = ul2_tasks.mix(f"rc_kept_{form}", two[form])
-    own = [{str(example) for example in examples(task)} for task in two[form]]
+@pytest.mark.parametrize("format", ["chat", "prompt_completion"])
+def test_a_mixture_of_conversations_keeps_masks_and_spans(two, format, tmp_path):
+    name = ul2_tasks.mix(f"rc_kept_{format}", two[format])
+    own = [{str(example) for example in examples(task)} for task in two[format]]
     read = [str(example) for example in examples(name, num_epochs=None, shuffle=True, count=400)]
     shares = [sum(example in of_task for example in read) for of_task in own]
     assert sum(shares) == 400
@@ -193,8 +193,9 @@ def test_a_mixture_of_conversations_keeps_masks_and_spans(two, form, tmp_path):
 
 
 def test_what_cannot_be_mixed_of_conversations_is_said(two, jsonl, tmp_path):
-    with pytest.raises(ValueError, match=r"are conversations of both forms; mix \['rc_one_chat'\] and \['rc_two_reply'\] apart"):
-        ul2_tasks.mix("rc_forms", {"rc_one_chat": 1, "rc_two_reply": 1})
+    sentence = r"must be conversations of one format, .* Mix \['rc_one_chat'\] and \['rc_two_prompt_completion'\] apart"
+    with pytest.raises(ValueError, match=sentence):
+        ul2_tasks.mix("rc_forms", {"rc_one_chat": 1, "rc_two_prompt_completion": 1})
     name = ul2_tasks.mix("rc_rates", two["chat"])
     saved = iterate(seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=0, num_epochs=None))
     next(saved)
@@ -234,37 +235,37 @@ def test_the_split_is_by_the_hash_of_the_id(folder):
     assert len(list(text.get_dataset("validation", shuffle=False))) == len(validation)
 
 
-def test_lengths_are_kept_or_told(jsonl):
+def test_lengths_are_kept_or_an_error(jsonl):
     task = seqio.get_mixture_or_task(jsonl)
     longest = max(len(example["tokens"]) for example in examples(jsonl))
     assert len(list(task.get_dataset({"tokens": longest}, "train", shuffle=False))) == 150
     dataset = task.get_dataset({"tokens": longest - 1}, "train", shuffle=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jsonl, line \d+: the conversation has \d+ tokens, more than"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jsonl, line \d+: the conversation must have at most"):
         list(dataset)
-    with pytest.raises(ValueError, match=r"sequence_length has \['targets'\], but the tokens of 'rc_jsonl_chat' are \['tokens'\]"):
+    with pytest.raises(ValueError, match=r"of 'rc_jsonl_chat' must have keys among \['tokens'\], got \['targets'\]"):
         task.get_dataset({"targets": 5}, "train")
-    with pytest.raises(ValueError, match="sequence_length has 0 for 'tokens', expected an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"sequence_length\['tokens'\] must be an integer of at least 1, or None, got 0"):
         task.get_dataset({"tokens": 0}, "train")
 
 
 def test_a_corpus_that_makes_no_example_is_an_error_and_no_endless_loop(folder):
     path = write_jsonl(folder / "long.jsonl", CONVERSATIONS[:3])
-    name = ul2_tasks.register_chat("rc_long", path, too_long="drop")
-    with pytest.raises(ValueError, match="makes no example of its conversations in split 'train': 3 too long"):
+    name = ul2_tasks.register_chat("rc_long", path, truncation="drop")
+    with pytest.raises(ValueError, match="must have an example in split 'train', got none: 3 too long"):
         seqio.get_mixture_or_task(name).get_dataset({"tokens": 5}, "train", num_epochs=None)
     nobody = write_jsonl(folder / "nobody.jsonl", [[{"role": "user", "content": "Anyone?"}]])
-    with pytest.raises(ValueError, match="1 without a learned token"):
+    with pytest.raises(ValueError, match="got none: 1 without a token to train on"):
         examples(ul2_tasks.register_chat("rc_nobody", nobody), num_epochs=None)
-    with pytest.raises(ValueError, match="has no conversation in split 'train'"):
+    with pytest.raises(ValueError, match="must have a conversation in split 'train', got none"):
         examples(ul2_tasks.register_chat("rc_none", ul2_tasks.MemoryDataSource(list, validation=0)))
 
 
 def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, folder):
-    assert ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), form="reply") == "rc_jsonl_reply"
-    with pytest.raises(ValueError, match=r"'rc_jsonl_chat' is already registered with other arguments: supervise is 'whole', got"):
-        ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), supervise="sampled")
-    with pytest.raises(ValueError, match="form is 'replies', expected one of"):
-        ul2_tasks.register_chat("rc_x", form="replies")
+    assert ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), format="prompt_completion") == "rc_jsonl_prompt_completion"
+    with pytest.raises(ValueError, match=r"'rc_jsonl_chat' is already registered with other arguments: train_on is 'all', got"):
+        ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), train_on="generated")
+    with pytest.raises(ValueError, match=r"format must be one of \['chat', 'prompt_completion'\], got 'reply'"):
+        ul2_tasks.register_chat("rc_x", format="reply")
     with pytest.raises(ValueError, match="the renderer is 'chatml', expected 'harmony'"):
         ul2_tasks.register_chat("rc_x", renderer="chatml")
     with pytest.raises(ValueError, match="on_error is 'ignore'"):
@@ -273,9 +274,9 @@ def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, 
 
 def test_the_corpus_is_read_by_its_tasks_alone(jsonl):
     corpus = seqio.TaskRegistry.get("rc_jsonl_corpus")
-    with pytest.raises(ValueError, match="read the task of their examples, rc_jsonl_chat or rc_jsonl_reply"):
+    with pytest.raises(ValueError, match=r"which has conversations\. Read rc_jsonl_chat or rc_jsonl_prompt_completion"):
         corpus.get_dataset(None, "train")
-    with pytest.raises(ValueError, match="caches, and seqio_cache_tasks not"):
+    with pytest.raises(ValueError, match=r"seqio_cache_tasks does not support .* Cache it with `ul2 cache rc_jsonl`"):
         corpus.preprocess_precache(tf.data.Dataset.from_tensors({"text": ""}))
 
 
@@ -307,7 +308,7 @@ def test_no_argument_is_ignored_whatever_the_source_is():
     assert (len(train) + len(validation), 15 <= len(validation) <= 45) == (150, True)
     with pytest.raises(ValueError, match="has a split 'validation' of its own"):
         ul2_tasks.register_chat("rc_twice", validation=0.2)
-    with pytest.raises(ValueError, match=r"messages_key is 'turns', but .* gives conversations as 'text'; leave it out"):
+    with pytest.raises(ValueError, match=r"messages_key must be 'text' for .*, got 'turns'. Leave it out"):
         ul2_tasks.register_chat("rc_key", memory, messages_key="turns")
 
 
@@ -367,5 +368,5 @@ def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
         examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))
     with pytest.raises(ValueError, match=r"'a.txt' are text files, expected conversations: files of JSON Lines"):
         ul2_tasks.register_chat("rc_txt", "a.txt")
-    with pytest.raises(ValueError, match=r"mode is '\[Q\]', .*no piece of .*; give register_chat a piece that the renderer's"):
+    with pytest.raises(ValueError, match=r"mode must be a token of .*, got '\[Q\]'. Pass a token that it has"):
         ul2_tasks.register_chat("rc_mode", path, mode="[Q]")

@@ -118,9 +118,9 @@ def test_a_shift_that_the_vocabulary_does_not_have_is_refused(shifted):
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_a_conversation_that_is_too_long_is_refused_with_its_number(pack):
+def test_a_conversation_that_is_too_long_is_an_error_with_its_length(pack):
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"tokens are 5 tokens, longer than a row of 4, and nothing is cut here: .*too_long"
+        tf.errors.InvalidArgumentError, match=r"must have at most 4 tokens, the length of a row, got 5. .*truncation"
     ):
         rows_of(CHATS[::-1], 4, pack=pack)
 
@@ -128,17 +128,17 @@ def test_a_conversation_that_is_too_long_is_refused_with_its_number(pack):
 def test_tokens_that_were_trimmed_are_refused():
     """As SeqIO trims them, in silence and without their masks."""
     dataset = chat_dataset(CHATS).map(lambda chat: {**chat, "tokens": chat["tokens"][:4]})
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"has 5 values of loss_mask and 4 tokens, expected as many"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"loss_mask .* got 5 for 4"):
         list(HuggingFaceChatConverter()(dataset, {"tokens": 4}))
 
 
 def test_a_pad_id_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="pad_token_id is -1, expected an id, 0 or more"):
+    with pytest.raises(ValueError, match="pad_token_id must be an id, 0 or more, got -1"):
         HuggingFaceChatConverter(pad_token_id=-1)
 
 
 def test_other_lengths_are_refused():
-    with pytest.raises(ValueError, match=r"task_feature_lengths is \{'targets': 4\}, expected \{\"tokens\": the length of a row\}"):
+    with pytest.raises(ValueError, match=r"task_feature_lengths must be \{\"tokens\": the length of a row\}, got \{'targets': 4\}"):
         HuggingFaceChatConverter()(chat_dataset(CHATS), {"targets": 4})
 
 

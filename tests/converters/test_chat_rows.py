@@ -1,4 +1,4 @@
-"""Rows of conversations: every token keeps its mask and span, each conversation comes out whole and once, nothing is trimmed."""
+"""Rows of conversations: every token keeps its mask and loss group, each conversation is whole and once."""
 
 import collections
 import functools
@@ -11,13 +11,13 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ul2_tasks import ChatFeatureConverter, ReplyFeatureConverter
-from ul2_tasks.example_features import CHAT, REPLY
+from ul2_tasks import ChatFeatureConverter, PromptCompletionFeatureConverter
+from ul2_tasks.example_features import CHAT, PROMPT_COMPLETION
 
 ROW = 24
-FORMS = {
+FORMATS = {
     "chat": (ChatFeatureConverter, CHAT, {"tokens": ROW}),
-    "reply": (ReplyFeatureConverter, REPLY, {"inputs": 16, "targets": ROW}),
+    "prompt_completion": (PromptCompletionFeatureConverter, PROMPT_COMPLETION, {"inputs": 16, "targets": ROW}),
 }
 
 
@@ -35,20 +35,20 @@ def dataset(examples, spec) -> tf.data.Dataset:
 @functools.cache
 def built(form, pack, lengths):
     """A list to fill with examples, and the dataset of their rows, whose graph takes seconds to build."""
-    converter, spec, _ = FORMS[form]
+    converter, spec, _ = FORMATS[form]
     examples = []
     return examples, converter(pack=pack)(dataset(examples, spec), dict(lengths))
 
 
 def rows_of(form, examples, pack=True, lengths=None):
-    given, rows = built(form, pack, tuple((lengths or FORMS[form][2]).items()))
+    given, rows = built(form, pack, tuple((lengths or FORMATS[form][2]).items()))
     given[:] = examples
     return list(rows.as_numpy_iterator())
 
 
 def random_examples(form, count, seed):
-    """Examples of any lengths; spans of any number, learned where it is not 0."""
-    _, spec, lengths = FORMS[form]
+    """Examples of any lengths; loss groups of any number, trained on where it is not 0."""
+    _, spec, lengths = FORMATS[form]
     random = np.random.RandomState(seed)
     examples = []
     for _ in range(count):
@@ -62,7 +62,7 @@ def random_examples(form, count, seed):
 
 def examples_in(form, row) -> list[dict[str, list[int]]]:
     """The examples of a packed row, with the features of each of its segments checked against the definition."""
-    _, spec, lengths = FORMS[form]
+    _, spec, lengths = FORMATS[form]
     assert all(values.dtype == np.int32 for values in row.values())
     sides = {key: "decoder" if key == spec["loss_mask"].per_token_of else "encoder" for key in lengths}
     names = {"loss_mask": "decoder_loss_weights", "span_id": "decoder_span_ids"}
@@ -92,8 +92,8 @@ def counted(examples) -> collections.Counter:
 
 @hypothesis.settings(max_examples=5)  # each draws dozens of examples, and costs what it costs to start a dataset
 @hypothesis.example("chat", 0, 0)
-@hypothesis.example("reply", 40, 0)
-@given(st.sampled_from(list(FORMS)), st.integers(0, 40), st.integers(0, 2**32 - 1))
+@hypothesis.example("prompt_completion", 40, 0)
+@given(st.sampled_from(list(FORMATS)), st.integers(0, 40), st.integers(0, 2**32 - 1))
 def test_every_conversation_comes_out_of_the_packed_rows_whole_and_once(form, count, seed):
     examples = random_examples(form, count, seed)
     rows = rows_of(form, examples)
@@ -101,16 +101,16 @@ def test_every_conversation_comes_out_of_the_packed_rows_whole_and_once(form, co
 
 
 @hypothesis.settings(max_examples=5)
-@hypothesis.example("reply", 0, 0)
-@given(st.sampled_from(list(FORMS)), st.integers(0, 10), st.integers(0, 2**32 - 1))
+@hypothesis.example("prompt_completion", 0, 0)
+@given(st.sampled_from(list(FORMATS)), st.integers(0, 10), st.integers(0, 2**32 - 1))
 def test_unpacked_each_has_a_row_of_its_own(form, count, seed):
     examples = random_examples(form, count, seed)
     rows = rows_of(form, examples, pack=False)
-    _, spec, lengths = FORMS[form]
+    _, spec, lengths = FORMATS[form]
     said = spec["loss_mask"].per_token_of
     for example, row in zip(examples, rows, strict=True):
         wanted = {"decoder_target_tokens": said, "decoder_loss_weights": "loss_mask", "decoder_span_ids": "span_id"}
-        wanted |= {"encoder_input_tokens": "inputs"} if form == "reply" else {}
+        wanted |= {"encoder_input_tokens": "inputs"} if form == "prompt_completion" else {}
         assert row.keys() == {*wanted, "decoder_input_tokens"}
         for name, key in wanted.items():
             values = example[key]
@@ -144,7 +144,7 @@ def test_a_golden_row_of_replies():
         {"inputs": [5, 6, 7], "targets": [8, 9], "loss_mask": [1, 0], "span_id": [1, 0]},
         {"inputs": [4], "targets": [3, 2, 9], "loss_mask": [0, 1, 1], "span_id": [0, 2, 2]},
     ]
-    (row,) = rows_of("reply", replies, lengths={"inputs": 5, "targets": 6})
+    (row,) = rows_of("prompt_completion", replies, lengths={"inputs": 5, "targets": 6})
     assert {key: values.tolist() for key, values in row.items()} == {
         "encoder_input_tokens": [5, 6, 7, 4, 0],
         "encoder_segment_ids": [1, 1, 1, 2, 0],
@@ -165,10 +165,13 @@ LONG = {"tokens": [7] * 25, "loss_mask": [1] * 25, "span_id": [1] * 25}
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        (LONG, r"tokens are 25 tokens, longer than a row of 24, and nothing is cut here: raise .* too_long of drop or oldest"),
-        ({**LONG, "tokens": [7] * 24}, r"25 values of loss_mask and 24 tokens, expected as many; .* trim_output_features=False"),
-        ({"tokens": [7], "loss_mask": [1], "span_id": []}, r"0 values of span_id and 1 tokens"),
-        ({"tokens": [], "loss_mask": [], "span_id": []}, r"tokens are empty"),
+        (LONG, r"tokens of an example must have at most 24 tokens, the length of a row, got 25. .*truncation="),
+        (
+            {**LONG, "tokens": [7] * 24},
+            r"loss_mask of an example .* for each of its tokens, got 25 for 24. .* trim_output",
+        ),
+        ({"tokens": [7], "loss_mask": [1], "span_id": []}, r"span_id of an example .* got 0 for 1"),
+        ({"tokens": [], "loss_mask": [], "span_id": []}, r"tokens of an example must have tokens, got none"),
     ],
 )
 def test_what_no_row_can_hold_is_an_error_with_its_lengths(pack, example, message):
@@ -193,10 +196,10 @@ def registered(name, examples, spec) -> str:
     ).name
 
 
-def test_what_seqio_trims_in_silence_is_told():
+def test_what_seqio_trims_silently_is_an_error():
     name = registered("chat_rows_long", [LONG], CHAT)
     rows = seqio.get_dataset(name, {"tokens": ROW}, ChatFeatureConverter(), shuffle=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="25 values of loss_mask and 24 tokens"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"loss_mask .* got 25 for 24"):
         list(rows)
 
 
@@ -207,10 +210,10 @@ def test_as_many_rows_as_examples_are_announced():
 
 @pytest.mark.parametrize("lengths", [{"tokens": 24, "loss_mask": 24, "span_id": 24}, {"targets": 24}, {}])
 def test_lengths_are_of_tokens_alone(lengths):
-    with pytest.raises(ValueError, match=r"expected those of \['tokens'\]: masks have the length of their tokens"):
+    with pytest.raises(ValueError, match=r"task_feature_lengths must have the keys \['tokens'\], got .* Leave out masks"):
         ChatFeatureConverter()(dataset([], CHAT), lengths)
 
 
-def test_custom_packing_ops_are_refused():
-    with pytest.raises(ValueError, match=r"use_custom_packing_ops is True.* set it to False"):
-        ReplyFeatureConverter(use_custom_packing_ops=True)
+def test_custom_packing_ops_are_an_error():
+    with pytest.raises(ValueError, match=r"use_custom_packing_ops must be False, got True"):
+        PromptCompletionFeatureConverter(use_custom_packing_ops=True)

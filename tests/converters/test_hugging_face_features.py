@@ -273,7 +273,7 @@ def test_an_example_that_is_empty_or_too_long_is_an_error_with_its_number(paddin
     bad = {"inputs": [1], "targets": [1], key: [1] * size}
     pairs = [*PAIRS, ([1], [1]), (bad["inputs"], bad["targets"]), ([1], [1])]
     problem = (
-        rf"{key} are empty; leave it out \(dataset.filter\), or let the feature end with an EOS"
+        rf"{key} must have a token, got none\. Leave it out \(dataset.filter\), or"
         if size == 0
         else f"{key} are 25 tokens, longer than the {LENGTHS[key]} that task_feature_lengths has for them.* raise it"
     )

@@ -5,7 +5,12 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from ul2_tasks import EncDecFeatureConverter, HuggingFaceFeatureConverter, ReplyFeatureConverter, T5Gemma2FeatureConverter
+from ul2_tasks import (
+    EncDecFeatureConverter,
+    HuggingFaceFeatureConverter,
+    PromptCompletionFeatureConverter,
+    T5Gemma2FeatureConverter,
+)
 from ul2_tasks.example_features import IGNORED
 
 # A header that is context, reasoning, an answer; and a reply of which all is learned.
@@ -38,7 +43,7 @@ def rows_of(converter, dataset=None, lengths=LENGTHS) -> list[dict]:
 
 
 @pytest.mark.parametrize("pack", [True, False])
-@pytest.mark.parametrize("of", [EncDecFeatureConverter, ReplyFeatureConverter])
+@pytest.mark.parametrize("of", [EncDecFeatureConverter, PromptCompletionFeatureConverter])
 def test_targets_that_are_not_learned_have_the_weight_0_in_t5x(of, pack):
     rows = rows_of(of(pack=pack))
     targets, weights = (np.array([row[f"decoder_{key}"] for row in rows]) for key in ("target_tokens", "loss_weights"))
@@ -89,13 +94,13 @@ def test_replies_beside_images():
 @pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])
 def test_a_mask_of_another_length_is_refused(converter):
     trimmed = replies().map(lambda one: {**one, "targets": one["targets"][:3]})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="has 4 values of loss_mask and 3 targets, expected as many"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a value for each of its targets, got 4 for 3"):
         rows_of(converter, trimmed)
 
 
 @pytest.mark.parametrize("converter", [EncDecFeatureConverter(), HuggingFaceFeatureConverter()])
 def test_a_mask_that_is_none_is_refused(converter):
-    with pytest.raises(ValueError, match=r"loss_mask must be uint8 \[tokens\], 1 for each target .*, got float32 \(None,\)"):
+    with pytest.raises(ValueError, match=r"loss_mask must be uint8 \[tokens\], 1 for each target .* got float32 \(None,\)"):
         rows_of(converter, replies(mask=tf.float32))
 
 

@@ -154,7 +154,7 @@ def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path):
         return build(corpus, str(tmp_path / "cache"), console=QUIET)
 
     with pytest.raises(
-        ValueError, match=rf"a job on {socket.gethostname()}, process {os.getpid()}, writes into .*/parts, and was seen"
+        ValueError, match=rf"another job \(host {socket.gethostname()}, process {os.getpid()}, active \d+ s ago\) is writing to .*/parts"
     ):
         build_beside()
     with pytest.raises(ValueError, match="a job on another-machine, process 1, writes into"):
@@ -275,7 +275,7 @@ def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, 
     records = tmp_path / "cache" / corpus / "parts"
     records.mkdir(parents=True)
     (records / name).write_text(content)
-    with pytest.raises(ValueError, match=f"{name} is (no JSON|not as it was written)|was begun with other settings: "):
+    with pytest.raises(ValueError, match=f"{name} is (must be JSON|not as it was written)|was begun with other settings: "):
         build(corpus, str(tmp_path / "cache"), console=QUIET)
 
 

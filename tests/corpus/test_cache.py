@@ -631,7 +631,7 @@ def test_a_document_that_is_not_utf8_fails_or_is_skipped_and_counted(clean_regis
     failed = in_this_process(tmp_path, "own_corpora_of_bytes", f"register('own', {source})")
     assert failed.exit_code == 2
     assert "a document is not UTF-8; it begins with: " in failed.stderr
-    assert "Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them" in failed.stderr
+    assert "Fix the corpus, or pass on_error='skip', which leaves out such records and counts them" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
     shutil.rmtree(tmp_path / "cache")

@@ -223,7 +223,7 @@ def test_padding_in_an_example_is_no_id_of_a_tokenizer_whose_0_is_a_token():
     }
     kept = export_formats.Examples.from_padded(batch)
     assert kept.ids["inputs"].tolist() == [5, 0, 6, 5]
-    with pytest.raises(ValueError, match=r"inputs of \['other'\] have SeqIO's padding, id 0, among their tokens; leave it out"):
+    with pytest.raises(ValueError, match=r"inputs of \['other'\] must have no id 0, SeqIO's padding, among their tokens"):
         export_formats.Examples.from_padded(batch, id_shift=1)
 
 

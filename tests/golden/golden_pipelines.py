@@ -23,7 +23,7 @@ from ul2_tasks import (
     ImageCodes,
     ImageTokens,
     MemoryDataSource,
-    ReplyFeatureConverter,
+    PromptCompletionFeatureConverter,
     mix,
     open_renderer,
     open_source,
@@ -99,16 +99,16 @@ def of_files() -> str:
     return register("golden_files", open_source("corpus/texts.jsonl", id_key="id", validation=0.1), denoisers=TWO)
 
 
-def talk(form: str = "chat") -> str:
+def talk(format: str = "chat") -> str:
     """The current folder is that of this file."""
-    settings = {"supervise": "sampled", "mode": "[S]", "validation": 0.2}
-    return register_chat("golden_talk", "corpus/chats.jsonl", form=form, **settings)
+    settings = {"train_on": "generated", "mode": "[S]", "validation": 0.2}
+    return register_chat("golden_talk", "corpus/chats.jsonl", format=format, **settings)
 
 
 def both() -> str:
     """A denoiser and replies."""
     beside = register("golden_beside", memory(), open_renderer("harmony:default").vocabulary, denoisers=TWO[1:])
-    return mix("golden_both", {beside: 3, talk("reply"): 1})
+    return mix("golden_both", {beside: 3, talk("prompt_completion"): 1})
 
 
 def seen() -> str:
@@ -157,7 +157,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[], tf.data.Dataset], int]] = {
     "text_and_replies": (lambda: stream(both(), BOTH, "validation", num_epochs=3), 5),
     "chat": (lambda: stream(talk(), None), 13),
     "chat_cached_rows": (lambda: rows(talk(), {"tokens": 512}, ChatFeatureConverter, use_cached=True), 2),
-    "reply_rows": (lambda: rows(talk("reply"), {"inputs": 512, "targets": 128}, ReplyFeatureConverter), 2),
+    "reply_rows": (lambda: rows(talk("prompt_completion"), {"inputs": 512, "targets": 128}, PromptCompletionFeatureConverter), 2),
     "pictures": (lambda: stream(one_of(seen, "r1"), SEEN), 9),
     "pictures_cached": (lambda: stream(one_of(seen, "s"), SEEN, use_cached=True), 9),
     "codes": (lambda: stream(one_of(coded, "r1")), 9),
@@ -174,7 +174,7 @@ def torch_datasets() -> dict[str, tuple[Callable[[], Any], int]]:
     def longest() -> Any:
         return HuggingFaceFeatureConverter("longest", batch_size=4)
 
-    replies = functools.partial(talk, "reply")
+    replies = functools.partial(talk, "prompt_completion")
     return {
         "start": (lambda: dataset(joined, use_cached=True), 0),
         "stream": (lambda: dataset(joined, num_epochs=1), 150),

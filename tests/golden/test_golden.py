@@ -50,7 +50,7 @@ from ul2_tasks import (
     HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
     MemoryDataSource,
-    ReplyFeatureConverter,
+    PromptCompletionFeatureConverter,
     SequentialDenoiser,
     SpanDenoiser,
     T5Gemma2FeatureConverter,
@@ -183,14 +183,18 @@ def test_the_embedded_corpus(golden):
 
 CHATS = {
     "chat, whole": {},
-    "chat, sampled, last turn": {"supervise": "sampled", "turns": "last"},
+    "chat, sampled, last turn": {"train_on": "generated", "turns": "last"},
     "chat, content, own spans": {
-        "supervise": "content",
-        "spans": {"assistant/final": 7, "assistant/analysis": 0, "assistant/commentary": 0, "assistant/commentary>tool": 9},
+        "train_on": "content",
+        "loss_groups": {"assistant/final": 7, "assistant/analysis": 0, "assistant/commentary": 0, "assistant/commentary>tool": 9},
     },
-    "reply, whole": {"form": "reply"},
-    "reply, sampled": {"form": "reply", "supervise": "sampled", "turns": "all", "mode": "[S]"},
-    "reply, content, oldest turns left out": {"form": "reply", "supervise": "content", "too_long": "oldest"},
+    "reply, whole": {"format": "prompt_completion"},
+    "reply, sampled": {"format": "prompt_completion", "train_on": "generated", "turns": "all", "mode": "[S]"},
+    "reply, content, oldest turns left out": {
+        "format": "prompt_completion",
+        "train_on": "content",
+        "truncation": "drop_oldest_turns",
+    },
 }
 
 
@@ -244,7 +248,7 @@ ROWS = {
     "chat": lambda: (talk(), {"tokens": 512}, ChatFeatureConverter(pack=False)),
     "chat, packed": lambda: (talk(), {"tokens": 512}, ChatFeatureConverter(pack=True)),
     "chat, Hugging Face": lambda: (talk(), {"tokens": 512}, HuggingFaceChatConverter()),
-    "reply": lambda: (talk("reply"), {"inputs": 512, "targets": 128}, ReplyFeatureConverter(pack=False)),
+    "reply": lambda: (talk("prompt_completion"), {"inputs": 512, "targets": 128}, PromptCompletionFeatureConverter(pack=False)),
 }
 
 

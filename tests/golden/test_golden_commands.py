@@ -21,8 +21,8 @@ from ul2_tasks.looking.texts.report import write_report
 pytestmark = pytest.mark.usefixtures("quick_advice")
 TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"
 SHORT, TWO = f"{TEXT} --lengths 64,64", "golden --lengths 64,64"  # the second with two denoisers, for what takes long
-CHAT = "talk --corpus corpus/chats.jsonl --renderer harmony:default --supervise sampled"
-REPLY = CHAT.replace("talk", "talk_reply")
+CHAT = "talk --corpus corpus/chats.jsonl --renderer harmony:default --train_on generated"
+REPLY = CHAT.replace("talk", "talk_prompt_completion")
 COMMANDS = {
     "show": f"show {TWO} --json --count 2",
     "show --step": f"show {SHORT} --json --step 3 --batch_size 8 --count 1 --host 1/2",

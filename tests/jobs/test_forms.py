@@ -20,7 +20,7 @@ def test_examples_of_the_docstrings():
 
 
 def test_what_has_the_form_passes():
-    check_form(GOOD, FORM, "m.json", "write it again")
+    check_form(GOOD, FORM, "m.json", "Write it again.")
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def test_what_has_the_form_passes():
         (GOOD | {"splits": {"../train": []}}, "splits must be fields that are a name without a folder, got {'../train': '..'}"),
         (with_file(bytes=1.0), "splits.train.0.bytes must be int, got 1.0"),
         (with_file(file=7), "splits.train.0.file must be a name without a folder, got 7"),
-        *((with_file(file=name), "expected a name without a folder") for name in ("", ".", "..", "a/b", "/a", "a\\b", "a\x00")),
+        *((with_file(file=name), "must be a name without a folder") for name in ("", ".", "..", "a/b", "/a", "a\\b", "a\x00")),
     ],
 )
 def test_what_has_another_form_is_told_with_its_place(value, wrong):
     with pytest.raises(ValueError, match=r"^m\.json is not as it was written: ") as raised:
-        check_form(value, FORM, "m.json", "write it again")
+        check_form(value, FORM, "m.json", "Write it again.")
     assert wrong in str(raised.value)
-    assert str(raised.value).endswith("; write it again")
+    assert str(raised.value).endswith(". Write it again.")

@@ -32,7 +32,7 @@ from ul2_tasks import (
     EncDecFeatureConverter,
     HuggingFaceChatConverter,
     MemoryDataSource,
-    ReplyFeatureConverter,
+    PromptCompletionFeatureConverter,
 )
 from ul2_tasks.chat.by_name import open_renderer
 from ul2_tasks.chat.harmony import MARKERS
@@ -327,14 +327,14 @@ def register_beside(corpus: str, weight: float = 1) -> str:
     return ul2_tasks.mix("laws_beside", {register_stream(corpus, 1): weight, "laws_foreign": 0.25})
 
 
-def register_chat(corpus: str, form: str = "chat", supervise: str = "content") -> str:
+def register_chat(corpus: str, format: str = "chat", train_on: str = "content") -> str:
     """Of which headers are not learned, unless it is said otherwise."""
-    return ul2_tasks.register_chat("laws_talk", f"{FOLDER}/{corpus}.jsonl", renderer(), form=form, supervise=supervise)
+    return ul2_tasks.register_chat("laws_talk", f"{FOLDER}/{corpus}.jsonl", renderer(), format=format, train_on=train_on)
 
 
 def register_both(corpus: str, weight: float = 1) -> str:
     """Texts and replies."""
-    replies = ul2_tasks.register_chat("laws_said", f"{FOLDER}/{corpus}.jsonl", renderer(), form="reply", mode="[S]")
+    replies = ul2_tasks.register_chat("laws_said", f"{FOLDER}/{corpus}.jsonl", renderer(), format="prompt_completion", mode="[S]")
     return ul2_tasks.mix("laws_both", {register_stream(corpus, 1): weight, replies: 1})
 
 
@@ -638,8 +638,8 @@ OF_PYTORCH = [
 ]
 CHAT = [
     Pipeline(
-        name=f"{'conversations' if form == 'chat' else 'replies'}{', cached' if cached else ''}",
-        build=of_seqio(functools.partial(register_chat, form=form), lengths={}, cached=cached),
+        name=f"{'conversations' if format == 'chat' else 'replies'}{', cached' if cached else ''}",
+        build=of_seqio(functools.partial(register_chat, format=format), lengths={}, cached=cached),
         state=CHECKPOINT,
         others={
             "seed": SEEDS,
@@ -652,15 +652,18 @@ CHAT = [
         state_bytes=200_000,
         masked=key,
         has_noise=False,
-        lacks={"another rates": ONE_TASK, **(as_above("new process", "no seed") if cached and form == "reply" else {})},
+        lacks={
+            "another rates": ONE_TASK,
+            **(as_above("new process", "no seed") if cached and format == "prompt_completion" else {}),
+        },
     )
-    for form, key, corpus in (("chat", "tokens", lambda: range(WORDS)), ("reply", "targets", answered))
+    for format, key, corpus in (("chat", "tokens", lambda: range(WORDS)), ("prompt_completion", "targets", answered))
     for cached in ((), ("laws_talk",))
 ]
 CHAT += [
     Pipeline(
         name=f"{name}, {'packed' if pack else 'padded'}",
-        build=of_seqio(functools.partial(register_chat, form=form), dict.fromkeys(keys, 200), converter=converter(pack=pack)),
+        build=of_seqio(functools.partial(register_chat, format=format), dict.fromkeys(keys, 200), converter=converter(pack=pack)),
         state=CHECKPOINT,
         others={},
         texts=said("decoder_target_tokens", shift=1),
@@ -670,12 +673,12 @@ CHAT += [
             "ids": "Its rows have padding: tests/converters says what is in them.",
         },
     )
-    for name, form, keys, converter, pack in (
+    for name, format, keys, converter, pack in (
         ("conversations", "chat", ["tokens"], ChatFeatureConverter, True),
         ("conversations", "chat", ["tokens"], ChatFeatureConverter, False),
         ("conversations for Transformers", "chat", ["tokens"], HuggingFaceChatConverter, True),
-        ("replies", "reply", ["inputs", "targets"], ReplyFeatureConverter, True),
-        ("replies", "reply", ["inputs", "targets"], ReplyFeatureConverter, False),
+        ("replies", "prompt_completion", ["inputs", "targets"], PromptCompletionFeatureConverter, True),
+        ("replies", "prompt_completion", ["inputs", "targets"], PromptCompletionFeatureConverter, False),
     )
 ]
 CHAT.append(

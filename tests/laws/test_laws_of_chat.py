@@ -18,7 +18,7 @@ from ul2_tasks import (  # noqa: E402
     EncDecFeatureConverter,
     HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
-    ReplyFeatureConverter,
+    PromptCompletionFeatureConverter,
 )
 
 
@@ -39,7 +39,7 @@ CONVERTERS = [
         pytest.param("tokens", HuggingFaceChatConverter(pack=pack), labelled, id=f"chat-transformers-{pack}")
         for pack in (True, False)
     ),
-    *(pytest.param("targets", ReplyFeatureConverter(pack=pack), weighted, id=f"reply-{pack}") for pack in (True, False)),
+    *(pytest.param("targets", PromptCompletionFeatureConverter(pack=pack), weighted, id=f"reply-{pack}") for pack in (True, False)),
     *(pytest.param("targets", EncDecFeatureConverter(pack=pack), weighted, id=f"encdec-{pack}") for pack in (True, False)),
     *(
         pytest.param(

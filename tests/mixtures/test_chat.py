@@ -41,10 +41,10 @@ def plain(examples) -> list[dict]:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("mc_drop", {"too_long": "drop"}),
-        ("mc_mode", {"too_long": "drop", "mode": "[S]"}),
-        ("mc_each", {"too_long": "oldest", "turns": "each"}),
-        ("mc_shifted", {"too_long": "drop", "mode": "[S]"}),
+        ("mc_drop", {"truncation": "drop"}),
+        ("mc_mode", {"truncation": "drop", "mode": "[S]"}),
+        ("mc_each", {"truncation": "drop_oldest_turns", "turns": "each"}),
+        ("mc_shifted", {"truncation": "drop", "mode": "[S]"}),
     ],
 )
 def test_the_examples_are_those_of_two_epochs_of_the_stream(talks, tmp_path, name, arguments, lengths, shuffle):
@@ -54,7 +54,7 @@ def test_the_examples_are_those_of_two_epochs_of_the_stream(talks, tmp_path, nam
         name = f"{name}_{len(lengths)}_{shuffle}"
     chat = ul2_tasks.Chat(name, talks, **arguments)
     found = ul2_tasks.examples(chat, lengths, seed=7, shuffle=shuffle)
-    task = ul2_tasks.register_chat(name, talks, form="chat" if lengths is CHATS else "reply", **arguments)
+    task = ul2_tasks.register_chat(name, talks, format="chat" if lengths is CHATS else "prompt_completion", **arguments)
     stream = seqio.get_mixture_or_task(task).get_dataset(lengths, shuffle=shuffle, seed=7, num_epochs=2)
     shift = ul2_tasks.id_shift(chat.renderer.vocabulary)
     assert shift == name.startswith("mc_shifted")
@@ -66,24 +66,32 @@ def test_the_examples_are_those_of_two_epochs_of_the_stream(talks, tmp_path, nam
 
 
 def test_what_is_left_out_is_counted_and_a_place_is_known(talks):
-    found = ul2_tasks.examples(ul2_tasks.Chat("mc_few", talks, too_long="drop"), {"tokens": 400}, shuffle=False)
+    found = ul2_tasks.examples(ul2_tasks.Chat("mc_few", talks, truncation="drop"), {"tokens": 400}, shuffle=False)
     assert len(found) + found.left_out["too long"] == len(TALKS)
     assert found.locate(0) == f"{talks}, line 1"
-    with pytest.raises(IndexError, match=f"there is no example {len(found)}, only 0 to {len(found) - 1}"):
+    with pytest.raises(IndexError, match=f"index must be -{len(found)} to {len(found) - 1}, got {len(found)}"):
         found[len(found)]
-    with pytest.raises(ValueError, match="epoch is -1, expected an integer, 0 or more"):
+    with pytest.raises(ValueError, match="epoch must be an integer of at least 0, got -1"):
         found.epoch(-1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "settings", "sentence"),
     [
-        ({}, {}, "line 36: the conversation has 427 tokens, more than 400"),
-        ({"too_long": "drop"}, {"sequence_length": {"tokens": 4}}, "'mc_wrong_chat' makes no example of its conversations"),
-        ({"too_long": "drop"}, {"sequence_length": {"inputs": 0}}, "sequence_length has 0 for 'inputs', expected an integer"),
-        ({"too_long": "drop"}, {"pack": True}, "pack is True, and rows of conversations are not fixed"),
-        ({"too_long": "drop"}, {"split": "test"}, "there is no split 'test' in 'mc_wrong_corpus'"),
-        ({"too_long": "drop"}, {"cache_dirs": ["/nowhere"]}, "is in none of ['/nowhere']; write it with Chat.cache or `ul2 cache`"),
+        ({}, {}, "line 36: the conversation must have at most 400 tokens, got 427"),
+        (
+            {"truncation": "drop"},
+            {"sequence_length": {"tokens": 4}},
+            "'mc_wrong_chat' must have an example in split 'train'",
+        ),
+        ({"truncation": "drop"}, {"sequence_length": {"inputs": 0}}, "sequence_length['inputs'] must be an integer of at least 1"),
+        ({"truncation": "drop"}, {"pack": True}, "pack is True, and rows of conversations are not fixed"),
+        ({"truncation": "drop"}, {"split": "test"}, "there is no split 'test' in 'mc_wrong_corpus'"),
+        (
+            {"truncation": "drop"},
+            {"cache_dirs": ["/nowhere"]},
+            "is in none of ['/nowhere']; write it with Chat.cache or `ul2 cache`",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_when_the_examples_are_counted(talks, arguments, settings, sentence):
@@ -93,15 +101,15 @@ def test_what_is_wrong_is_said_when_the_examples_are_counted(talks, arguments, s
 
 def test_two_are_equal_if_their_arguments_are(talks):
     one = ul2_tasks.Chat("one", talks, mode="[S]")
-    same = ul2_tasks.Chat("one", talks, ul2_tasks.open_renderer("harmony:default"), mode=["[S]"], spans=dict(one.spans))
+    same = ul2_tasks.Chat("one", talks, ul2_tasks.open_renderer("harmony:default"), mode=["[S]"], loss_groups=dict(one.loss_groups))
     assert one == same == dataclasses.replace(one)
     assert hash(one) == hash(same)
     assert one.fingerprint() == same.fingerprint() == dataclasses.replace(one, name="two").fingerprint()
     for changed in (
         {"mode": None},
         {"turns": "all"},
-        {"supervise": "content"},
-        {"spans": "plain"},
+        {"train_on": "content"},
+        {"loss_groups": "plain"},
         {"renderer": "harmony:bytes", "mode": None},
         {"source": "embedded", "messages_key": "text"},
     ):

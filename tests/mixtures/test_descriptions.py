@@ -32,8 +32,8 @@ def test_equal_descriptions_have_one_fingerprint():
     a, b = Mixture("a"), Mixture("b")
     assert Mix("both", {a: 1.0, b: 2}) == Mix("both", {a: 1, b: 2})
     assert Mix("both", {a: 1.0, b: 2}).fingerprint() == Mix("both", zip([a, b], [1, 2])).fingerprint()
-    spans = {"assistant/analysis": 1, "assistant/final": 2}
-    one, other = Chat(spans=spans), Chat(spans=dict(reversed(spans.items())))
+    groups = {"assistant/analysis": 1, "assistant/final": 2}
+    one, other = Chat(loss_groups=groups), Chat(loss_groups=dict(reversed(groups.items())))
     assert one == other
     assert one.fingerprint() == other.fingerprint()
 

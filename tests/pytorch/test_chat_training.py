@@ -1,4 +1,4 @@
-"""`SpanTrainer`: the gradient of the undivided batch however it is divided, packed rows as if they were apart, what is told."""
+"""`LossGroupTrainer`: the gradient of the global batch however it is split, packed rows as if they were apart, metrics."""
 
 import json
 import pathlib
@@ -19,16 +19,16 @@ from test_learned import replies  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
-    SpanTrainer,
-    SpanWeights,
+    LossGroupTrainer,
+    LossGroupWeights,
     UL2IterableDataset,
 )
-from ul2_tasks.pytorch.span_loss import span_counts, span_loss  # noqa: E402
+from ul2_tasks.pytorch.group_loss import group_counts, group_loss  # noqa: E402
 
 pytestmark = pytest.mark.train
 
 ROWS, LENGTH, IDS = 8, 12, 64
-WEIGHTS = SpanWeights(reasoning=1.0, answer=0.5, other=2.0)
+WEIGHTS = LossGroupWeights(reasoning=1.0, answer=0.5, other=2.0)
 SECONDS = 240
 
 
@@ -57,7 +57,7 @@ def chats(count=ROWS, spans=(0, 1, 2, 3)) -> list[dict]:
     return [{key: torch.from_numpy(np.array(value)) for key, value in row.items()} for row in rows]
 
 
-def trainer(rows, folder, *, model=None, of=SpanTrainer, **settings):
+def trainer(rows, folder, *, model=None, of=LossGroupTrainer, **settings):
     arguments = transformers.TrainingArguments(
         str(folder),
         **{"max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": ROWS, "learning_rate": 1.0, **settings},
@@ -69,10 +69,10 @@ def trainer(rows, folder, *, model=None, of=SpanTrainer, **settings):
         report_to=[],
         disable_tqdm=True,
     )
-    return of(model or llama(), arguments, train_dataset=rows, span_weights=WEIGHTS)
+    return of(model or llama(), arguments, train_dataset=rows, loss_group_weights=WEIGHTS)
 
 
-class InOrder(SpanTrainer):
+class InOrder(LossGroupTrainer):
     """Rows in the order in which they are given."""
 
     def _get_train_sampler(self, *_):
@@ -95,11 +95,15 @@ def undivided(rows) -> tuple[torch.Tensor, dict]:
     logits = model(batch["input_ids"]).logits[:, :-1]
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["input_ids"][:, 1:].flatten(), reduction="none")
     span_id = batch["span_id"][:, 1:].flatten()
-    means = {name: losses[span_id == span].mean() for span, name in enumerate(SpanWeights._fields, 1) if (span_id == span).any()}
+    means = {
+        name: losses[span_id == span].mean() for span, name in enumerate(LossGroupWeights._fields, 1) if (span_id == span).any()
+    }
     loss = sum(getattr(WEIGHTS, name) * mean for name, mean in means.items())
     loss.backward()
     told = {"loss": loss.item()} | {f"{name}_loss": mean.item() for name, mean in means.items()}
-    told |= {f"{name}_tokens": int((span_id == span).sum()) for span, name in enumerate(SpanWeights._fields, 1) if name in means}
+    told |= {
+        f"{name}_tokens": int((span_id == span).sum()) for span, name in enumerate(LossGroupWeights._fields, 1) if name in means
+    }
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]), told
 
 
@@ -200,7 +204,7 @@ def test_what_is_told_adds_up_to_the_loss(tmp_path):
     run.train()
     logged = run.state.log_history[0]
     assert logged["answer_weight"] == WEIGHTS.answer / 2
-    spans = [name for name in SpanWeights._fields if f"{name}_loss" in logged]
+    spans = [name for name in LossGroupWeights._fields if f"{name}_loss" in logged]
     assert logged["loss"] == pytest.approx(sum(logged[f"{name}_weight"] * logged[f"{name}_loss"] for name in spans), rel=1e-5)
     assert logged["reasoning_tokens"] == sum(int((row["span_id"][1:] == 1).sum()) for row in rows)
 
@@ -214,25 +218,25 @@ def test_evaluation_has_the_means_over_all_of_the_data(tmp_path, batch):
 
 
 def test_other_losses_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="compute_loss_func is given, but the loss of a SpanTrainer is its own"):
-        SpanTrainer(llama(), transformers.TrainingArguments(str(tmp_path), use_cpu=True), compute_loss_func=print)
+    with pytest.raises(ValueError, match="compute_loss_func must be None for a LossGroupTrainer, got a function"):
+        LossGroupTrainer(llama(), transformers.TrainingArguments(str(tmp_path), use_cpu=True), compute_loss_func=print)
     model = llama()
     model.config.output_router_logits = True
     with pytest.raises(ValueError, match="output_router_logits"):
-        SpanTrainer(model, transformers.TrainingArguments(str(tmp_path), use_cpu=True))
+        LossGroupTrainer(model, transformers.TrainingArguments(str(tmp_path), use_cpu=True))
 
 
 def test_the_loss_of_parts_adds_up_to_that_of_the_whole():
     losses, span_id = torch.rand(4, 9), torch.randint(0, 5, (4, 9))
-    counts = span_counts(span_id)
-    parts = [span_loss(losses[part], span_id[part], counts, WEIGHTS) for part in (0, slice(1, 4))]
+    counts = group_counts(span_id)
+    parts = [group_loss(losses[part], span_id[part], counts, WEIGHTS) for part in (0, slice(1, 4))]
     means = [losses[span].mean() for span in (span_id == 1, span_id == 2, span_id > 2)]
     assert sum(parts).item() == pytest.approx(sum(weight * mean.item() for weight, mean in zip(WEIGHTS, means)), rel=1e-6)
 
 
 def test_losses_that_are_not_learned_are_not_looked_at():
     losses = torch.tensor([float("nan"), 1.0, float("inf")], requires_grad=True)
-    loss = span_loss(losses, torch.tensor([0, 2, 0]), torch.tensor([0.0, 4.0, 0.0]))
+    loss = group_loss(losses, torch.tensor([0, 2, 0]), torch.tensor([0.0, 4.0, 0.0]))
     loss.backward()
     assert (loss.item(), losses.grad.tolist()) == (0.25, [0, 0.25, 0])
 
@@ -308,7 +312,7 @@ def test_a_tiny_model_learns_both_spans(talks, tmp_path):
         report_to=[],
         disable_tqdm=True,
     )
-    run = SpanTrainer(llama(), arguments, train_dataset=dataset)
+    run = LossGroupTrainer(llama(), arguments, train_dataset=dataset)
     run.train()
     logged = [entry for entry in run.state.log_history if "loss" in entry]
     print(
@@ -359,6 +363,6 @@ def test_an_encoder_and_a_decoder_learn_replies(tmp_path, parts):
 def test_batches_without_spans_are_refused_in_a_sentence(tmp_path):
     rows = [{key: value for key, value in row.items() if key != "span_id"} for row in reply_rows()]
     with pytest.raises(
-        ValueError, match=r"lacks \['span_id'\]; convert conversations with HuggingFaceChatConverter\(\), and replies"
+        ValueError, match=r"a batch must have \['span_id'\], got .* Convert NAME_chat with HuggingFaceChatConverter"
     ):
         trainer(rows, tmp_path, model=t5(), remove_unused_columns=False).train()

@@ -291,7 +291,7 @@ def test_a_bad_record_is_told_to_a_user_by_its_own_line_and_with_nothing_around_
     done = CliRunner().invoke(main, ["stats", "own_bad_line", "--corpus", str(tmp_path / "a.jsonl"), "--examples", "300"])
     assert done.exit_code == 2
     assert done.stderr.strip() == (
-        f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Mend"
+        f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Fix"
         " the corpus, or register it with on_error='skip', which leaves out such records and counts them"
     )
 

@@ -103,7 +103,7 @@ def test_the_same_arguments_again_change_nothing():
 def test_other_arguments_under_the_same_name_are_refused_and_named(change, message):
     arguments = {"source": source(), "vocabulary": BYTES, "modes": MODES}
     register("fixed", **arguments)
-    with pytest.raises(ValueError, match=f"'fixed_mix' is already registered with other arguments: {message}.*; give another name"):
+    with pytest.raises(ValueError, match=f"'fixed_mix' is already registered with other arguments: {message}.*\\. Choose another name"):
         register("fixed", **{**arguments, **change})
 
 
@@ -193,7 +193,7 @@ def test_a_source_that_cannot_tell_what_it_reads_equals_itself_alone():
     for texts in (["the first"], ["the second"]):
         with pytest.raises(ValueError, match=r"'told_function_mix' is already registered with.*caching_permitted=True\)") as error:
             register("told_function", of_texts(texts), BYTES, modes=MODES)
-        for advice in ("cannot tell what it reads", "at the top of a module", "MemoryDataSource"):
+        for advice in ("could not be told apart", "at the top level of a module", "MemoryDataSource"):
             assert advice in str(error.value)
 
 

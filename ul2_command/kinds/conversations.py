@@ -61,7 +61,10 @@ class Conversations(Kind):
 
     def left_out(self, tasks):
         names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
-        return [f"conversations: {name}_reply. Run `ul2 export {name}_chat`, which writes loss masks, too." for name in names]
+        return [
+            f"conversations: {name}_prompt_completion. Run `ul2 export {name}_chat`, which writes loss masks, too."
+            for name in names
+        ]
 
     def export(self, data, output, *, written_as, use_cached, max_documents, input_manifest, pipeline_options, **others):
         from ul2_tasks.export.conversations import write_conversations

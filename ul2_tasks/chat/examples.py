@@ -1,15 +1,15 @@
-"""The examples of conversations: their tokens, and for each token whether it is learned and which span it belongs to.
+"""The examples of conversations: their tokens, and of each token whether it is trained on, and its loss group.
 
 A conversation is a list of messages; an example is a choice of them. Of user u, analysis a and final f, in two turns:
 
-    turns="all"     u1 a1 f1 u2 a2 f2      a1 f1 a2 f2 are learned
-    turns="last"    u1 f1 u2 a2 f2         a2 f2; as at inference, the reasoning that led to an earlier answer is not there
+    turns="all"     u1 a1 f1 u2 a2 f2      trained on are a1 f1 a2 f2
+    turns="last"    u1 f1 u2 a2 f2         a2 f2; as at inference, the reasoning that led to an earlier answer is left out
     turns="each"    u1 a1 f1               a1 f1
                     u1 f1 u2 a2 f2         a2 f2
 
-As a reply, for an encoder and a decoder, such an example is cut where the model begins to speak: inputs end with the prompt of
-inference (`<|start|>assistant`), and targets are what follows, until somebody else speaks. A turn with a call of a tool has two
-replies.
+As a prompt and a completion, for an encoder and a decoder, such an example is split where the model begins to generate: inputs end
+with the prompt of inference (`<|start|>assistant`), and targets are the messages that follow, up to the next one of another role. A
+turn with a tool call makes two pairs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ul2_tasks.chat.reading import ranges
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, PROMPT, ROLES, WEIGHT, Conversations
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 
+UNTRAINED = "without a token to train on"  # a cause
 _ASSISTANT, _USER = ROLES.index("assistant"), ROLES.index("user")
 _ANALYSIS, _FINAL = CHANNELS.index("analysis"), CHANNELS.index("final")
 
@@ -33,7 +34,7 @@ _ANALYSIS, _FINAL = CHANNELS.index("analysis"), CHANNELS.index("final")
 class Stops(NamedTuple):
     """How a renderer writes a history: whether reasoning of earlier turns is in the tokens, and how the last message ends.
 
-    `final` is the own id that ends the last message if it is the final one; None where all ends are the same.
+    `final` is the tokenizer's own id that ends the last message if it is the final one; None where all ends are the same.
     """
 
     final: int | None
@@ -41,13 +42,13 @@ class Stops(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Some examples, of some features: one example's values after the other's.
+    """Some examples, of some features.
 
     Attributes:
-        values: of each feature, [tokens]; ids are int32, the others uint8.
+        values: of each feature, [tokens], one example after the other; ids are int32, the others uint8.
         lengths: of each feature, [examples] int64.
         conversations: [examples] int64, which conversation each is of.
-        counts: how many were left out, by cause: "without a learned token", "too long"; and "shortened".
+        counts: how many were left out, by cause: `UNTRAINED`, "too long"; and "shortened".
     """
 
     values: dict[str, np.ndarray]
@@ -57,52 +58,51 @@ class Examples(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """The messages of an example, by their numbers, and which of them are learned: the last `turn` ones may be."""
+    """The messages of an example, by their numbers. The last `turn` of them may be trained on."""
 
     messages: list[int]
     turn: int
 
 
 def chats(conversations: Conversations, supervision: Supervision, stops: Stops, budget: int | None) -> Examples:
-    """Examples for a decoder: "tokens", and of each "loss_mask" and "span_id". Each ends with the EOD, which is not learned.
+    """Examples for a decoder: "tokens", and of each "loss_mask" and "span_id". Each ends with the EOD, which is not trained on.
 
     The conversations have the tokenizer's own ids. `budget` is the most tokens of an example; None for any number. Raises a
-    ConversationError where an example has more and `too_long` is "raise", or where `supervision` says nothing of a message's kind.
+    ConversationError where an example has more and `truncation` is "raise", or a message is of a kind without a loss group.
     """
     reader = _Reader(conversations, supervision, stops)
     counts: collections.Counter[str] = collections.Counter()
     if supervision.turns == "all" and (budget is None or conversations.lengths.max(initial=0) <= budget):
-        numbers = np.flatnonzero(reader.has_learned())
+        numbers = np.flatnonzero(reader.has_trained())
         if len(numbers) < len(conversations.counts):
-            counts["without a learned token"] = len(conversations.counts) - len(numbers)
+            counts[UNTRAINED] = len(conversations.counts) - len(numbers)
         return reader.gather_wholes(numbers, counts)
     chosen = []
     for number in range(len(conversations.counts)):
         for choice in reader.choices(number):
-            if not any(reader.is_learned(message) for message in choice.messages[len(choice.messages) - choice.turn :]):
-                counts["without a learned token"] += 1
+            if not any(reader.is_trained(message) for message in choice.messages[len(choice.messages) - choice.turn :]):
+                counts[UNTRAINED] += 1
             elif (kept := reader.within(number, choice, budget, counts, extra=1)) is not None:
                 chosen.append((number, kept))
     return reader.gather_chats(chosen, counts)
 
 
-def replies(
+def prompt_completions(
     conversations: Conversations, supervision: Supervision, stops: Stops, budgets: tuple[int | None, int | None]
 ) -> Examples:
     """Examples for an encoder and a decoder: "inputs" and "targets", and of the targets "loss_mask" and "span_id".
 
-    `budgets` are the most tokens of inputs and of targets. What is sampled is in the targets, so "whole" is like "sampled". The
-    rest is as in `chats`.
+    `budgets` are the most tokens of inputs and of targets. Targets are what the model generates, so that `train_on="all"` is like
+    "generated". The rest is as in `chats`.
     """
     reader = _Reader(conversations, supervision, stops)
     counts: collections.Counter[str] = collections.Counter()
     chosen = []
     for number in range(len(conversations.counts)):
         for choice in reader.choices(number):
-            for reply in reader.replies(choice):
-                history, own = reply
-                if not any(map(reader.is_learned, own)):
-                    counts["without a learned token"] += 1
+            for history, own in reader.pairs(choice):
+                if not any(map(reader.is_trained, own)):
+                    counts[UNTRAINED] += 1
                     continue
                 targets = sum(map(reader.length, own)) - reader.prompt(own[0])
                 if budgets[1] is not None and targets > budgets[1]:
@@ -111,27 +111,27 @@ def replies(
                 kept = reader.within(number, _Choice(history, 0), budgets[0], counts, extra=reader.prompt(own[0]), what="inputs")
                 if kept is not None:
                     chosen.append((number, kept.messages, own))
-    return reader.gather_replies(chosen, counts)
+    return reader.gather_pairs(chosen, counts)
 
 
 class _Reader:
-    """What the functions above ask of conversations, message by message. Numbers of messages are those of all conversations."""
+    """Conversations, message by message. Messages are numbered over all conversations."""
 
     def __init__(self, conversations: Conversations, supervision: Supervision, stops: Stops):
         self._supervision, self._stops = supervision, stops
         self._tokens = conversations.tokens
         check_kinds(conversations, supervision)
         rows = conversations.messages
-        spans = supervision.span_of_kinds()[rows[:, KIND]]
-        self._spans = np.where(rows[:, WEIGHT] > 0, spans, 0).astype(np.uint8)
+        groups = supervision.group_of_kinds()[rows[:, KIND]]
+        self._groups = np.where(rows[:, WEIGHT] > 0, groups, 0).astype(np.uint8)
         # Where messages begin: after those before them, and after one EOD for each conversation before.
         self._first = np.cumsum(conversations.counts) - conversations.counts
         number = np.repeat(np.arange(len(conversations.counts)), conversations.counts)
         self._starts = np.cumsum(rows[:, LENGTH], dtype=np.int64) - rows[:, LENGTH] + number
         self._eods = np.cumsum(conversations.lengths) - 1
         self._rows = rows
-        column = {"whole": None, "sampled": PROMPT, "content": HEADER}[supervision.supervise]
-        self._learned_from = np.zeros(len(rows), np.int64) if column is None else rows[:, column].astype(np.int64)
+        column = {"all": None, "generated": PROMPT, "content": HEADER}[supervision.train_on]
+        self._trained_from = np.zeros(len(rows), np.int64) if column is None else rows[:, column].astype(np.int64)
         self._counts = conversations.counts
 
     # Lists, because single items of arrays cost more than what is done with them.
@@ -152,13 +152,13 @@ class _Reader:
         return (self._rows[:, KIND] % 8 // 2).tolist()
 
     @functools.cached_property
-    def _is_learned(self) -> list[bool]:
-        return (self._spans > 0).tolist()
+    def _is_trained(self) -> list[bool]:
+        return (self._groups > 0).tolist()
 
-    def has_learned(self) -> np.ndarray:
-        """[conversations] bool, whether something of it is learned."""
-        learned = np.concatenate([[0], np.cumsum(self._spans > 0)])
-        return learned[self._first + self._counts] > learned[self._first]
+    def has_trained(self) -> np.ndarray:
+        """[conversations] bool, whether any token of it is trained on."""
+        trained = np.concatenate([[0], np.cumsum(self._groups > 0)])
+        return trained[self._first + self._counts] > trained[self._first]
 
     def length(self, message: int) -> int:
         return self._lengths[message]
@@ -166,8 +166,8 @@ class _Reader:
     def prompt(self, message: int) -> int:
         return self._prompts[message]
 
-    def is_learned(self, message: int) -> bool:
-        return self._is_learned[message]
+    def is_trained(self, message: int) -> bool:
+        return self._is_trained[message]
 
     def choices(self, number: int) -> Iterator[_Choice]:
         """The examples of a conversation, before any is left out."""
@@ -183,14 +183,14 @@ class _Reader:
             yield _Choice([*self._history(range(first, start)), *range(start, end)], end - start)
 
     def _history(self, messages: Sequence[int]) -> list[int]:
-        """The messages before a turn as they are at inference: no reasoning before an answer that was given."""
+        """The messages before a turn as they are at inference: without the reasoning that led to an earlier answer."""
         finals = [m for m in messages if self._roles[m] == _ASSISTANT and self._channels[m] == _FINAL]
         if not finals or not self._stops.keeps_history:
             return list(messages)
         return [m for m in messages if m > finals[-1] or self._channels[m] != _ANALYSIS]
 
-    def replies(self, choice: _Choice) -> Iterator[tuple[list[int], list[int]]]:
-        """What comes before each run of the assistant's messages that begins in the turn, and the run."""
+    def pairs(self, choice: _Choice) -> Iterator[tuple[list[int], list[int]]]:
+        """The messages before each run of the assistant's messages that begins in the turn, and the run."""
         messages = choice.messages
         place = len(messages) - choice.turn
         while place < len(messages):
@@ -204,11 +204,11 @@ class _Reader:
     def within(
         self, number: int, choice: _Choice, budget: int | None, counts: collections.Counter[str], extra: int, what: str = "tokens"
     ) -> _Choice | None:
-        """The choice, with `extra` more tokens, within a budget; None where it is left out, which is counted."""
+        """The choice, with `extra` more tokens, within a budget; None where it is left out, and counted."""
         tokens = sum(map(self.length, choice.messages)) + extra
         if budget is None or tokens <= budget:
             return choice
-        if self._supervision.too_long == "oldest":
+        if self._supervision.truncation == "drop_oldest_turns":
             kept = list(choice.messages)
             users = [message for message in kept if self._roles[message] == _USER]
             for oldest, following in itertools.pairwise(users):
@@ -222,11 +222,11 @@ class _Reader:
         return None
 
     def too_long(self, number: int, tokens: int, budget: int, what: str, counts: collections.Counter[str]) -> None:
-        if self._supervision.too_long == "raise":
+        if self._supervision.truncation == "raise":
             raise ConversationError(
                 number,
-                f"the conversation has {tokens} {what}, more than {budget}; give longer lengths, or too_long='drop', which leaves"
-                " it out and counts it, or too_long='oldest', which leaves out its oldest turns",
+                f"the conversation must have at most {budget} {what}, got {tokens}. Raise the length, or pass truncation='drop',"
+                " which drops and counts it, or truncation='drop_oldest_turns'.",
             )
         counts["too long"] += 1
 
@@ -245,22 +245,22 @@ class _Reader:
     def _gather_chats(
         self, numbers: np.ndarray, messages: np.ndarray, sizes: np.ndarray, turns: np.ndarray, counts: collections.Counter[str]
     ) -> Examples:
-        """The examples of these conversations, [n]: so many messages each, [n], of which the last so many may be learned, [n]."""
+        """The examples of these conversations, [n]: `sizes` messages each, the last `turns` of which may be trained on, [n]."""
         places = np.arange(len(messages)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        spans = np.where(places >= np.repeat(sizes - turns, sizes), self._spans[messages], 0)
+        groups = np.where(places >= np.repeat(sizes - turns, sizes), self._groups[messages], 0)
         ends = np.cumsum(sizes)  # an EOD follows each example's messages
         starts = np.insert(self._starts[messages], ends, self._eods[numbers])
         lengths = np.insert(self._rows[messages, LENGTH].astype(np.int64), ends, 1)
         tokens = _parts(self._tokens, starts, lengths)
-        spans = self._span_ids(np.insert(spans, ends, 0), np.insert(self._learned_from[messages], ends, 0), lengths)
+        span_id = self._span_ids(np.insert(groups, ends, 0), np.insert(self._trained_from[messages], ends, 0), lengths)
         example = np.repeat(np.arange(len(sizes)), sizes + 1)
         totals = np.bincount(example, lengths, len(sizes)).astype(np.int64)
         self._end_final(tokens, np.cumsum(totals) - 2, messages[ends - 1])
-        values = {"tokens": tokens, "loss_mask": (spans > 0).view(np.uint8), "span_id": spans}
+        values = {"tokens": tokens, "loss_mask": (span_id > 0).view(np.uint8), "span_id": span_id}
         return Examples(values, dict.fromkeys(values, totals), numbers, counts)
 
-    def gather_replies(self, chosen: Sequence[tuple[int, list[int], list[int]]], counts: collections.Counter[str]) -> Examples:
-        inputs, targets, spans, lengths_in, lengths_out = [], [], [], [], []
+    def gather_pairs(self, chosen: Sequence[tuple[int, list[int], list[int]]], counts: collections.Counter[str]) -> Examples:
+        inputs, targets, span_ids, lengths_in, lengths_out = [], [], [], [], []
         for _, history, own in chosen:
             before, run = np.array(history, np.int64), np.array(own, np.int64)
             prompt = self._prompts[own[0]]
@@ -268,28 +268,28 @@ class _Reader:
             inputs.append(_parts(self._tokens, starts, lengths))
             lengths = self._rows[run, LENGTH].astype(np.int64)
             tokens = _parts(self._tokens, self._starts[run], lengths)
-            span = self._span_ids(self._spans[run], self._learned_from[run], lengths)
+            span_id = self._span_ids(self._groups[run], self._trained_from[run], lengths)
             self._end_final(tokens, np.array([len(tokens) - 1]), run[-1:])
             targets.append(tokens[prompt:])
-            spans.append(span[prompt:])
+            span_ids.append(span_id[prompt:])
             lengths_in.append(len(inputs[-1]))
             lengths_out.append(len(targets[-1]))
-        span_id = np.concatenate([np.zeros([0], np.uint8), *spans])
+        all_span_ids = np.concatenate([np.zeros([0], np.uint8), *span_ids])
         none = np.zeros([0], np.int32)
         of = {"inputs": np.array(lengths_in, np.int64), "targets": np.array(lengths_out, np.int64)}
         values = {
             "inputs": np.concatenate([none, *inputs]),
             "targets": np.concatenate([none, *targets]),
-            "loss_mask": (span_id > 0).view(np.uint8),
-            "span_id": span_id,
+            "loss_mask": (all_span_ids > 0).view(np.uint8),
+            "span_id": all_span_ids,
         }
         of_each = of | {"loss_mask": of["targets"], "span_id": of["targets"]}
         return Examples(values, of_each, np.array([number for number, _, _ in chosen], np.int64), counts)
 
-    def _span_ids(self, spans: np.ndarray, learned_from: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """[tokens] uint8, of messages [messages] with these spans, learned from these tokens of theirs on."""
-        before = np.minimum(learned_from, lengths)
-        runs = np.stack([np.zeros_like(spans), spans], axis=1), np.stack([before, lengths - before], axis=1)
+    def _span_ids(self, groups: np.ndarray, trained_from: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """[tokens] uint8, of messages [messages] with these loss groups, each trained on from this token of it on."""
+        before = np.minimum(trained_from, lengths)
+        runs = np.stack([np.zeros_like(groups), groups], axis=1), np.stack([before, lengths - before], axis=1)
         return np.repeat(*(each.reshape(-1) for each in runs))
 
     def _end_final(self, tokens: np.ndarray, places: np.ndarray, messages: np.ndarray) -> None:

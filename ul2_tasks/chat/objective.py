@@ -1,4 +1,4 @@
-"""`Objective`: which examples are made of conversations, for a decoder or for an encoder and a decoder."""
+"""`Objective`: which examples conversations make, for a decoder or for an encoder and a decoder."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ul2_tasks.chat.examples import Examples, Stops, chats, replies
+from ul2_tasks.chat.examples import Examples, Stops, chats, prompt_completions
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import Conversations
 from ul2_tasks.chat.supervision import ConversationError, Supervision
 from ul2_tasks.example_features import CHAT as CHAT_FEATURES
-from ul2_tasks.example_features import REPLY as REPLY_FEATURES
+from ul2_tasks.example_features import PROMPT_COMPLETION as PROMPT_COMPLETION_FEATURES
 from ul2_tasks.example_features import Feature, token_features
 from ul2_tasks.scalars import is_integer
 
-CHAT, REPLY = FORMS = ("chat", "reply")
+CHAT, PROMPT_COMPLETION = FORMATS = ("chat", "prompt_completion")
 AT_A_TIME = 64  # conversations
 
 
@@ -26,35 +26,35 @@ class Objective:
     """Which examples are made.
 
     Attributes:
-        form: "chat" or "reply".
+        format: "chat" or "prompt_completion".
         supervision, stops: see `examples.chats`.
-        mode: what stands before the inputs of replies, the tokenizer's own ids.
+        mode: the ids before the inputs of prompt-completion pairs, the tokenizer's own.
     """
 
-    form: str
+    format: str
     supervision: Supervision
     stops: Stops
     mode: tuple[int, ...] = ()
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        return CHAT_FEATURES if self.form == CHAT else REPLY_FEATURES
+        return CHAT_FEATURES if self.format == CHAT else PROMPT_COMPLETION_FEATURES
 
     def lengths(self, sequence_length: Mapping[str, int | None] | None, name: str) -> dict[str, int | None]:
         """The most tokens of "tokens", or of "inputs" and "targets"; None for any number. `name` is that of the task."""
-        wanted = token_features(self.features)
+        keys = token_features(self.features)
         given = dict(sequence_length or {})
-        if unknown := sorted(given.keys() - {*wanted, "loss_mask", "span_id"}):
-            raise ValueError(f"sequence_length has {unknown}, but the tokens of {name!r} are {list(wanted)}")
+        if unknown := sorted(given.keys() - {*keys, "loss_mask", "span_id"}):
+            raise ValueError(f"sequence_length of {name!r} must have keys among {list(keys)}, got {unknown}.")
         for key, length in given.items():
             if length is not None and not is_integer(length, at_least=1):
-                raise ValueError(f"sequence_length has {length!r} for {key!r}, expected an integer of at least 1, or None")
-        return {key: None if (length := given.get(key)) is None else int(length) for key in wanted}
+                raise ValueError(f"sequence_length[{key!r}] must be an integer of at least 1, or None, got {length!r}.")
+        return {key: None if (length := given.get(key)) is None else int(length) for key in keys}
 
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
-        """The examples of some conversations, [n] int64, with the tokenizer's own ids.
+        """The examples of some conversations, by their indices [n] int64, with the tokenizer's own ids.
 
-        Raises a ValueError as `examples.chats` does, which says where the conversation is.
+        Raises a ValueError as `examples.chats` does, with the location of the conversation.
         """
         try:
             found = self._examples(reader.read(numbers), lengths)
@@ -63,11 +63,11 @@ class Objective:
         return found._replace(conversations=numbers[found.conversations])
 
     def _examples(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:
-        if self.form == CHAT:
+        if self.format == CHAT:
             return chats(conversations, self.supervision, self.stops, lengths.get("tokens"))
         most, mode = lengths.get("inputs"), np.array(self.mode, np.int32)
         budgets = None if most is None else most - len(mode), lengths.get("targets")
-        found = replies(conversations, self.supervision, self.stops, budgets)
+        found = prompt_completions(conversations, self.supervision, self.stops, budgets)
         if not len(mode):
             return found
         of_inputs = found.lengths["inputs"]
@@ -76,12 +76,12 @@ class Objective:
         return found._replace(values=found.values | {"inputs": inputs}, lengths=found.lengths | {"inputs": of_inputs + len(mode)})
 
     def of_all(self, reader: Reader, lengths: Mapping[str, int | None], host: int = 0, hosts: int = 1) -> Iterator[Examples]:
-        """The examples of all conversations that a host reads, some at a time, in the order of the corpus."""
+        """The examples of all conversations of a host, in batches, in the order of the corpus."""
         for first in range(host, reader.count, hosts * AT_A_TIME):
             yield self.examples(reader, np.arange(first, reader.count, hosts)[:AT_A_TIME], lengths)
 
 
 def no_example(name: str, split: str, counts: collections.Counter[str], share: str = "") -> ValueError:
-    """What is said of conversations that make no example; `counts` are how many are left out, by cause."""
-    why = ", ".join(f"{number} {cause}" for cause, number in counts.items()) or "there is none"
-    return ValueError(f"{name!r} makes no example of its conversations in split {split!r}{share}: {why}")
+    """The error of conversations that make no example; `counts` are how many are left out, by cause."""
+    found = ", ".join(f"{number} {cause}" for cause, number in counts.items()) or "no conversation"
+    return ValueError(f"{name!r} must have an example in split {split!r}{share}, got none: {found}. See `ul2 stats`.")

@@ -1,4 +1,4 @@
-"""`Supervision`: what of a conversation is learned, which span each token belongs to, and which turns make an example."""
+"""`Supervision`: which tokens of a conversation are trained on, the loss group of each, and which turns make an example."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from ul2_tasks.chat.segments import KIND, KINDS, Conversations, kind_name
+from ul2_tasks.saved_names import saved_chat_arguments
 from ul2_tasks.scalars import is_integer
 
-REASONING, ANSWER, TOOL_CALL = 1, 2, 3
-TEXT = 4  # of the targets of a mixture's other tasks, which are no conversations
+REASONING, ANSWER, TOOL_CALL = 1, 2, 3  # loss groups, the values of `span_id`
+TEXT = 4  # of the targets of a mixture's other tasks, which are not conversations
 
-# What is learned of the assistant's messages, by their kind: the span that their tokens belong to, or 0 for not learned.
+# The loss group of each kind of the assistant's messages; 0 is context.
 HARMONY = {"assistant/analysis": REASONING, "assistant/final": ANSWER}
 HARMONY_TOOLS = {
     **HARMONY,
@@ -25,58 +26,66 @@ HARMONY_TOOLS = {
 PLAIN = {**HARMONY_TOOLS, "assistant": ANSWER}  # conversations without channels
 PRESETS = {"harmony": HARMONY, "harmony_tools": HARMONY_TOOLS, "plain": PLAIN}
 
-SUPERVISE = ("whole", "sampled", "content")
+TRAIN_ON = ("all", "generated", "content")
 TURNS = ("all", "last", "each")
-TOO_LONG = ("raise", "drop", "oldest")
+TRUNCATION = ("raise", "drop", "drop_oldest_turns")
 
 
 @dataclasses.dataclass(frozen=True)
 class Supervision:
-    """What is learned.
+    """Which tokens are trained on.
 
     Attributes:
-        spans: the span of each kind of the assistant's messages, such as "assistant/final": 1 .. 255 where it is learned, 0 where
-            it is context. A kind that is missing is refused when a conversation has it. What others say is always context. Or
-            the name of a preset: "harmony", "harmony_tools", "plain".
-        supervise: what of a message: "whole", its markers too; "sampled", exactly what the model itself gives at inference; or
-            "content", what is said, and the token that ends it.
-        turns: "all", a conversation is one example; "last", of its last turn alone is learned; or "each", every turn is an
-            example. A turn is a user's message with all up to the next one. Before the turn that is learned in "last" and
-            "each", the history is as at inference: without the reasoning that led to an earlier answer.
-        too_long: what becomes of an example that is longer than asked for: "raise"; "drop", counted; or "oldest", its oldest
-            turns are left out, as whole ones, and it is dropped only if the last is still too long.
+        loss_groups: the loss group of each kind of the assistant's messages, such as "assistant/final": 1 to 255 where it is
+            trained on, 0 where it is context. A message of a kind that is missing is an error. Messages of other roles are always
+            context. Or the name of a preset: "harmony", "harmony_tools", "plain".
+        train_on: which tokens of a message: "all", with its header; "generated", those that the model generates at inference; or
+            "content", its content and the token that ends it.
+        turns: "all", a conversation is one example; "last", only its last turn is trained on; or "each", every turn is an example.
+            A turn is a user's message with all up to the next one. In "last" and "each" the history before the turn is as at
+            inference: without the reasoning that led to an earlier answer.
+        truncation: what happens to an example that is longer than the length: "raise" an error; "drop" it, and count it; or
+            "drop_oldest_turns", as whole turns, and drop the example only if its last turn alone is still too long.
 
-    >>> Supervision("harmony").spans["assistant/final"]
+    >>> Supervision("harmony").loss_groups["assistant/final"]
     2
     """
 
-    spans: Mapping[str, int] | str = "harmony_tools"
-    supervise: str = "whole"
+    loss_groups: Mapping[str, int] | str = "harmony_tools"
+    train_on: str = "all"
     turns: str = "all"
-    too_long: str = "raise"
+    truncation: str = "raise"
 
     def __post_init__(self):
-        spans = PRESETS.get(self.spans) if isinstance(self.spans, str) else self.spans
-        if not isinstance(spans, Mapping):
-            raise ValueError(f"spans is {self.spans!r}, expected one of {sorted(PRESETS)}, or a table such as {HARMONY}")
-        for name, span in spans.items():
+        groups = PRESETS.get(self.loss_groups) if isinstance(self.loss_groups, str) else self.loss_groups
+        if not isinstance(groups, Mapping):
+            raise ValueError(
+                f"loss_groups must be one of {sorted(PRESETS)}, or a mapping such as {HARMONY}, got {self.loss_groups!r}."
+            )
+        for name, group in groups.items():
             if name not in KINDS or not name.startswith("assistant"):
                 kinds = [kind for kind in KINDS if kind.startswith("assistant")]
-                raise ValueError(f"spans has the kind {name!r}, expected some of {kinds}; what others say is never learned")
-            if not is_integer(span, at_least=0) or span > 255:
-                raise ValueError(f"spans has {span!r} for {name!r}, expected 0 for context, or a span from 1 to 255")
-        object.__setattr__(self, "spans", {name: int(span) for name, span in spans.items()})
-        for name, choices in (("supervise", SUPERVISE), ("turns", TURNS), ("too_long", TOO_LONG)):
+                raise ValueError(
+                    f"loss_groups must have kinds among {kinds}, got {name!r}. Leave out other roles: they are context."
+                )
+            if not is_integer(group, at_least=0) or group > 255:
+                raise ValueError(f"loss_groups[{name!r}] must be 0 for context, or a loss group from 1 to 255, got {group!r}.")
+        object.__setattr__(self, "loss_groups", {name: int(group) for name, group in groups.items()})
+        for name, choices in (("train_on", TRAIN_ON), ("turns", TURNS), ("truncation", TRUNCATION)):
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {list(choices)}")
+                raise ValueError(f"{name} must be one of {list(choices)}, got {getattr(self, name)!r}.")
 
-    def span_of_kinds(self) -> np.ndarray:
-        """[kinds] int16: the span of each kind, 0 for context; -1 for a kind that is refused."""
-        spans = np.zeros(len(KINDS), np.int16)
+    def saved(self) -> dict[str, object]:
+        """The arguments with the names of version 1, as fingerprints and manifests have them."""
+        return saved_chat_arguments(dataclasses.asdict(self))
+
+    def group_of_kinds(self) -> np.ndarray:
+        """[kinds] int16: the loss group of each kind, 0 for context; -1 for a kind that is an error."""
+        groups = np.zeros(len(KINDS), np.int16)
         for name, kind in KINDS.items():
             if name.startswith("assistant"):
-                spans[kind] = self.spans.get(name, -1)  # type: ignore[union-attr]  # a table by now
-        return spans
+                groups[kind] = self.loss_groups.get(name, -1)  # type: ignore[union-attr]  # a mapping by now
+        return groups
 
 
 class ConversationError(ValueError):
@@ -88,9 +97,9 @@ class ConversationError(ValueError):
 
 
 def check_kinds(conversations: Conversations, supervision: Supervision) -> None:
-    """Raises a ConversationError where a message is of a kind of which the table does not say whether it is learned."""
+    """Raises a ConversationError where a message is of a kind that has no loss group, not even 0."""
     kinds = conversations.messages[:, KIND]
-    wrong = np.flatnonzero(supervision.span_of_kinds()[kinds] < 0)
+    wrong = np.flatnonzero(supervision.group_of_kinds()[kinds] < 0)
     if not len(wrong):
         return
     ends = np.cumsum(conversations.counts)
@@ -99,6 +108,6 @@ def check_kinds(conversations: Conversations, supervision: Supervision) -> None:
     message, name = int(wrong[0] - ends[number]) + count + 1, kind_name(int(kinds[wrong[0]]))
     raise ConversationError(
         number,
-        f"message {message} of {count} is of the kind {name!r}, of which spans, {supervision.spans}, does not say whether it is"
-        f" learned; give spans with {name!r}: {TOOL_CALL}, or with 0 where it is context, or a preset: {sorted(PRESETS)}",
+        f"loss_groups must have the kind {name!r} of message {message} of {count}, got {supervision.loss_groups}. Add"
+        f" {name!r}: {TOOL_CALL}, or 0 to leave it as context, or pass a preset: {sorted(PRESETS)}.",
     )

@@ -1,14 +1,14 @@
-"""Turns conversations into the features of a model, many at a time: padded or packed, shifted, with what is learned of them.
+"""Turns conversations into the features of a model, many at a time: padded or packed, and shifted, with their loss masks.
 
-Each token brings its mask of the loss and its span, which stay with it: rows are made by lengths, since in a mask 0 is a value and
-no padding. What t5x's models read, of two conversations in a row of 10:
+Each token keeps its loss mask and its loss group. Rows are made by lengths, because in a mask 0 is a value, and not padding. The
+features of t5x's models, of two conversations in a row of 10:
 
     tokens                   5 6 7 8 9    5 3 2 9        of a conversation
     loss_mask                0 0 1 1 0    0 1 1 0
 
     decoder_target_tokens    5 6 7 8 9    5 3 2 9    0
     decoder_input_tokens     0 5 6 7 8    0 5 3 2    0
-    decoder_loss_weights     0 0 1 1 0    0 1 1 0    0        of the token that is to be said in this place
+    decoder_loss_weights     0 0 1 1 0    0 1 1 0    0        of the target at this position
     decoder_segment_ids      1 1 1 1 1    2 2 2 2    0
     decoder_positions        0 1 2 3 4    0 1 2 3    0
 """
@@ -32,7 +32,7 @@ from ul2_tasks.converters.encoder_decoder import (
 )
 from ul2_tasks.converters.marks import absent, checked, padded
 from ul2_tasks.converters.packed_rows import packed_rows
-from ul2_tasks.example_features import CHAT, REPLY, Feature
+from ul2_tasks.example_features import CHAT, PROMPT_COMPLETION, Feature
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import as_python
 
@@ -44,7 +44,7 @@ def _specs(spec: Mapping[str, Feature]) -> dict[str, seqio.FeatureConverter.Feat
 
 
 class _MarkedFeatureConverter(seqio.FeatureConverter):
-    """What the two converters have in common. `SPEC` is what an example has, `SIDES` where each of its token features goes."""
+    """What the two converters have in common. `SPEC` has the features of an example, `SIDES` the side of each token feature."""
 
     SPEC: Mapping[str, Feature]
     SIDES: Mapping[str, str]
@@ -60,14 +60,14 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
     def __init__(self, pack: bool = True, use_custom_packing_ops: bool = False):
         """
         Args:
-            pack: whether several conversations share a row. None is cut, and none sees another.
-            use_custom_packing_ops: must be False. It is here because t5x passes it.
+            pack: whether several conversations share a row. None is truncated, and none attends to another.
+            use_custom_packing_ops: must be False. t5x passes it.
 
         Raises:
             ValueError: `use_custom_packing_ops` is True.
         """
         if use_custom_packing_ops:
-            raise ValueError("use_custom_packing_ops is True: they are SeqIO's, and lose masks; set it to False")
+            raise ValueError("use_custom_packing_ops must be False, got True: SeqIO's packing loses masks. Leave it out.")
         super().__init__(pack=pack, apply_length_check=False, bos_id=BOS_ID)  # `checked` checks a batch at once
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
@@ -75,18 +75,18 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
 
         Args:
             ds: conversations.
-            task_feature_lengths: of the rows, in tokens; of features that are tokens alone, since masks have their length.
+            task_feature_lengths: of the rows, in tokens, for features of tokens only: masks have the length of their tokens.
 
         Returns:
             A dataset of rows.
 
         Raises:
-            ValueError: lengths of other features are given, or some are not; the dataset has not the features of conversations.
+            ValueError: there are lengths of other features, or some are missing; or the dataset lacks a feature.
         """
         if task_feature_lengths.keys() != self.SIDES.keys():
             raise ValueError(
-                f"task_feature_lengths are {dict(task_feature_lengths)}, expected those of {list(self.SIDES)}: masks have the"
-                " length of their tokens"
+                f"task_feature_lengths must have the keys {list(self.SIDES)}, got {dict(task_feature_lengths)}. Leave out masks,"
+                " which have the length of their tokens."
             )
         lengths = {key: as_python(task_feature_lengths[feature.per_token_of]) for key, feature in self.SPEC.items()}
         return super().__call__(ds, lengths)
@@ -105,7 +105,7 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
             examples = checked(examples, task_feature_lengths, self.SPEC)
             if self.pack:
                 sizes = {key: how_many(examples[key] >= 0) for key in self.SIDES}
-                return self._named(packed_rows(examples, sizes, task_feature_lengths, self.SPEC, BOS_ID, shifted=[self._said]))
+                return self._named(packed_rows(examples, sizes, task_feature_lengths, self.SPEC, BOS_ID, shifted=[self._predicted]))
             rows = pad_rows(padded(examples, self.SPEC), task_feature_lengths, self.SPEC)
             return {
                 **self._tokens(rows),
@@ -119,19 +119,19 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
         return rows if self.pack else as_long_as(ds, rows)
 
     @property
-    def _said(self) -> str:
-        """The feature that the decoder is to say."""
+    def _predicted(self) -> str:
+        """The feature that the decoder predicts."""
         return self.SPEC["loss_mask"].per_token_of
 
     def _named(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """What `packed_rows` returns, by the names of the model's features."""
+        """The result of `packed_rows`, by the names of the model's features."""
         named = {
-            "decoder_target_tokens": rows[self._said],
+            "decoder_target_tokens": rows[self._predicted],
             "decoder_loss_weights": rows["loss_mask"],
             "decoder_span_ids": rows["span_id"],
         }
         for key, side in self.SIDES.items():
-            named[f"{side}_input_tokens"] = rows[f"{key}_before" if key == self._said else key]
+            named[f"{side}_input_tokens"] = rows[f"{key}_before" if key == self._predicted else key]
             named |= {f"{side}_{what}": rows[f"{key}_{what}"] for what in ("segment_ids", "positions")}
         return named
 
@@ -140,15 +140,15 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
 
 
 class ChatFeatureConverter(_MarkedFeatureConverter):
-    """Conversations for a decoder-only model of t5x: tokens, what is learned of them, and which span it is.
+    """Converts conversations for a decoder-only model of t5x.
 
         seqio.get_dataset("chat", {"tokens": 4096}, ChatFeatureConverter(), num_epochs=None, seed=0)
 
     A conversation has `tokens` int32, and for each token `loss_mask` and `span_id` uint8. Rows have `decoder_target_tokens`, the
-    tokens; `decoder_input_tokens`, shifted right by one place within each conversation; `decoder_loss_weights`, 0 or 1;
+    tokens; `decoder_input_tokens`, shifted right by one position within each conversation; `decoder_loss_weights`, 0 or 1;
     `decoder_span_ids`; and with `pack=True` `decoder_segment_ids` and `decoder_positions`. All are int32.
 
-    A conversation that is longer than the row is an error, not cut. So is a mask that has another length than its tokens.
+    A conversation that is longer than the row raises an error. So does a mask that has another length than its tokens.
     """
 
     SPEC = CHAT
@@ -158,18 +158,19 @@ class ChatFeatureConverter(_MarkedFeatureConverter):
         return decoder_features(rows, "tokens", BOS_ID)
 
 
-class ReplyFeatureConverter(_MarkedFeatureConverter):
-    """Prompts and replies for an encoder-decoder model of t5x.
+class PromptCompletionFeatureConverter(_MarkedFeatureConverter):
+    """Converts prompts and completions for an encoder-decoder model of t5x.
 
-        seqio.get_dataset("chat_reply", {"inputs": 2048, "targets": 2048}, ReplyFeatureConverter(), num_epochs=None, seed=0)
+        lengths = {"inputs": 2048, "targets": 2048}
+        seqio.get_dataset("chat_prompt_completion", lengths, PromptCompletionFeatureConverter(), num_epochs=None, seed=0)
 
     An example has `inputs` and `targets` int32, and for each of the targets `loss_mask` and `span_id` uint8. Rows have the features
     of `EncDecFeatureConverter`, with the mask as `decoder_loss_weights`, and `decoder_span_ids`.
 
-    An example that is longer than the row is an error, not cut. So is a mask that has another length than the targets.
+    An example that is longer than the row raises an error. So does a mask that has another length than the targets.
     """
 
-    SPEC = REPLY
+    SPEC = PROMPT_COMPLETION
     SIDES: Mapping[str, str] = {"inputs": "encoder", "targets": "decoder"}
 
     def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -1,6 +1,6 @@
 """Turns conversations into the inputs of decoder-only models of Hugging Face: `HuggingFaceChatConverter`.
 
-tokens             5    6 7 8 9       4    2 3       two conversations, of which 7 8 and 2 are learned
+tokens             5    6 7 8 9       4    2 3       two conversations, of which 7 8 and 2 are trained on
 loss_mask          0    0 1 1 0       0    1 0
 span_id            0    0 1 2 0       0    2 0
 
@@ -11,8 +11,8 @@ span_id            0    0 1 2    0    0    2    0    0 0     0    0 1 2    0 0 .
 position_ids       0    1 2 3    4    0    1    2    0 1     0    1 2 3    4 5 ..
 attention_mask  (none)                                       1    1 1 1    1 0 ..
 
-Everything stands at the place of its token; a model shifts the labels itself. It predicts no first token of a conversation, so
-that has no label. The ids are the tokenizer's own.
+Each value is at the position of its token; a model shifts the labels itself. It does not predict the first token of a conversation,
+which has no label. The ids are the tokenizer's own.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
     """A SeqIO converter of conversations for decoder-only models of `transformers`.
 
         dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
-        SpanTrainer(model, arguments, train_dataset=dataset).train()
+        LossGroupTrainer(model, arguments, train_dataset=dataset).train()
 
     An element is a row of `task_feature_lengths["tokens"]` tokens, [length] int32 for each of:
 
     * `input_ids`: the tokenizer's own ids.
-    * `labels`: the same ids where they are learned, -100 elsewhere.
-    * `span_id`: of what is learned, 1 for reasoning, 2 for the answer, 3 and more for others; 0 elsewhere. For `SpanTrainer`.
+    * `labels`: the same ids where they are trained on, -100 elsewhere.
+    * `span_id`: the loss group of each label, 1 for reasoning, 2 for the answer, 3 and more for others; 0 elsewhere. For
+      `LossGroupTrainer`.
     * `position_ids`: they begin at 0 with each conversation of a packed row.
     * `attention_mask`, not with `pack`: 1 for tokens, 0 for padding.
 
-    **Packed rows have no attention mask.** Models of Transformers (4.53 and later) see by the positions where conversations
-    begin, but only where they get no mask and keep no cache: otherwise each conversation would read the one before it. So
-    `model.config.use_cache` must be False, as Trainer of Transformers 5 sets it. The padding of a row is a last conversation, of
-    which nothing is learned. Flash attention sees the positions only in batches of one row.
+    **Packed rows have no attention mask.** Models of Transformers (4.53 and later) find conversations in a row by positions, but
+    only without a mask and a cache: otherwise each conversation would attend to the one before it. So `model.config.use_cache` must
+    be False, as Trainer of Transformers 5 sets it. The padding of a row is a last conversation without labels. Flash attention
+    uses the positions only in batches of one row.
 
-    No conversation is cut. One that is longer than a row is an error.
+    A conversation that is longer than a row raises an error.
 
-    **Ids.** Tasks of this package let the converter know whether their ids are shifted for SeqIO. For other tasks whose
-    vocabulary has a `special_ids.id_shift` of 1, give `vocabulary`.
+    **Ids.** Tasks of this package tell the converter whether their ids are offset by one for SeqIO. For other tasks whose
+    vocabulary has a `special_ids.id_shift` of 1, pass `vocabulary`.
     """
 
     TASK_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = {
@@ -67,14 +68,14 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
         Args:
             pack: whether several conversations share a row.
             pad_token_id: the id that pads `input_ids`.
-            vocabulary: of the tasks, for tasks of other kinds whose ids are shifted.
+            vocabulary: of the tasks, for tasks of other packages whose ids are offset by one.
 
         Raises:
-            ValueError: an argument has another value than these; or, when it converts, the tasks' ids are shifted and those of
+            ValueError: an argument has a value that is not supported; or, when it converts, the tasks' ids are offset and those of
                 `vocabulary` are not.
         """
         if not is_integer(pad_token_id, at_least=0):
-            raise ValueError(f"pad_token_id is {pad_token_id!r}, expected an id, 0 or more")
+            raise ValueError(f"pad_token_id must be an id, 0 or more, got {pad_token_id!r}.")
         self._pad_token_id = int(pad_token_id)
         self._vocabulary = vocabulary
         names = ("input_ids", "labels", "span_id", "position_ids", *(() if pack else ("attention_mask",)))
@@ -91,10 +92,10 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
             A dataset of rows.
 
         Raises:
-            ValueError: other lengths are given; the dataset lacks a feature; or the vocabulary is not the tasks', see above.
+            ValueError: there are other lengths; the dataset lacks a feature; or the vocabulary is not the tasks', see above.
         """
         if task_feature_lengths.keys() != {TOKENS}:
-            raise ValueError(f'task_feature_lengths is {dict(task_feature_lengths)}, expected {{"tokens": the length of a row}}')
+            raise ValueError(f'task_feature_lengths must be {{"tokens": the length of a row}}, got {dict(task_feature_lengths)}.')
         return super().__call__(ds, dict.fromkeys(CHAT, as_python(task_feature_lengths[TOKENS])))
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
@@ -133,15 +134,15 @@ def _model_inputs(
 ) -> dict[str, tf.Tensor]:
     """[R, length] int32 for each of the model inputs that are named, see `HuggingFaceChatConverter`."""
     is_token, positions = rows["tokens_segment_ids"] > 0, rows["tokens_positions"]
-    is_learned = is_token & (rows[LOSS_MASK] == 1) & (positions > 0)
+    is_trained = is_token & (rows[LOSS_MASK] == 1) & (positions > 0)
     length = tf.shape(positions)[1]
     sizes = tf.math.count_nonzero(is_token, axis=1, keepdims=True, dtype=tf.int32)
     padding_starts = 0 if "attention_mask" in names else sizes
     ids = rows[TOKENS] - shift
     inputs = {
         "input_ids": tf.where(is_token, ids, pad_token_id),
-        "labels": tf.where(is_learned, ids, IGNORED),
-        "span_id": tf.where(is_learned, tf.cast(rows[SPAN_ID], tf.int32), 0),
+        "labels": tf.where(is_trained, ids, IGNORED),
+        "span_id": tf.where(is_trained, tf.cast(rows[SPAN_ID], tf.int32), 0),
         "position_ids": tf.where(is_token, positions, tf.range(length) - padding_starts),
         "attention_mask": tf.cast(is_token, tf.int32),
     }

@@ -39,7 +39,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 
     An example that is longer than `task_feature_lengths` raises an error; nothing is trimmed.
 
-    Where examples have a `loss_mask` of their targets, as replies have, its zeros are zeros of `decoder_loss_weights`.
+    Where examples have a `loss_mask` of their targets, as prompt-completion pairs do, `decoder_loss_weights` is 0 where it is 0.
 
     With `passthrough_features` SeqIO itself converts the examples.
     """

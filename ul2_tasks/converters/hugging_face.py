@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.converters.row_format import RowFormat
-from ul2_tasks.example_features import REPLY
+from ul2_tasks.example_features import PROMPT_COMPLETION
 from ul2_tasks.imported import subclass_of_seqio
 from ul2_tasks.scalars import is_integer
 
@@ -44,10 +44,10 @@ class HuggingFaceFeatureConverter:
     converter, and only rows of equal lengths, so pass batch_size here and not to `seqio.get_dataset`. If the dataset ends, its last
     batch can be smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches.
 
-    It converts any task or mixture with int32 `inputs` and `targets`. Where there is a `loss_mask` of the targets, too, as replies
-    have it (`NAME_reply` of `register_chat`), labels are -100 where it is 0. Other features are dropped. An example that is longer
-    than `task_feature_lengths`, or that has no inputs or no targets, raises an error with its index in the dataset (counted on over
-    epochs). Nothing is cut here. But SeqIO itself silently trims the examples of other tasks before it converts them, unless
+    It converts any task or mixture with int32 `inputs` and `targets`. Where there is a `loss_mask` of the targets, too, as in
+    `NAME_prompt_completion` of `register_chat`, labels are -100 where it is 0. Other features are dropped. An example that is
+    longer than `task_feature_lengths`, or that has no inputs or no targets, raises an error with its index in the dataset (counted
+    on over epochs). Nothing is cut here. But SeqIO silently trims the examples of other tasks before it converts them, unless
     `seqio.get_dataset` gets `trim_output_features=False`.
 
     **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
@@ -81,8 +81,8 @@ class HuggingFaceFeatureConverter:
             vocabulary: the tasks' vocabulary, for tasks of other kinds whose ids are offset.
             embedding_rows: the number of rows of the model's embedding, `model.get_input_embeddings().num_embeddings`, below which
                 all ids must be; None for no check.
-            span_id: whether there is `span_id`, too, which `SpanTrainer` needs: the span of each label. The examples must have it:
-                those of replies do, and `UL2IterableDataset` has it of mixtures of replies and texts.
+            span_id: whether there is `span_id`, too, the loss group of each label, which `LossGroupTrainer` needs. The examples
+                must have it, as `NAME_prompt_completion` and its mixtures with text do in `UL2IterableDataset`.
 
         Raises:
             ValueError: an argument has another value; or, when it converts, the tasks' ids are offset and those of `vocabulary` are
@@ -132,10 +132,10 @@ class HuggingFaceFeatureConverter:
     def __repr__(self) -> str:
         """The settings, as states of datasets have them from a time when this was a class of SeqIO's."""
         row_format, rank = self.row_format, 1 if self.batch_size is None else 2
-        of_replies = f"('TASK_FEATURES', {_specs({key: each.dtype for key, each in REPLY.items()}, rank=1)}), "
+        of_pairs = f"('TASK_FEATURES', {_specs({key: each.dtype for key, each in PROMPT_COMPLETION.items()}, rank=1)}), "
         return (
             f"HuggingFaceFeatureConverter [('MODEL_FEATURES', {_specs(dict.fromkeys(row_format.names, 'int32'), rank)}), "
-            f"{of_replies if row_format.span_id else ''}('_apply_length_check', False), ('_batch_size', {self.batch_size}), "
+            f"{of_pairs if row_format.span_id else ''}('_apply_length_check', False), ('_batch_size', {self.batch_size}), "
             f"('_bos_id', {row_format.decoder_start_token_id}), ('_pack', False), ('_passthrough_features', {{}}), "
             f"('_row_format', {row_format}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
         )

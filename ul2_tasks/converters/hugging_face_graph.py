@@ -12,7 +12,7 @@ from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as,
 from ul2_tasks.converters.marks import absent, example_spec, misaligned
 from ul2_tasks.converters.row_format import NO_ROW, RowFormat, padded_inputs
 from ul2_tasks.datasets import stated_id_shift
-from ul2_tasks.example_features import EXAMPLE, REPLY, SPAN_ID, Feature
+from ul2_tasks.example_features import EXAMPLE, PROMPT_COMPLETION, SPAN_ID, Feature
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -28,7 +28,9 @@ class GraphConverter(seqio.FeatureConverter):
         spec = seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2 if batch_size else 1)
         self.MODEL_FEATURES = dict.fromkeys(row_format.names, spec)
         if row_format.span_id:
-            self.TASK_FEATURES = {key: seqio.FeatureConverter.FeatureSpec(tf.as_dtype(REPLY[key].dtype)) for key in REPLY}
+            self.TASK_FEATURES = {
+                key: seqio.FeatureConverter.FeatureSpec(tf.as_dtype(PROMPT_COMPLETION[key].dtype)) for key in PROMPT_COMPLETION
+            }
         # `_checked_sizes` checks a batch at once; SeqIO would check each example.
         super().__init__(pack=False, apply_length_check=False, bos_id=row_format.decoder_start_token_id)
 
@@ -46,7 +48,7 @@ class GraphConverter(seqio.FeatureConverter):
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         shift = shift_of_ids(ds, self._vocabulary)
-        spec = example_spec(ds) | ({SPAN_ID: REPLY[SPAN_ID]} if self._row_format.span_id else {})
+        spec = example_spec(ds) | ({SPAN_ID: PROMPT_COMPLETION[SPAN_ID]} if self._row_format.span_id else {})
         ds = with_features_alone(ds, spec)
         batch_size = self._batch_size or EXAMPLES_PER_BATCH
 

@@ -1,6 +1,7 @@
-"""What is said of each token of an example: whether it is learned, and which span it is of. Here it is found and checked.
+"""The features of each token of an example, `loss_mask` and `span_id`: found in a dataset, and checked.
 
-A converter of this package honours `loss_mask` wherever a dataset has it: what is not learned has the weight 0, or the label -100.
+A converter of this package uses `loss_mask` wherever a dataset has it: a token that is not trained on has the weight 0 or the label
+-100.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, REPLY, Feature, token_features
+from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, PROMPT_COMPLETION, Feature, token_features
 
 
 def example_spec(ds: tf.data.Dataset) -> dict[str, Feature]:
-    """What a converter of inputs and targets has to read: these and, where the dataset has it, the mask of the targets' loss.
+    """The features that a converter of inputs and targets reads: these and, where the dataset has it, the targets' loss mask.
 
-    Raises a ValueError where `loss_mask` is no mask, [tokens] uint8.
+    Raises a ValueError where `loss_mask` is not a mask, [tokens] uint8.
 
     >>> list(example_spec(tf.data.Dataset.from_tensors({"inputs": [1], "targets": [2], "loss_mask": tf.constant([1], tf.uint8)})))
     ['inputs', 'targets', 'loss_mask']
@@ -25,10 +26,10 @@ def example_spec(ds: tf.data.Dataset) -> dict[str, Feature]:
         return {**EXAMPLE}
     if (mask.dtype, mask.shape.rank) != (tf.uint8, 1):
         raise ValueError(
-            f"loss_mask is {mask.dtype.name} {mask.shape}, expected uint8 [tokens], 1 for each target that is learned and 0 for"
-            " others; make it that, or leave it out of the examples"
+            f"loss_mask must be uint8 [tokens], 1 for each target to train on and 0 for others, got {mask.dtype.name} {mask.shape}."
+            " Convert it, or leave it out of the examples."
         )
-    return {**EXAMPLE, LOSS_MASK: REPLY[LOSS_MASK]}
+    return {**EXAMPLE, LOSS_MASK: PROMPT_COMPLETION[LOSS_MASK]}
 
 
 def how_many(are: tf.Tensor) -> tf.Tensor:
@@ -50,19 +51,19 @@ def padded(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -> di
 
 
 def checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec: Mapping[str, Feature]) -> dict[str, tf.Tensor]:
-    """The examples of a batch, or an error that says which lengths no row can have.
+    """The examples of a batch, or an error with the lengths that do not fit a row.
 
     Examples are [N, tokens] for each feature, padded with `Feature.absent`. `lengths` are those of the rows, in tokens.
     """
     sizes = {key: how_many(examples[key] != absent(feature)) for key, feature in spec.items()}
     checks = misaligned(examples, spec)
     for key in token_features(spec):
-        checks.append(_refuse(sizes[key] == 0, f"an example's {key} are empty; leave it out", ()))
+        checks.append(_error(sizes[key] == 0, f"{key} of an example must have tokens, got none. Leave the example out.", ()))
         checks.append(
-            _refuse(
+            _error(
                 sizes[key] > lengths[key],
-                f"an example's {key} are {{}} tokens, longer than a row of {lengths[key]}, and nothing is cut here: raise"
-                " task_feature_lengths, or register the chat with a too_long of drop or oldest",
+                f"{key} of an example must have at most {lengths[key]} tokens, the length of a row, got {{}}. Raise"
+                " task_feature_lengths, or pass register_chat(truncation='drop'), or 'drop_oldest_turns'.",
                 (sizes[key],),
             )
         )
@@ -71,13 +72,13 @@ def checked(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spec:
 
 
 def misaligned(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -> list[tf.Operation]:
-    """Errors where an example has not one mark for each of its tokens; see `checked`."""
+    """Errors where an example does not have one value for each of its tokens; see `checked`."""
     sizes = {key: how_many(examples[key] != absent(feature)) for key, feature in spec.items()}
     return [
-        _refuse(
+        _error(
             sizes[key] != sizes[feature.per_token_of],
-            f"an example has {{}} values of {key} and {{}} {feature.per_token_of}, expected as many; if SeqIO has trimmed the"
-            f" {feature.per_token_of}, give trim_output_features=False",
+            f"{key} of an example must have a value for each of its {feature.per_token_of}, got {{}} for {{}}. If SeqIO has trimmed"
+            f" the {feature.per_token_of}, pass trim_output_features=False.",
             (sizes[key], sizes[feature.per_token_of]),
         )
         for key, feature in spec.items()
@@ -85,7 +86,7 @@ def misaligned(examples: Mapping[str, tf.Tensor], spec: Mapping[str, Feature]) -
     ]
 
 
-def _refuse(wrong: tf.Tensor, message: str, numbers: tuple[tf.Tensor, ...]) -> tf.Operation:
+def _error(wrong: tf.Tensor, message: str, numbers: tuple[tf.Tensor, ...]) -> tf.Operation:
     """An error if one of the examples, [N] bool, is wrong, with the numbers of the first such one, [N] each, for each {}."""
 
     def fail() -> tf.Operation:

@@ -38,8 +38,8 @@ MESSAGES = "messages"  # the column
 class Part(NamedTuple):
     """Some conversations of a corpus.
 
-    `numbers`, [n] int64, are those of the reader that are meant. `id_hashes`, [n] uint64, see `TokenBatch.id_hashes`, are None
-    where the cache is read.
+    `numbers`, [n] int64, are their indices in the reader. `id_hashes`, [n] uint64, see `TokenBatch.id_hashes`, are None where the
+    cache is read.
     """
 
     reader: Reader
@@ -50,8 +50,8 @@ class Part(NamedTuple):
 class ChatCorpus(Corpus):
     """Conversations as a renderer writes them: as they are described, or as the SeqIO task `NAME_corpus`.
 
-    `supervision` is what its tasks learn. A message of a kind that it does not know is refused when it is rendered, where its file
-    and row are known. A cache does not depend on it.
+    `supervision` is that of its tasks. A message of a kind without a loss group is an error when it is rendered, where its file and
+    row are known. A cache does not depend on it.
     """
 
     renderer: Renderer
@@ -64,7 +64,7 @@ class ChatCorpus(Corpus):
         return {}
 
     def encode(self, records: Sequence[Record]) -> Encoded:
-        """Renders conversations. A record that cannot be rendered is a problem, with the place of the record."""
+        """Renders conversations. A record that cannot be rendered is a problem, with the location of the record."""
         rendered, problems = [], []
         for record, segments in zip(records, self._render(records)):
             problem = f"{_where(record)}: {segments}" if isinstance(segments, ValueError) else record.problem
@@ -98,13 +98,15 @@ class ChatCorpus(Corpus):
     def conversations(self, split: str, use_cached: bool) -> Reader:
         """The conversations of a split: of the cache, or rendered into memory, which is done once.
 
-        Raises a ValueError where there is no conversation, or where there are too many for memory; and where the cache that is
-        asked for is not there, is another corpus's, or is not whole.
+        Raises a ValueError where there is no conversation, or where there are too many for memory; and where the cache is missing,
+        incomplete, or of another corpus.
         """
         check_split(split, self.splits, self.name)
         found = self._stored(self._manifest(), split) if use_cached else self._conversations_in_memory(split)
         if not found.count:
-            raise ValueError(f"{self.name!r} has no conversation in split {split!r}; look at the source, or change how it is split")
+            raise ValueError(
+                f"{self.name!r} must have a conversation in split {split!r}, got none. Check the source, or change how it is split."
+            )
         return found
 
     def _manifest(self) -> dict:
@@ -130,8 +132,8 @@ class ChatCorpus(Corpus):
                 tokens += len(batch.tokens)
                 if tokens > MOST_TOKENS_IN_MEMORY:
                     raise ValueError(
-                        f"{self.name!r} has more than {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r}, too many to render into"
-                        " memory; write its cache first, with `ul2 cache`, and read it with use_cached=True"
+                        f"{self.name!r} must have at most {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r} to be rendered into"
+                        " memory, got more. Write its cache with `ul2 cache`, and read it with use_cached=True."
                     )
 
     def _rendered_shard(self, split: str, shard: int) -> Iterator[TokenBatch]:
@@ -143,7 +145,7 @@ class ChatCorpus(Corpus):
     def repeated_ids(self) -> dict[str, int | None]:
         """How many conversations of the cache have the id of an earlier one, in each split, and in all under "totals".
 
-        None where the cache does not say.
+        None where the cache does not record it.
         """
         manifest = self._manifest()
         counted = manifest["splits"] | {"totals": manifest["totals"]}
@@ -154,10 +156,10 @@ class ChatCorpus(Corpus):
         shards = self._manifest()["splits"][split]["shards"]
         return [hashlib.sha256(json.dumps(shard["files"]).encode()).hexdigest()[:16] for shard in shards]
 
-    def parts(self, split: str, shards: Sequence[int], use_cached: bool, refused: collections.Counter[str]) -> Iterator[Part]:
+    def parts(self, split: str, shards: Sequence[int], use_cached: bool, skipped: collections.Counter[str]) -> Iterator[Part]:
         """The conversations of some shards of the source, in its order and never all in memory.
 
-        `refused` is told how many records are skipped, as "refused", if they are rendered.
+        Adds to `skipped` how many records are skipped, as "rejected", if they are rendered.
         """
         if use_cached:
             manifest = self._manifest()
@@ -169,8 +171,8 @@ class ChatCorpus(Corpus):
             return
         for shard in shards:
             for batch in self._rendered_shard(split, shard):
-                if skipped := int((~batch.are_whole).sum()):
-                    refused["refused"] += skipped
+                if rejected := int((~batch.are_whole).sum()):
+                    skipped["rejected"] += rejected
                 found = ConversationsInMemory([(_conversations(batch, split), batch.places(split))])
                 yield Part(found, np.arange(found.count), batch.id_hashes(split))
 
@@ -181,7 +183,7 @@ class ChatCorpus(Corpus):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DescribedConversations(ChatCorpus, Described):
-    """Conversations as they are described."""
+    """The conversations of a description."""
 
     described_as = "Chat"
 

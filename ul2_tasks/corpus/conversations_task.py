@@ -31,10 +31,14 @@ class ChatCorpusTask(ChatCorpus, CorpusTask):
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """Raises a ValueError: conversations become examples in other tasks."""
         name = self.name.removesuffix("_corpus")
-        raise ValueError(f"{self.name!r} has conversations; read the task of their examples, {name}_chat or {name}_reply")
+        raise ValueError(
+            f"mixture or task must be one of examples, got {self.name!r}, which has conversations. Read {name}_chat or"
+            f" {name}_prompt_completion."
+        )
 
     def preprocess_precache(self, dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
         """Raises a ValueError: the stock cache job would not keep the messages."""
         raise ValueError(
-            f"{self.name!r} has conversations, which `ul2 cache --corpus {self.name}` caches, and seqio_cache_tasks not"
+            f"seqio_cache_tasks does not support conversations, got {self.name!r}. Cache it with `ul2 cache"
+            f" {self.name.removesuffix('_corpus')}`."
         )

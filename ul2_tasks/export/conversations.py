@@ -1,7 +1,7 @@
-"""Writes conversations for Megatron-LM: tokens, what is learned of them, and which span they belong to, in files that go together.
+"""Writes conversations for Megatron-LM: tokens, their loss mask and their loss group, in files that belong together.
 
-One shard for each file of the source, and each split. `conversations_folder` describes the folder, and checks it. An export that
-was killed goes on where it stopped, see `jobs.job`. The same arguments give the same bytes. The manifest is written last.
+Each split has a shard for each file of the source. `conversations_folder` describes the folder, and checks it. An export that was
+killed resumes, see `jobs.job`. The same arguments give the same bytes. The manifest is written last, with the names of version 1.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.chat.examples import UNTRAINED
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
 from ul2_tasks.corpus.made_of import Reads, changes
@@ -59,6 +60,7 @@ from ul2_tasks.jobs.shards import (
     temporary_files,
     write_shard,
 )
+from ul2_tasks.saved_names import chat_arguments, saved_chat_arguments
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks.chat import ChatTask
@@ -71,6 +73,8 @@ SAMPLE = 8  # sequences of a shard that are rendered again to verify it
 _AT_A_TIME = 256  # conversations
 _COUNTED = ("sequences", "tokens", "learned", "bytes")
 _FEATURES = dict(zip(COLUMNS, ("tokens", "loss_mask", "span_id")))
+_SAVED_CAUSES = {UNTRAINED: "without a learned token", "rejected": "refused"}  # what a manifest calls them
+_LABELS = {"learned": "trained on", "without a learned token": UNTRAINED, "refused": "rejected"}  # of what a manifest has
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
@@ -85,23 +89,24 @@ def write_conversations(
     pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
 ) -> dict:
-    """Writes the examples of a chat task, or goes on where an interrupted export stopped.
+    """Writes the examples of a chat task, or resumes an interrupted export.
 
     `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_conversations` is the most
-    of each split, for a smoke build, which belongs in a folder of its own. The SHA-256 of a `manifest.json` beside the source's
-    files is recorded; with `require_input_manifest` there must be one. Each worker calls `prepare` first, to register the task.
-    Without `pipeline_options`, which are Beam's, this process writes one shard after the other.
+    of each split, for a trial run, which needs its own folder. The SHA-256 of a `manifest.json` beside the source's files is
+    recorded; `require_input_manifest` raises an error without one. Each worker calls `prepare` first, to register the task. Without
+    `pipeline_options`, which are Beam's, this process writes one shard after another.
 
-    Returns the manifest: what was asked for ("arguments", and the SHA-256 of these), the versions and the git revision of this
-    package (null where it is not in a checkout), the tokenizer, the input's manifest, how splits are drawn, and of each split its
-    shards, with their files, bytes, SHA-256, sequences, tokens, learned tokens, tokens of each span, and what was left out.
+    Returns the manifest: the arguments, and their SHA-256; the versions and the git revision of this package (null outside a
+    checkout); the tokenizer; the input's manifest; the rule of the splits; and the shards of each split, with their files, bytes,
+    SHA-256, sequences, tokens, tokens that are trained on, tokens of each loss group, and what was left out.
 
     Raises a ValueError where the folder has other files or an export with other arguments, another job writes into it, or no split
-    has an example. A RuntimeError says which conversation cannot be rendered, or which file cannot be read or written, and why.
+    has an example. Raises a RuntimeError that names the conversation that cannot be rendered, or the file that cannot be read or
+    written, and the reason.
     """
     console = console or Console(stderr=True)
     if max_conversations is not None and not is_integer(max_conversations, at_least=1):
-        raise ValueError(f"max_conversations is {max_conversations!r}, expected an integer of at least 1, or None for all")
+        raise ValueError(f"max_conversations must be an integer of at least 1, or None for all, got {max_conversations!r}.")
     if pipeline_options is not None:
         import_beam()
     task = chat_task(name)
@@ -119,13 +124,12 @@ def write_conversations(
 
     def finish() -> dict:
         if changed := changes(reads, reads_now(task, use_cached))[0]:
-            raise RuntimeError(f"the source of {name!r} changed during the job: {changed}; run this line again")
+            raise RuntimeError(f"the source of {name!r} must not change during the job, got {changed}. Run the same command again.")
         manifest = _manifest(task, begun, shards)
         if not manifest["totals"]["sequences"]:
             remove_records(records)
-            raise ValueError(
-                f"{name!r} makes no example of its conversations, so there is nothing to export: {_left_out(manifest)}"
-            )
+            found = ", ".join(f"{number} {cause}" for cause, number in _left_out(manifest).items()) or "no conversation"
+            raise ValueError(f"{name!r} must have an example to export, got none: {found}. See `ul2 stats`.")
         write_manifest(place(folder, MANIFEST), manifest)
         return manifest
 
@@ -153,35 +157,36 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
     before = {split: [str(shard.get("reads", "")) for shard in of["shards"]] for split, of in manifest["splits"].items()}
     if changed := changes(before, reads)[0]:
         raise ValueError(
-            f"{folder} is complete, and its source has changed since: {changed}; leave this line out to keep it as it is, or"
-            " delete the folder to have it written again"
+            f"the source of {folder}, which is complete, must not have changed, got {changed}. Keep the export, or delete the"
+            " folder to write it again."
         )
     return manifest
 
 
 def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, console: Console) -> Sequence[ConversationShard]:
-    """See `shards.begin`. Says what has changed since an unfinished export was begun, whose other shards stay."""
+    """See `shards.begin`. Prints what has changed since an unfinished export began, and keeps its other shards."""
     path = place(shards[0].records, BEGUN)
     before = load_object(path, {}, "Delete the folder, and start again.") if exists(path) else {}
     if changed := changes(before.get("reads", {}), reads)[0]:
-        told = f"{shards[0].task}: the source has changed since the job began: {changed}; the shards of it are written again"
-        console.print(told, markup=False, soft_wrap=True)
+        line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
+        console.print(line, markup=False, soft_wrap=True)
     return begin(shards, finished_shards(shards), {**begun, "reads": reads})
 
 
 def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str], int]:
-    """Compares the first sequences of each shard with what the corpus's text gives now.
+    """Renders the first sequences of each shard again, and compares them.
 
-    It is done where the manifest says how the task is registered, which `ul2 export` writes into it, and the text is there. Where
-    modules register it, it is done if they are among `modules`: an export may be someone else's, and importing is running. Returns
-    a sentence for each shard that differs, and how many sequences were compared.
+    This needs the text, and the registration that `ul2 export` writes into the manifest. A task that modules register is compared
+    only if they are among `modules`, because importing a module that a file names runs it. Returns a sentence for each shard that
+    differs, and how many sequences were compared.
     """
     manifest = read_manifest(folder)
     registration = manifest.get("registration")
     if not isinstance(registration, Mapping) or not {*registration.get("modules", ())} <= {*modules}:
         return [], 0  # no code that a file alone names is run
     try:
-        task = chat_task(Registration(**registration).apply())
+        arguments = chat_arguments(registration["arguments"])
+        task = chat_task(Registration(**{**registration, "arguments": arguments}).apply())
         shards = list(shards_of(task, absolute(folder), "", SAMPLE, use_cached=False))
         listed = {
             f"{split['folder']}-{shard['shard']}": shard for split in manifest["splits"].values() for shard in split["shards"]
@@ -191,14 +196,14 @@ def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str],
             is_same, sequences = _compare(task, shard)
             compared += sequences
             if not is_same:
-                wrong.append(f"{shard.name} is not what {shard.source} gives now: {sequences} sequences were rendered again")
+                wrong.append(f"{shard.name} differs from {shard.source}, of which {sequences} sequences were rendered again")
         return wrong, compared
     except failures(ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError):
         return [], 0  # the text, or the tokenizer, is not here
 
 
 def _compare(task: ChatTask, shard: ConversationShard) -> tuple[bool, int]:
-    """Whether the first sequences of a shard are what its source gives, and how many were compared."""
+    """Whether the first sequences of a shard equal those of its source, and how many were compared."""
     written, lengths = read_shard(shard.folder, shard.name.partition("-")[2], SAMPLE)
     shift = id_shift(task.corpus.renderer.vocabulary)
     found: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
@@ -213,9 +218,12 @@ def _compare(task: ChatTask, shard: ConversationShard) -> tuple[bool, int]:
 
 
 def _registration(prepare: Callable[[], object]) -> dict[str, object] | None:
-    """How the task is registered, as JSON has it; None where that is a program's own."""
+    """The registration of the task, as JSON has it; None for one that a program registers."""
     owner = getattr(prepare, "__self__", None)
-    return json.loads(json.dumps(dataclasses.asdict(owner))) if isinstance(owner, Registration) else None
+    if not isinstance(owner, Registration):
+        return None
+    saved = dataclasses.replace(owner, arguments=saved_chat_arguments(owner.arguments))
+    return json.loads(json.dumps(dataclasses.asdict(saved)))
 
 
 def _write_shard(
@@ -272,14 +280,14 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
         "tokens": tokens.tokens,
         "learned": spans.total(),
         "spans": dict(sorted(spans.items())),
-        "left_out": dict(sorted(left_out.items())),
+        "left_out": dict(sorted((_SAVED_CAUSES.get(cause, cause), number) for cause, number in left_out.items())),
         "bytes": sum(file["bytes"] for file in files),
         "files": files,
     }
 
 
 def _parts(task: ChatTask, shard: ConversationShard, skipped: collections.Counter[str]) -> Iterator[Part]:
-    """The conversations of a shard, some at a time."""
+    """The conversations of a shard, in batches."""
     left = shard.max_conversations
     for reader, numbers, id_hashes in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, skipped):
         count = len(numbers) if left is None else min(left, len(numbers))
@@ -352,7 +360,7 @@ def _left_out(manifest: Mapping) -> dict[str, int]:
     left_out: collections.Counter[str] = collections.Counter()
     for split in manifest["splits"].values():
         for shard in split["shards"]:
-            left_out.update(shard["left_out"])
+            left_out.update({_LABELS.get(cause, cause): number for cause, number in shard["left_out"].items()})
     return dict(left_out)
 
 
@@ -362,14 +370,16 @@ def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     for column in ("split", *splits):
         table.add_column(column, justify="left" if column == "split" else "right")
     rows = {"shards": [len(split["shards"]) for split in splits.values()]}
-    rows |= {key: [split[key] for split in splits.values()] for key in _COUNTED}
-    rows |= {f"span {span}": [split["spans"].get(span, 0) for split in splits.values()] for span in manifest["totals"]["spans"]}
+    rows |= {_LABELS.get(key, key): [split[key] for split in splits.values()] for key in _COUNTED}
+    rows |= {
+        f"loss group {span}": [split["spans"].get(span, 0) for split in splits.values()] for span in manifest["totals"]["spans"]
+    }
     for name, numbers in rows.items():
         table.add_row(name, *(f"{number:,}" for number in numbers))
     console.print(table)
     all_shards_of = ((split["folder"], shard) for split in manifest["splits"].values() for shard in split["shards"])
     if empty := [f"{where}/{shard['shard']}" for where, shard in all_shards_of if not shard["sequences"]]:
-        console.print(f"no files were written of {', '.join(empty)}, which have no example", markup=False, highlight=False)
+        console.print(f"no files for {', '.join(empty)}, which have no examples", markup=False, highlight=False)
     if repeated := manifest["totals"]["repeated_ids"]:
         console.print(in_words(repeated), markup=False, highlight=False)
     for cause, number in sorted(_left_out(manifest).items()):

@@ -1,12 +1,12 @@
-"""The folder of exported conversations, for Megatron-LM: its files, its manifest, and whether it is whole.
+"""The folder of exported conversations, for Megatron-LM: its files, its manifest, and how it is verified.
 
     FOLDER/train/shard_00_tokens.bin .idx      int32, the tokenizer's own ids; a sequence is an example, with its EOD
-    FOLDER/train/shard_00_lossmask.bin .idx    uint8, 1 where the token at the same place is learned
-    FOLDER/train/shard_00_span.bin .idx        uint8, which span it belongs to
+    FOLDER/train/shard_00_lossmask.bin .idx    uint8, 1 where the token at the same position is trained on
+    FOLDER/train/shard_00_span.bin .idx        uint8, the loss group of the token
     FOLDER/valid/shard_00_tokens.bin ..        the split `validation`
     FOLDER/manifest.json
 
-A shard without an example has no files, because Megatron-LM opens no empty dataset; the manifest says so.
+A shard without an example has no files, because Megatron-LM cannot open an empty dataset; the manifest lists it.
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ def is_export(folder: str) -> bool:
 def read_manifest(folder: str) -> dict:
     """The manifest, as JSON has it; see `conversations.write_conversations`.
 
-    Raises a ValueError where there is none, or it has a schema that this version of the package cannot read, or was altered.
+    Raises a ValueError where there is none, or it was altered, or has a schema that this version of the package cannot read.
     """
     if not is_export(folder):
-        raise ValueError(unfinished(folder) or f"{folder} has no exported conversations: its {MANIFEST} is missing, or another's")
+        raise ValueError(
+            unfinished(folder) or f"{folder} must have the {MANIFEST} of exported conversations, got none. Pass an export's folder."
+        )
     return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "Export again.", lambda manifest: _FORM)
 
 
 def verify(folder: str) -> Iterator[str]:
-    """Reads an export again. Gives a sentence for each thing that is wrong.
+    """Reads an export again. Yields a sentence for each fault.
 
-    That is: a file is missing, truncated, altered or not in the manifest; the three files of a shard differ in the borders of
-    sequences; tokens, masks and spans do not go together, or are not what the manifest counted.
+    Faults are: a file that is missing, truncated, altered or not in the manifest; three files of a shard that differ in the bounds
+    of sequences; tokens, masks and loss groups that do not match each other, or the counts of the manifest.
     """
     manifest = read_manifest(folder)
     for split, entry in manifest["splits"].items():
@@ -70,10 +72,9 @@ def verify(folder: str) -> Iterator[str]:
 
 
 def read_shard(where: str, shard: str, most: int | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The tokens, masks and spans of a shard, [tokens] each, and [sequences] int64, how many of them each sequence has.
+    """The tokens, masks and loss groups of a shard, [tokens] each, and the length of each sequence, [sequences] int64.
 
-    `shard` is its name, such as "shard_00", in `where`, the folder of its split. At most `most` sequences are read, from the first;
-    None for all.
+    `shard` is its name, such as "shard_00", in `where`, the folder of its split. Reads the first `most` sequences; None for all.
     """
     index, _ = open_pair(place(where, f"{shard}_tokens"))
     lengths = np.asarray(index.lengths[:most], np.int64)
@@ -88,20 +89,20 @@ def _disagreements(where: str, shard: Mapping, eod: int) -> Iterator[str]:
     indexes = {column: open_pair(place(where, f"{name}_{column}"))[0] for column in COLUMNS}
     for column, index in indexes.items():
         if index.dtype != COLUMNS[column]:
-            yield f"{name}_{column} has values of {index.dtype}, expected {COLUMNS[column]}"
+            yield f"{name}_{column} must have values of {COLUMNS[column]}, got {index.dtype}"
         for array in ("lengths", "documents"):
             if not np.array_equal(getattr(index, array), getattr(indexes["tokens"], array)):
-                yield f"{name}_{column}.idx has other {array} than {name}_tokens.idx: they do not belong together"
+                yield f"{name}_{column}.idx must have the {array} of {name}_tokens.idx, got others: they are of different exports"
                 return
     values, lengths = read_shard(where, name)
     if len(lengths) != shard["sequences"] or lengths.sum() != shard["tokens"]:
         found = f"{len(lengths)} sequences and {lengths.sum()} tokens"
-        yield f"{name} has {found}, the manifest says {shard['sequences']} and {shard['tokens']}"
+        yield f"{name} must have {shard['sequences']} sequences and {shard['tokens']} tokens, as the manifest lists, got {found}"
     if not np.array_equal(values["lossmask"], values["span"] > 0):
-        yield f"{name} has tokens that are learned and of no span, or of a span and not learned"
+        yield f"{name} has tokens with a loss mask and without a loss group, or with a loss group and without a loss mask"
     ends = np.cumsum(lengths) - 1
     if (values["tokens"][ends] != eod).any() or values["lossmask"][ends].any():
-        yield f"{name} has sequences that do not end with {eod}, or learn it"
-    counts = {str(span): int(number) for span, number in zip(*np.unique(values["span"][values["span"] > 0], return_counts=True))}
-    if counts != shard["spans"]:
-        yield f"{name} has {counts} tokens by span, the manifest says {shard['spans']}"
+        yield f"{name} has sequences that do not end with {eod}, or train on it"
+    groups, counts = np.unique(values["span"][values["span"] > 0], return_counts=True)
+    if (tokens := dict(zip(map(str, groups.tolist()), counts.tolist()))) != shard["spans"]:
+        yield f"{name} must have the tokens of each loss group that the manifest lists, {shard['spans']}, got {tokens}"

@@ -26,10 +26,10 @@ RECORDS = "_parts"
 
 @dataclasses.dataclass(frozen=True)
 class ConversationShard(JobShard):
-    """A file of the source, or what the source calls its shard, and the files that one of its splits becomes.
+    """A file or shard of the source, and the files that one of its splits becomes.
 
-    `segments` are the numbers of the source's shards that are parts of the file, `max_conversations` how many are taken at most,
-    and `cache_dirs` SeqIO's cache directories, if the cache is read.
+    `segments` are the indices of the source's shards that are parts of the file, `max_conversations` is the most to read, and
+    `cache_dirs` are SeqIO's cache directories, if the cache is read.
     """
 
     task: str
@@ -49,11 +49,13 @@ def chat_task(name: str) -> ChatTask:
     """The task of this name, if it is one of conversations for a decoder."""
     chats = [each for each in seqio.TaskRegistry.names() if isinstance(seqio.TaskRegistry.get(each), ChatTask)]
     if name not in chats:
-        raise ValueError(f"there is no chat task {name!r}, only {sorted(chats)}; register it first")
+        raise ValueError(f"name must be a registered chat task, one of {sorted(chats)}, got {name!r}. Register it first.")
     task = seqio.TaskRegistry.get(name)
-    if task.form != CHAT:
+    if task.format != CHAT:
         chat = f"{task.corpus.name.removesuffix('_corpus')}_{CHAT}"
-        raise ValueError(f"{name!r} has inputs and targets, and this format has one text; export {chat!r}")
+        raise ValueError(
+            f"name must be a task with one sequence of tokens, got {name!r}, which has inputs and targets. Export {chat!r}."
+        )
     return task
 
 
@@ -111,12 +113,12 @@ def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, .
 
 
 def arguments_of(task: ChatTask, max_conversations: int | None, use_cached: bool) -> dict[str, object]:
-    """What is asked for, as JSON has it."""
+    """The arguments of an export, as JSON has them."""
     corpus = task.corpus
     return {
         "task": task.name,
         "corpus": corpus_settings(corpus),
-        "supervision": dataclasses.asdict(task.supervision),
+        "supervision": task.supervision.saved(),
         "read": "the cache" if use_cached else "the text",
         "max_conversations": max_conversations,
     }
@@ -133,6 +135,6 @@ def input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
     if path and exists(path):
         return {"path": path, "sha256": sha256(path)}
     if required:
-        missing = f"{path} is not there" if path else f"{source!r} is not one folder of files"
-        raise ValueError(f"the input's manifest is required, and {missing}")
+        missing = f"no file {path}" if path else f"{source!r}, which is not one folder of files"
+        raise ValueError(f"the source must have a {INPUT_MANIFEST} beside its files, got {missing}. Add it, or do not require it.")
     return None

@@ -21,7 +21,7 @@ def check_form(value: object, form: object, path: str, remedy: str) -> None:
     >>> check_form({"files": [{"bytes": "7"}]}, {"files": [{"bytes": int}]}, "manifest.json", "Write it again.")
     Traceback (most recent call last):
     ..
-    ValueError: manifest.json is not as it was written: files.0.bytes is '7', expected int; write it again
+    ValueError: manifest.json is not as it was written: files.0.bytes must be int, got '7'. Write it again.
     """
     if wrong := next(_faults(value, form, ""), None):
         raise ValueError(f"{path} is not as it was written: {wrong}. {remedy}")

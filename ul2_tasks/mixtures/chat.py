@@ -1,4 +1,4 @@
-"""`Chat`: conversations and what is learned of them, as they are described."""
+"""`Chat`: a description of conversations, and of which tokens are trained on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.chat.by_name import Renderer, open_renderer
 from ul2_tasks.chat.examples import Stops
-from ul2_tasks.chat.objective import CHAT, FORMS, Objective
+from ul2_tasks.chat.objective import CHAT, FORMATS, Objective
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
 from ul2_tasks.mixtures.description import Description, folders
+from ul2_tasks.saved_names import saved_chat_arguments
 from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.by_name import open_source
@@ -28,25 +29,25 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class Chat(Description):
-    """Conversations and what is learned of them, which need not be registered anywhere. Opens no file of records.
+    """A description of conversations, and of which tokens are trained on, without SeqIO's registries. Opens no file of records.
 
         chat = ul2_tasks.Chat(source="talks/*.jsonl")
         chat.cache("CACHE")
         examples = ul2_tasks.examples(chat, {"tokens": 4096}, cache_dirs=["CACHE"])
 
-    The arguments are those of `register_chat`, which takes them to SeqIO's registries; a description of the same arguments and the
-    same name has the same examples there. Neither SeqIO nor TensorFlow is imported, unless the source or the vocabulary is one of
-    theirs.
+    The arguments are those of `register_chat`. The same name and arguments give the same examples in both. Neither SeqIO nor
+    TensorFlow is imported, unless the source or the vocabulary is one of theirs.
 
     Args:
-        name: what the corpus and the tasks are called, NAME_corpus, NAME_chat and NAME_reply.
-        source, renderer, messages_key, id_key, validation, on_error, spans, supervise, turns, too_long, mode: see `register_chat`.
+        name: the beginning of the names NAME_corpus, NAME_chat and NAME_prompt_completion.
+        source, renderer, messages_key, id_key, validation, on_error, loss_groups, train_on, turns, truncation, mode: see
+            `register_chat`.
 
     Raises:
-        ValueError: an argument is none of its kind.
+        ValueError: an argument has a value that is not supported.
 
     >>> import ul2_tasks
-    >>> ul2_tasks.Chat() == ul2_tasks.Chat(spans="harmony_tools")
+    >>> ul2_tasks.Chat() == ul2_tasks.Chat(loss_groups="harmony_tools")
     True
     """
 
@@ -55,10 +56,10 @@ class Chat(Description):
     renderer: Renderer
     messages_key: str
     on_error: str
-    spans: Mapping[str, int]
-    supervise: str
+    loss_groups: Mapping[str, int]
+    train_on: str
     turns: str | None
-    too_long: str
+    truncation: str
     mode: tuple[int, ...]
 
     def __init__(
@@ -71,10 +72,10 @@ class Chat(Description):
         id_key: str | None = None,
         validation: float | None = None,
         on_error: str = "raise",
-        spans: Mapping[str, int] | str = "harmony_tools",
-        supervise: str = "whole",
+        loss_groups: Mapping[str, int] | str = "harmony_tools",
+        train_on: str = "all",
         turns: str | None = None,
-        too_long: str = "raise",
+        truncation: str = "raise",
         mode: Mode | None = None,
     ):
         opened, found = open_conversations(source, messages_key, id_key, validation), open_renderer(renderer)
@@ -85,17 +86,20 @@ class Chat(Description):
             renderer=found,
             messages_key=getattr(opened, "text_key", "text"),
             on_error=on_error,
-            spans=Supervision(spans, supervise, turns or "all", too_long).spans,
-            supervise=supervise,
+            loss_groups=Supervision(loss_groups, train_on, turns or "all", truncation).loss_groups,
+            train_on=train_on,
             turns=turns,
-            too_long=too_long,
+            truncation=truncation,
             mode=() if mode is None or (isinstance(mode, tuple) and not mode) else _mode_ids(found.vocabulary, mode),
         )
         if not found.keeps_history and turns == "each":
             raise ValueError(
-                "turns is 'each', but this renderer leaves out of a history what its template leaves out, so that the history of an"
-                " earlier turn cannot be told; give turns='last', or a conversation for each turn"
+                "turns must be 'all' or 'last' for a chat template, got 'each': only the template knows the history of a turn."
+                " Pass turns='last', and a conversation for each turn."
             )
+
+    def _saved(self) -> dict[str, object]:
+        return saved_chat_arguments(vars(self))
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> ChatCorpus:
         """The conversations, whose cache may be in one of these folders."""
@@ -106,16 +110,16 @@ class Chat(Description):
         )
 
 
-def objective_of(chat: Chat, form: str) -> Objective:
-    """Which examples are made of conversations, of one of the forms."""
-    if form not in FORMS:
-        raise ValueError(f"form is {form!r}, expected one of {list(FORMS)}")
-    turns = "all" if form == CHAT else "each" if chat.renderer.keeps_history else "last"
+def objective_of(chat: Chat, format: str) -> Objective:
+    """Which examples conversations make in a format."""
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {list(FORMATS)}, got {format!r}.")
+    turns = "all" if format == CHAT else "each" if chat.renderer.keeps_history else "last"
     return Objective(
-        form,
-        Supervision(chat.spans, chat.supervise, chat.turns or turns, chat.too_long),
+        format,
+        Supervision(chat.loss_groups, chat.train_on, chat.turns or turns, chat.truncation),
         Stops(chat.renderer.final_stop, chat.renderer.keeps_history),
-        () if form == CHAT else chat.mode,
+        () if format == CHAT else chat.mode,
     )
 
 
@@ -133,7 +137,7 @@ def open_conversations(
     if is_source(spec):
         text_key = getattr(spec, "text_key", "text")
         if messages_key not in ("messages", text_key):
-            raise ValueError(f"messages_key is {messages_key!r}, but {spec!r} gives conversations as {text_key!r}; leave it out")
+            raise ValueError(f"messages_key must be {text_key!r} for {spec!r}, got {messages_key!r}. Leave it out.")
     elif messages_key == MESSAGES_JSON and validation is not None:
         id_key = id_key or SYNTH_ID
     return open_source(spec, text_key=text_key, id_key=id_key, validation=validation, as_json=True, **options)
@@ -143,8 +147,7 @@ def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
     """The tokenizer's own ids."""
     if isinstance(mode, str) and piece_id(vocabulary, mode) is None:
         raise ValueError(
-            f"mode is {mode!r}, which is no piece of {vocabulary}; give register_chat a piece that the renderer's vocabulary has,"
-            " an id, or ids"
+            f"mode must be a token of {vocabulary}, an id or ids, got {mode!r}. Pass a token that it has, such as '[S]'."
         )
     found = special_tokens(vocabulary, "the mode", modes={"the mode": [mode] if isinstance(mode, str) else mode})
     return tuple(id - id_shift(vocabulary) for id in found.mode)

@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.chat.objective import AT_A_TIME, CHAT, REPLY, Objective, no_example
+from ul2_tasks.chat.objective import AT_A_TIME, CHAT, PROMPT_COMPLETION, Objective, no_example
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.description import corpus_in
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import key_of_pass, salted
+from ul2_tasks.saved_names import saved_chat_task
 from ul2_tasks.scalars import is_integer
 
 
@@ -31,17 +32,17 @@ class _Counted(NamedTuple):
 
 
 class ChatExamples(Sequence[dict[str, np.ndarray]]):
-    """An epoch of the examples of conversations: those of the stream, in its order, if one host reads it with the same seed.
+    """An epoch of the examples of conversations, in the order of the stream that one host reads with the same seed.
 
-    An example is {"tokens": [tokens] int32, "loss_mask", "span_id": [tokens] uint8}; or, of replies, {"inputs", "targets":
-    [tokens] int32, "loss_mask", "span_id": [tokens] uint8, of the targets}. Ids are the tokenizer's own, also where SeqIO's are one
-    higher.
+    An example is {"tokens": [tokens] int32, "loss_mask", "span_id": [tokens] uint8}; or, as a prompt and a completion, {"inputs",
+    "targets": [tokens] int32, "loss_mask", "span_id": [tokens] uint8, of the targets}. Ids are the tokenizer's own, also where
+    SeqIO's are offset by one.
 
-    A conversation makes one example or several, as replies and `turns="each"` have it; or none, where nothing of it is learned, or
-    it is too long and `too_long` is not "raise". `left_out` counts these. So the examples are counted when the sequence is made,
-    which reads all conversations once. From then on an example costs its own conversation alone.
+    A conversation makes one example; or several, as pairs of prompt and completion and with `turns="each"`; or none, where no token
+    is trained on, or it is too long and `truncation` is not "raise". `left_out` counts these. Making the sequence reads all
+    conversations once, to count their examples. After that, an example reads its own conversation only.
 
-    It is a map-style dataset of PyTorch and a random-access source of grain. `ul2_tasks.examples` makes it.
+    It is a map-style dataset for PyTorch and a random-access source for grain. `ul2_tasks.examples` makes it.
     """
 
     def __init__(self, counted: _Counted, epoch: int = 0):
@@ -54,17 +55,17 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many examples are left out of each epoch, by cause: "without a learned token", "too long"."""
+        """How many examples are left out of each epoch, by cause: "without a token to train on", "too long"."""
         return {cause: number for cause, number in self._counted.counts.items() if cause != "shortened"}
 
     def epoch(self, epoch: int) -> ChatExamples:
         """The examples of another epoch, from 0: in another order, if they are shuffled."""
         if not is_integer(epoch, at_least=0):
-            raise ValueError(f"epoch is {epoch!r}, expected an integer, 0 or more")
+            raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}.")
         return ChatExamples(self._counted, int(epoch))
 
     def __getitem__(self, index):
-        """The example of a number, negative ones from the end; or a list of those of a slice."""
+        """The example at an index, which may be negative; or a list of those of a slice."""
         if isinstance(index, slice):
             return self.__getitems__(range(*index.indices(len(self))))
         return self.__getitems__([index])[0]
@@ -74,7 +75,7 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
             yield from self[first : first + AT_A_TIME]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
-        """The examples of several numbers, made at once, which costs less than one after the other."""
+        """The examples at several indices. Faster than one at a time."""
         if not len(indices):
             return []
         conversations, places = self._found(indices)
@@ -88,14 +89,14 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
         ]
 
     def locate(self, index: int) -> str:
-        """Where the conversation of an example is, in words."""
+        """The location of an example's conversation, as text."""
         return self._counted.reader.locate(int(self._found([index])[0][0]))
 
     def _found(self, indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """The conversation of each example, and which of its examples it is, from 0."""
         numbers = np.array([operator.index(index) for index in indices], np.int64)
         if len(wrong := numbers[(numbers < -len(self)) | (numbers >= len(self))]):
-            raise IndexError(f"there is no example {wrong[0]}, only 0 to {len(self) - 1}; .epoch(1) has those of the next epoch")
+            raise IndexError(f"index must be {-len(self)} to {len(self) - 1}, got {wrong[0]}. Use .epoch(1) for the next epoch.")
         numbers %= len(self)
         order, ends = self._order
         at = np.searchsorted(ends, numbers, side="right")
@@ -113,12 +114,13 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
 def chat_examples(
     chat: Chat, sequence_length: Mapping[str, int | None], split: str, seed: int, shuffle: bool, cache_dirs: Sequence
 ) -> ChatExamples:
-    """The examples of conversations: with a length of "tokens" as chats, and else as replies. See `examples.examples`.
+    """The examples of conversations, as chats for a length of "tokens", and else as pairs of prompt and completion.
 
-    Raises a ValueError where no conversation makes an example, or one is too long and that is to be raised.
+    See `examples.examples`. Raises a ValueError where no conversation makes an example, or one is too long and `truncation` is
+    "raise".
     """
-    form = CHAT if "tokens" in sequence_length else REPLY
-    name, objective = f"{chat.name}_{form}", objective_of(chat, form)
+    format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
+    name, objective = f"{chat.name}_{format}", objective_of(chat, format)
     lengths, corpus = objective.lengths(sequence_length, name), corpus_in(chat, cache_dirs)
     reader = corpus.conversations(split, use_cached=bool(corpus.cache_dir))  # type: ignore[attr-defined]
     counts, conversations = collections.Counter[str](), []
@@ -128,4 +130,6 @@ def chat_examples(
     of_each = np.bincount(np.concatenate(conversations), minlength=reader.count)
     if not of_each.any():
         raise no_example(name, split, counts)
-    return ChatExamples(_Counted(reader, objective, lengths, salted(seed, name) if shuffle else None, of_each, counts))
+    return ChatExamples(
+        _Counted(reader, objective, lengths, salted(seed, saved_chat_task(name)) if shuffle else None, of_each, counts)
+    )

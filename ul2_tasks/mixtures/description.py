@@ -48,9 +48,12 @@ class Description:
 
         Raises a ValueError where the source or the vocabulary cannot tell what it is.
         """
-        fields = (key for key in vars(self) if key not in ("name", *_OF_THE_CORPUS))
-        said = {saved_name(key, type(self).__name__): _words(getattr(self, key)) for key in fields}
+        said = {key: _words(value) for key, value in self._saved().items() if key not in ("name", *_OF_THE_CORPUS)}
         return digest(corpus_settings(self.corpus()) | said)
+
+    def _saved(self) -> Mapping[str, object]:
+        """The arguments with the names of version 1, which a fingerprint keeps."""
+        return {saved_name(key, type(self).__name__): value for key, value in vars(self).items()}
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
         """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""

@@ -14,6 +14,7 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
 from ul2_tasks.random_access.sequence import Examples
+from ul2_tasks.saved_names import saved_chat_task, saved_name
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
@@ -48,9 +49,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     Without `feature_converter` an element is one example without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
     Both end with EOS and have the tokenizer's own ids. Conversations give `input_ids`, `loss_mask` and `span_id`; image-text
     records give `images`, too, the bytes of each. Pass a batch size and a function that pads to the DataLoader, such as
-    `transformers.DataCollatorForSeq2Seq`. With a `feature_converter` an element is what the converter makes, a batch or a padded
-    example; integers become int64, strings become str or lists of str, and other types stay. Packed sequences
-    (`examples(.., pack=True)`) are [length] int64 for each feature.
+    `transformers.DataCollatorForSeq2Seq`. A prompt-completion pair with targets that are not trained on needs a converter. With a
+    `feature_converter` an element is what the converter makes, a batch or a padded example; integers become int64, strings become
+    str or lists of str, and other types stay. Packed sequences (`examples(.., pack=True)`) are [length] int64 for each feature.
 
     A description (a `Mixture`, a `Mix`, or what `examples` returned for one) imports neither TensorFlow nor SeqIO, and has random
     access. So has a name with a cache of `ul2 cache` (`use_cached=True`); other names are streams.
@@ -212,7 +213,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             told["num_epochs"] = self._settings["num_epochs"]
             return told | {"feature_converter": "packed rows" if mixture.numbering.packed else _describe_converter(converter)}
         return {
-            "mixture": mixture.name if isinstance(mixture, Registration) else mixture,
+            "mixture": saved_chat_task(mixture.name if isinstance(mixture, Registration) else mixture),
             "sequence_length": repr(sorted(self._sequence_length.items())),
             **self._settings,
             "shard": self._reader().shard,
@@ -258,5 +259,5 @@ def _describe_converter(converter: object) -> str | None:
     if converter is None:
         return None
     is_ours = isinstance(converter, HuggingFaceFeatureConverter)
-    words = repr(converter) if is_ours else f"{type(converter).__name__} {sorted(vars(converter).items())}"
+    words = repr(converter) if is_ours else f"{saved_name(type(converter).__name__)} {sorted(vars(converter).items())}"
     return re.sub(r" at 0x[0-9a-f]+", "", words)

@@ -152,7 +152,7 @@ class Stream:
 
     def __next__(self) -> dict[str, Any]:
         element = self._take()
-        _check_learned(element)
+        _check_trained(element)
         ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
         left_out = {*_SINGLE_EXAMPLE, *([PIXELS] if PIXELS in element and not len(element[PIXELS]) else [])}
         others = {key: value for key, value in element.items() if key not in left_out}
@@ -169,7 +169,7 @@ class Stream:
         except tf.errors.InternalError as error:
             if "components but got" not in error.message:
                 raise
-            without = "its examples have other features; those of replies had no masks until version 1.0.3"
+            without = "its examples have other features; those of prompts and completions had no masks until version 1.0.3"
             raise ValueError(f"{ANOTHER}: {without}. {REMEDY}") from error
         except tf.errors.InvalidArgumentError as error:
             no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
@@ -207,14 +207,14 @@ class Numbers(Stream):
         return state_of({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._each})
 
 
-def _check_learned(element: Mapping[str, tf.Tensor]) -> None:
-    """Raises a ValueError where `labels` would say that a target of a reply is learned, and its mask says that it is not."""
+def _check_trained(element: Mapping[str, tf.Tensor]) -> None:
+    """Raises a ValueError where `labels` would have a target of a prompt-completion pair that is not trained on."""
     if LOSS_MASK not in element or "targets" not in element:
         return
-    if unlearned := int(tf.math.count_nonzero(element[LOSS_MASK] == 0)):
+    if untrained := int(tf.math.count_nonzero(element[LOSS_MASK] == 0)):
         raise ValueError(
-            f"{unlearned} of the {len(element['targets'])} targets of a reply are not to be learned, which `labels` of a single"
-            " example cannot say, as a decoder reads them, too; give feature_converter=HuggingFaceFeatureConverter(..)"
+            f"feature_converter must be a HuggingFaceFeatureConverter for an example with {untrained} of {len(element['targets'])}"
+            " targets that are not trained on, got None. Pass feature_converter=HuggingFaceFeatureConverter(..)."
         )
 
 

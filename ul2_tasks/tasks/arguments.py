@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from ul2_tasks.scalars import is_integer
@@ -64,3 +64,14 @@ def check_splits(mixture: seqio.Mixture, split: str) -> None:
             " split, or read the tasks that have it one by one. See"
             " docs/help/troubleshooting.md#evaluation-has-no-validation-split."
         )
+
+
+def saved_task_name(task: seqio.Task) -> str:
+    """The name of a task that iterators are saved with, which is not always that of a `ChatTask`."""
+    inner = getattr(task, "task", task)  # of one that is wrapped, beside images
+    return getattr(inner, "saved_name", task.name)
+
+
+def in_saved_order(tasks: Iterable[seqio.Task]) -> list[seqio.Task]:
+    """The tasks of a mixture in the order from which it samples them: that of the names that are saved."""
+    return sorted(tasks, key=saved_task_name)

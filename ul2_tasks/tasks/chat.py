@@ -1,9 +1,8 @@
-"""`register_chat`: conversations as a corpus, as examples for a decoder, and as examples for an encoder and a decoder."""
+"""`register_chat`: conversations as a corpus, as examples for a decoder, and as prompt-completion pairs."""
 
 from __future__ import annotations
 
 import collections
-import dataclasses
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -13,7 +12,7 @@ from absl import logging
 
 from ul2_tasks.chat.by_name import Renderer
 from ul2_tasks.chat.examples import Examples
-from ul2_tasks.chat.objective import AT_A_TIME, CHAT, FORMS, no_example
+from ul2_tasks.chat.objective import AT_A_TIME, CHAT, FORMATS, PROMPT_COMPLETION, no_example
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
@@ -25,8 +24,9 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import salted
+from ul2_tasks.saved_names import saved_chat_arguments, saved_chat_task
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.tasks.arguments import check_splits, reader_of
+from ul2_tasks.tasks.arguments import check_splits, in_saved_order, reader_of, saved_task_name
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift
@@ -36,24 +36,25 @@ _left_out: collections.Counter[str] = collections.Counter()  # examples of this 
 
 
 class ChatTask(seqio.Task):
-    """The examples of conversations: NAME_chat or NAME_reply of `register_chat`.
+    """The examples of conversations: NAME_chat or NAME_prompt_completion of `register_chat`.
 
-    Its iterators are saved in a few kilobytes, resume in the task that saved them alone, and shuffle all conversations, anew in
-    each epoch. SeqIO trims nothing, because an example that is too long is refused, or left out and counted. `form` is "chat" or
-    "reply".
+    Its iterators are saved in a few kilobytes, and resume only in the task that saved them. Each epoch shuffles all conversations.
+    SeqIO trims nothing: an example that is too long raises an error, or is left out and counted. `format` is "chat" or
+    "prompt_completion". `saved_name` is the name that iterators are saved with, and that the order is derived from.
     """
 
-    def __init__(self, name: str, corpus: ChatCorpusTask, form: str, configuration: Chat):
+    def __init__(self, name: str, corpus: ChatCorpusTask, format: str, configuration: Chat):
         tokens = seqio.Feature(corpus.renderer.vocabulary, add_eos=False)
         features = {"inputs": tokens, "targets": tokens}
-        if form == CHAT:
+        if format == CHAT:
             features = {"tokens": tokens} | {
                 key: seqio.Feature(seqio.PassThroughVocabulary(size), add_eos=False, dtype=tf.uint8)
                 for key, size in (("loss_mask", 2), ("span_id", 256))
             }
-        super().__init__(name, CorpusView(corpus, salt=name), features, preprocessors=[], shuffle_buffer_size=None)
-        self.configuration, self.form = configuration, form
-        self.objective = objective_of(configuration, form)
+        self.saved_name = saved_chat_task(name) if format == PROMPT_COMPLETION else name
+        super().__init__(name, CorpusView(corpus, self.saved_name), features, preprocessors=[], shuffle_buffer_size=None)
+        self.configuration, self.format = configuration, format
+        self.objective = objective_of(configuration, format)
 
     @property
     def corpus(self) -> ChatCorpusTask:
@@ -64,9 +65,9 @@ class ChatTask(seqio.Task):
         return self.objective.supervision
 
     @property
-    def learns_all_targets(self) -> bool:
-        """Whether the targets of replies are learned as a whole, except messages that say that they are not."""
-        return self.supervision.supervise != "content" and all(self.supervision.spans.values())  # type: ignore[union-attr]
+    def trains_on_all_targets(self) -> bool:
+        """Whether all targets of pairs are trained on, but for messages of weight 0."""
+        return self.supervision.train_on != "content" and all(self.supervision.loss_groups.values())  # type: ignore[union-attr]
 
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations of `corpus.conversations`, with SeqIO's ids; see `Objective.examples`."""
@@ -95,14 +96,14 @@ class ChatTask(seqio.Task):
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
 
-        `features` are those that are wanted. `rates` are of the mixture that reads the task, and must be the same to resume.
+        `features` are those to return. `rates` are of the mixture that reads the task, and must be the same to resume.
 
-        NAME_chat gives a dataset of {"tokens": [tokens] int32, "loss_mask" and "span_id": [tokens] uint8}; NAME_reply, of
-        {"inputs", "targets": [tokens] int32, and of the targets "loss_mask" and "span_id": [tokens] uint8}.
+        NAME_chat gives a dataset of {"tokens": [tokens] int32, "loss_mask" and "span_id": [tokens] uint8}. NAME_prompt_completion
+        gives one of {"inputs", "targets": [tokens] int32, and of the targets "loss_mask" and "span_id": [tokens] uint8}.
 
-        Raises a ValueError where this host has no conversation, or none of which something is learned within these lengths. It is
-        an error while iterating where an example is too long and that is to be raised, or the task's spans say nothing of a
-        message's kind.
+        Raises a ValueError where this host has no conversation, or none with a token to train on within these lengths. Iterating
+        raises an error at an example that is too long, if `truncation` is "raise", and at a message of a kind without a loss
+        group.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         reader = self.corpus.conversations(split, use_cached)
@@ -123,13 +124,13 @@ class ChatTask(seqio.Task):
         names = list(spec)
         dtypes = [dtype for feature in spec.values() for dtype in (tf.as_dtype(feature.dtype), tf.int64)]
         batches = _passes(
-            lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self.name), num_epochs
+            lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self.saved_name), num_epochs
         )
         fingerprint = {
             "chat_version": CHAT_VERSION,
-            "task": self.name,
-            "form": self.form,
-            "supervision": dataclasses.asdict(self.supervision),
+            "task": self.saved_name,
+            **saved_chat_arguments({"format": self.format}),
+            "supervision": self.supervision.saved(),
             "mode": [id + id_shift(self.corpus.renderer.vocabulary) for id in self.configuration.mode],
             "renderer": self.corpus.renderer.identity,
             "sequence_length": dict(lengths),
@@ -158,15 +159,22 @@ class ChatTask(seqio.Task):
             for _ in range(number):
                 total, is_logged = count(_left_out, f"{self.name}: {cause}")
                 if is_logged:
-                    logging.warning("%s: %d examples until now are %s", self.name, total, cause)
+                    logging.warning("%s: %d examples so far are %s", self.name, total, cause)
 
 
 class ChatMixture(seqio.Mixture):
-    """A mixture of chat tasks of one form, whose examples keep their masks and spans. `configuration` has `mix`'s arguments."""
+    """A mixture of chat tasks of one format, whose examples keep `loss_mask` and `span_id`.
+
+    `configuration` has `mix`'s arguments.
+    """
 
     def __init__(self, *arguments, configuration: object = None, **keywords):
         super().__init__(*arguments, sample_fn=sample_examples, **keywords)
         self.configuration = configuration
+
+    @property
+    def tasks(self) -> list[seqio.Task]:
+        return in_saved_order(super().tasks)
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. Raises a ValueError where a task has no such split: SeqIO would leave it out."""
@@ -174,19 +182,19 @@ class ChatMixture(seqio.Mixture):
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
     def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
-        """See `seqio.Mixture.get_task_dataset`; masks and spans, which are no output features of replies, are always there.
+        """See `seqio.Mixture.get_task_dataset`. The dataset always has `loss_mask` and `span_id`.
 
-        Nothing is trimmed, whatever `trim_output_features` says: an example that is too long is refused, or left out and counted.
-        `passthrough_features` may have features of the task, and its name, "task". `copy_pretokenized` is refused, because
+        `trim_output_features` has no effect: an example that is too long raises an error, or is left out and counted.
+        `passthrough_features` may have features of the task, and "task", its name. `copy_pretokenized` is not supported, because
         conversations have no such features.
         """
         names = ("sequence_length", "split", "use_cached", "shuffle", "seed", "shard_info", "num_epochs")
         settings = dict(zip(names, arguments)) | {key: value for key, value in keywords.items() if key in names}
-        dataset = task.get_dataset(**settings, rates={other.name: self.get_rate(other) for other in self.tasks})
+        dataset = task.get_dataset(**settings, rates={saved_task_name(other): self.get_rate(other) for other in self.tasks})
         if unknown := sorted({*output_feature_keys} - dataset.element_spec.keys() - {TASK}):
             raise ValueError(
-                f"{task.name!r} has no features {unknown}, only {[*dataset.element_spec, TASK]}; leave them out of"
-                " passthrough_features, and copy_pretokenized=False"
+                f"passthrough_features must be among {[*dataset.element_spec, TASK]} for {task.name!r}, got {unknown}. Leave them"
+                " out, and pass copy_pretokenized=False."
             )
         return dataset.map(no_autograph(lambda one: one | {TASK: task.name})) if TASK in output_feature_keys else dataset
 
@@ -200,39 +208,48 @@ def register_chat(
     id_key: str | None = None,
     validation: float | None = None,
     on_error: str = "raise",
-    spans: Mapping[str, int] | str = "harmony_tools",
-    supervise: str = "whole",
+    loss_groups: Mapping[str, int] | str = "harmony_tools",
+    train_on: str = "all",
     turns: str | None = None,
-    too_long: str = "raise",
+    truncation: str = "raise",
     mode: Mode | None = None,
-    form: str = CHAT,
+    format: str = CHAT,
 ) -> str:
-    """Registers `NAME_corpus`, and of its conversations `NAME_chat`, for a decoder, and `NAME_reply`, for an encoder and a decoder.
+    """Registers conversations: the corpus NAME_corpus, and the tasks NAME_chat and NAME_prompt_completion.
 
-    Called again with the same arguments it changes nothing. `ul2 cache` caches the rendered conversations; what is learned, and
-    from which turns, is decided when they are read. `mix` mixes `NAME_reply` with denoisers of one vocabulary.
+    `NAME_chat` is for decoder-only models, and `NAME_prompt_completion` for encoder-decoder models. Each token has a `loss_mask`,
+    whether it counts in the loss, and a `span_id`, its loss group. Registering again with the same arguments changes nothing.
+    `ul2 cache` caches the rendered conversations, and all arguments from `loss_groups` on can change without a new cache. `mix`
+    mixes `NAME_prompt_completion` with denoisers of the same vocabulary.
 
     Args:
         name: the beginning of all names.
-        source: where conversations come from, see `open_source`; "embedded" is a small corpus that comes with this package. A
-            `seqio.DataSource` gives each conversation as a text of JSON.
-        renderer: what makes tokens of messages, see `open_renderer`.
+        source: where conversations come from, see `open_source`; "embedded" is a small built-in corpus. A `seqio.DataSource` must
+            give each conversation as a string of JSON.
+        renderer: turns messages into tokens, see `open_renderer`.
         messages_key: the field or column with the messages: a list of them, or JSON of a list or of an object with `messages`.
         id_key: the field or column with a conversation's id: of that name, or in the JSON of the field `metadata_json`; where both
-            have it, they must be equal. By default "synth_id" beside "messages_json", and else the messages' own JSON is the id.
+            have it, they must be equal. By default "synth_id" beside "messages_json", and else the JSON of the messages is the id.
         validation: see `open_source`.
-        on_error: what becomes of a conversation that cannot be rendered: "raise", or "skip", which counts it.
-        spans, supervise, turns, too_long: see `Supervision`. By default all turns are learned of in `NAME_chat`, and each turn is
-            a reply of its own in `NAME_reply`, with its history as at inference; with a chat template, which alone knows that
-            history, the last turn is.
-        mode: of `NAME_reply`, what stands before the inputs: the name of a piece, such as "[S]", an id, or ids.
-        form: which name is returned, "chat" or "reply".
+        on_error: what to do with a conversation that cannot be rendered: "raise" an error, or "skip" and count it.
+        loss_groups: the loss group of each kind of the assistant's messages, such as {"assistant/final": 2}: 1 to 255 where it is
+            trained on, 0 where it is context. A message of a kind that is missing is an error. Or the name of a preset: "harmony",
+            "harmony_tools", "plain".
+        train_on: which tokens of a message count in the loss: "all", with its header; "generated", those that the model generates
+            at inference; or "content", its content and the token that ends it.
+        turns: "all", a conversation is one example; "last", only its last turn is trained on; or "each", every turn is an example.
+            In "last" and "each" the history before the turn is as at inference. By default "all" in `NAME_chat`, and "each" in
+            `NAME_prompt_completion`, or "last" with a chat template.
+        truncation: what to do with an example that is longer than the lengths: "raise" an error; "drop" it, and count it; or
+            "drop_oldest_turns", as whole turns.
+        mode: the mode token before the inputs of `NAME_prompt_completion`: a token, such as "[S]", an id, or ids.
+        format: which name is returned, "chat" or "prompt_completion".
 
     Returns:
-        "NAME_chat" or "NAME_reply".
+        "NAME_chat" or "NAME_prompt_completion".
 
     Raises:
-        ValueError: an argument is none of its kind; the name is taken, by another task or by other arguments, which are named.
+        ValueError: an argument has a value that is not supported; or the name is taken, by another task or with other arguments.
 
     >>> import ul2_tasks
     >>> ul2_tasks.register_chat("docs")
@@ -246,20 +263,20 @@ def register_chat(
         id_key=id_key,
         validation=validation,
         on_error=on_error,
-        spans=spans,
-        supervise=supervise,
+        loss_groups=loss_groups,
+        train_on=train_on,
         turns=turns,
-        too_long=too_long,
+        truncation=truncation,
         mode=mode,
     )
-    return add_chat(chat, form)
+    return add_chat(chat, format)
 
 
-def add_chat(chat: Chat, form: str = CHAT) -> str:
-    """Hands conversations to SeqIO's registries; see `register_chat`."""
-    if form not in FORMS:
-        raise ValueError(f"form is {form!r}, expected one of {list(FORMS)}")
-    return hand_over(chat, ("corpus", *FORMS), lambda: _tasks(chat), form)
+def add_chat(chat: Chat, format: str = CHAT) -> str:
+    """Adds conversations to SeqIO's registries; see `register_chat`."""
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {list(FORMATS)}, got {format!r}.")
+    return hand_over(chat, ("corpus", *FORMATS), lambda: _tasks(chat), format)
 
 
 def _tasks(chat: Chat) -> list[seqio.Task]:
@@ -271,7 +288,7 @@ def _tasks(chat: Chat) -> list[seqio.Task]:
         renderer=described.renderer,
         supervision=described.supervision,
     )
-    return [corpus, *(ChatTask(f"{chat.name}_{form}", corpus, form, chat) for form in FORMS)]
+    return [corpus, *(ChatTask(f"{chat.name}_{format}", corpus, format, chat) for format in FORMATS)]
 
 
 def chat_tasks(name: str) -> list[ChatTask]:
@@ -281,7 +298,7 @@ def chat_tasks(name: str) -> list[ChatTask]:
 
 @no_autograph
 def _passes(batch, own: int, shuffle: bool, seed: int | None, num_epochs: int | None) -> tf.data.Dataset:
-    """Batches of conversations, `own` of them in each pass, in a permutation of their own for each pass."""
+    """Batches of conversations, `own` of them in each pass, and another permutation in each."""
 
     def one_pass(key: tf.Tensor) -> tf.data.Dataset:
         firsts = tf.data.Dataset.range(0, own, AT_A_TIME)

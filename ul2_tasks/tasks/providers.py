@@ -38,7 +38,7 @@ from ul2_tasks.random_access.resuming import seed_of
 from ul2_tasks.random_access.tokens import stored_tokens
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
-from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
+from ul2_tasks.tasks.arguments import Reader, check_splits, in_saved_order, reader_of, saved_task_name
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
@@ -198,6 +198,10 @@ class DenoisingMixture(seqio.Mixture):
     None where it is not registered.
     """
 
+    @property
+    def tasks(self) -> list[seqio.Task]:
+        return in_saved_order(super().tasks)
+
     def __init__(self, *arguments, configuration: object = None, **keywords):
         """Takes the arguments of `seqio.Mixture`, except `sample_fn`, and the configuration."""
         super().__init__(*arguments, sample_fn=sample_examples, **keywords)
@@ -221,8 +225,9 @@ class DenoisingMixture(seqio.Mixture):
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
-        Replies keep their masks where `passthrough_features` has "loss_mask" and "span_id". The targets of all other tasks are then
-        learned, as the span `supervision.TEXT`. Without these, a reply that is not learned as a whole is an error while iterating.
+        Prompt-completion pairs keep their masks if `passthrough_features` has "loss_mask" and "span_id". The targets of all other
+        tasks are then in the loss group `supervision.TEXT`. Without these, a pair with targets that are not trained on raises an
+        error while iterating.
 
         Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
         """
@@ -234,7 +239,7 @@ class DenoisingMixture(seqio.Mixture):
         marks = kept & MARKS
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask)]
-        rates = {task.name: self.get_rate(task) for task in self.tasks}
+        rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
         reading = _numbered(
             self,
             ours,
@@ -263,7 +268,7 @@ class DenoisingMixture(seqio.Mixture):
         if not others:
             return _marked(reading.examples(), marks)
         streams = [self.get_task_dataset(task, kept, *common, trim_output_features, try_in_mem_cache) for task in others]
-        shares = [sum(rates[task.name] for task in ours), *(rates[task.name] for task in others)]
+        shares = [sum(rates[task.name] for task in ours), *(self.get_rate(task) for task in others)]
         mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed if seed is not None or shuffle else 42)
         buffers_too = tf.data.Options()
         buffers_too.experimental_symbolic_checkpoint = False
@@ -298,7 +303,7 @@ class DenoisingMixture(seqio.Mixture):
             "num_epochs": num_epochs,
         }
         marks = MARKS.intersection(output_feature_keys)
-        rates = {other.name: self.get_rate(other) for other in self.tasks}
+        rates = {saved_task_name(other): self.get_rate(other) for other in self.tasks}
         if isinstance(task, DenoisingTask):
             others = _read_by_others(self, split, use_cached)
             dataset = task.get_dataset(**common, rates=rates, others=others, features={*output_feature_keys} - marks)
@@ -398,19 +403,19 @@ def _check_cached(task: seqio.Task, use_cached: bool) -> None:
 def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[str]) -> tf.data.Dataset:
     """The examples of a task of another kind, with the features that the examples of a denoising task have."""
     message = (
-        f"an example of {task.name} has targets that are not to be learned, and is asked for without loss_mask: give get_dataset"
-        ' passthrough_features=["loss_mask", "span_id"], and a converter of this package, such as'
-        " HuggingFaceFeatureConverter(span_id=True); or mix conversations alone"
+        f"passthrough_features must have loss_mask and span_id for {task.name}, which does not train on all targets. Pass"
+        ' get_dataset(.., passthrough_features=["loss_mask", "span_id"]), and use a converter of this package, such as'
+        " HuggingFaceFeatureConverter(span_id=True); or mix conversations alone."
     )
 
-    def wanted(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def expected(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         kept = {key: value for key, value in example.items() if key in features}
         if LOSS_MASK not in example or LOSS_MASK in kept:
             return kept
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(example[LOSS_MASK] == 1), [message])]):
             return {key: tf.identity(value) for key, value in kept.items()}
 
-    dataset = dataset.map(wanted, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(expected, num_parallel_calls=tf.data.AUTOTUNE)
     names = {key: name for key, name in {DENOISER: "", TASK: task.name}.items() if key in features}
     foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys() - MARKS)
     if foreign:
@@ -423,7 +428,7 @@ def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[st
 
 @no_autograph
 def _marked(examples: tf.data.Dataset, marks: Collection[str]) -> tf.data.Dataset:
-    """The examples with these marks: where a task has none itself, all of its targets are learned."""
+    """The examples with these features: where a task has none itself, all of its targets are trained on."""
     values = {LOSS_MASK: 1, SPAN_ID: TEXT}
     missing = {key: tf.constant(values[key], tf.uint8) for key in marks if key not in examples.element_spec}
     if not missing:

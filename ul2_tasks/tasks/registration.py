@@ -7,13 +7,13 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.chat.objective import CHAT, FORMS
+from ul2_tasks.chat.objective import CHAT, FORMATS
 from ul2_tasks.mixtures.chat import Chat, open_conversations
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import texts_in_memory
 
-_EMBEDDED = {**dict.fromkeys(("ul2", "ul2_mix"), Mixture), **dict.fromkeys(("chat", "chat_chat", "chat_reply"), Chat)}
+_EMBEDDED = {**dict.fromkeys(("ul2", "ul2_mix"), Mixture), **dict.fromkeys(("chat", "chat_chat", "chat_prompt_completion"), Chat)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Registration:
     def _described(self) -> Mixture | Chat:
         arguments, source = dict(self.arguments), dict(self.source)
         if "renderer" in arguments:
-            arguments.pop("form", None)
+            arguments.pop("format", None)
             if source:
                 key = arguments.pop("messages_key", "messages")
                 spec, key = source.pop("spec", "embedded"), source.pop("text_key", key)
                 arguments["source"] = open_conversations(spec, key, **source)
-            return Chat(_name_and_form(self.name)[0], **arguments)
+            return Chat(_name_and_format(self.name)[0], **arguments)
         if "preset" in arguments:
             arguments["denoisers"] = arguments.pop("preset")
         return Mixture(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **self.source}), **arguments)
@@ -79,8 +79,8 @@ def hand_over(description: Mixture | Chat, registration: Registration) -> str:
     if isinstance(description, Chat):
         from ul2_tasks.tasks.chat import add_chat
 
-        form = _name_and_form(registration.name)[1] or registration.arguments.get("form", CHAT)
-        return add_chat(description, form)
+        format = _name_and_format(registration.name)[1] or registration.arguments.get("format", CHAT)
+        return add_chat(description, format)
     from ul2_tasks.tasks.registry import add
 
     return add(description)
@@ -113,13 +113,13 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
     return add(of_texts)
 
 
-def _name_and_form(name: str) -> tuple[str, str | None]:
-    """NAME of NAME_chat or NAME_reply, and the form; of another name that and None."""
-    form = None
-    for each in FORMS:
+def _name_and_format(name: str) -> tuple[str, str | None]:
+    """NAME and the format, of NAME_chat or NAME_prompt_completion; of any other name the name and None."""
+    format = None
+    for each in FORMATS:
         if name.endswith(f"_{each}"):
-            name, form = name.removesuffix(f"_{each}"), each
-    return name, form
+            name, format = name.removesuffix(f"_{each}"), each
+    return name, format
 
 
 def _registered(name: str) -> str:
@@ -136,8 +136,8 @@ def _registered(name: str) -> str:
     for task in (f"{name}_{CHAT}", name):
         if task in chats:
             return task
-    if name in ("chat", "chat_chat", "chat_reply"):  # the conversations that come with this package
-        return register_chat(form=name.rpartition("_")[2])
+    if name in ("chat", "chat_chat", "chat_prompt_completion"):  # the built-in conversations
+        return register_chat(format=_name_and_format(name)[1] or CHAT)
     if name in seqio.TaskRegistry.names():
         task = seqio.TaskRegistry.get(name)
         holding = [mixture for mixture in names if task in seqio.MixtureRegistry.get(mixture).tasks]

@@ -130,8 +130,9 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         mixtures: the weights, numbers, of registered mixtures and tasks by their names, such as `register` and `mix` return. A
             weight divided by the sum of all is a share of the examples. All tasks have the features inputs and targets, of one
             vocabulary (which is checked when a dataset is asked for), and at least one of them is a denoising task. Or all are
-            conversations, NAME_chat or NAME_reply alike, of one vocabulary: then masks and spans stay. Replies beside denoisers
-            must be learned as a whole, and have masks where a dataset is asked for them, as `passthrough_features`.
+            conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and `span_id`.
+            Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
+            `passthrough_features` names them.
 
     Returns:
         "NAME_mix".
@@ -150,10 +151,11 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
     if chats:
         _check_vocabularies(chats[0], tasks.values())
     if len(chats) == len(tasks):
-        if len({task.form for task in chats}) > 1:
+        if len({task.format for task in chats}) > 1:
             raise ValueError(
-                f"{sorted(tasks)} are conversations of both forms; mix {[task.name for task in chats if task.form == CHAT]} and"
-                f" {[task.name for task in chats if task.form != CHAT]} apart, as a model reads one of them"
+                f"mixtures must be conversations of one format, got {sorted(tasks)}. Mix"
+                f" {[task.name for task in chats if task.format == CHAT]} and"
+                f" {[task.name for task in chats if task.format != CHAT]} apart: a model reads one of them."
             )
         return _mixed(name, weights, tasks.values(), ChatMixture)
     features = {name: sorted(task.output_features) for name, task in tasks.items() if not isinstance(task, ImageTextTask)}
@@ -161,16 +163,16 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}.")
     if not any(isinstance(task, DenoisingTask | ImageTextTask) for task in tasks.values()):
         raise ValueError(f"one of {sorted(tasks)} must be a denoising task, but none is. Mix them with seqio.MixtureRegistry.add.")
-    if parts := [task.name for task in chats if not task.learns_all_targets]:
+    if parts := [task.name for task in chats if not task.trains_on_all_targets]:
         raise ValueError(
-            f"{parts[0]!r} does not learn all of its targets, and mixtures with denoisers have no masks: give spans in which all of"
-            " the assistant's messages are learned, and supervise='whole' or 'sampled'; or mix conversations alone"
+            f"mixtures with denoisers must train on all targets, which {parts[0]!r} does not. Pass loss_groups without a 0, and"
+            " train_on='all' or 'generated', or mix conversations alone."
         )
     return _mixed(name, weights, tasks.values(), DenoisingMixture)
 
 
 def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
-    """Raises a ValueError where a task has another vocabulary than a task of conversations, in which the renderer's markers are."""
+    """Raises a ValueError where a task has another vocabulary than that of conversations, which has the renderer's tokens."""
     vocabulary = chat.corpus.renderer.vocabulary
     for task in tasks:
         other = task.corpus.renderer.vocabulary if isinstance(task, ChatTask) else task.output_features["targets"].vocabulary

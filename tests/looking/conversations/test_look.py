@@ -51,7 +51,7 @@ def renderer():
 
 @pytest.fixture(scope="module")
 def corpus(renderer, tmp_path_factory):
-    """A function that registers conversations, or any JSON, under a name, and returns NAME_chat or NAME_reply."""
+    """A function that registers conversations, or any JSON, under a name, and returns NAME_chat or NAME_prompt_completion."""
     folder = tmp_path_factory.mktemp("look")
 
     def register(name, conversations, **settings):
@@ -88,7 +88,7 @@ def test_a_conversation_is_shown_message_by_message(golden):
     assert shown(golden) == (
         "look_golden_chat: split train, seed 0, tokens at most: any number\n"
         "\n"
-        "look_golden_chat: conversation 0, 66 tokens: 26 reasoning, 20 answer, 20 not learned\n"
+        "look_golden_chat: conversation 0, 66 tokens: 26 reasoning, 20 answer, 20 not trained on\n"
         "user                   <|start|>user<|message|>What is 2+2?<|end|>\n"
         "  0 of 19\n"
         "assistant/analysis     <|start|>assistant<|channel|>analysis<|message|>Easy.<|end|>\n"
@@ -100,8 +100,8 @@ def test_a_conversation_is_shown_message_by_message(golden):
     )
 
 
-def test_a_reply_is_shown_with_its_inputs_and_its_targets_apart(golden):
-    assert shown(golden.replace("chat", "reply")).split("\n", 3)[3] == (
+def test_a_pair_is_shown_with_its_inputs_and_its_targets_apart(golden):
+    assert shown(golden.replace("chat", "prompt_completion")).split("\n", 3)[3] == (
         "inputs, 29 tokens\n"
         "user                <|start|>user<|message|>What is 2+2?<|end|>\n"
         "  0 of 19\n"
@@ -115,7 +115,7 @@ def test_a_reply_is_shown_with_its_inputs_and_its_targets_apart(golden):
     )
 
 
-def test_colours_say_what_is_learned_and_what_ends_a_message(golden):
+def test_colours_say_what_is_trained_on_and_what_ends_a_message(golden):
     console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system="truecolor", legacy_windows=False)
     show_chat(golden, console=console)
     styles = {text: style for style, text in re.findall(r"\x1b\[([\d;]+)m([^\x1b]+)\x1b\[0m", console.file.getvalue())}
@@ -126,21 +126,21 @@ def test_colours_say_what_is_learned_and_what_ends_a_message(golden):
     assert styles["<|return|>"].endswith(answer)
 
 
-@pytest.mark.parametrize("form", ["chat", "reply"])
-def test_json_has_the_example_and_its_messages(call, form):
-    name = call.replace("chat", form)
+@pytest.mark.parametrize("format", ["chat", "prompt_completion"])
+def test_json_has_the_example_and_its_messages(call, format):
+    name = call.replace("chat", format)
     examples = seqio.get_mixture_or_task(name).get_dataset(None, "train", shuffle=False).as_numpy_iterator()
     lines = as_lines(name, count=9)
     for line, example in zip(lines, list(examples), strict=True):
-        features = {"ids": line["ids"]} if form == "chat" else {key: line[key] for key in ("inputs", "targets")}
-        expected = {key.replace("tokens", "ids"): value.tolist() for key, value in example.items()}
-        assert features | {key: line[key] for key in ("loss_mask", "span_id")} == expected
+        features = {"ids": line["ids"]} if format == "chat" else {key: line[key] for key in ("inputs", "targets")}
+        wanted = {key.replace("tokens", "ids"): value.tolist() for key, value in example.items()}
+        assert features | {key: line[key] for key in ("loss_mask", "span_id")} == wanted
         one = 1  # EOD, or the mode
         assert sum(message["tokens"] for message in line["messages"]) + one == sum(map(len, features.values()))
-        assert sum(message["learned"] for message in line["messages"]) == sum(line["loss_mask"])
-    if form == "chat":
+        assert sum(message["trained"] for message in line["messages"]) == sum(line["loss_mask"])
+    if format == "chat":
         [line] = lines
-        assert [(message["role"], message["channel"], message["span"], message["text"]) for message in line["messages"]] == [
+        assert [(message["role"], message["channel"], message["loss_group"], message["text"]) for message in line["messages"]] == [
             ("developer", None, 0, "You may add."),
             ("user", None, 0, "2 and 2?"),
             ("assistant", "analysis", 1, "I add."),
@@ -167,7 +167,7 @@ def test_texts_are_never_taken_for_markup(corpus):
     bad = corpus("look_hostile_role", [[{"role": "[red]x[/]\x1b", "content": "x"}], GOLDEN], on_error="skip")
     console = Console(file=io.StringIO(), width=300)
     print_chat(measure_chat(bad), console)
-    assert "refused   1: message N of N has the role '[red]x[/]\\xNb', expected one of" in console.file.getvalue()
+    assert "rejected  1: message N of N has the role '[red]x[/]\\xNb', expected one of" in console.file.getvalue()
 
 
 def test_the_tokens_of_a_corpus_are_counted(call):
@@ -179,17 +179,17 @@ def test_the_tokens_of_a_corpus_are_counted(call):
     assert sum(kind.tokens for kind in task.kinds) + 1 == task.tokens == task.lengths["tokens"].max
     final = kinds["assistant/final"]
     assert (final.messages, final.tokens, final.header, final.content, final.stop) == (2, 42, 34, 6, 2)
-    assert final.learned == len("<assistant#final:Yes..")
-    assert task.spans == {"0": task.tokens - sum(kind.learned for kind in task.kinds), "1": 53, "2": 22, "3": 46}
-    assert kinds["assistant/commentary>tool"].learned == 46
+    assert final.trained == len("<assistant#final:Yes..")
+    assert task.loss_groups == {"0": task.tokens - sum(kind.trained for kind in task.kinds), "1": 53, "2": 22, "3": 46}
+    assert kinds["assistant/commentary>tool"].trained == 46
     assert json.loads(as_json(statistics))["tasks"][0]["kinds"][0]["kind"] == "developer"
 
 
-def test_replies_and_their_lengths_are_measured(call):
-    [task] = measure_chat("look_call_reply").tasks
-    assert task.examples == 2, "the reply that ends in a call, and that to `Sure?`; the answer that is not learned is none"
-    assert task.left_out == {"without a learned token": 1}
-    lines = as_lines("look_call_reply", count=9)
+def test_pairs_and_their_lengths_are_measured(call):
+    [task] = measure_chat("look_call_prompt_completion").tasks
+    assert task.examples == 2, "the completion that ends in a call, and that of `Sure?`; the answer of weight 0 is none"
+    assert task.left_out == {"without a token to train on": 1}
+    lines = as_lines("look_call_prompt_completion", count=9)
     assert task.lengths["targets"].max == max(len(line["targets"]) for line in lines)
     assert task.lengths["inputs"].min == min(len(line["inputs"]) for line in lines)
 
@@ -197,20 +197,20 @@ def test_replies_and_their_lengths_are_measured(call):
 def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(corpus):
     longer = [{"role": "user", "content": "long " * 20}, *GOLDEN[1:]]
     conversations = [GOLDEN, longer, [{"role": "user", "content": "Anyone?"}], [{"role": "critic", "content": "x"}], []]
-    settings = {"on_error": "skip", "too_long": "drop"}
+    settings = {"on_error": "skip", "truncation": "drop"}
     statistics = measure_chat(corpus("look_left_out", conversations, **settings), {"tokens": 70})
-    assert statistics.tasks[0].left_out == {"too long": 1, "without a learned token": 1}
+    assert statistics.tasks[0].left_out == {"too long": 1, "without a token to train on": 1}
     assert statistics.tasks[0].examples == 1
     [found] = statistics.corpora
     assert found.conversations == 3
-    assert sorted(found.refused.values()) == [1, 1]
-    assert "the conversation has no message" in found.refused
+    assert sorted(found.rejected.values()) == [1, 1]
+    assert "the conversation has no message" in found.rejected
     assert statistics.passed
     raising = measure_chat(corpus("look_too_long", [GOLDEN, longer]), {"tokens": 70})
     assert [check.name for check in raising.checks if not check.passed] == [CHECKS["long"]]
-    with pytest.raises(ValueError, match=r"look_refused\.jsonl, line 2: message 1 of 1 has the role 'critic'"):
-        measure_chat(corpus("look_refused", [GOLDEN, conversations[3]]))
-    with pytest.raises(ValueError, match="expected some of"):
+    with pytest.raises(ValueError, match=r"look_rejected\.jsonl, line 2: message 1 of 1 has the role 'critic'"):
+        measure_chat(corpus("look_rejected", [GOLDEN, conversations[3]]))
+    with pytest.raises(ValueError, match="must have keys among"):
         measure_chat("look_too_long_chat", {"token": 70})
 
 
@@ -233,15 +233,15 @@ def shifted(by):
     return lambda values: {key: np.roll(values[key], by) for key in ("loss_mask", "span_id")}
 
 
-@pytest.mark.parametrize("form", ["chat", "reply"])
-def test_laws_are_broken_where_masks_are_shifted_or_ids_changed(monkeypatch, golden, form):
-    name = golden.replace("chat", form)
-    first = "tokens" if form == "chat" else "targets"
+@pytest.mark.parametrize("format", ["chat", "prompt_completion"])
+def test_laws_are_broken_where_masks_are_shifted_or_ids_changed(monkeypatch, golden, format):
+    name = golden.replace("chat", format)
+    first = "tokens" if format == "chat" else "targets"
     assert broken(monkeypatch, name, lambda values: {}) == set()
-    if form == "chat":
-        assert broken(monkeypatch, name, shifted(-1)) == {"others", "ends", "spans"}
-        assert broken(monkeypatch, name, shifted(1)) == {"others", "ends", "spans"}
-    assert broken(monkeypatch, name, lambda values: {"span_id": np.roll(values["span_id"], 1)}) >= {"spans"}
+    if format == "chat":
+        assert broken(monkeypatch, name, shifted(-1)) == {"others", "ends", "groups"}
+        assert broken(monkeypatch, name, shifted(1)) == {"others", "ends", "groups"}
+    assert broken(monkeypatch, name, lambda values: {"span_id": np.roll(values["span_id"], 1)}) >= {"groups"}
     assert "mask" in broken(monkeypatch, name, lambda values: {"loss_mask": np.zeros_like(values["loss_mask"])})
     assert broken(monkeypatch, name, lambda values: {first: np.where(np.arange(len(values[first])) == 3, 9999, values[first])}) == {
         "whole",
@@ -260,13 +260,13 @@ def test_the_law_of_texts_is_broken_where_a_renderer_changes_them(renderer, corp
     name = corpus("look_shouting", [[GOLDEN[0], {**GOLDEN[2], "content": "Four."}]], renderer=Shouting(renderer.vocabulary))
     [check] = [check for check in measure_chat(name).checks if not check.passed]
     assert check.name == CHECKS["text"]
-    assert check.found.endswith("message 2 decodes to 'FOUR.', its text is 'Four.'")
+    assert check.found.endswith("message 2 decodes to 'FOUR.', expected 'Four.'")
 
 
 def test_what_a_vocabulary_loses_is_told_and_breaks_no_check():
     [check] = [check for check in measure_chat(ul2_tasks.register_chat("look_embedded")).checks if check.name == CHECKS["text"]]
     assert check.passed
-    assert re.search("but for what the vocabulary itself does not give back, in [1-9]", check.found)
+    assert re.search("but for text that the vocabulary does not keep, in [1-9]", check.found)
 
 
 def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_path):
@@ -275,10 +275,10 @@ def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_p
     build("look_cached_corpus", str(tmp_path), console=Console(quiet=True))
     text, cached = measure_chat(name), measure_chat(name, use_cached=True)
     assert cached.passed
-    assert [(task.kinds, task.spans, task.lengths) for task in cached.tasks] == [
-        (task.kinds, task.spans, task.lengths) for task in text.tasks
+    assert [(task.kinds, task.loss_groups, task.lengths) for task in cached.tasks] == [
+        (task.kinds, task.loss_groups, task.lengths) for task in text.tasks
     ]
-    assert cached.corpora[0].refused == {"skipped when the cache was written": 1}
+    assert cached.corpora[0].rejected == {"skipped when the cache was written": 1}
     assert sorted(map(str, as_lines(name, use_cached=True, count=9))) == sorted(map(str, as_lines(name, count=9)))
 
 
@@ -287,9 +287,9 @@ def test_tables_fit_a_terminal(call):
     print_chat(measure_chat(call), console)
     output = console.file.getvalue()
     assert "8 of 8 checks pass" in output
-    assert "spans: not learned" in output
+    assert "loss groups: not trained on" in output
     assert all(len(line) <= 80 for line in output.splitlines())
-    columns = ["message", "messages", "tokens", "header", "content", "stop", "learned", "learned", "span"]
+    columns = ["message", "messages", "tokens", "header", "content", "stop", "trained", "trained", "group"]
     assert columns in map(str.split, output.splitlines())
     assert "…" not in output
 
@@ -320,18 +320,18 @@ U, A, F = GOLDEN
 FOUND = {
     "role": (
         [GOLDEN, [{"role": "critic", "content": "x"}]],
-        r"corpus: 1 of 2 records are refused, the first: .*line 2: message 1 .*'critic'",
+        r"corpus: 1 of 2 records are rejected, the first: .*line 2: message 1 .*'critic'",
     ),
     "fields": (
         [GOLDEN, [{**U, "tool_calls": [1]}]],
-        r"corpus: 1 of 2 records are refused, the first: .*line 2: .*\['tool_calls'\]",
+        r"corpus: 1 of 2 records are rejected, the first: .*line 2: .*\['tool_calls'\]",
     ),
     "kind": (
         [GOLDEN, [U, {"role": "assistant", "content": "x"}]],
-        r"corpus: spans does not say .*: 1 assistant \(the first: .*jsonl, line 2\); give spans=\{.*'assistant': 3\}",
+        r"corpus: loss_groups has no .*: 1 assistant \(the first: .*jsonl, line 2\); pass loss_groups=\{.*'assistant': 3\}",
     ),
-    "none": ([[{"role": "critic"}]], "corpus: no conversation in the 1 records of split 'train'"),
-    "silent": ([[U]], "lengths: no example of 1 conversations has a learned token"),
+    "none": ([[{"role": "critic"}]], "corpus: no conversation in the first 1 records of split 'train'"),
+    "silent": ([[U]], "lengths: no example of 1 conversations has a token to train on"),
 }
 
 
@@ -348,8 +348,8 @@ NOTES = {
         "corpus: 1 of 2 conversations end with a message that is not the assistant's, the first: .*line 2",
     ),
     "silent": ([GOLDEN, [U]], "corpus: 1 of 2 conversations have no message of the assistant, the first: .*line 2"),
-    "nothing": ([GOLDEN, [U]], "lengths: 1 examples have no learned token, and are left out"),
-    "answer": ([[U, A]], "corpus: no message is learned as an answer"),
+    "nothing": ([GOLDEN, [U]], "lengths: 1 examples are left out, without a token to train on"),
+    "answer": ([[U, A]], "corpus: no message is an answer"),
     "empty": (
         [GOLDEN, [{**U, "content": ""}, A, F]],
         "corpus: 1 of 2 conversations have a message with an empty content, the first: .*line 2",
@@ -380,22 +380,30 @@ def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus
 
 
 @pytest.mark.parametrize(
-    ("too_long", "kind", "expected"),
+    ("truncation", "kind", "expected"),
     [
-        ("raise", "problem", r"lengths: 1 examples are longer than \{'tokens': 100\}, and end the run; --lengths \d+ holds 99 %"),
-        ("drop", "note", r"lengths: 1 examples are longer than \{'tokens': 100\}, and are left out; --lengths \d+ holds 99 %"),
-        ("oldest", "note", r"lengths: 1 examples lose their oldest turns at \{'tokens': 100\}; --lengths \d+ keeps more"),
+        (
+            "raise",
+            "problem",
+            r"lengths: 1 examples are longer than \{'tokens': 100\}, and raise an error; --lengths \d+ holds",
+        ),
+        ("drop", "note", r"lengths: 1 examples are longer than \{'tokens': 100\}, and are dropped; --lengths \d+ holds 99 %"),
+        (
+            "drop_oldest_turns",
+            "note",
+            r"lengths: 1 examples lose their oldest turns at \{'tokens': 100\}; --lengths \d+ keeps more",
+        ),
     ],
 )
-def test_a_doctor_says_how_many_are_too_long(corpus, too_long, kind, expected):
-    name = corpus(f"look_long_{too_long}", [GOLDEN, [*GOLDEN, *GOLDEN]], too_long=too_long)
+def test_a_doctor_says_how_many_are_too_long(corpus, truncation, kind, expected):
+    name = corpus(f"look_long_{truncation}", [GOLDEN, [*GOLDEN, *GOLDEN]], truncation=truncation)
     assert any(re.match(expected, found) for found in findings(name, kind, sequence_length={"tokens": 100}))
 
 
 def test_records_that_are_skipped_are_no_problem(corpus):
     name = corpus("look_skipped", [GOLDEN, [{"role": "critic"}]], on_error="skip")
     assert findings(name, "problem") == []
-    assert any("1 of 2 records are refused" in note for note in findings(name, "note"))
+    assert any("1 of 2 records are rejected" in note for note in findings(name, "note"))
 
 
 def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_missing(corpus, tmp_path, monkeypatch):

@@ -20,13 +20,13 @@ from ul2_tasks.vocabulary.special_ids import piece_id
 
 CHECKS = {
     "whole": "each example is whole messages of its conversation, in their order",
-    "mask": "a token has a span above 0 exactly where it is learned",
-    "others": "nothing is learned of system, developer, user and tool, of messages that forbid it, of modes and of EOD",
-    "ends": "every run of learned tokens ends in a token that ends a message",
-    "spans": "each learned token has the span of its message",
+    "mask": "a token has a loss group above 0 exactly where loss_mask is 1",
+    "others": "no token of another role, of a message of weight 0, of a mode or of EOD is trained on",
+    "ends": "every run of tokens trained on ends with the token that ends a message",
+    "groups": "each token trained on has the loss group of its message",
     "text": "the content of each final message decodes to its text",
     "ids": "all ids are in the vocabulary, and none is padding",
-    "long": "no example is longer than asked for, where that ends the run",
+    "long": "no example is longer than the lengths, where that raises an error",
 }
 _ASSISTANT = ROLES.index("assistant")
 
@@ -35,11 +35,11 @@ class Rules(NamedTuple):
     """What the checks need to know of a task.
 
     Attributes:
-        spans: [kinds], see `Supervision.span_of_kinds`.
+        groups: [kinds], see `Supervision.group_of_kinds`.
         stops: [n], the ids that end a message; None where any last token of a message does.
     """
 
-    spans: np.ndarray
+    groups: np.ndarray
     stops: np.ndarray | None
     vocabulary: seqio.Vocabulary
 
@@ -51,36 +51,36 @@ def rules_of(task: ChatTask) -> Rules:
     stops = None
     if isinstance(renderer, HarmonyRenderer):
         stops = np.array([piece_id(vocabulary, name) for name in (END, CALL, RETURN)])
-    return Rules(task.supervision.span_of_kinds(), stops, vocabulary)
+    return Rules(task.supervision.group_of_kinds(), stops, vocabulary)
 
 
 def faults(example: ChatExample, rules: Rules) -> Iterator[tuple[str, str]]:
     """Yields the checks that an example breaks, by their keys in `CHECKS`, each with what was found."""
-    learned = example.loss_mask > 0
-    wrong = (example.loss_mask > 1) | (learned != (example.span_id > 0))
+    trained = example.loss_mask > 0
+    wrong = (example.loss_mask > 1) | (trained != (example.span_id > 0))
     if wrong.any():
         at = int(wrong.argmax())
-        yield "mask", f"token {at} has the mask {example.loss_mask[at]} and the span {example.span_id[at]}"
+        yield "mask", f"token {at} has the loss mask {example.loss_mask[at]} and the loss group {example.span_id[at]}"
     bad = (example.ids < 1) | (example.ids >= rules.vocabulary.vocab_size)
     if bad.any():
         yield "ids", f"token {int(bad.argmax())} is {example.ids[bad.argmax()]}"
     if not example.numbers:
-        yield "whole", "its tokens are not those of messages"
+        yield "whole", "its tokens are not whole messages"
         return
     message = np.full(len(example.ids), -1)  # which message each token is of
     message[example.first : example.ends[-1]] = np.repeat(np.arange(len(example.messages)), example.messages[:, LENGTH])
     rows = example.messages
     # The last item is for tokens of no message.
     kinds = np.append(rows[:, KIND], 0)[message]
-    may = (np.append((rows[:, KIND] // 8 == _ASSISTANT) & (rows[:, WEIGHT] > 0), False)[message]) & learned
-    if (learned & ~may).any():
-        at = int((learned & ~may).argmax())
-        yield "others", f"token {at} is learned, of {'no message' if message[at] < 0 else kind_name(int(kinds[at]))}"
-    other = may & (example.span_id != rules.spans[kinds])
+    may = (np.append((rows[:, KIND] // 8 == _ASSISTANT) & (rows[:, WEIGHT] > 0), False)[message]) & trained
+    if (trained & ~may).any():
+        at = int((trained & ~may).argmax())
+        yield "others", f"token {at} is trained on, of {'no message' if message[at] < 0 else kind_name(int(kinds[at]))}"
+    other = may & (example.span_id != rules.groups[kinds])
     if other.any():
         at = int(other.argmax())
-        yield "spans", f"token {at}, of {kind_name(int(kinds[at]))}, has the span {example.span_id[at]}"
-    ends = np.flatnonzero(learned & ~np.append(learned[1:], False))
+        yield "groups", f"token {at}, of {kind_name(int(kinds[at]))}, has the loss group {example.span_id[at]}"
+    ends = np.flatnonzero(trained & ~np.append(trained[1:], False))
     is_end = np.isin(ends, example.ends - 1)
     if rules.stops is not None:
         is_end &= np.isin(example.ids[ends], rules.stops)
@@ -92,10 +92,10 @@ def text_faults(
     example: ChatExample, messages: Sequence[Message | None], rules: Rules, is_whole: bool
 ) -> Iterator[tuple[str, str]]:
     """Yields ("text", what was found) for a final message that does not decode to its text, and ("lost", "") where the vocabulary
-    itself does not give that text back.
+    does not keep that text.
 
     `messages` are those of each segment, see `Rendered.message_of_segments`. `is_whole` says whether the content is all between a
-    message's header and its last token; otherwise it is in there.
+    message's header and its last token, or only a part of it.
     """
     for number, row, start, end in zip(example.numbers, example.messages, example.starts, example.ends):
         if row[KIND] // 8 != _ASSISTANT or CHANNELS[row[KIND] % 8 // 2] not in ("final", None):
@@ -104,15 +104,15 @@ def text_faults(
         if message is None:
             continue
         texts = [part for part in parts_of(message) if isinstance(part, str)]
-        expected = "".join(texts)
+        text = "".join(texts)
         found = rules.vocabulary.decode(example.ids[start + row[HEADER] : end - is_whole].tolist())
-        if found == expected or (not is_whole and expected.strip() in found):
+        if found == text or (not is_whole and text.strip() in found):
             continue
-        ids, _ = encode_batch(rules.vocabulary, [text.encode() for text in texts])
+        ids, _ = encode_batch(rules.vocabulary, [part.encode() for part in texts])
         if is_whole and found == rules.vocabulary.decode(ids.tolist()):
             yield "lost", ""
         else:
-            yield "text", f"message {number + 1} decodes to {found[:40]!r}, its text is {expected[:40]!r}"
+            yield "text", f"message {number + 1} decodes to {found[:40]!r}, expected {text[:40]!r}"
 
 
 def checks_of(faults: Tally, examples: int, said: Mapping[str, str]) -> list[Check]:

@@ -1,4 +1,4 @@
-"""`ul2 doctor` of conversations: looks for problems before a corpus is built, and says what mends each."""
+"""`ul2 doctor` of conversations: finds problems before a corpus is built, and how to fix each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ul2_tasks.chat.examples import UNTRAINED
 from ul2_tasks.chat.messages import Message
 from ul2_tasks.chat.segments import Segment, kind_name, kind_of
 from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL
@@ -20,6 +21,7 @@ from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import Rendered, cause, in_memory, records, render
 from ul2_tasks.looking.findings import About, Finding, first_words, left_out
+from ul2_tasks.looking.printing import kinds_lost
 from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.o200k import FILE, SHA256, O200kVocabulary
@@ -32,23 +34,23 @@ _TEXT_RUN = re.compile(rf"\S{{{LONG_RUN},}}")
 
 
 class _Seen(NamedTuple):
-    """What was read of a corpus: the conversations that were rendered, the records that were refused, by cause, and those whose
-    package is missing, by what is said of it."""
+    """What was read of a corpus: the conversations that were rendered, the records that were rejected, by cause, and those whose
+    package is missing, by error."""
 
     conversations: list[Rendered]
-    refused: Tally
+    rejected: Tally
     missing: collections.Counter[str]
 
     @property
     def records(self) -> int:
         """How many records were read."""
-        return len(self.conversations) + self.refused.counts.total() + self.missing.total()
+        return len(self.conversations) + self.rejected.counts.total() + self.missing.total()
 
 
 def examine_conversations(
     name: str, sequence_length: Mapping[str, int | None] | None = None, split: str = "train"
 ) -> Iterator[Finding]:
-    """Looks at the tokenizer, 1,000 conversations of each corpus, and the lengths."""
+    """Checks the tokenizer, 1,000 conversations of each corpus, and the lengths."""
     tasks = chat_tasks_of(name)
     lengths = {task.name: budgets(task, sequence_length) for task in tasks}
     for corpus in {task.corpus.name: task.corpus for task in tasks}.values():
@@ -60,11 +62,11 @@ def examine_conversations(
         try:
             seen = _read(corpus, split)
         except (ValueError, OSError, tf.errors.OpError) as error:
-            yield about("problem", "corpus", first_words(error), "mend it, or name other files")
+            yield about("problem", "corpus", first_words(error), "fix it, or name other files")
             continue
-        yield from _examine_refused(corpus, seen, about)
+        yield from _examine_rejected(corpus, seen, about)
         if not seen.conversations:
-            what = f"no conversation in the {seen.records:,} records of split {split!r} that were looked at"
+            what = f"no conversation in the first {seen.records:,} records of split {split!r}"
             yield about("problem", "corpus", what)
             continue
         yield from _examine_messages(seen.conversations, about)
@@ -83,7 +85,7 @@ def _read(corpus: ChatCorpusTask, split: str) -> _Seen:
             seen.missing[str(error)] += 1
             continue
         if rendered.problem:
-            seen.refused.add(cause(rendered.problem), rendered.problem)
+            seen.rejected.add(cause(rendered.problem), rendered.problem)
         else:
             seen.conversations.append(rendered)
     return seen
@@ -101,42 +103,42 @@ def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding
         yield about("ok", "vocabulary", f"{FILE} is {path}, SHA-256 {SHA256}")
     yield about("ok", "vocabulary", f"{corpus.renderer.identity}; {vocabulary.vocab_size:,} ids")
     if lost := check_round_trip(corpus.tokenizer):
-        what = f"tokens do not give all of a text back: {'; '.join(lost)}"
-        yield about("note", "vocabulary", what, "another vocabulary keeps it")
+        what = f"decoding does not restore {kinds_lost(lost)}"
+        yield about("note", "vocabulary", what, "use another vocabulary, if the text needs it")
 
 
-def _examine_refused(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Iterator[Finding]:
+def _examine_rejected(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Iterator[Finding]:
     for problem, number in seen.missing.items():
         yield about("problem", "installation", f"{number:,} of {seen.records:,} conversations cannot be rendered: {problem}")
     skips = corpus.configuration.on_error == "skip"
-    kind, remedy = left_out(skips, "mend them, or --on_error skip (on_error='skip') leaves them out")
-    for why, number in seen.refused.counts.most_common():
-        first = seen.refused.first[why]
-        yield about(kind, "corpus", f"{number:,} of {seen.records:,} records are refused, the first: {first}", remedy)
+    kind, remedy = left_out(skips, "fix them, or leave them out with --on_error skip (on_error='skip')")
+    for why, number in seen.rejected.counts.most_common():
+        first = seen.rejected.first[why]
+        yield about(kind, "corpus", f"{number:,} of {seen.records:,} records are rejected, the first: {first}", remedy)
     if seen.conversations:
         messages = sum(len(one.messages) for one in seen.conversations)
-        yield about("ok", "corpus", f"{len(seen.conversations):,} conversations of {messages:,} messages looked at")
+        yield about("ok", "corpus", f"{len(seen.conversations):,} conversations of {messages:,} messages were read")
 
 
 def _examine_messages(conversations: Sequence[Rendered], about: About) -> Iterator[Finding]:
     findings: list[tuple[str, str, Callable[[Rendered], object]]] = [
         (
             "end with a message that is not the assistant's",
-            "what follows it is not there to learn",
+            "add the assistant's answer, or leave the last message out: it has no answer to train on",
             lambda one: one.messages[-1]["role"] != "assistant",  # a template may add a segment
         ),
         (
             "have no message of the assistant",
-            "nothing is learned of them",
+            "leave them out: they have no token to train on",
             lambda one: all(segment.role != "assistant" for segment in one.segments),
         ),
-        ("have a message with an empty content", "see whether a field is missing", lambda one: any(map(_is_empty, one.messages))),
+        ("have a message with an empty content", "check whether a field is missing", lambda one: any(map(_is_empty, one.messages))),
         (
             f"have {LONG_RUN:,} letters or more without a space",
-            "see whether they are data, such as base64, or a table",
+            "check whether they are data, such as base64, or a table",
             lambda one: any(map(_TEXT_RUN.search, _texts(one.messages))),
         ),
-        ("have the id of an earlier one", "give each its own; splits go by it", _repeats(lambda one: one.id)),
+        ("have the id of an earlier one", "make ids unique, because splits depend on them", _repeats(lambda one: one.id)),
         ("are the same as an earlier one", "leave out the copies", _repeats(lambda one: _digest(one.segments))),
     ]
     for what, remedy, is_wrong in findings:
@@ -163,45 +165,45 @@ def _repeats(key_of: Callable[[Rendered], bytes]) -> Callable[[Rendered], bool]:
 def _examine_validation(corpus: ChatCorpusTask, split: str, about: About) -> Iterator[Finding]:
     for other in corpus.splits:
         if other != split and next(records(corpus, other, _LOOKED_AT_FOR_A_SPLIT), None) is None:
-            remedy = "raise validation, or name files for it; an export of an empty split cannot be opened"
+            remedy = "raise validation, or name files for it, because an export of an empty split cannot be opened"
             yield about("note", "corpus", f"split {other!r} has no record among the first {_LOOKED_AT_FOR_A_SPLIT:,}", remedy)
 
 
 def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Mapping[str, int | None]) -> Iterator[Finding]:
-    """Looks at what is learned, and at the lengths."""
+    """Checks which tokens are trained on, and the lengths."""
     about = functools.partial(Finding, concerns=(task.name,))
-    spans: Mapping[str, int] = task.supervision.spans  # type: ignore[assignment]  # a table by now
+    groups: Mapping[str, int] = task.supervision.loss_groups  # type: ignore[assignment]  # a mapping by now
     kinds = Tally()
     for number, one in enumerate(conversations):
         for segment in one.segments:
             if segment.role == "assistant":
                 kind = kind_name(kind_of(segment.role, segment.channel, segment.to_tool))
                 kinds.add(kind, one.where or f"conversation {number}")
-    if unknown := {kind: TOOL_CALL for kind in sorted(kinds.counts) if kind not in spans}:
+    if unknown := {kind: TOOL_CALL for kind in sorted(kinds.counts) if kind not in groups}:
         counts = ", ".join(f"{kinds.counts[kind]:,} {kind} (the first: {kinds.first[kind]})" for kind in unknown)
-        remedy = f"give spans={ {**spans, **unknown} }, with 0 where they are context"
-        yield about("problem", "corpus", f"spans does not say whether these messages are learned: {counts}", remedy)
+        remedy = f"pass loss_groups={ {**groups, **unknown} }, with 0 for context"
+        yield about("problem", "corpus", f"loss_groups has no group for these messages: {counts}", remedy)
         return
-    if not any(spans[kind] == ANSWER for kind in kinds.counts):
-        remedy = f"see whether the channels are there; spans is {dict(spans)}"
-        yield about("note", "corpus", f"no message is learned as an answer (span {ANSWER}); there are {dict(kinds.counts)}", remedy)
+    if not any(groups[kind] == ANSWER for kind in kinds.counts):
+        remedy = f"check whether the messages have channels; loss_groups is {dict(groups)}"
+        yield about("note", "corpus", f"no message is an answer (loss group {ANSWER}), only {dict(kinds.counts)}", remedy)
     reader = in_memory(task.corpus, conversations)
     numbers = np.arange(reader.count)
     parts = [numbers[start : start + AT_A_TIME] for start in range(0, len(numbers), AT_A_TIME)]
     drops = that_drops(task)
     any_length = [read_examples(drops, reader, part, dict.fromkeys(lengths)) for part in parts]
     left_out = sum((counts for _, counts in any_length), collections.Counter())
-    if nothing := left_out["without a learned token"]:
-        yield about("note", "lengths", f"{nothing:,} examples have no learned token, and are left out", "see their messages")
+    if nothing := left_out[UNTRAINED]:
+        yield about("note", "lengths", f"{nothing:,} examples are left out, {UNTRAINED}", "check their messages")
     examples = [example for found, _ in any_length for example in found]
     if not examples:
-        what = f"no example of {len(conversations):,} conversations has a learned token"
-        yield about("problem", "lengths", what, "give other spans")
+        what = f"no example of {len(conversations):,} conversations has a token to train on"
+        yield about("problem", "lengths", what, "pass other loss_groups")
         return
     needed = {key: [example.lengths[key] for example in examples] for key in lengths}
     ninety_nine = {key: int(np.percentile(values, 99, method="higher")) for key, values in needed.items()}
-    said = ", ".join(f"{key} {ninety_nine[key]:,} (the longest {max(values):,})" for key, values in needed.items())
-    yield about("ok", "lengths", f"{len(examples):,} examples; 99 % of them have at most: {said}")
+    shown = ", ".join(f"{key} {ninety_nine[key]:,} (the longest {max(values):,})" for key, values in needed.items())
+    yield about("ok", "lengths", f"{len(examples):,} examples; 99 % of them have at most: {shown}")
     at_lengths = sum((read_examples(drops, reader, part, lengths)[1] for part in parts), collections.Counter())
     yield from _examine_budgets(task, lengths, at_lengths, ninety_nine, about)
 
@@ -211,9 +213,9 @@ def _examine_budgets(
 ) -> Iterator[Finding]:
     longer = ",".join(map(str, ninety_nine.values()))
     if too_long := counts.get("too long"):
-        ends = task.supervision.too_long == "raise"
-        also = ", or too_long='drop', or too_long='oldest'" if ends else ""
-        what = f"{too_long:,} examples are longer than {dict(lengths)}, and {'end the run' if ends else 'are left out'}"
+        ends = task.supervision.truncation == "raise"
+        also = ", or --truncation drop, or --truncation drop_oldest_turns" if ends else ""
+        what = f"{too_long:,} examples are longer than {dict(lengths)}, and {'raise an error' if ends else 'are dropped'}"
         yield about("problem" if ends else "note", "lengths", what, f"--lengths {longer} holds 99 % of them{also}")
     if shortened := counts.get("shortened"):
         what = f"{shortened:,} examples lose their oldest turns at {dict(lengths)}"
@@ -221,7 +223,7 @@ def _examine_budgets(
 
 
 def _is_empty(message: Message) -> bool:
-    """Whether it says nothing, and calls nothing."""
+    """Whether a message has no text, no other part and no tool call."""
     content = message.get("content") or ()
     has_other_parts = not isinstance(content, str) and any(part.get("type") != "text" for part in content)
     return not (message.get("tool_calls") or has_other_parts or any(_texts([message])))

@@ -21,7 +21,7 @@ _LENGTHS = {"tokens", "inputs", "targets"}
 
 
 class ChatExample(NamedTuple):
-    """An example of a chat task, as one list of tokens: those of NAME_reply are its inputs, and then its targets.
+    """An example of a chat task, as one list of tokens: those of NAME_prompt_completion are its inputs, and then its targets.
 
     Attributes:
         ids: [tokens] int32, of the task's vocabulary, with the mode at the beginning, or the EOD at the end.
@@ -64,27 +64,27 @@ def chat_tasks_of(name: str) -> list[ChatTask]:
     tasks = chat_tasks(name)
     if not tasks:
         raise ValueError(
-            f"{name!r} has no task of ul2_tasks.register_chat; give NAME_chat or NAME_reply, or a mixture of such tasks"
+            f"name must be NAME_chat or NAME_prompt_completion of ul2_tasks.register_chat, or a mixture of these, got {name!r}."
         )
     return tasks
 
 
 def budgets(task: ChatTask, sequence_length: Mapping[str, int | None] | None) -> dict[str, int | None]:
-    """The lengths that a task takes, of those of a mixture. Raises a ValueError where one is no length, or of no feature."""
+    """The lengths of a task, of those of a mixture. Raises a ValueError where one is not a length, or is of another feature."""
     given = dict(sequence_length or {})
     if unknown := sorted(given.keys() - _LENGTHS):
-        raise ValueError(f"sequence_length has {unknown}, expected some of {sorted(_LENGTHS)}")
+        raise ValueError(f"sequence_length must have keys among {sorted(_LENGTHS)}, got {unknown}.")
     for key, length in given.items():
         if length is not None and not is_integer(length, at_least=1):
-            raise ValueError(f"sequence_length has {length!r} for {key!r}, expected an integer of at least 1, or None")
-    return {key: given.get(key) for key in (("tokens",) if task.form == CHAT else ("inputs", "targets"))}
+            raise ValueError(f"sequence_length[{key!r}] must be an integer of at least 1, or None, got {length!r}.")
+    return {key: given.get(key) for key in (("tokens",) if task.format == CHAT else ("inputs", "targets"))}
 
 
 def that_drops(task: ChatTask) -> ChatTask:
-    """The same task, which counts examples that are too long where they would be an error."""
-    if task.supervision.too_long != "raise":
+    """The same task, which drops and counts examples that are too long where they would raise an error."""
+    if task.supervision.truncation != "raise":
         return task
-    return ChatTask(task.name, task.corpus, task.form, dataclasses.replace(task.configuration, too_long="drop"))
+    return ChatTask(task.name, task.corpus, task.format, dataclasses.replace(task.configuration, truncation="drop"))
 
 
 def read_examples(
@@ -96,18 +96,18 @@ def read_examples(
     conversations = _one_by_one(reader.read(numbers))
     place = {int(number): place for place, number in enumerate(numbers)}
     split = {key: np.split(values, np.cumsum(found.lengths[key])[:-1]) for key, values in found.values.items()}
-    of_inputs = 0 if task.form == CHAT else len(task.configuration.mode)
+    of_inputs = 0 if task.format == CHAT else len(task.configuration.mode)
     final_stop = getattr(task.corpus.renderer, "final_stop", None)
     examples = []
     for row, number in enumerate(found.conversations.tolist()):
         tokens, messages = conversations[place[number]]
         values = {key: parts[row] for key, parts in split.items()}
         ids = np.concatenate([values[key] for key in lengths])
-        inputs = None if task.form == CHAT else len(values["inputs"])
+        inputs = None if task.format == CHAT else len(values["inputs"])
         before = np.zeros(inputs or 0, np.uint8)
         own = ids[of_inputs:] - shift
-        has_end = task.form != CHAT or own[-1:] == task.corpus.renderer.eod
-        numbers_of = _messages_in(tokens, messages, own if task.form != CHAT else own[:-1], final_stop) if has_end else []
+        has_end = task.format != CHAT or own[-1:] == task.corpus.renderer.eod
+        numbers_of = _messages_in(tokens, messages, own if task.format != CHAT else own[:-1], final_stop) if has_end else []
         loss_mask, span_id = (np.concatenate([before, values[key]]) for key in ("loss_mask", "span_id"))
         examples.append(ChatExample(number, ids, loss_mask, span_id, inputs, of_inputs, numbers_of, messages[numbers_of]))
     return examples, found.counts

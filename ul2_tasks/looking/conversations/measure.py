@@ -1,4 +1,4 @@
-"""Measures the examples of conversations: what they are made of, what is learned, what is left out, and whether the checks hold."""
+"""Measures the examples of conversations: their messages, the tokens trained on, what is left out, and whether the checks pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChatCorpusStatistics:
 
     Attributes:
         conversations: how many were read.
-        refused: how many records were refused, by cause. Of a cache only their number is known.
+        rejected: how many records were rejected, by cause. Of a cache only their number is known.
     """
 
     corpus: str
@@ -40,13 +40,13 @@ class ChatCorpusStatistics:
     renderer: str
     conversations: int
     is_all: bool
-    refused: Mapping[str, int]
+    rejected: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class KindStatistics:
-    """The messages of one kind in the examples of a task: how many, their tokens, and how many of these are what. Tokens are those
-    of the header, those of the content, and one that ends the message."""
+    """The messages of one kind in the examples of a task, and their tokens: those of the header, those of the content, and one that
+    ends each message; and how many of the tokens are trained on."""
 
     kind: str
     messages: int
@@ -54,7 +54,7 @@ class KindStatistics:
     header: int
     content: int
     stop: int
-    learned: int
+    trained: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,22 +64,22 @@ class ChatTaskStatistics:
     Attributes:
         conversations: how many were read.
         examples: how many they gave.
-        left_out: how many were "too long" or "without a learned token", and how many of the examples are "shortened".
+        left_out: how many were "too long" or "without a token to train on", and how many of the examples are "shortened".
         kinds: of each kind of messages that occurs.
-        spans: the tokens of each span, by its number as a text; "0" is not learned.
+        loss_groups: the tokens of each loss group, by its number as a string; "0" is not trained on.
         tokens: of all examples, with modes and EODs.
         lengths: of "tokens", or of "inputs" and "targets"; None where there is no example.
     """
 
     task: str
     corpus: str
-    form: str
+    format: str
     supervision: Mapping[str, Any]
     conversations: int
     examples: int
     left_out: Mapping[str, int]
     kinds: Sequence[KindStatistics]
-    spans: Mapping[str, int]
+    loss_groups: Mapping[str, int]
     tokens: int
     lengths: Mapping[str, Summary | None]
 
@@ -108,8 +108,8 @@ def measure_chat(
 ) -> ChatStatistics:
     """Measures the chat tasks of a task or mixture.
 
-    With `use_cached`, conversations come from all of the corpus's cache. Otherwise its first records are rendered, and the text of
-    final messages is compared. Of each task `examples` are measured, or some more, if there are as many.
+    With `use_cached`, conversations come from all of the corpus's cache. Otherwise the first records are rendered, and the text of
+    final messages is compared. Measures `examples` of each task, or a few more, if there are that many.
     """
     tasks = chat_tasks_of(name)
     corpora = {task.corpus.name: task.corpus for task in tasks}
@@ -124,7 +124,7 @@ def measure_chat(
     if use_cached:
         said["text"] = "not compared: the cache has no text"
     elif lost:
-        said["text"] = f"in all {total:,} examples, but for what the vocabulary itself does not give back, in {lost:,} messages"
+        said["text"] = f"in all {total:,} examples, but for text that the vocabulary does not keep, in {lost:,} messages"
     return ChatStatistics(
         name,
         __version__,
@@ -144,11 +144,11 @@ def _read(corpus: ChatCorpusTask, split: str, use_cached: bool, most: int) -> Fi
 def _corpus(corpus: ChatCorpusTask, split: str, read: FirstConversations | Reader) -> ChatCorpusStatistics:
     described = corpus.name, describe_source(corpus.source), corpus.renderer.identity
     if isinstance(read, FirstConversations):
-        return ChatCorpusStatistics(*described, read.reader.count, read.is_all, dict(read.refused.counts.most_common()))
+        return ChatCorpusStatistics(*described, read.reader.count, read.is_all, dict(read.rejected.counts.most_common()))
     manifest = cache.read_manifest(corpus.cache_dir) or {}
     skipped = manifest["splits"][split]["skipped"]
-    refused = {"skipped when the cache was written": skipped} if skipped else {}
-    return ChatCorpusStatistics(*described, read.count, True, refused)
+    rejected = {"skipped when the cache was written": skipped} if skipped else {}
+    return ChatCorpusStatistics(*described, read.count, True, rejected)
 
 
 class _Measured:
@@ -163,7 +163,7 @@ class _Measured:
         self._is_harmony = isinstance(task.corpus.renderer, HarmonyRenderer)
         self._rules = rules_of(task)
         self._kinds = np.zeros([len(KINDS), len(dataclasses.fields(KindStatistics)) - 1], np.int64)
-        self._spans = np.zeros(256, np.int64)
+        self._groups = np.zeros(256, np.int64)
         self._seen: list[dict[str, int]] = []
         self._left_out: collections.Counter[str] = collections.Counter()
         self._conversations = 0
@@ -171,7 +171,7 @@ class _Measured:
         self.lost = 0
 
     def measure(self, examples: int) -> None:
-        """Reads examples until there are so many, or no more."""
+        """Reads up to `examples` examples, or a few more."""
         for numbers in self._batches(examples):
             found, counts = read_examples(self._dropping, self._reader, numbers, self._lengths)
             self._left_out += counts
@@ -180,8 +180,8 @@ class _Measured:
                 self._add(example)
             if len(self._seen) >= examples:
                 break
-        if self._task.supervision.too_long == "raise" and self._left_out["too long"]:
-            what = f"{self._task.name}, at {self._lengths}: it is registered with too_long='raise'"
+        if self._task.supervision.truncation == "raise" and self._left_out["too long"]:
+            what = f"{self._task.name}, at {self._lengths}: it is registered with truncation='raise'"
             self._broken.add("long", what, self._left_out["too long"])
 
     def _batches(self, examples: int) -> Iterable[np.ndarray]:
@@ -191,7 +191,7 @@ class _Measured:
         return tracked([numbers[start::batches] for start in range(batches)], batches, self._task.name)
 
     def _add(self, example: ChatExample) -> None:
-        self._spans += np.bincount(example.span_id, minlength=256)
+        self._groups += np.bincount(example.span_id, minlength=256)
         self._seen.append(example.lengths)
         for key, what in {key: what for key, what in self._faults(example) if key != "lost"}.items():
             self._broken.add(key, f"{self._task.name}, conversation {example.conversation}: {what}")
@@ -201,9 +201,9 @@ class _Measured:
         lengths = rows[:, LENGTH].astype(np.int64)
         headers = np.minimum(rows[:, HEADER], lengths)
         stops = (lengths > headers).astype(np.int64)
-        learned_before = np.insert(np.cumsum(example.loss_mask > 0), 0, 0)
-        learned = learned_before[example.ends] - learned_before[example.starts]
-        counts = np.stack([np.ones_like(lengths), lengths, headers, lengths - headers - stops, stops, learned], axis=1)
+        trained_before = np.insert(np.cumsum(example.loss_mask > 0), 0, 0)
+        trained = trained_before[example.ends] - trained_before[example.starts]
+        counts = np.stack([np.ones_like(lengths), lengths, headers, lengths - headers - stops, stops, trained], axis=1)
         np.add.at(self._kinds, rows[:, KIND], counts)
 
     def _faults(self, example: ChatExample) -> Iterator[tuple[str, str]]:
@@ -218,13 +218,13 @@ class _Measured:
         return ChatTaskStatistics(
             task=self._task.name,
             corpus=self._task.corpus.name,
-            form=self._task.form,
+            format=self._task.format,
             supervision=dataclasses.asdict(self._task.supervision),
             conversations=self._conversations,
             examples=len(self._seen),
             left_out=dict(self._left_out),
             kinds=[KindStatistics(kind_name(kind), *row) for kind, row in enumerate(self._kinds.tolist()) if row[0]],
-            spans={str(span): int(tokens) for span, tokens in enumerate(self._spans) if tokens or not span},
-            tokens=int(self._spans.sum()),
+            loss_groups={str(group): int(tokens) for group, tokens in enumerate(self._groups) if tokens or not group},
+            tokens=int(self._groups.sum()),
             lengths={key: Summary.of([lengths[key] for lengths in self._seen], PERCENTS) for key in self._lengths},
         )

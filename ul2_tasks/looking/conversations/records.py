@@ -1,4 +1,4 @@
-"""The first conversations of a corpus, rendered from its records, with their messages; and those that are refused."""
+"""The first conversations of a corpus, rendered from its records, with their messages; and the records that are rejected."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Rendered(NamedTuple):
     """A record as it is rendered; one with a problem has no messages and no segments.
 
     Attributes:
-        where: the place of the record, as far as it is known.
+        where: the location of the record, as far as it is known.
         id: of the record; empty where the corpus has none.
-        problem: why it is refused, with its place; empty where it is not.
+        problem: why it is rejected, with its location; empty where it is not.
     """
 
     where: str
@@ -56,13 +56,13 @@ class FirstConversations(NamedTuple):
 
     Attributes:
         reader: of them; their numbers are those of `conversations`.
-        refused: the records before them that are refused, by cause.
+        rejected: the records before them that are rejected, by cause.
         is_all: whether the split has no others.
     """
 
     reader: ConversationsInMemory
     conversations: list[Rendered]
-    refused: Tally
+    rejected: Tally
     is_all: bool
 
 
@@ -72,7 +72,7 @@ def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstC
     Raises a ValueError where there is no conversation, or a record cannot be rendered and the corpus is to raise it.
     """
     found: list[Rendered] = []
-    refused, is_all = Tally(), True
+    rejected, is_all = Tally(), True
     for record in records(corpus, split):
         if len(found) == most:
             is_all = False
@@ -80,12 +80,14 @@ def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstC
         rendered = render(corpus, record)
         if rendered.problem:
             check_texts(describe_source(corpus.source), corpus.configuration.on_error, [b""], [rendered.problem.encode()])
-            refused.add(cause(rendered.problem), rendered.problem)
+            rejected.add(cause(rendered.problem), rendered.problem)
         else:
             found.append(rendered)
     if not found:
-        raise ValueError(f"{corpus.name!r} has no conversation in split {split!r}; look at the source, or change how it is split")
-    return FirstConversations(in_memory(corpus, found), found, refused, is_all)
+        raise ValueError(
+            f"{corpus.name!r} must have a conversation in split {split!r}, got none. Check the source, or how it is split."
+        )
+    return FirstConversations(in_memory(corpus, found), found, rejected, is_all)
 
 
 def in_memory(corpus: ChatCorpusTask, conversations: Sequence[Rendered]) -> ConversationsInMemory:
@@ -100,7 +102,7 @@ def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iter
     `most` is how many records are read at most, those of a split that is read with this one included; None for all.
     """
     if split not in corpus.splits:
-        raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
+        raise ValueError(f"split of {corpus.name!r} must be one of {sorted(corpus.splits)}, got {split!r}.")
     splits = next(group for group in split_groups(corpus.source) if split in group)
     shards = len(corpus.source.list_shards(split))
     text_key = corpus.configuration.text_key
@@ -121,7 +123,7 @@ def render(corpus: ChatCorpusTask, record: Record) -> Rendered:
 
 
 def cause(problem: str) -> str:
-    """A problem without its place, its numbers, and the beginning of a text: equal for records that are refused for the same.
+    """A problem without its location, its numbers, and the beginning of a text: equal for records with the same problem.
 
     >>> cause("web/a.jsonl, line 12: message 3 of 4 has the role 'critic'")
     "message N of N has the role 'critic'"

@@ -12,7 +12,7 @@ import numpy as np
 from ul2_tasks.looking.conversations.drawing import ChatExample
 from ul2_tasks.looking.conversations.measure import PERCENTS, ChatStatistics
 from ul2_tasks.looking.conversations.show import label_of, parts_of, runs_of, text_of
-from ul2_tasks.looking.conversations.table import COLUMNS, span_name
+from ul2_tasks.looking.conversations.table import COLUMNS, group_name
 from ul2_tasks.looking.page import write_page
 from ul2_tasks.looking.printing import visible
 from ul2_tasks.tasks.chat import ChatTask
@@ -21,10 +21,10 @@ from ul2_tasks.tasks.chat import ChatTask
 def write_chat_report(
     statistics: ChatStatistics, examples: Iterable[tuple[ChatTask, ChatExample]], path: str | os.PathLike
 ) -> pathlib.Path:
-    """Writes the page and returns its path. All texts are escaped; the page has no script, and loads nothing."""
+    """Writes the page and returns its path. All text is escaped; the page has no script, and loads nothing."""
     shown = (_plain(task, example) for task, example in examples)
     return write_page(
-        path, "chat_report.html", statistics, span_name=span_name, columns=COLUMNS, percents=PERCENTS, examples=list(shown)
+        path, "chat_report.html", statistics, group_name=group_name, columns=COLUMNS, percents=PERCENTS, examples=list(shown)
     )
 
 
@@ -36,8 +36,8 @@ def _plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:
             "feature": part.feature,
             "label": label_of(example, part),
             "tokens": part.end - part.start,
-            "learned": int(np.count_nonzero(example.loss_mask[part.start : part.end])),
-            "runs": [(kind, min(span, 4), visible(text_of(vocabulary, ids))) for kind, span, ids in runs_of(example, part)],
+            "trained": int(np.count_nonzero(example.loss_mask[part.start : part.end])),
+            "runs": [(kind, min(group, 4), visible(text_of(vocabulary, ids))) for kind, group, ids in runs_of(example, part)],
         }
         for part in parts_of(example)
     ]

@@ -1,4 +1,4 @@
-"""`ul2 show` of conversations: examples message by message, with what is learned of them, as text in the terminal or as JSON."""
+"""`ul2 show` of conversations: examples message by message, with the tokens trained on, as text in the terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, ROLES, kind_name
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import first_conversations
-from ul2_tasks.looking.conversations.table import span_name
+from ul2_tasks.looking.conversations.table import group_name
 from ul2_tasks.looking.printing import visible
 from ul2_tasks.looking.readable import stretches
 from ul2_tasks.tasks.chat import ChatTask
@@ -23,8 +23,8 @@ from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
 
 CONVERSATIONS = 1000  # the first ones of a source, of which some are shown
 _ROLE_COLOURS = dict(zip(ROLES, ("#af5f00", "#af5f00", "#0087af", "#008700", "#875fd7")))
-_SPAN_COLOURS = ("", "#d700af", "#008700", "#0087af", "#af5f00", "#875fd7", "#ff0000")  # span 0 has none
-_NOT_LEARNED = "dim"
+_GROUP_COLOURS = ("", "#d700af", "#008700", "#0087af", "#af5f00", "#875fd7", "#ff0000")  # loss group 0 has none
+_UNTRAINED = "dim"
 _STOP = "reverse"
 _HEADER = "italic"
 
@@ -58,8 +58,8 @@ def show_chat(
 ) -> None:
     """Prints examples of each chat task of a task or mixture, message by message; see `draw_chat` for the options.
 
-    What is not learned is dim; each span has its colour; the token that ends a message is reversed. Without colours a line below
-    each message's kind says how many of its tokens are learned, and in which span.
+    Tokens that are not trained on are dim; each loss group has its colour; the token that ends a message is reversed. A line below
+    each message's kind has the number of its tokens that are trained on, and their loss group, also without colours.
     """
     console = console or Console()
     lengths = ", ".join(f"{key} {length:,}" for key, length in (sequence_length or {}).items() if length is not None)
@@ -77,10 +77,10 @@ def show_chat(
 def as_plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:
     """An example as JSON has it.
 
-    It has "task", "conversation" (its number), "messages", each with "role", "channel", "to_tool", "span" (0 where nothing of it
-    is learned), "learned" (tokens), "tokens" and "text" (of its content); and "ids", "loss_mask" and "span_id". That of NAME_reply
-    has "inputs" and "targets" instead of "ids"; masks and spans are of the targets, and "feature" says where a message is, which
-    is in both where the prompt of its answer is in the inputs. Ids are the tokenizer's own.
+    It has "task", "conversation" (its index), "messages", each with "role", "channel", "to_tool", "loss_group" (0 where none of it
+    is trained on), "trained" (how many tokens), "tokens" and "text" (of its content); and "ids", "loss_mask" and "span_id". That of
+    NAME_prompt_completion has "inputs" and "targets" instead of "ids"; "loss_mask" and "span_id" are of the targets, and "feature"
+    is the feature that a message is in: both, where its header is in the inputs. Ids are the tokenizer's own.
     """
     targets = example.inputs or 0
     own = (example.ids - id_shift(task.corpus.renderer.vocabulary)).tolist()
@@ -91,7 +91,7 @@ def as_plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:
 
 
 def parts_of(example: ChatExample) -> Iterator[Part]:
-    """The parts of an example, in its order; what is no whole message is one part without a row."""
+    """The parts of an example, in its order; tokens that are not a whole message are one part without a row."""
     first = "tokens" if example.inputs is None else "inputs"
     if example.first:
         yield Part(first, None, 0, 0, example.first, example.first)
@@ -110,21 +110,21 @@ def parts_of(example: ChatExample) -> Iterator[Part]:
 
 
 def text_of(vocabulary: seqio.Vocabulary, ids: np.ndarray) -> str:
-    """Tokens as text that people can read: special ones by their names."""
+    """Tokens as text that people can read: special tokens by their names."""
     special = SpecialTokens((), (), vocabulary.eos_id, frozenset({0}))
     return "".join(stretch.text for stretch in stretches(vocabulary, ids.tolist(), special, "inputs"))
 
 
 def runs_of(example: ChatExample, part: Part) -> Iterator[tuple[str, int, np.ndarray]]:
-    """The tokens of a part in runs: "header", "content" or "stop"; the span, 0 where they are not learned; and their ids."""
+    """The tokens of a part in runs: "header", "content" or "stop"; the loss group, 0 where they are not trained on; and the ids."""
     places = np.arange(part.start, part.end)
     kinds = np.where(places < part.header, 0, np.where(places < part.stop, 1, 2))
-    spans = np.where(example.loss_mask, example.span_id, 0)[part.start : part.end]
-    borders = np.flatnonzero((np.diff(kinds) != 0) | (np.diff(spans.astype(int)) != 0)) + 1
+    groups = np.where(example.loss_mask, example.span_id, 0)[part.start : part.end]
+    borders = np.flatnonzero((np.diff(kinds) != 0) | (np.diff(groups.astype(int)) != 0)) + 1
     for run in np.split(np.arange(len(places)), borders):
         if len(run):
             kind = ("header", "content", "stop")[kinds[run[0]]]
-            yield kind, int(spans[run[0]]), example.ids[part.start + run]
+            yield kind, int(groups[run[0]]), example.ids[part.start + run]
 
 
 def draw_chat(
@@ -136,7 +136,7 @@ def draw_chat(
     seed: int = 0,
     use_cached: bool = False,
 ) -> Iterator[tuple[ChatTask, ChatExample]]:
-    """Yields `count` examples of each chat task of a task or mixture, task by task, in an order of the seed.
+    """Yields `count` examples of each chat task of a task or mixture, task by task, in the order of the seed.
 
     They come from the whole cache (`use_cached`), or from the first conversations of the source.
     """
@@ -151,18 +151,18 @@ def draw_chat(
         found = (example for batch in batches for example in read_examples(dropping, reader, batch, lengths)[0])
         drawn = list(itertools.islice(found, count))
         if not drawn:
-            raise ValueError(
-                f"{task.name!r} makes no example of its conversations in split {split!r} with {lengths}; see `ul2 stats`"
-            )
+            raise ValueError(f"{task.name!r} must have an example in split {split!r} with {lengths}, got none. See `ul2 stats`.")
         yield from ((task, example) for example in drawn)
 
 
 def _title(task: ChatTask, example: ChatExample) -> Text:
     counts = np.bincount(np.where(example.loss_mask, example.span_id, 0))
-    spans = [(f"{tokens:,} {span_name(span)}", _colour(span)) for span, tokens in enumerate(counts.tolist()) if span and tokens]
-    listed = [part for span in spans for part in (span, ", ")]
+    groups = [
+        (f"{tokens:,} {group_name(group)}", _colour(group)) for group, tokens in enumerate(counts.tolist()) if group and tokens
+    ]
+    listed = [part for group in groups for part in (group, ", ")]
     head = f": conversation {example.conversation}, {len(example.ids):,} tokens: "
-    return Text.assemble((task.name, "bold"), head, *listed, (f"{counts[0]:,} not learned", _NOT_LEARNED))
+    return Text.assemble((task.name, "bold"), head, *listed, (f"{counts[0]:,} {group_name(0)}", _UNTRAINED))
 
 
 def _table(task: ChatTask, example: ChatExample, parts: list[Part]) -> Table:
@@ -172,42 +172,42 @@ def _table(task: ChatTask, example: ChatExample, parts: list[Part]) -> Table:
     vocabulary = task.corpus.renderer.vocabulary
     for part in parts:
         text = Text()
-        for kind, span, ids in runs_of(example, part):
-            marks = {"header": _HEADER, "stop": _STOP, "content": ""}[kind]
-            text.append(visible(text_of(vocabulary, ids)), f"{marks} {_colour(span)}".strip())
+        for kind, group, ids in runs_of(example, part):
+            style = {"header": _HEADER, "stop": _STOP, "content": ""}[kind]
+            text.append(visible(text_of(vocabulary, ids)), f"{style} {_colour(group)}".strip())
         table.add_row(_label(example, part), text)
     return table
 
 
 def label_of(example: ChatExample, part: Part) -> str:
-    """The kind of a part's message; or "mode", "end" (the EOD), or "?" for what is no message."""
+    """The kind of a part's message; or "mode", "end" (the EOD), or "?" for tokens that are not a message."""
     if part.row is not None:
         return kind_name(int(part.row[KIND]))
     return "mode" if part.end == example.first else "end" if part.end == part.start + 1 else "?"
 
 
 def _label(example: ChatExample, part: Part) -> Text:
-    tokens, learned = part.end - part.start, int((example.loss_mask[part.start : part.end] > 0).sum())
-    spans = ", ".join(span_name(int(span)) for span in np.unique(example.span_id[part.start : part.end]) if span)
-    below = f"\n  {learned:,} of {tokens:,}" + (f": {spans}" if spans else "")
+    tokens, trained = part.end - part.start, int((example.loss_mask[part.start : part.end] > 0).sum())
+    groups = ", ".join(group_name(int(group)) for group in np.unique(example.span_id[part.start : part.end]) if group)
+    below = f"\n  {trained:,} of {tokens:,}" + (f": {groups}" if groups else "")
     style = "" if part.row is None else f"bold {_ROLE_COLOURS[ROLES[int(part.row[KIND]) // 8]]}"
-    return Text.assemble((label_of(example, part), style), (below, _NOT_LEARNED))
+    return Text.assemble((label_of(example, part), style), (below, _UNTRAINED))
 
 
 def _plain_message(task: ChatTask, example: ChatExample, part: Part) -> dict[str, Any]:
     kind = int(part.row[KIND])  # type: ignore[index]  # the caller passes parts that have one
-    learned = example.loss_mask[part.start : part.end] > 0
+    trained = example.loss_mask[part.start : part.end] > 0
     message = {
         "role": ROLES[kind // 8],
         "channel": CHANNELS[kind % 8 // 2],
         "to_tool": bool(kind % 2),
-        "span": int((example.span_id[part.start : part.end] * learned).max(initial=0)),
-        "learned": int(learned.sum()),
+        "loss_group": int((example.span_id[part.start : part.end] * trained).max(initial=0)),
+        "trained": int(trained.sum()),
         "tokens": part.end - part.start,
         "text": task.corpus.renderer.vocabulary.decode(example.ids[part.header : part.stop].tolist()),
     }
     return message if example.inputs is None else {"feature": part.feature, **message}
 
 
-def _colour(span: int) -> str:
-    return _SPAN_COLOURS[1 + (span - 1) % (len(_SPAN_COLOURS) - 1)] if span else _NOT_LEARNED
+def _colour(group: int) -> str:
+    return _GROUP_COLOURS[1 + (group - 1) % (len(_GROUP_COLOURS) - 1)] if group else _UNTRAINED

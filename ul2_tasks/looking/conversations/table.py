@@ -12,18 +12,18 @@ from rich.text import Text
 from ul2_tasks.looking.conversations.measure import PERCENTS, ChatCorpusStatistics, ChatStatistics, ChatTaskStatistics
 from ul2_tasks.looking.printing import checks_sentence, checks_table, visible
 
-SPANS = {0: "not learned", 1: "reasoning", 2: "answer", 3: "tool calls"}
+GROUPS = {0: "not trained on", 1: "reasoning", 2: "answer", 3: "tool calls"}
 _CAUSES_SHOWN = 12
-COLUMNS = ("messages", "tokens", "header", "content", "stop", "learned")
+COLUMNS = ("messages", "tokens", "header", "content", "stop", "trained")
 
 
-def span_name(span: int) -> str:
-    """The name of a span, for people.
+def group_name(group: int) -> str:
+    """The name of a loss group, for people.
 
-    >>> span_name(1), span_name(7)
-    ('reasoning', 'span 7')
+    >>> group_name(1), group_name(7)
+    ('reasoning', 'loss group 7')
     """
-    return SPANS.get(span, f"span {span}")
+    return GROUPS.get(group, f"loss group {group}")
 
 
 def print_chat(statistics: ChatStatistics, console: Console) -> None:
@@ -51,34 +51,34 @@ def _corpus(corpus: ChatCorpusStatistics) -> Iterator[Text]:
     number = f"{corpus.conversations:,} conversations" if corpus.is_all else f"the first {corpus.conversations:,} conversations"
     yield Text(f"corpus    {corpus.corpus}: {number} of {corpus.source}")
     yield Text(f"renderer  {corpus.renderer}", no_wrap=True, overflow="ellipsis")
-    for cause, records in list(corpus.refused.items())[:_CAUSES_SHOWN]:
-        yield Text(f"refused   {records:,}: {visible(cause)}", "bold yellow")
-    if (more := len(corpus.refused) - _CAUSES_SHOWN) > 0:
-        yield Text(f"refused   for {more} other causes: {sum(list(corpus.refused.values())[_CAUSES_SHOWN:]):,}", "bold yellow")
+    for cause, records in list(corpus.rejected.items())[:_CAUSES_SHOWN]:
+        yield Text(f"rejected  {records:,}: {visible(cause)}", "bold yellow")
+    if (more := len(corpus.rejected) - _CAUSES_SHOWN) > 0:
+        yield Text(f"rejected  for {more} other causes: {sum(list(corpus.rejected.values())[_CAUSES_SHOWN:]):,}", "bold yellow")
 
 
 def _kinds(task: ChatTaskStatistics) -> Table:
-    supervision = ", ".join(f"{key} {task.supervision[key]}" for key in ("supervise", "turns", "too_long"))
+    supervision = ", ".join(f"{key} {task.supervision[key]}" for key in ("train_on", "turns", "truncation"))
     title = f"{task.task}: {task.examples:,} examples of {task.conversations:,} conversations; {supervision}"
     # Nothing but spaces between the columns, of which the first gives way, so that it fits a terminal of 80 columns.
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("message", overflow="fold")
-    for column in (*COLUMNS, "of\nlearned", "span"):
+    for column in (*COLUMNS, "of\ntrained", "loss\ngroup"):
         table.add_column(column, justify="right", no_wrap=True)
-    learned = sum(kind.learned for kind in task.kinds)
+    trained = sum(kind.trained for kind in task.kinds)
     for kind in task.kinds:
-        span = task.supervision["spans"].get(kind.kind, 0)
+        group = task.supervision["loss_groups"].get(kind.kind, 0)
         counts = (f"{getattr(kind, column):,}" for column in COLUMNS)
-        table.add_row(kind.kind, *counts, _part(kind.learned, learned), span_name(span) if kind.learned else "–")
+        table.add_row(kind.kind, *counts, _part(kind.trained, trained), group_name(group) if kind.trained else "–")
     totals = [sum(getattr(kind, column) for kind in task.kinds) for column in COLUMNS]
     table.add_section()
-    table.add_row("all", *(f"{total:,}" for total in totals), _part(learned, learned), "")
+    table.add_row("all", *(f"{total:,}" for total in totals), _part(trained, trained), "")
     return table
 
 
 def _sentences(task: ChatTaskStatistics) -> Iterator[Text]:
-    spans = (f"{span_name(int(span))} {tokens:,} ({_part(tokens, task.tokens)})" for span, tokens in task.spans.items())
-    yield Text(f"spans: {', '.join(spans)}; of {task.tokens:,} tokens")
+    groups = (f"{group_name(int(group))} {tokens:,} ({_part(tokens, task.tokens)})" for group, tokens in task.loss_groups.items())
+    yield Text(f"loss groups: {', '.join(groups)}; of {task.tokens:,} tokens")
     for cause, number in task.left_out.items():
         what = "examples are" if cause == "shortened" else "examples are left out:"
         yield Text(f"{number:,} {what} {cause}", "bold yellow")
