@@ -151,7 +151,7 @@ def test_a_bad_sentinel_is_named(sentinels, message):
         ({"[R]": 5000}, r"mode '\[R\]': id 5000 is not in the vocabulary"),
         ({"[R]": 0}, r"mode '\[R\]': id 0 is padding"),
         ({"[R]": 4000}, r"mode '\[R\]': id 4000 is the ordinary token"),
-        ({"[R]": 3}, r"ids \[3\] are sentinels and also the mode '\[R\]'"),
+        ({"[R]": 3}, r"sentinels must not be modes, got the ids \[3\] of the mode '\[R\]'"),
         ({"[R]": ""}, r"mode '\[R\]' is given as '', which makes no token"),
         ({"[R]": []}, r"mode '\[R\]' is given as \(\), which makes no token"),
     ],

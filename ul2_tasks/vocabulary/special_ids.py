@@ -146,7 +146,7 @@ def special_tokens(
     both = sorted(set(sentinel_ids) & set(mode_ids))
     if both:
         own = [id - id_shift(vocabulary) for id in both]
-        raise ValueError(f"ids {own} are sentinels and also the mode {mode!r}; leave them out of one of the two")
+        raise ValueError(f"sentinels must not be modes, got the ids {own} of the mode {mode!r}. List the sentinels without them.")
     return SpecialTokens(sentinel_ids, mode_ids, vocabulary.eos_id, frozenset({0, *reserved, *sentinel_ids}))
 
 
