@@ -187,7 +187,7 @@ def test_a_fingerprint_is_that_of_the_same_ids_however_they_are_given(folder, ow
 
 
 TAKEN = {
-    "d": "is the ordinary token 'd', which text contains",
+    "d": "the ordinary token 'd'",
     "</think>": "is the token '</think>', which is in the chat template",
     "<tool_call>": "is the token '<tool_call>', which is in the chat template",
     "<|im_start|>": "is the token '<|im_start|>', which is in the chat template",
@@ -228,7 +228,7 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
     assert not special.reserved & set(text.encode("a <my_0> [R]<unused7> b"))
     with pytest.raises(ValueError, match=r"sentinels: '<unused99>' is no token of HuggingFaceVocabulary.*; give one that it has"):
         special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])
-    with pytest.raises(ValueError, match=r"sentinels: got the token '<a>', but the ids of .* have no names; give its id"):
+    with pytest.raises(ValueError, match=r"sentinels must be ids in .*, whose tokens have no names, got the token '<a>'"):
         special_tokens(seqio.ByteVocabulary(extra_ids=3), None, ["<a>"])
 
 

@@ -119,7 +119,7 @@ def test_a_wrong_eod_and_one_that_is_missing_later_are_said(tmp_path):
         for number, text in enumerate(many):
             ids = [*BYTES.encode(text), *([] if number == 503 else [1])]
             written.add(np.array(ids), np.array([len(ids)]))
-    with pytest.raises(Exception, match=r"\{\{function_node.*others do, but ends with another id"):
+    with pytest.raises(Exception, match=r"others do, but ends with another id"):
         documents(registered("megatron_late_eod", f"megatron:{tmp_path}/b"))
 
 
