@@ -472,7 +472,7 @@ def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_b
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
         registry._REGISTRY.clear()
     register("cache_interrupted", source, BYTES, modes=MODES, on_error="skip")
-    wanted = r"was begun with other settings: settings\.on_error is 'raise' there, and 'skip' here; delete it, or name another"
+    wanted = r"was begun with other settings: settings\.on_error is 'raise' there, and 'skip' here"
     with pytest.raises(ValueError, match=wanted):
         build("cache_interrupted_corpus", str(folder.parent), console=QUIET)
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
@@ -501,7 +501,7 @@ def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_togeth
     assert f"{tmp_path}/cache_right_corpus: train-00003-of-00004.bin is missing\n" in spoilt.stdout
     (tmp_path / "cache_left_corpus" / "COMPLETED").unlink()
     unfinished = CliRunner().invoke(main, ["verify", str(tmp_path / "cache_left_corpus")])
-    assert (unfinished.exit_code, "has no COMPLETED: no cache is in it, or one that a job" in unfinished.stdout) == (1, True)
+    assert (unfinished.exit_code, "must be a complete cache, but has no COMPLETED. If a job" in unfinished.stdout) == (1, True)
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):

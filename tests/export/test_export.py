@@ -334,11 +334,11 @@ def test_an_export_of_schema_1_is_read_and_verified_and_not_gone_on_with(folders
     [
         (
             lambda manifest: manifest["shards"][0].update(file="../outside.jsonl"),
-            "shards.0.file must be a name, got '../outside.jsonl'",
+            "shards.0.file must be a name without a folder, got '../outside.jsonl'",
         ),
         (lambda manifest: manifest["shards"][0].pop("sha256"), "it has no field 'shards.0.sha256'"),
         (lambda manifest: manifest.update(shards={}), "shards must be a list, got {}"),
-        (lambda manifest: manifest["arguments"].update(format=["jsonl"]), "arguments.format is"),
+        (lambda manifest: manifest["arguments"].update(format=["jsonl"]), "arguments.format must be"),
         (
             lambda manifest: manifest["shards"][0]["tasks"].update(exported_s=7),
             "shards.0.tasks.exported_s must be an object, got 7",
@@ -549,7 +549,7 @@ def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path, f
     found = read_examples(str(folder), verify=False)
     whole = [next(found) for _ in range(manifest["shards"][0]["examples"])]
     assert {example["denoiser"] for example in whole} == {"r1", "s"}
-    wrong = r"train-00001-of-00002\.\w+ has other counts than the manifest: exported_s\.targets_tokens is \d+ there, and \d+ here;"
+    wrong = r"has other counts than the manifest: exported_s\.targets_tokens is \d+ there, and \d+ here\."
     with pytest.raises(ValueError, match=wrong):
         list(found)
 
@@ -561,7 +561,7 @@ def test_without_checksums_what_cannot_be_decoded_is_named_too(folders, tmp_path
     folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
     path = folder / f"train-00001-of-00002.{format}"
     path.write_bytes(b"\xff" * path.stat().st_size)
-    with pytest.raises(ValueError, match=rf"{path.name} cannot be read: \w*({error})"):
+    with pytest.raises(ValueError, match=rf"{path.name} cannot be read \(\w*({error})"):
         list(read_examples(str(folder), verify=False))
 
 
@@ -573,7 +573,7 @@ OTHERS = {
     "format": ({"format": "tfrecord"}, "arguments.format is 'jsonl' there, and 'tfrecord' here"),
     "lengths": (
         {"sequence_length": {"inputs": 128, "targets": 96}},
-        "other arguments: arguments.sequence_length.targets is 128 there, and 96 here; delete",
+        "other arguments: arguments.sequence_length.targets is 128 there, and 96 here. Delete",
     ),
     "mixture": ({"mixture": "ul2_mix"}, "arguments.mixture is 'exported_mix' there, and 'ul2_mix' here"),
 }
@@ -587,7 +587,7 @@ def test_other_arguments_are_refused_and_both_are_shown(folders, write, other):
     with pytest.raises(ValueError, match="has an export with other arguments") as raised:
         write(folder, **changed)
     assert sentence in str(raised.value)
-    assert str(raised.value).endswith("; delete it, or name another folder")
+    assert str(raised.value).endswith(". Delete it, or name another folder.")
     assert files(folder) == before
 
 
@@ -606,9 +606,9 @@ def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tm
 
 WRONG = {
     "format": ({"format": "csv"}, r"format must be one of \['arrayrecord', 'jsonl', 'parquet', 'tfrecord'\], got 'csv'"),
-    "mixture": ({"mixture": "nothing_mix"}, r"there is no mixture 'nothing_mix', only \[.*'exported_mix'"),
-    "task": ({"mixture": "exported_r1"}, "there is no mixture 'exported_r1', only"),
-    "split": ({"split": "test"}, r"'exported_mix' has no split 'test', only \['train', 'validation'\]"),
+    "mixture": ({"mixture": "nothing_mix"}, r"mixture must be one of \['alone_mix',.*'ul2_mix'\], got 'nothing_mix'"),
+    "task": ({"mixture": "exported_r1"}, r"mixture must be one of \['alone_mix',.*'ul2_mix'\], got 'exported_r1'"),
+    "split": ({"split": "test"}, r"split must be one of \['train', 'validation'\] of 'exported_mix', got 'test'"),
     "seed": ({"seed": None}, r"seed must be an integer, got None\.$"),
     "epochs": ({"epochs": 0}, "epochs must be an integer of at least 1, got 0"),
     "shards": ({"shards": True}, "shards must be an integer of at least 1, got True"),
@@ -662,19 +662,19 @@ def test_what_is_no_export_is_not_read(tmp_path, folders):
     with pytest.raises(ValueError, match=r"which has no _manifest\.json"):
         read_examples(str(tmp_path))
     (tmp_path / "_manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ValueError, match=r"has schema_version 99, expected one of \(1, 2\); export again"):
+    with pytest.raises(ValueError, match=r" must have a schema_version of \(1, 2\), got 99"):
         read_examples(str(tmp_path))
 
 
 def test_arrayrecord_names_the_package_that_it_needs(write, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "array_record.python", None)
-    with pytest.raises(ImportError, match=r"needs the package array_record .*; pip install array_record"):
+    with pytest.raises(ImportError, match=r"the format 'arrayrecord' needs the package.*halted; None in sys\.modules\)"):
         write(tmp_path / "new", format="arrayrecord")
 
 
 def test_beam_names_the_extra_that_it_needs(write, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(ImportError, match=r"a Beam job needs Apache Beam .*; pip install 'ul2_tasks\[cache\]'"):
+    with pytest.raises(ImportError, match=r"a Beam job needs Apache Beam \(import of apache_beam halted; None in sys\.modules\)"):
         write(tmp_path / "new", pipeline_options=IN_PROCESS)
 
 

@@ -101,7 +101,7 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
     for key, changed, told in [
         ("corpora", corpora, "corpora.checked_corpus is 'store of"),
         ("vocabulary", "another", "vocabulary is 'another' there, and 'Sentence"),
-        ("rates", {**record["rates"], "checked_s": 7.0}, r"rates.checked_s is 7.0 there, and 4.0 here\. Register what it reads"),
+        ("rates", {**record["rates"], "checked_s": 7.0}, r"rates.checked_s is 7.0 there, and 4.0 here. Register what it reads"),
         ("tasks", {}, "tasks.checked_r1 is None there, and {'denoiser': {'name': 'r1'"),
     ]:
         with pytest.raises(ValueError, match="the run in folder reads other data than what is registered here: ") as error:
@@ -110,7 +110,7 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no ul2_run.json in .*. Only a run with random access"):
+    with pytest.raises(ValueError, match=r"there is no ul2_run\.json in .*\. Name the folder of a run with random access"):
         read_record(str(tmp_path))
     (tmp_path / RUN_RECORD).write_text("{")
     with pytest.raises(ValueError, match=r"ul2_run.json is no JSON: Expecting"):

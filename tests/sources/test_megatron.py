@@ -237,4 +237,4 @@ def test_of_a_mix_with_text_the_text_is_cached_and_the_tokens_are_left_out(tmp_p
     assert "left out, because they are tokenized already and read in place: megatron_beside_corpus\n" in done.stderr
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["megatron_beside_text_corpus"]
     alone = CliRunner().invoke(main, ["cache", name, "--output", str(tmp_path / "cache")])
-    assert (alone.exit_code, "there is nothing to cache" in alone.stderr) == (2, True)
+    assert (alone.exit_code, "which is tokenized already and is read in place" in alone.stderr) == (2, True)
