@@ -392,7 +392,7 @@ def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(tmp_path):
     assert build("smoke_corpus", str(tmp_path), max_documents=21, console=QUIET) == manifest
     with pytest.raises(ValueError, match=r"max_documents must be 21, as in the complete cache.*, got None"):
         build("smoke_corpus", str(tmp_path), console=QUIET)
-    with pytest.raises(ValueError, match=r"corpus must be one of \['cache_small_corpus',.*'ul2_corpus'\], got 'nothing'"):
+    with pytest.raises(ValueError, match=r"corpus must be one of \[.*'cache_small_corpus'.*\], got 'nothing'"):
         build("nothing", str(tmp_path), console=QUIET)
 
 

@@ -606,8 +606,8 @@ def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tm
 
 WRONG = {
     "format": ({"format": "csv"}, r"format must be one of \['arrayrecord', 'jsonl', 'parquet', 'tfrecord'\], got 'csv'"),
-    "mixture": ({"mixture": "nothing_mix"}, r"mixture must be one of \['alone_mix',.*'ul2_mix'\], got 'nothing_mix'"),
-    "task": ({"mixture": "exported_r1"}, r"mixture must be one of \['alone_mix',.*'ul2_mix'\], got 'exported_r1'"),
+    "mixture": ({"mixture": "nothing_mix"}, r"mixture must be one of \[.*'exported_mix'.*\], got 'nothing_mix'"),
+    "task": ({"mixture": "exported_r1"}, r"mixture must be one of \[.*'exported_mix'.*\], got 'exported_r1'"),
     "split": ({"split": "test"}, r"split must be one of \['train', 'validation'\] of 'exported_mix', got 'test'"),
     "seed": ({"seed": None}, r"seed must be an integer, got None\.$"),
     "epochs": ({"epochs": 0}, "epochs must be an integer of at least 1, got 0"),
@@ -668,13 +668,13 @@ def test_what_is_no_export_is_not_read(tmp_path, folders):
 
 def test_arrayrecord_names_the_package_that_it_needs(write, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "array_record.python", None)
-    with pytest.raises(ImportError, match=r"the format 'arrayrecord' needs the package.*halted; None in sys\.modules\)"):
+    with pytest.raises(ImportError, match=r"needs the package array_record .*\. Run .pip install array_record"):
         write(tmp_path / "new", format="arrayrecord")
 
 
 def test_beam_names_the_extra_that_it_needs(write, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(ImportError, match=r"a Beam job needs Apache Beam \(import of apache_beam halted; None in sys\.modules\)"):
+    with pytest.raises(ImportError, match=r"a Beam job needs Apache Beam .*\. Run .pip install 'ul2_tasks\[cache\]'"):
         write(tmp_path / "new", pipeline_options=IN_PROCESS)
 
 

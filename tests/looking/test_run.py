@@ -113,7 +113,7 @@ def test_a_folder_without_a_record_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"there is no ul2_run\.json in .*\. Name the folder of a run with random access"):
         read_record(str(tmp_path))
     (tmp_path / RUN_RECORD).write_text("{")
-    with pytest.raises(ValueError, match=r"ul2_run.json is no JSON: Expecting"):
+    with pytest.raises(ValueError, match=r"ul2_run.json must be JSON, but is not: Expecting"):
         read_record(str(tmp_path))
     (tmp_path / RUN_RECORD).write_text('{"mixture": "ul2_mix", "split": "train", "sequence_length": {}, "seed": 0}')
     with pytest.raises(ValueError, match=r"but lacks \['shuffle', 'pack', 'batch_size', 'first_step'\]"):

@@ -177,7 +177,7 @@ def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_wi
             [("ul2_mix", 1), ("ul2_mix", 2)],
             r"mixtures must map distinct names to positive.*got \[\('ul2_mix', 1\), \('ul2_mix', 2\)\]",
         ),
-        ({"nothing_mix": 1}, r"the mixture or task \['nothing_mix'\] must be.*'ul2_s', 'ul2_x1', 'ul2_x2'\] are"),
+        ({"nothing_mix": 1}, r"the mixture or task \['nothing_mix'\] must be.*'ul2_s'.*\] are"),
     ],
 )
 def test_a_bad_mixture_is_named(mixtures, message):

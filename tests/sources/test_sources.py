@@ -614,7 +614,9 @@ def test_a_dataset_of_tfds_that_is_not_prepared_is_told_in_one_sentence(tmp_path
 
 def test_a_package_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ImportError, match=r"'hf:' sources need the package datasets \(import.*halted; None in sys\.modules\)"):
+    with pytest.raises(
+        ImportError, match=r"'hf:' sources need the package datasets .*\. Run .pip install 'ul2_tasks\[huggingface\]'"
+    ):
         open_source("hf:a").get_dataset()
 
 

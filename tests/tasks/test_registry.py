@@ -136,7 +136,7 @@ def test_a_vocabulary_that_is_given_by_its_path_is_opened_with_so_many_sentinels
     task = seqio.get_mixture_or_task(name).tasks[0]
     assert len(task.special_tokens().sentinels) == 300
     assert register("many_sentinels", source(), DEFAULT_MODEL, sentinels=300) == name
-    with pytest.raises(ValueError, match=r"sentinels must be None or tokens for an open.*object at"):
+    with pytest.raises(ValueError, match=r"sentinels must be None or tokens for an open vocabulary, got .*\. Pass its path"):
         register("many_sentinels", source(), BYTES, sentinels=300)
 
 

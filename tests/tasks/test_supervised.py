@@ -140,7 +140,7 @@ def test_another_vocabulary_is_refused_and_both_are_shown():
             r"must map distinct names .*<lambda>\.<locals>\.<lambda> at",
         ),
         (lambda: [(ours(), 1), (ours(), 2)], r"mixtures must map distinct names to positive.*1\), \('supervised_ul2_mix', 2\)\]"),
-        (lambda: {"supervised_nobody": 1}, r"the mixture or task \['supervised_nobody'\] must.*'ul2_s', 'ul2_x1', 'ul2_x2'\] are"),
+        (lambda: {"supervised_nobody": 1}, r"the mixture or task \['supervised_nobody'\] must.*'ul2_s'.*\] are"),
         (
             lambda: {supervised("supervised_task"): 1},
             r"one of \['supervised_task'\] must be a denoising.*them with seqio\.MixtureRegistry\.add",

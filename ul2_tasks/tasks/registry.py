@@ -138,8 +138,8 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         "NAME_mix".
 
     Raises:
-        ValueError: a weight is not a positive number; a name is not registered; a task has other features, or another vocabulary than
-            conversations; none is a denoising task; the name is taken by another mixture.
+        ValueError: a weight is not a positive number; a name is not registered; a task has other features, or another vocabulary
+            than conversations; none is a denoising task; the name is taken by another mixture.
     """
     weights = weights_of(mixtures)
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
