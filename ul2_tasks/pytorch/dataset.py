@@ -14,7 +14,7 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
 from ul2_tasks.random_access.sequence import Examples
-from ul2_tasks.saved_names import saved_chat_task, saved_name
+from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
@@ -258,6 +258,10 @@ def _check_converter(converter: object, of: Examples) -> None:
 def _describe_converter(converter: object) -> str | None:
     if converter is None:
         return None
-    is_ours = isinstance(converter, HuggingFaceFeatureConverter)
-    words = repr(converter) if is_ours else f"{saved_name(type(converter).__name__)} {sorted(vars(converter).items())}"
+    if isinstance(converter, HuggingFaceFeatureConverter):
+        words = repr(converter)
+    else:
+        name = type(converter).__name__
+        attributes = sorted((saved_name(key, name), value) for key, value in vars(converter).items())
+        words = f"{saved_name(name)} {saved_repr(attributes)}"
     return re.sub(r" at 0x[0-9a-f]+", "", words)
