@@ -202,7 +202,7 @@ def test_what_cannot_be_exported_is_an_error(name, tmp_path):
         write_conversations(nothing, str(tmp_path / "x"), console=QUIET)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"has files that are no export's, such as 'mine.txt'"):
+    with pytest.raises(ValueError, match=r"with files that do not belong to an export, such as 'mine.txt'"):
         write_conversations(bare, str(tmp_path / "other"), console=QUIET)
 
 

@@ -206,7 +206,7 @@ def test_what_cannot_be_mixed_of_conversations_is_said(two, jsonl, tmp_path):
             path
         )
     ul2_tasks.register_chat("rc_valid", {"train": str(tmp_path / "x.jsonl"), "validation": str(tmp_path / "y.jsonl")})
-    with pytest.raises(ValueError, match="has no split 'validation', because not all of its tasks have"):
+    with pytest.raises(ValueError, match=r"split must be one that all tasks of .*, got 'validation'"):
         seqio.get_mixture_or_task(ul2_tasks.mix("rc_v", {"rc_one_chat": 1, "rc_valid_chat": 1})).get_dataset(None, "validation")
 
 
@@ -290,7 +290,7 @@ def test_the_embedded_conversations_have_all_kinds():
 
 def test_hosts_and_epochs_that_are_not_there_are_refused(jsonl):
     task = seqio.get_mixture_or_task(jsonl)
-    with pytest.raises(ValueError, match="expected an index from 0 to 1"):
+    with pytest.raises(ValueError, match="shard_info must have an index from 0 to 1"):
         task.get_dataset(None, "train", shard_info=seqio.ShardInfo(5, 2))
     for epochs in (0, 1.5):
         with pytest.raises(ValueError, match=f"num_epochs is {epochs}, expected an integer of at least 1, or None"):
@@ -306,7 +306,7 @@ def test_no_argument_is_ignored_whatever_the_source_is():
     name = ul2_tasks.register_chat("rc_drawn", memory, validation=0.2)
     train, validation = examples(name, "train"), examples(name, "validation")
     assert (len(train) + len(validation), 15 <= len(validation) <= 45) == (150, True)
-    with pytest.raises(ValueError, match="has a split 'validation' of its own"):
+    with pytest.raises(ValueError, match="validation must be left out for a source with a split 'validation'"):
         ul2_tasks.register_chat("rc_twice", validation=0.2)
     with pytest.raises(ValueError, match=r"messages_key must be 'text' for .*, got 'turns'. Leave it out"):
         ul2_tasks.register_chat("rc_key", memory, messages_key="turns")
@@ -366,7 +366,7 @@ def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
         examples(ul2_tasks.register_chat("rc_turns", path, messages_key="turns"))
     with pytest.raises(ValueError, match=r"has no field 'uid', it has \['id', 'messages'\]; give id_key, one of these"):
         examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))
-    with pytest.raises(ValueError, match=r"'a.txt' are text files, expected conversations: files of JSON Lines"):
+    with pytest.raises(ValueError, match=r"files must be conversations in JSON Lines, .*, got the text files 'a.txt'"):
         ul2_tasks.register_chat("rc_txt", "a.txt")
     with pytest.raises(ValueError, match=r"mode must be a token of .*, got '\[Q\]'. Pass a token that it has"):
         ul2_tasks.register_chat("rc_mode", path, mode="[Q]")

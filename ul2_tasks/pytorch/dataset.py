@@ -165,13 +165,13 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return stream
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the last iterator is. If there is no iterator yet, it is the state that was loaded, or the start.
+        """Returns the position of the last iterator. Before the first iterator it is the state that was loaded, or the start.
 
         Returns:
             {"version": int, "pipeline": dict, "given": int, "snapshot": {"given": int, "files": {name: bytes}} or None}.
             "pipeline" is compared when the state is loaded. "given" is the number of examples or batches given so far, and in
             the snapshot, the number given when it was written. "files" are those of a TensorFlow checkpoint.
-            Of examples by number: {"version": int, "pipeline": dict, "number": int}.
+            With random access: {"version": int, "pipeline": dict, "number": int}.
 
         Raises:
             ValueError: there is no seed, without which nothing can be resumed.
@@ -184,10 +184,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return dict(self._loaded or state_of({"pipeline": self._describe(), **start}))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iterator will go on where the state was taken.
+        """Makes the next iterator resume where the state was taken.
 
         Raises:
-            ValueError: it is no state, or one of another version of this package; or there is no seed.
+            ValueError: it is not a state, or one of another version of this package; or there is no seed.
         """
         self._check_seed()
         check_version(state, STATE_VERSION)
