@@ -31,7 +31,7 @@ CORE = {
     "jobs": set(),
     "chat": set(),
     "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
-    "corpus": {"conversations_task", "passes", "images_task", "read_cache", "tfrecords", "tokenization", "view"},
+    "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
 }

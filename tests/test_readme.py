@@ -445,7 +445,7 @@ def test_the_version_that_is_cited_is_this_one():
 def test_the_bars_of_readme_are_the_numbers_of_the_page():
     """`python docs/draw_bars.py` draws them again."""
     script = runpy.run_path(str(REPOSITORY / "docs" / "draw_bars.py"))
-    assert script["IMAGE"].read_text() == script["draw"]()
+    assert script["FIGURE"].read_text() == script["draw"]()
     assert [f">{cost} ns<" in script["draw"]() for cost in (14, 206, 673)] == [True] * 3, "as README has them"
 
 

@@ -39,7 +39,7 @@ PAGES = (  # those that are written by the style guide: a page is added when it 
     "docs/developers/*.md",
     "docs/explanation/*.md",
     "docs/get_started/*.md",
-    "docs/guides/[!cp]*.md",
+    "docs/guides/[!cip]*.md",
     "docs/guides/ca*.md",
     "docs/guides/co*.md",
     "docs/guides/pack.md",

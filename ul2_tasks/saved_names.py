@@ -73,6 +73,15 @@ def saved_repr(value: object) -> str:
     return repr(value)
 
 
+def saved_words(words: str) -> str:
+    """Words in which objects are written as calls of their classes, with the names of classes that are saved.
+
+    >>> saved_words("ImageTextSource({'train': 'a.jsonl'}, kind='captions', folder=None)")
+    "PictureSource({'train': 'a.jsonl'}, kind='captions', folder=None)"
+    """
+    return re.sub(r"\b\w+(?=\()", lambda found: saved_name(found[0]), words)
+
+
 def saved_chat_task(name: str) -> str:
     """The name that is saved for a task of conversations, from which the order of its examples is derived, too.
 
@@ -105,12 +114,3 @@ def chat_arguments(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 def _replaced(value: Any, replacements: Mapping[str, str]) -> Any:
     return replacements.get(value, value) if isinstance(value, str) else value
-
-
-def saved_words(words: str) -> str:
-    """Words in which objects are written as calls of their classes, with the names of classes that are saved.
-
-    >>> saved_words("ImageTextSource({'train': 'a.jsonl'}, kind='captions', folder=None)")
-    "PictureSource({'train': 'a.jsonl'}, kind='captions', folder=None)"
-    """
-    return re.sub(r"\b\w+(?=\()", lambda found: saved_name(found[0]), words)

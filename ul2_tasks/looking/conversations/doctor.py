@@ -21,6 +21,7 @@ from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import Rendered, cause, in_memory, records, render
 from ul2_tasks.looking.findings import About, Finding, first_words, left_out
+from ul2_tasks.looking.printing import kinds_lost
 from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.o200k import FILE, SHA256, O200kVocabulary
@@ -102,7 +103,11 @@ def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding
         yield about("ok", "vocabulary", f"{FILE} is {path}, SHA-256 {SHA256}")
     yield about("ok", "vocabulary", f"{corpus.renderer.identity}; {vocabulary.vocab_size:,} ids")
     if lost := check_round_trip(corpus.tokenizer):
+<<<<<<< HEAD
         what = f"tokens do not decode to the same text: {'; '.join(lost)}"
+=======
+        what = f"decoding does not restore {kinds_lost(lost)}"
+>>>>>>> main
         yield about("note", "vocabulary", what, "use another vocabulary, if the text needs it")
 
 
