@@ -103,11 +103,7 @@ def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding
         yield about("ok", "vocabulary", f"{FILE} is {path}, SHA-256 {SHA256}")
     yield about("ok", "vocabulary", f"{corpus.renderer.identity}; {vocabulary.vocab_size:,} ids")
     if lost := check_round_trip(corpus.tokenizer):
-<<<<<<< HEAD
-        what = f"tokens do not decode to the same text: {'; '.join(lost)}"
-=======
         what = f"decoding does not restore {kinds_lost(lost)}"
->>>>>>> main
         yield about("note", "vocabulary", what, "use another vocabulary, if the text needs it")
 
 
