@@ -161,10 +161,10 @@ def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):
     ("arguments", "sentence"),
     [
         ({"chunk_tokens": {"r9": 5}}, "chunk_tokens has ['r9'], but the denoisers are"),
-        ({"merge_examples": "yes"}, "merge_examples is 'yes', expected True or False"),
-        ({"name": 5}, "name is 5, expected letters, digits and _ . : #, as SeqIO has them"),
-        ({"on_error": "stop"}, "on_error is 'stop', expected 'raise' or 'skip'"),
-        ({"vocabulary": 5}, "vocabulary is 5, expected a path"),
+        ({"merge_examples": "yes"}, "merge_examples must be True or False, got 'yes'"),
+        ({"name": 5}, "name must be letters, digits and _ . : #, as SeqIO has them, .*, got 5"),
+        ({"on_error": "stop"}, "on_error must be 'raise' or 'skip', got 'stop'"),
+        ({"vocabulary": 5}, "vocabulary must be a path, .*, got 5"),
     ],
 )
 def test_a_mixture_says_what_is_wrong(arguments, sentence):
@@ -180,7 +180,7 @@ def test_examples_say_what_does_not_go_with_a_description():
         ValueError, match=r"cache_dirs is \['CACHE'\], and goes with a description alone, such as a ul2_tasks.Mixture"
     ):
         ul2_tasks.examples("ul2_mix", core.LENGTHS, cache_dirs=["CACHE"])
-    with pytest.raises(ValueError, match=r"cache_dirs is 'CACHE', expected a list of folders, such as \['CACHE'\]"):
+    with pytest.raises(ValueError, match=r"cache_dirs must be a list of folders, such as \['CACHE'\], got 'CACHE'"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs="CACHE")
     with pytest.raises(ValueError, match=r"cache_dirs: 'ul2_corpus' is in none of \['/nowhere'\]; write it with Mixture.cache"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs=["/nowhere"])
@@ -208,7 +208,7 @@ def test_a_source_that_cannot_tell_what_it_reads_has_examples_and_no_cache_and_n
     mixture = ul2_tasks.Mixture("untold", Reads(lambda: few_documents(), validation=0))
     assert len(ul2_tasks.examples(mixture, core.LENGTHS)) > 5
     for call in (lambda: mixture.cache(tmp_path), mixture.fingerprint):
-        with pytest.raises(ValueError, match="'untold_corpus' can have no cache and no export, which could be another's"):
+        with pytest.raises(ValueError, match="'untold_corpus' cannot be cached or exported"):
             call()
 
 

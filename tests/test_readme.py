@@ -318,6 +318,14 @@ def test_the_messages_that_troubleshooting_quotes_are_the_package_s():
             assert fragment.strip() in texts, line
 
 
+def test_the_pointers_of_messages_are_headings_of_troubleshooting():
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", WRITTEN["docs/help/troubleshooting.md"]), re.MULTILINE)
+    texts = "\n".join(text for path in REPOSITORY.glob("ul2_*/**/*.py") for text in texts_of(path))
+    anchors = re.findall(r"docs/help/troubleshooting\.md(?:#([\w-]*))?", texts)
+    assert len({*anchors}) > 20
+    assert {*anchors} <= {*map(slug, headings)}
+
+
 def test_the_table_of_commands_says_no_where_a_kind_of_data_cannot():
     _, table = WRITTEN["docs/explanation/kinds_of_data.md"].split("\n## Commands\n")
     rows = [row.strip("| ").split(" | ") for row in re.findall(r"^\| `ul2 .*", table, re.MULTILINE)]

@@ -110,7 +110,7 @@ def saving(save_dataset=False) -> types.SimpleNamespace:
     ("config", "checkpoints", "message"),
     [
         (configured(seed=None), saving(), "the seed of the training data is None; give an integer"),
-        (configured(batch_size=6), saving(), "batch_size is 6, expected a multiple of 4"),
+        (configured(batch_size=6), saving(), "batch_size must be a multiple of 4, .*, got 6"),
         (configured(), saving(save_dataset=True), r"save_dataset is True: .* set it to False"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The words that users read: those of help, of the command's messages, of gin files, and of the pages that are listed here."""
+"""The words that users read: of help, messages, errors, public docstrings, gin files, and of the pages that are listed here."""
 
 import ast
 import pathlib
@@ -49,6 +49,16 @@ PAGES = (  # those that are written by the style guide: a page is added when it 
     "docs/ten_things.md",
     "docs/tutorial.py",
 )
+OTHERS = (  # the beginnings of paths whose messages are not held to it
+    *(f"ul2_tasks/{name}" for name in ("chat/", "images/", "converters/encoder_decoder", "denoising/pieces")),
+    *(f"ul2_tasks/looking/{name}/" for name in ("conversations", "images", "rows")),
+    *(
+        f"ul2_tasks/{name}"
+        for name in ("corpus/pictures", "mixtures/chat", "mixtures/pictures", "sources/pictures", "tasks/picture")
+    ),
+    *(f"ul2_tasks/pytorch/{name}" for name in ("bagel", "picture")),
+)
+SAVED = ("in which a sentinel stands for each noise span",)  # what manifests have said since version 1
 VERBS = (
     r"(Add|Check|Choose|Find|Give|Hold out|Import|Include|Limit|List|Look|Measure|Normalize|Pass|Prepare|Print|Put|Raise|Read|Run"
     r"|Search|Seed|Set|Show|Split|Stop|Strip|Take|Tokenize|Train|Use|Write)\b"
@@ -66,7 +76,8 @@ def messages(path: pathlib.Path) -> str:
     tree = ast.parse(path.read_text())
     docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
     constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in docstrings)
-    return "\n".join(node.value for node in constants if isinstance(node.value, str) and " " in node.value)
+    texts = "\n".join(node.value for node in constants if isinstance(node.value, str) and " " in node.value)
+    return re.sub("|".join(map(re.escape, SAVED)), "", texts)
 
 
 def prose(page: str) -> str:
@@ -77,9 +88,10 @@ def prose(page: str) -> str:
 
 COMMANDS = {context.command_path: context for context in commands(main)}
 PATHS = [path for page in PAGES for path in sorted(REPOSITORY.glob(page))]
+MODULES = [path for path in sorted(REPOSITORY.glob("ul2_*/**/*.py")) if not str(path.relative_to(REPOSITORY)).startswith(OTHERS)]
 TEXTS = {
     **{f"{name} --help": context.get_help() for name, context in COMMANDS.items()},
-    **{str(path.relative_to(REPOSITORY)): messages(path) for path in sorted(REPOSITORY.glob("ul2_command/**/*.py"))},
+    **{str(path.relative_to(REPOSITORY)): messages(path) for path in MODULES},
     **{
         str(path.relative_to(REPOSITORY)): "\n".join(re.findall(r"#.*", path.read_text()))
         for path in sorted(REPOSITORY.glob("gin/**/*.gin"))

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 SAVED_NAMES: dict[str, str] = {  # name today, of a field with its class, -> name that is saved
-    "PromptCompletionFeatureConverter": "ReplyFeatureConverter",
     "ImageTextSource": "PictureSource",
     "ImageTokens": "PictureRun",
     "ImageTokens.boi_id": "start",
@@ -40,6 +39,7 @@ SAVED_NAMES: dict[str, str] = {  # name today, of a field with its class, -> nam
     "FrameSampler.min_frames": "fewest",
     "FrameSampler.max_frames": "most",
     "ul2_tasks.images.schemas": "ul2_tasks.images.plans",
+    "PromptCompletionFeatureConverter": "ReplyFeatureConverter",
 }
 # Of `register_chat`: arguments, and their values.
 CHAT_ARGUMENTS = {"loss_groups": "spans", "train_on": "supervise", "truncation": "too_long", "format": "form"}

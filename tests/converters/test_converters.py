@@ -174,7 +174,7 @@ def test_other_features_are_left_behind_or_handed_on_as_seqio_does():
 
 
 def test_custom_packing_ops_are_refused():
-    with pytest.raises(ValueError, match=r"use_custom_packing_ops is True.* set it to False"):
+    with pytest.raises(ValueError, match=r"use_custom_packing_ops must be False, got True,.*builds separately\. Leave it out"):
         EncDecFeatureConverter(use_custom_packing_ops=True)
 
 

@@ -223,7 +223,7 @@ def test_padding_in_an_example_is_no_id_of_a_tokenizer_whose_0_is_a_token():
     }
     kept = export_formats.Examples.from_padded(batch)
     assert kept.ids["inputs"].tolist() == [5, 0, 6, 5]
-    with pytest.raises(ValueError, match=r"inputs of \['other'\] have SeqIO's padding, id 0, among their tokens; leave it out"):
+    with pytest.raises(ValueError, match=r"inputs of \['other'\] must have no id 0, SeqIO's padding, among their tokens"):
         export_formats.Examples.from_padded(batch, id_shift=1)
 
 
@@ -334,14 +334,14 @@ def test_an_export_of_schema_1_is_read_and_verified_and_not_gone_on_with(folders
     [
         (
             lambda manifest: manifest["shards"][0].update(file="../outside.jsonl"),
-            "shards.0.file is '../outside.jsonl', expected a name",
+            "shards.0.file must be a name, got '../outside.jsonl'",
         ),
         (lambda manifest: manifest["shards"][0].pop("sha256"), "it has no field 'shards.0.sha256'"),
-        (lambda manifest: manifest.update(shards={}), "shards is {}, expected a list"),
+        (lambda manifest: manifest.update(shards={}), "shards must be a list, got {}"),
         (lambda manifest: manifest["arguments"].update(format=["jsonl"]), "arguments.format is"),
         (
             lambda manifest: manifest["shards"][0]["tasks"].update(exported_s=7),
-            "shards.0.tasks.exported_s is 7, expected an object",
+            "shards.0.tasks.exported_s must be an object, got 7",
         ),
     ],
 )
@@ -607,13 +607,13 @@ def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tm
 
 
 WRONG = {
-    "format": ({"format": "csv"}, r"the format is 'csv', expected one of \['arrayrecord', 'jsonl', 'parquet', 'tfrecord'\]"),
+    "format": ({"format": "csv"}, r"format must be one of \['arrayrecord', 'jsonl', 'parquet', 'tfrecord'\], got 'csv'"),
     "mixture": ({"mixture": "nothing_mix"}, r"there is no mixture 'nothing_mix', only \[.*'exported_mix'"),
     "task": ({"mixture": "exported_r1"}, "there is no mixture 'exported_r1', only"),
     "split": ({"split": "test"}, r"'exported_mix' has no split 'test', only \['train', 'validation'\]"),
-    "seed": ({"seed": None}, "seed is None, expected an integer$"),
-    "epochs": ({"epochs": 0}, "epochs is 0, expected an integer of at least 1"),
-    "shards": ({"shards": True}, "shards is True, expected an integer of at least 1"),
+    "seed": ({"seed": None}, r"seed must be an integer, got None\.$"),
+    "epochs": ({"epochs": 0}, "epochs must be an integer of at least 1, got 0"),
+    "shards": ({"shards": True}, "shards must be an integer of at least 1, got True"),
     "too_many_shards": ({"mixture": "ul2_mix", "shards": 5000}, r"split 'train' has \d+ documents, too few for 5000 shards"),
     "lengths": ({"sequence_length": {"inputs": 3, "targets": 3}}, "denoiser 'r1'.*raise the lengths"),
     "cache": ({"use_cached": True}, "'exported_corpus' is in none of the cache directories"),

@@ -76,7 +76,7 @@ def test_a_job_that_did_not_run_for_long_ends_when_another_one_has_begun(tmp_pat
         write_claim(records, "running.1", AWAY)
         (keeper,) = (thread for thread in threading.enumerate() if thread.name == "keeper")
         keeper.join(10)
-        with pytest.raises(ValueError, match="a job on another, process 1, writes into"):
+        with pytest.raises(ValueError, match=r"another job \(host another, process 1, active 0 s ago\) is writing to"):
             check()
     assert "running.1" in os.listdir(records), "the other's"
 

@@ -606,7 +606,7 @@ TEXTS = [
         others={},
         texts=texts(shift=0),
         refusal=ValueError,
-        no_seed="seed is None, expected an integer: the examples are a function of it",
+        no_seed="seed must be an integer, because it decides the examples, got None",
         lacks=dict.fromkeys(("another seed", "another lengths", "another rates", "another corpus"), A_SEQUENCE)
         | {"hosts": "A sequence is read by number: a sampler shares the numbers out."},
     ),

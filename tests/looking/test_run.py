@@ -34,7 +34,7 @@ def test_hosts_share_a_step_and_steps_share_all_examples(hosts, on_each, step, f
     ("settings", "step", "host", "message"),
     [
         ({}, 0, (0, 1), "there is no batch size, and so no step; give --batch_size, or --run"),
-        ({"batch_size": 8, "first_step": 100}, 99, (0, 1), "step is 99, expected 100, with which the run began, or a later one"),
+        ({"batch_size": 8, "first_step": 100}, 99, (0, 1), "step must be at least 100, with which the run began, got 99"),
         ({"batch_size": 8}, 0, (0, 3), "there are 3 hosts, expected a number that divides the batch of 8"),
     ],
 )
@@ -123,11 +123,11 @@ def test_a_folder_without_a_record_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "wrong"),
     [
-        ([1], r"it is \[1\], expected an object"),
-        ({"seed": "0"}, "seed is '0', expected int"),
+        ([1], r"it must be an object, got \[1\]"),
+        ({"seed": "0"}, "seed must be int, got '0'"),
         ({"sequence_length": {"inputs": 64}}, "it has no field 'sequence_length.targets'"),
-        ({"batch_size": 8.0}, r"batch_size is 8.0, expected int \| None"),
-        ({"pack": 1}, "pack is 1, expected bool"),
+        ({"batch_size": 8.0}, r"batch_size must be int \| None, got 8.0"),
+        ({"pack": 1}, "pack must be bool, got 1"),
     ],
 )
 def test_a_record_that_was_altered_is_refused(tmp_path, changed, wrong):

@@ -49,11 +49,11 @@ def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"on_unusable": "drop"}, "on_unusable is 'drop', expected 'raise' or 'skip'"),
+        ({"on_unusable": "drop"}, "on_unusable must be 'raise' or 'skip', got 'drop'"),
         ({"split": "words"}, "split is 'words', expected one of"),
         ({"image_tokens": 5}, "image_tokens is 5, expected an ImageTokens or an ImageCodes"),
         ({"split": "before_last_image"}, "placeholders say nothing; give an ImageCodes"),
-        ({"name": "a b"}, "name is 'a b', expected letters"),
+        ({"name": "a b"}, r"name must be letters, digits and _ \. : #, as SeqIO has them, such as 'mine', got 'a b'"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(changed, sentence):

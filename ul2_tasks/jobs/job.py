@@ -82,7 +82,7 @@ def import_beam():
     try:
         import apache_beam
     except ImportError as error:
-        raise ImportError(f"a Beam job needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
+        raise ImportError(f"a Beam job needs Apache Beam ({error}). Run `pip install 'ul2_tasks[cache]'`.") from error
     return apache_beam
 
 

@@ -146,7 +146,7 @@ def test_a_text_is_told_with_what_is_looked_for_and_how_long_it_takes(run):
     assert len(re.findall("^document ", many, re.MULTILINE)) == 2
     assert "these are the first 2 places of the text, there may be more (--count)\n" in many
     assert "the text is in no document; words may be cut" in printed(run, None, "nowhere to be found")
-    with pytest.raises(ValueError, match="the text is '', expected one that has a token"):
+    with pytest.raises(ValueError, match="text must have at least one token, got ''"):
         printed(run, None, "")
 
 
