@@ -42,12 +42,14 @@ PAGES = (  # those that are written by the style guide: a page is added when it 
     "docs/guides/[!cp]*.md",
     "docs/guides/ca*.md",
     "docs/guides/co*.md",
+    "docs/guides/images/*.md",
     "docs/guides/pack.md",
     "docs/guides/pytorch*.md",
     "docs/help/*.md",
     "docs/reference/*.md",
     "docs/ten_things.md",
     "docs/tutorial.py",
+    "docs/tutorial_images.py",
 )
 VERBS = (
     r"(Add|Check|Choose|Find|Give|Hold out|Import|Include|Limit|List|Look|Measure|Normalize|Pass|Prepare|Print|Put|Raise|Read|Run"
