@@ -96,11 +96,16 @@ assert chunk_length(prefix, {"inputs": 512, "targets": 512}).length == 512 and p
     "docs/guides/chat.md": """
 assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
 """,
-    "docs/guides/image_text.md": """
-assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum()
-assert len(row) == 17 and row._fields == tuple(tensors)[:17] and found.sample.shape == tensors["packed_position_ids"].shape
+    "docs/guides/images/overview.md": """
+assert row["packed_vae_patches"].shape[1] == 768 and [len(source.records) for source in sources] == [32, 32]
 """,
-    "docs/guides/image_text_t5gemma2.md": """
+    "docs/guides/images/records.md": """
+assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum() and len(row) == 17
+""",
+    "docs/guides/images/rows.md": """
+assert found.sample.shape == tensors["packed_position_ids"].shape and sum(batch["sample_lens"]) == 16384
+""",
+    "docs/guides/images/t5gemma2.md": """
 assert {263} < set(example["inputs"].tolist()) and len(example["images"]) == (example["inputs"] == 263).sum() / 4
 assert batch["pixel_values"].shape == (4, 3, 8, 8) and loss.isfinite()
 assert asked["targets"].tolist() == [368, 262, 265, 265, 265, 265, 263, 1]

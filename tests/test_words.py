@@ -42,12 +42,14 @@ PAGES = (  # those that are written by the style guide: a page is added when it 
     "docs/guides/[!cip]*.md",
     "docs/guides/ca*.md",
     "docs/guides/co*.md",
+    "docs/guides/images/*.md",
     "docs/guides/pack.md",
     "docs/guides/pytorch*.md",
     "docs/help/*.md",
     "docs/reference/*.md",
     "docs/ten_things.md",
     "docs/tutorial.py",
+    "docs/tutorial_images.py",
 )
 OTHERS = (  # the beginnings of paths whose messages and docstrings are not held to it
     *(f"ul2_tasks/{name}" for name in ("chat/templates", "corpus/image", "images/", "mixtures/image", "tasks/image")),

@@ -47,11 +47,11 @@ class ImageTokens:
     def __post_init__(self):
         for name in ("boi_id", "image_id", "eoi_id", "image_seq_length"):
             if not is_integer(getattr(self, name), at_least=1):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+                raise ValueError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}.")
         if len(set(self.ids)) < 3:
-            raise ValueError(f"boi_id, image_id and eoi_id are {self.ids}, expected three different ids")
+            raise ValueError(f"boi_id, image_id and eoi_id must be three different ids, got {self.ids}.")
         if not isinstance(self.around, str):
-            raise ValueError(f"around is {self.around!r}, expected a text")
+            raise ValueError(f"around must be a string, got {self.around!r}.")
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -89,11 +89,11 @@ class ImageCodes:
     def __post_init__(self):
         for name in ("boi_id", "eoi_id", "first_code_id", "num_codes"):
             if not is_integer(getattr(self, name), at_least=1):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+                raise ValueError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}.")
         if len(set(self.ids)) < len(self.ids):
-            raise ValueError(f"boi_id is {self.boi_id} and eoi_id {self.eoi_id}, expected two ids that are not those of codes")
+            raise ValueError(f"boi_id and eoi_id must be two ids that are not those of codes, got {self.boi_id} and {self.eoi_id}.")
         if not isinstance(self.around, str):
-            raise ValueError(f"around is {self.around!r}, expected a text")
+            raise ValueError(f"around must be a string, got {self.around!r}.")
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -111,9 +111,9 @@ class ImageCodes:
         """
         codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
         if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
-            raise ValueError(f"an image is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
+            raise ValueError(f"an image must be a list of codes, integers, or these as int32 in bytes, got {image!r:.60}.")
         if codes.min() < 0 or codes.max() >= self.num_codes:
-            raise ValueError(f"an image has codes from {codes.min()} to {codes.max()}, expected 0 to {self.num_codes - 1}")
+            raise ValueError(f"the codes of an image must be 0 to {self.num_codes - 1}, got {codes.min()} to {codes.max()}.")
         return [self.boi_id, *(codes + self.first_code_id).tolist(), self.eoi_id]
 
 
@@ -180,7 +180,7 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
     """
     texts, images = record.get("texts"), record.get("images")
     if not isinstance(texts, list | tuple) or not isinstance(images, list | tuple) or len(texts) != len(images):
-        raise ValueError(f"the record has the fields {sorted(record)}, expected texts and images, two lists of one length")
+        raise ValueError(f"a record must have texts and images, two lists of one length, got the fields {sorted(record)}.")
     layout: list[Element] = []
     for text, image in zip(texts, images):
         if isinstance(image, Mapping):
@@ -214,7 +214,7 @@ def _texts_and_images(layout: Sequence[Element]) -> tuple[list[str], list[object
         if isinstance(element, Text):
             texts[-1].append(element.text)
         elif element.seen_as != "vit":
-            raise ValueError(f"the layout has an image that is seen as {element.seen_as!r}, and this model makes no image")
+            raise ValueError(f"images must be seen as 'vit', got {element.seen_as!r}: this model generates no images.")
         else:
             images.append(element.image)
             texts.append([])
@@ -242,5 +242,7 @@ def _reserved(image_tokens: ImageTokens | ImageCodes) -> frozenset[int]:
 def _encoded(text: str, encode: Callable[[str], Sequence[int]], reserved: frozenset[int]) -> list[int]:
     ids = list(encode(text)) if text else []
     if marks := sorted(reserved.intersection(ids)):
-        raise ValueError(f"a text becomes the ids {marks}, which mark images; tokenize it so that no text becomes one of them")
+        raise ValueError(
+            f"a text must not have the ids of image_tokens, got {marks}. Pass a tokenizer that makes none of them of a text."
+        )
     return ids

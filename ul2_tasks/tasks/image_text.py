@@ -113,7 +113,9 @@ class ImageTextTask(seqio.Task):
         taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
         taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
         if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
-            raise ValueError(f"some ids of images are something else: {both}; give sentinels and modes, or the image, other ids")
+            raise ValueError(
+                f"image_tokens must have ids of their own, got {both}. Pass other ids for them, or for sentinels and modes."
+            )
         return special
 
     def get_dataset(
@@ -141,7 +143,7 @@ class ImageTextTask(seqio.Task):
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
             raise ValueError(
-                f"sequence_length has {unknown}, expected inputs and targets alone: an example has all of its images, or is none"
+                f"sequence_length must have inputs and targets alone, got {unknown}: images are never trimmed. Leave it out."
             )
         fit, who = self.fit(sequence_length), reader_of(seed, num_epochs, shard_info)
         seed, num_epochs, *_ = who
@@ -282,7 +284,7 @@ class _WithoutImages(seqio.Task):
         taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
         shift = id_shift(self.output_features["targets"].vocabulary)
         if both := sorted(self.marks & {id - shift for id in taken}):
-            raise ValueError(f"{self.name!r} has the ids {both} as sentinels or modes, and here they mark images; give it others")
+            raise ValueError(f"sentinels and modes of {self.name!r} must not be ids of image_tokens, got {both}. Pass others.")
         examples = self.task.get_dataset(*arguments, **settings)
         return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
 
