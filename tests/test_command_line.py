@@ -126,11 +126,11 @@ def findings(*arguments) -> list[dict]:
         (
             '{"text": "good"}\n',
             ["--lengths", "4096,4096"],
-            r"needs \d+ sentinels for a chunk of \d+ tokens, the vocabulary has 256",
+            r"needs \d+ sentinels for a chunk of \d+ tokens, but the vocabulary has 256",
             "",
         ),
-        ('{"text": "good"}\n', ["--sentinels", "<unused{}>"], "has no piece '<unused0>'; give ids, or another name", ""),
-        ('{"text": "good"}\n', ["--split", "test"], "there is no split 'test'", ""),
+        ('{"text": "good"}\n', ["--sentinels", "<unused{}>"], "which has no '<unused0>'", ""),
+        ('{"text": "good"}\n', ["--split", "test"], "split must be one of ['train'", ""),
     ],
 )
 def test_the_doctor_names_each_problem_with_what_mends_it(tmp_path, content, options, found, remedy):
@@ -341,7 +341,7 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
     [
         (["show", "nothing"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
         (["doctor", "nothing"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
-        (["show", "x", "--corpus", "/nowhere/*.txt"], "no file matches '/nowhere/*.txt'; expected a file, a folder or a glob"),
+        (["show", "x", "--corpus", "/nowhere/*.txt"], "no file matches '/nowhere/*.txt'. Pass a file, a folder or a glob"),
         (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "vocabulary must be 'default', 'bytes', a"),
         (["show", "x3", "--corpus", "a.txt", "--documents", "page"], "documents must be one of"),
         (["vocab", "train", "--corpus", "/nowhere/a.txt", "--output", "a.model"], "no file matches '/nowhere/a.txt'"),
@@ -353,7 +353,10 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
         (["stats", "--examples", "0"], "0 is not in the range x>=1"),
         (["lengths", "--chunk_tokens", "r1="], "such as 256, or one for each denoiser, such as r1=286,r2=289, got 'r1='."),
-        (["show", "--step", "3"], "there is no batch size, and so no step; give --batch_size, or --run, the folder of a run"),
+        (
+            ["show", "--step", "3"],
+            "a step needs a batch size, and there is none. Pass --batch_size, or --run",
+        ),
         (["show", "--host", "3/64"], "--host must be given with --step, got no --step. Pass both, or neither."),
         (["show", "--run", "folder"], "--run must be given with --step, got no --step. Pass both, or neither."),
         (["show", "--step", "3", "--batch_size", "8", "--text", "a"], "--text and --file must be left out with --step, got both"),

@@ -49,14 +49,10 @@ PAGES = (  # those that are written by the style guide: a page is added when it 
     "docs/ten_things.md",
     "docs/tutorial.py",
 )
-OTHERS = (  # the beginnings of paths whose messages are not held to it
-    *(f"ul2_tasks/{name}" for name in ("chat/", "images/", "converters/encoder_decoder", "denoising/pieces")),
+OTHERS = (  # the beginnings of paths whose messages and docstrings are not held to it
+    *(f"ul2_tasks/{name}" for name in ("chat/templates", "corpus/image", "images/", "mixtures/image", "tasks/image")),
     *(f"ul2_tasks/looking/{name}/" for name in ("conversations", "images", "rows")),
-    *(
-        f"ul2_tasks/{name}"
-        for name in ("corpus/pictures", "mixtures/chat", "mixtures/pictures", "sources/pictures", "tasks/picture")
-    ),
-    *(f"ul2_tasks/pytorch/{name}" for name in ("bagel", "picture")),
+    *(f"ul2_tasks/pytorch/{name}" for name in ("bagel", "image", "t5gemma2")),
 )
 SAVED = ("in which a sentinel stands for each noise span",)  # what manifests have said since version 1
 VERBS = (
@@ -80,6 +76,14 @@ def messages(path: pathlib.Path) -> str:
     return re.sub("|".join(map(re.escape, SAVED)), "", texts)
 
 
+def docstrings(path: pathlib.Path) -> str:
+    """The docstrings of what the reference lists: functions, and classes with their public methods."""
+    found = [node for node in ast.parse(path.read_text()).body if getattr(node, "name", None) in PUBLIC]
+    found += [each for node in found for each in getattr(node, "body", ()) if isinstance(node, ast.ClassDef)]
+    named = [node for node in found if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return "\n".join(ast.get_docstring(node) or "" for node in named if node.name == "__init__" or not node.name.startswith("_"))
+
+
 def prose(page: str) -> str:
     """A page without its code, names to look up, and the targets of its links."""
     page = re.sub(r"^(?!#).*$", "", page, flags=re.MULTILINE) if page.startswith("# %%") else page  # a tutorial: its comments
@@ -88,10 +92,12 @@ def prose(page: str) -> str:
 
 COMMANDS = {context.command_path: context for context in commands(main)}
 PATHS = [path for page in PAGES for path in sorted(REPOSITORY.glob(page))]
+PUBLIC = set(re.findall(r"^::: \S+\.(\w+)$", (REPOSITORY / "docs/reference/python.md").read_text(), re.MULTILINE))
 MODULES = [path for path in sorted(REPOSITORY.glob("ul2_*/**/*.py")) if not str(path.relative_to(REPOSITORY)).startswith(OTHERS)]
 TEXTS = {
     **{f"{name} --help": context.get_help() for name, context in COMMANDS.items()},
     **{str(path.relative_to(REPOSITORY)): messages(path) for path in MODULES},
+    **{f"{path.relative_to(REPOSITORY)}, docstrings": docstrings(path) for path in MODULES if docstrings(path)},
     **{
         str(path.relative_to(REPOSITORY)): "\n".join(re.findall(r"#.*", path.read_text()))
         for path in sorted(REPOSITORY.glob("gin/**/*.gin"))

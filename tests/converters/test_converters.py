@@ -155,7 +155,7 @@ def test_packed_features_of_one_row_are_seqios():
     ],
 )
 def test_an_example_that_is_too_long_is_an_error_not_trimmed(pack, pair, feature, length):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{feature} are longer than the {length} tokens"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{feature} must have at most {length} tokens"):
         converted([([2, 1], [2, 1]), pair], pack=pack)
 
 

@@ -256,7 +256,7 @@ def test_any_task_of_seqio_is_converted_and_nothing_of_it_trimmed():
     assert_same(got[0], by_hand(pairs[:2], fits))
     assert_same(got[1], by_hand(pairs[2:], fits))
     dataset = seqio.get_dataset(name, too_short, HuggingFaceFeatureConverter("longest", 2), **options)
-    message = f"example 1 of the dataset.* {len(ids[1])} tokens, longer than the {len(ids[1]) - 1}"
+    message = f"example 1 of the dataset.* must have at most {len(ids[1]) - 1} tokens, .*, got {len(ids[1])}"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(dataset)
 
@@ -275,7 +275,7 @@ def test_an_example_that_is_empty_or_too_long_is_an_error_with_its_number(paddin
     problem = (
         rf"{key} must have a token, got none\. Leave it out \(dataset.filter\), or"
         if size == 0
-        else f"{key} are 25 tokens, longer than the {LENGTHS[key]} that task_feature_lengths has for them.* raise it"
+        else rf"{key} must have at most {LENGTHS[key]} tokens, as task_feature_lengths says, got 25\. Raise it"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"example 4 of the dataset, counted from 0: its {problem}"):
         converted(pairs, batch_size=3, padding=padding, decoder_only=decoder_only)
@@ -308,7 +308,7 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
     first, resumed = saved_and_resumed(converted_anew, 40, tmp_path)
     for _ in range(30):
         assert_same(next(resumed), next(first))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\{\{function_node.*as task_feature_lengths says, got 21"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"as task_feature_lengths says, got 21"):
         list(resumed)
 
 
@@ -412,7 +412,7 @@ def test_an_id_that_the_model_has_no_row_for_is_an_error_with_the_examples_numbe
     settings = {"padding": "longest", "batch_size": 2, "decoder_only": decoder_only}
     for got, wanted in zip(converted(PAIRS, embedding_rows=10, **settings), converted(PAIRS, **settings), strict=True):
         assert_same(got, wanted)
-    told = r"\{\{function_node.*the id 9, but embedding_rows is 9"
+    told = r"the id 9, but embedding_rows is 9"
     with pytest.raises(tf.errors.InvalidArgumentError, match=told):
         converted([*PAIRS[1:], PAIRS[0]], embedding_rows=9, **settings)
     assert repr(HuggingFaceFeatureConverter(embedding_rows=9)) == repr(HuggingFaceFeatureConverter())

@@ -137,7 +137,7 @@ def test_a_cache_that_is_not_there_is_missed_by_name(tmp_path):
     seqio.set_global_cache_dirs([str(tmp_path)])
     try:
         for name in ("ul2_r1", "ul2_mix"):
-            with pytest.raises(ValueError, match=rf"'ul2_corpus' is in none of the cache directories \['{tmp_path}'\]; write it"):
+            with pytest.raises(ValueError, match=rf"'ul2_corpus' is in none of the cache directories \['{tmp_path}'\]\. Write it"):
                 seqio.get_mixture_or_task(name).get_dataset({"inputs": 64, "targets": 64}, use_cached=True)
         assert corpus.cache_dir is None
     finally:

@@ -146,7 +146,7 @@ def test_too_few_sentinels_say_the_number_and_the_choices():
     ) as error:
         chunk_length(T5GEMMA2[0], budgets, num_sentinels=100)
     message = str(error.value)
-    assert "open the vocabulary with sentinels=455 (ul2_tasks.open_vocabulary)" in message
+    assert "Open the vocabulary with sentinels=455 (ul2_tasks.open_vocabulary)" in message
     assert "mean_span_length" in message
     # The cap that the message offers works, and one token more does not.
     cap = int(message.split("chunk_tokens=")[1].split()[0])

@@ -363,7 +363,7 @@ def test_settings_say_what_differs():
         ({"budgets": (0, 1, 1)}, "tokens is 0, expected an integer of at least 1"),
         ({"pool": 0}, "pool is 0"),
         ({"epochs": -1}, "epochs is -1"),
-        ({"on_error": "ignore"}, "on_error is 'ignore', expected 'raise' or 'skip'"),
+        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
         ({"required_modalities": ("clean",)}, r"required_modalities has \['clean'\]"),
     ],
 )

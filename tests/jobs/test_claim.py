@@ -190,7 +190,7 @@ def test_of_jobs_on_one_folder_one_writes_all_and_nothing_is_lost(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (os.remove, "and it is gone: look for what removes files there"),
+        (os.remove, r"and it is gone\. Look for what removes files there"),
         (lambda path: os.truncate(path, 4), "9 bytes, and it has 4"),
     ],
     ids=["gone", "cut"],

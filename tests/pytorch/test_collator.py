@@ -210,7 +210,9 @@ def test_tensors_are_torchs_by_default_and_the_same():
 
 def test_without_torch_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"return_tensors='pt' needs the package torch.*torch halted; None in sys\.modules\)"):
+    with pytest.raises(
+        ImportError, match=r"return_tensors='pt' needs the package torch .*\. Run .pip install 'ul2_tasks\[torch\]'"
+    ):
         collator(return_tensors="pt")(EXAMPLES)
 
 
@@ -323,7 +325,7 @@ def test_documents_are_cut_into_chunks_that_fit():
         ({"text": None, "url": "u"}, "its 'text', must be a text, .*, got None"),
         ({"text": 7}, "its 'text', must be a text, .*, got 7"),
         ({"input_ids": None, "text": "a"}, "its 'input_ids', must be a text, .*, got None"),
-        ("a\udc80", r"got the lone surrogate U\+DC80, .* at character 1\. Repair it with text.encode\('utf-16', 'surrogatepass'\)"),
+        ("a\udc80", r"must be .* lone surrogate U\+DC80, .* at character 1\. Repair .* text.encode\('utf-16', 'surrogatepass'\)"),
         ({"text": "\ud83d\ude42"}, r"its 'text', must .* got the lone surrogate U\+D83D, .* at character 0"),
         ({"content": "a"}, r"must have the field 'input_ids' or 'text', got \['content'\]\. Rename .*remove_unused_columns=False"),
     ],

@@ -93,7 +93,7 @@ def test_placeholders_without_their_images_are_refused(seen):
 
 @pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])
 def test_converters_that_know_no_images_refuse_them(seen, converter):
-    with pytest.raises(ValueError, match="have images, which this converter does not hand on; take T5Gemma2FeatureConverter"):
+    with pytest.raises(ValueError, match=r"must have no images with this converter\. Use T5Gemma2FeatureConverter"):
         seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1)
 
 

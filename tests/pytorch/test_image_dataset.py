@@ -119,7 +119,7 @@ def test_iterators_have_places_of_their_own_and_the_state_is_the_last_ones():
 
 def test_what_is_no_state_is_refused():
     for value in (None, [1]):
-        with pytest.raises(ValueError, match=r"state must be what state_dict\(\) returned, got \[1\]"):
+        with pytest.raises(ValueError, match=r"state must be what state_dict\(\) returned, got"):
             dataset().load_state_dict(value)
 
 

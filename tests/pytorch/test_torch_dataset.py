@@ -435,7 +435,7 @@ def test_half_a_process_is_refused(wrong):
 
 
 def test_a_name_that_is_not_registered_says_what_a_worker_needs():
-    with pytest.raises(ValueError, match=r"mixture must be registered in this process, got.*'ul2_s', 'ul2_x1', 'ul2_x2'\] are"):
+    with pytest.raises(ValueError, match=r"mixture must be registered in this process, got.*'ul2_s'.*\] are"):
         iter(dataset("nobody_mix"))
 
 

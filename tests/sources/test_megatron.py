@@ -119,7 +119,7 @@ def test_a_wrong_eod_and_one_that_is_missing_later_are_said(tmp_path):
         for number, text in enumerate(many):
             ids = [*BYTES.encode(text), *([] if number == 503 else [1])]
             written.add(np.array(ids), np.array([len(ids)]))
-    with pytest.raises(Exception, match=r"\{\{function_node.*others do, but ends with another id"):
+    with pytest.raises(Exception, match=r"others do, but ends with another id"):
         documents(registered("megatron_late_eod", f"megatron:{tmp_path}/b"))
 
 
@@ -237,4 +237,4 @@ def test_of_a_mix_with_text_the_text_is_cached_and_the_tokens_are_left_out(tmp_p
     assert "left out, because they are tokenized already and read in place: megatron_beside_corpus\n" in done.stderr
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["megatron_beside_text_corpus"]
     alone = CliRunner().invoke(main, ["cache", name, "--output", str(tmp_path / "cache")])
-    assert (alone.exit_code, "there is nothing to cache" in alone.stderr) == (2, True)
+    assert (alone.exit_code, "which is tokenized already and is read in place" in alone.stderr) == (2, True)

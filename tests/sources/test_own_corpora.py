@@ -177,7 +177,7 @@ def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_wi
             [("ul2_mix", 1), ("ul2_mix", 2)],
             r"mixtures must map distinct names to positive.*got \[\('ul2_mix', 1\), \('ul2_mix', 2\)\]",
         ),
-        ({"nothing_mix": 1}, r"the mixture or task \['nothing_mix'\] must be.*'ul2_s', 'ul2_x1', 'ul2_x2'\] are"),
+        ({"nothing_mix": 1}, r"the mixture or task \['nothing_mix'\] must be.*'ul2_s'.*\] are"),
     ],
 )
 def test_a_bad_mixture_is_named(mixtures, message):
@@ -271,7 +271,7 @@ def test_a_wrong_field_is_one_problem_with_one_remedy_in_every_format(tmp_path):
             ["--documents", "line"],
             "documents must be left out for sources that are not files, got 'line' with the source 'embedded'",
         ),
-        (["--validation", "0.1"], "has a split 'validation' of its own"),
+        (["--validation", "0.1"], "validation must be left out for a source with a split 'validation'"),
         (["--corpus", "HuggingFaceFW/fineweb-edu"], "for a dataset of Hugging Face's hub, 'hf:HuggingFaceFW/fineweb-edu'"),
     ],
 )
@@ -292,7 +292,8 @@ def test_a_bad_record_is_told_to_a_user_by_its_own_line_and_with_nothing_around_
     assert done.exit_code == 2
     assert done.stderr.strip() == (
         f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Fix"
-        " the corpus, or register it with on_error='skip', which leaves out such records and counts them"
+        " the corpus, or pass on_error='skip', which leaves out such records and counts them. See"
+        " docs/help/troubleshooting.md#a-bad-record-ends-the-run."
     )
 
 
@@ -300,7 +301,7 @@ def test_bad_records_end_the_reading_or_are_left_out(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "one"}\n{"text": 2}\nthree\n{"text": "four"}\n')
     register("raises", str(path), "bytes")
-    with pytest.raises(tf.errors.OpError, match=r"\{\{function_node.*be a text, got a value of type int"):
+    with pytest.raises(tf.errors.OpError, match=r"be a text, got a value of type int"):
         list(seqio.TaskRegistry.get("raises_r1").get_dataset(LENGTHS, shuffle=False, seed=0))
     register("skips", str(path), "bytes", on_error="skip")
     task = seqio.TaskRegistry.get("skips_s")

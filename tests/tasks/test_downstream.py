@@ -121,7 +121,7 @@ def test_a_second_mode_is_refused():
     with pytest.raises(ValueError, match=r"task must not be a denoising task, got.*has the mode of its denoiser, '\[X\]'"):
         with_mode("ul2_x1", "[R]")
     name = with_mode(topics_task("opening"), "[S]")
-    with pytest.raises(ValueError, match=r"'topics_opening_s' has a mode before its inputs already; name the task without one"):
+    with pytest.raises(ValueError, match=r"task must have no mode before its inputs, got 'topics_opening_s'"):
         with_mode(name, "[S]")
 
 

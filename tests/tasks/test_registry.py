@@ -103,7 +103,7 @@ def test_the_same_arguments_again_change_nothing():
 def test_other_arguments_under_the_same_name_are_refused_and_named(change, message):
     arguments = {"source": source(), "vocabulary": BYTES, "modes": MODES}
     register("fixed", **arguments)
-    with pytest.raises(ValueError, match=f"'fixed_mix' is already registered with other arguments: {message}.*\\. Choose another name"):
+    with pytest.raises(ValueError, match=rf"'fixed_mix' is already registered with .*: {message}.*\. Choose another name"):
         register("fixed", **{**arguments, **change})
 
 
@@ -136,15 +136,16 @@ def test_a_vocabulary_that_is_given_by_its_path_is_opened_with_so_many_sentinels
     task = seqio.get_mixture_or_task(name).tasks[0]
     assert len(task.special_tokens().sentinels) == 300
     assert register("many_sentinels", source(), DEFAULT_MODEL, sentinels=300) == name
-    with pytest.raises(
-        ValueError, match=r"sentinels must be None or tokens for an open.*object at"
-    ):
+    with pytest.raises(ValueError, match=r"sentinels must be None or tokens for an open vocabulary, got .*\. Pass its path"):
         register("many_sentinels", source(), BYTES, sentinels=300)
 
 
 @pytest.mark.parametrize("sentinels", [-3, True, [True], [True, 200], 3.5, [3.5], [[200]], {"id": 200}])
 def test_sentinels_that_are_none_are_refused(sentinels):
-    with pytest.raises(ValueError, match=r"sentinels must be a list of ids or tokens, how many there are to be, or the pieces' name such as '<unused\{\}>', got"):
+    with pytest.raises(
+        ValueError,
+        match=r"sentinels must be a list of ids or tokens, how many there are to be, or",
+    ):
         register("no_sentinels", source(), sentinels=sentinels)
 
 
@@ -228,7 +229,10 @@ def test_names_that_others_hold_are_refused_and_nothing_is_registered():
             {"chunk_tokens": {"r1": 50, "r9": 50}},
             r"chunk_tokens must name denoisers of \['r1', 'r2', 'x1', 'x2', 's'\], got \['r9'\]",
         ),
-        ({"denoisers": [T5GEMMA2[0], T5GEMMA2[0]]}, r"denoisers must have different names, got \['r1'\].*in \['r1', 'r1'\]\. Rename one of them"),
+        (
+            {"denoisers": [T5GEMMA2[0], T5GEMMA2[0]]},
+            r"denoisers must have different names, got \['r1'\].*in \['r1', 'r1'\]\. Rename one of them",
+        ),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

@@ -196,19 +196,18 @@ def prepend_mode(
     mode: str,
     modes: Mapping[str, Mode] | None = None,
 ) -> tf.data.Dataset:
-    """Puts a mode before the inputs of any task, as in pre-training, so that a model is fine-tuned or used in that mode.
+    """Returns a task's examples with a mode before the inputs, to fine-tune or use a model in that mode.
 
-    It stands among a task's preprocessors after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then
-    counts the mode in the budget.
+    Put it after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then counts the mode in the length.
 
     Args:
-        dataset: of {"inputs": [tokens] of an integer dtype, ..}, tokenized; other features are kept as they are.
+        dataset: a dataset of {"inputs": [tokens] of an integer dtype, ..}; other features stay as they are.
         output_features: `inputs` and others, as SeqIO passes them.
         mode: the mode's name, as the denoisers have it.
         modes: see `special_ids.special_tokens`; as for `register`.
 
     Raises:
-        ValueError: there are no tokenized inputs; the vocabulary has no such mode.
+        ValueError: the inputs are missing or not tokenized, or the vocabulary lacks the mode.
     """
     for present, where in ((output_features, "the task's output_features"), (dataset.element_spec, "its examples")):
         if "inputs" not in present:

@@ -14,7 +14,7 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
 from ul2_tasks.random_access.sequence import Examples
-from ul2_tasks.saved_names import saved_chat_task, saved_name
+from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
@@ -165,13 +165,13 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return stream
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the last iterator is. If there is no iterator yet, it is the state that was loaded, or the start.
+        """Returns the position of the last iterator. Before the first iterator it is the state that was loaded, or the start.
 
         Returns:
             {"version": int, "pipeline": dict, "given": int, "snapshot": {"given": int, "files": {name: bytes}} or None}.
             "pipeline" is compared when the state is loaded. "given" is the number of examples or batches given so far, and in
             the snapshot, the number given when it was written. "files" are those of a TensorFlow checkpoint.
-            Of examples by number: {"version": int, "pipeline": dict, "number": int}.
+            With random access: {"version": int, "pipeline": dict, "number": int}.
 
         Raises:
             ValueError: there is no seed, without which nothing can be resumed.
@@ -184,10 +184,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return dict(self._loaded or state_of({"pipeline": self._describe(), **start}))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iterator will go on where the state was taken.
+        """Makes the next iterator resume where the state was taken.
 
         Raises:
-            ValueError: it is no state, or one of another version of this package; or there is no seed.
+            ValueError: it is not a state, or one of another version of this package; or there is no seed.
         """
         self._check_seed()
         check_version(state, STATE_VERSION)
@@ -258,6 +258,10 @@ def _check_converter(converter: object, of: Examples) -> None:
 def _describe_converter(converter: object) -> str | None:
     if converter is None:
         return None
-    is_ours = isinstance(converter, HuggingFaceFeatureConverter)
-    words = repr(converter) if is_ours else f"{saved_name(type(converter).__name__)} {sorted(vars(converter).items())}"
+    if isinstance(converter, HuggingFaceFeatureConverter):
+        words = repr(converter)
+    else:
+        name = type(converter).__name__
+        attributes = sorted((saved_name(key, name), value) for key, value in vars(converter).items())
+        words = f"{saved_name(name)} {saved_repr(attributes)}"
     return re.sub(r" at 0x[0-9a-f]+", "", words)

@@ -141,9 +141,7 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
             return Record(problem=f"{record.where}: {name} must be an id, got {'null' if id is None else 'an empty one'}")
         if isinstance(id, bool) or not isinstance(id, str | bytes | int):
             kind = type(id).__name__
-            return Record(
-                problem=f"{record.where}: {name} must be a text, bytes or an integer as the id, got a value of type {kind}"
-            )
+            return Record(problem=f"{record.where}: {name} must be a text, bytes or an integer, got a value of type {kind}")
         ids[name] = id if isinstance(id, bytes) else str(id).encode()
     if len({*ids.values()}) > 1:
         both = ", and ".join(f"{name} is {id.decode(errors='replace')!r}" for name, id in ids.items())

@@ -128,8 +128,8 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
     Args:
         name: the beginning of the name.
         mixtures: the weights, numbers, of registered mixtures and tasks by their names, such as `register` and `mix` return. A
-            weight divided by the sum of all is a share of the examples. All tasks have the features inputs and targets, of one
-            vocabulary (which is checked when a dataset is asked for), and at least one of them is a denoising task. Or all are
+            weight divided by the sum of all is a fraction of the examples. All tasks have the features inputs and targets, of one
+            vocabulary (which is checked when a dataset is made), and at least one of them is a denoising task. Or all are
             conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and `span_id`.
             Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
             `passthrough_features` names them.
@@ -138,8 +138,8 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         "NAME_mix".
 
     Raises:
-        ValueError: a weight is no positive number; a name is not registered; a task has other features, or another vocabulary than
-            conversations; none is a denoising task; the name is taken by another mixture.
+        ValueError: a weight is not a positive number; a name is not registered; a task has other features, or another vocabulary
+            than conversations; none is a denoising task; the name is taken by another mixture.
     """
     weights = weights_of(mixtures)
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}

@@ -160,7 +160,7 @@ def test_a_document_of_several_corpora_is_named_with_its_corpus(run):
     assert in_first
     assert all(location.corpus == place.corpus for _, _, location in in_first)
     for wrong in ("7", "another:7", "found_too_corpus:", "found_too_corpus:x"):
-        with pytest.raises(ValueError, match=r"expected found_corpus:NUMBER or found_too_corpus:NUMBER"):
+        with pytest.raises(ValueError, match="document must be found_corpus:NUMBER or found_too_corpus:NUMBER, got "):
             place_of(found, wrong)
     with pytest.raises(ValueError, match="there is no document 20 in 'found_too_corpus', only 0 to 19"):
         place_of(found, "found_too_corpus:20")
