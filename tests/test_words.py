@@ -40,14 +40,14 @@ PAGES = (  # those that are written by the style guide: a page is added when it 
     "docs/explanation/*.md",
     "docs/get_started/*.md",
     "docs/guides/[!cip]*.md",
-    "docs/guides/ca*.md",
-    "docs/guides/co*.md",
+    "docs/guides/c*.md",
     "docs/guides/pack.md",
     "docs/guides/pytorch*.md",
     "docs/help/*.md",
     "docs/reference/*.md",
     "docs/ten_things.md",
     "docs/tutorial.py",
+    "docs/tutorial_chat.py",
 )
 OTHERS = (  # the beginnings of paths whose messages and docstrings are not held to it
     *(f"ul2_tasks/{name}" for name in ("chat/templates", "corpus/image", "images/", "mixtures/image", "tasks/image")),
