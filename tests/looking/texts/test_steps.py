@@ -141,5 +141,5 @@ def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
 
 def test_a_stream_is_refused_with_the_reason():
     apart = register("apart", MemoryDataSource(lambda: TEXTS, validation=0), merge_examples=False)
-    with pytest.raises(ValueError, match=r"as documents are kept apart \(merge_examples=False\); read it as a stream"):
+    with pytest.raises(ValueError, match=r"because documents are kept apart \(merge_examples=False\)\. Read it as a stream"):
         show_step(Run(apart, LENGTHS, batch_size=8), 0)
