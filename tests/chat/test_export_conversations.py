@@ -107,7 +107,7 @@ def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, nam
     monkeypatch.setattr(conversations, "_write_files", stops)
     with pytest.raises(KeyboardInterrupt):
         write_conversations(name, str(tmp_path / "again"), console=QUIET)
-    assert "unfinished export, 2 of 8 shards" in next(iter(_sentences(tmp_path / "again")))
+    assert "unfinished export, with 2 of 8 shards" in next(iter(_sentences(tmp_path / "again")))
     write_conversations(name, str(tmp_path / "again"), console=QUIET)
     assert next(calls) == 3 + 6, "two shards were not written again"
     assert {path: content for path, content in contents(tmp_path / "again").items() if not path.endswith(".json")} == files

@@ -268,7 +268,7 @@ def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, 
         ul2_tasks.register_chat("rc_x", format="reply")
     with pytest.raises(ValueError, match="the renderer is 'chatml', expected 'harmony'"):
         ul2_tasks.register_chat("rc_x", renderer="chatml")
-    with pytest.raises(ValueError, match="on_error is 'ignore'"):
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
         ul2_tasks.register_chat("rc_x", on_error="ignore")
 
 
@@ -343,11 +343,11 @@ def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
         (
             ["a", "b"],
             [{"synth_id": "a"}, {"synth_id": "c"}],
-            r"(line 2|row 1): 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
+            r"(line 2|row 1): must have one id, but 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
         ),
-        (["a", ""], None, r"(line 2|row 1): 'synth_id' is empty"),
+        (["a", ""], None, r"(line 2|row 1): 'synth_id' must be an id, got an empty one"),
         (None, [{"synth_id": "a"}, {"model": "x"}], r"(line 2|row 1): has no id: neither a field 'synth_id', nor one in its 'meta"),
-        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line 2|row 1): 'synth_id' in 'metadata_json' is null"),
+        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line 2|row 1): 'synth_id' in 'metadata_json' must be an id, got null"),
         (None, [{"synth_id": "a"}, "synth_id"], r"(line 2|row 1): has no id"),
     ],
 )
@@ -362,7 +362,7 @@ def test_an_id_that_is_not_there_or_not_one_is_refused_with_its_place(tmp_path, 
 
 def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", CONVERSATIONS[:2])
-    with pytest.raises(ValueError, match=r"has no field 'turns', it has \['id', 'messages'\]; give messages_key, one of these"):
+    with pytest.raises(ValueError, match=r"has no field 'turns', only \['id', 'messages'\]\. Pass messages_key, one of these"):
         examples(ul2_tasks.register_chat("rc_turns", path, messages_key="turns"))
     with pytest.raises(ValueError, match=r"has no field 'uid', it has \['id', 'messages'\]; give id_key, one of these"):
         examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))

@@ -169,8 +169,8 @@ def test_the_ids_of_images_are_theirs_alone(settings, message, request):
     ("settings", "message"),
     [
         ({"split": "last"}, "split is 'last', expected one of"),
-        ({"on_unusable": "drop"}, "on_unusable is 'drop'"),
-        ({"on_error": "drop"}, "on_error is 'drop'"),
+        ({"on_unusable": "drop"}, "on_unusable must be 'raise' or 'skip', got 'drop'"),
+        ({"on_error": "drop"}, "on_error must be 'raise' or 'skip', got 'drop'"),
         ({"denoisers": CausalDenoiser()}, r"denoisers \['lm'\] keep nothing"),
         ({"split": "before_last_image"}, "which asks for images, but placeholders say nothing"),
         ({"image_tokens": (1, 2, 3)}, "expected an ImageTokens or an ImageCodes"),
