@@ -180,7 +180,7 @@ def test_the_doctor_looks_at_all_corpora_of_a_mixture_and_at_each_once(tmp_path,
     told = findings("doctor_three", "--module", "doctor_corpora")
     (problem,) = (finding for finding in told if finding["kind"] == "problem")
     assert problem["what"] == "the source has no feature 'text', only ['content']"
-    assert problem["remedy"] == "give text_key"
+    assert problem["remedy"] == "pass text_key"
     assert problem["concerns"] == ["doctor_fields_corpus"]
     (embedded,) = (finding for finding in told if finding["what"].startswith("MemoryDataSource(embedded_documents"))
     assert embedded["concerns"] == ["doctor_2_corpus", "doctor_3_corpus"]

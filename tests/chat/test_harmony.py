@@ -182,7 +182,7 @@ def test_the_file_is_the_right_one_or_refused(tmp_path, file, monkeypatch):
         find_file()
     cut = tmp_path / file.name
     cut.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(ValueError, match=f"{cut} with the SHA-256 446a.*, got "):
+    with pytest.raises(ValueError, match=f"{cut} must be .* with the SHA-256 446a.*, got "):
         find_file()
     monkeypatch.setenv("O200K_HARMONY_VOCAB_PATH", str(file.parent))
     assert find_file() == str(file)

@@ -293,9 +293,9 @@ def test_hosts_and_epochs_that_are_not_there_are_refused(jsonl):
     with pytest.raises(ValueError, match="shard_info must have an index from 0 to 1"):
         task.get_dataset(None, "train", shard_info=seqio.ShardInfo(5, 2))
     for epochs in (0, 1.5):
-        with pytest.raises(ValueError, match=f"num_epochs is {epochs}, expected an integer of at least 1, or None"):
+        with pytest.raises(ValueError, match=f"num_epochs must be an integer of at least 1, or None .*, got {epochs}"):
             task.get_dataset(None, "train", num_epochs=epochs)
-    with pytest.raises(ValueError, match=r"seed is 0\.5, expected an integer"):
+    with pytest.raises(ValueError, match=r"seed must be an integer, .*, got 0\.5"):
         task.get_dataset(None, "train", seed=0.5)
     assert len(examples(jsonl, num_epochs=np.int64(2), shard_info=seqio.ShardInfo(np.int64(1), np.int64(3)))) == 100
 
@@ -364,7 +364,7 @@ def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", CONVERSATIONS[:2])
     with pytest.raises(ValueError, match=r"has no field 'turns', only \['id', 'messages'\]\. Pass messages_key, one of these"):
         examples(ul2_tasks.register_chat("rc_turns", path, messages_key="turns"))
-    with pytest.raises(ValueError, match=r"has no field 'uid', it has \['id', 'messages'\]; give id_key, one of these"):
+    with pytest.raises(ValueError, match=r"has no field 'uid', only \['id', 'messages'\]\. Pass id_key, one of these"):
         examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))
     with pytest.raises(ValueError, match=r"files must be conversations in JSON Lines, .*, got the text files 'a.txt'"):
         ul2_tasks.register_chat("rc_txt", "a.txt")
