@@ -63,7 +63,7 @@ def test_so_many_of_each_denoiser_are_shown_of_those_that_a_host_reads(run):
     fed = fed_at(found, run.numbers(2, (3, 4)), count=2, denoisers=["x1", "s"])
     assert [each.sample.denoiser for each in fed] == ["s"] * 2 + ["x1"] * sum(each.sample.denoiser == "x1" for each in fed)
     assert all(each.sample.number % 4 == 3 and 128 <= each.sample.number < 192 for each in fed)
-    with pytest.raises(ValueError, match=r"has no denoiser \['q'\]"):
+    with pytest.raises(ValueError, match=r"the denoiser must be one of \['r1', .* in 'stepped_corpus', got \['q'\]"):
         fed_at(found, run.numbers(2), count=2, denoisers=["q"])
 
 
