@@ -27,7 +27,7 @@ from ul2_tasks.scalars import is_integer
 
 @dataclasses.dataclass(frozen=True)
 class ImageTokens:
-    """What stands for an image in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
+    """The tokens of an image in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
 
     Attributes:
         boi_id, image_id, eoi_id: the ids before, for and after the features of an image.
@@ -59,7 +59,7 @@ class ImageTokens:
         return self.boi_id, self.image_id, self.eoi_id
 
     def ids_of(self, image: object) -> list[int]:
-        """The ids of an image, without what stands around it."""
+        """The ids of an image, without the text around it."""
         return [self.boi_id, *[self.image_id] * self.image_seq_length, self.eoi_id]
 
 
@@ -68,7 +68,7 @@ T5GEMMA2_IMAGE = ImageTokens()
 
 @dataclasses.dataclass(frozen=True)
 class ImageCodes:
-    """What stands for an image that is codes, such as a VQ-VAE gives: an id for each. Ids are the tokenizer's own.
+    """The tokens of an image that is codes, such as those of a VQ-VAE: an id for each. Ids are the tokenizer's own.
 
     Attributes:
         boi_id, eoi_id: the ids before and after the codes.
@@ -101,7 +101,7 @@ class ImageCodes:
         return self.boi_id, self.eoi_id, *range(self.first_code_id, self.first_code_id + self.num_codes)
 
     def ids_of(self, image: object) -> list[int]:
-        """The ids of an image, without what stands around it.
+        """The ids of an image, without the text around it.
 
         Args:
             image: its codes, in their order; or these as bytes, int32 little-endian.
@@ -168,7 +168,7 @@ def interleaved(
 
 
 def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
-    """The layout of a record of `texts` and `images`, two lists of one length: at a place stands a text, an image, or both.
+    """The layout of a record of `texts` and `images`, two lists of one length: each place has a text, an image, or both.
 
     Where both stand, the text comes first. An image is its bytes, its path, Hugging Face's object with either, or its codes, a
     list or an array. The draws are not used.

@@ -28,7 +28,7 @@ _OF_STREAMS = ("mpegts", "mpeg")  # which say of nothing how long it is
 class FrameSampler:
     """Draws frames of videos: a `schemas.Frames`.
 
-    The number of frames is drawn. The video is cut into so many equal parts, and one frame of each part is drawn. So every frame
+    The number of frames is drawn. The video is cut into that many equal parts, and one frame of each part is drawn. So every frame
     can be drawn, also the last. A video with fewer frames gives each of them once.
 
     Attributes:

@@ -35,7 +35,7 @@ def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> di
 
     Args:
         row: it has images of both kinds, see `required_modalities`; without them BAGEL's model fails.
-        max_num_tokens: that of its packer: splits and samples get a last one that makes up so many. None for none.
+        max_num_tokens: that of its packer: splits and samples get a last one that fills it up to this number. None for none.
 
     Returns:
         what its model's `forward` takes, with `padded_images` in place of their latents.

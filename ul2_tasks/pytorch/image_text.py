@@ -58,14 +58,14 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     The totals are for losses: divide by their sums over all processes.
 
-    **Order.** `pools` has it. Weights count samples. Without an end, each source begins anew when it ends, in another order and
+    **Order.** `pools` has it. Weights count samples. Without an end, each source begins again when it ends, in another order and
     with other draws. A pool's rows are a function of its number, and shards share out pools: any number of processes and workers
     has the same rows, in another order. Nothing is left unread, however few files there are.
 
     **Memory** of a worker is a pool's images as they are in the files, the page of Parquet that is read, and a row's pixels.
 
     **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is that
-    of the last iterator, right after each of its rows, also when the process was killed. It reads one pool anew, and decodes what
+    of the last iterator, right after each of its rows, also when the process was killed. It reads one pool again, and decodes what
     is still to come. The same settings and the same numbers of processes and workers are needed, else a ValueError shows both.
     `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
     dataset that it was made of does not know where they are.
@@ -307,7 +307,7 @@ class _Ids:
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary anew."""
+        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
         return _Ids, (self.vocabulary, self.special_tokens)

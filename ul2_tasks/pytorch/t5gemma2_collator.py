@@ -48,7 +48,7 @@ class T5Gemma2Collator:
             image_size: of the images that the model takes, in pixels.
 
         Raises:
-            ValueError: an argument is no number of its kind.
+            ValueError: an argument is not a number of its kind.
         """
         if not is_integer(image_size, at_least=1):
             raise ValueError(f"image_size must be an integer of at least 1, got {image_size!r}.")

@@ -42,8 +42,8 @@ class ImageTextTask(seqio.Task):
     """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
 
     A record is an example, unless its images are codes: then records are joined and cut into chunks, see `joins_records`.
-    SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted. Its
-    iterators are refused at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
+    SeqIO trims nothing of them. A record that makes no example within the lengths is an error, or left out and counted. Its
+    iterators raise an error at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
     """
 
     checks_rates = True
@@ -209,7 +209,7 @@ def register_image_text(
         source: files or lists of records, see `open_image_text`, which has more arguments. Or a `seqio.DataSource` of {"texts":
             [places] strings, "images": [places] strings}: at each place a text, the bytes of an image, or both, the text first;
             what is not there is empty. It may have "where", the record's place in words.
-        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is refused; a denoiser without sentinels makes
+        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser raises a ValueError; a denoiser without sentinels makes
             examples of records with one piece of text alone, unless they are split at the last image.
         split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last image,
             whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
