@@ -209,8 +209,8 @@ def register_image_text(
         source: files or lists of records, see `open_image_text`, which has more arguments. Or a `seqio.DataSource` of {"texts":
             [places] strings, "images": [places] strings}: at each place a text, the bytes of an image, or both, the text first;
             what is not there is empty. It may have "where", the record's place in words.
-        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser raises a ValueError; a denoiser without sentinels makes
-            examples of records with one piece of text alone, unless they are split at the last image.
+        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser raises a ValueError. A denoiser without
+            sentinels makes examples only of records with one piece of text, unless they are split at the last image.
         split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last image,
             whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
             it asks for an image, which then has to be codes.
