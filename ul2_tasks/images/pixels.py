@@ -116,7 +116,7 @@ def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] |
 
 
 def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubic", "bilinear"] = "bicubic") -> np.ndarray:
-    """The pixels in another size, each of them a mean of all that it stands for (Pillow's antialiased filters).
+    """The pixels in another size, each of them a mean of the pixels that it replaces (Pillow's antialiased filters).
 
     Args:
         pixels: [height, width, 3] uint8.

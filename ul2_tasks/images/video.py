@@ -65,7 +65,7 @@ class FrameSampler:
         return [Frame(width, height, functools.partial(clip.read, place)) for place in range(len(numbers))]
 
     def numbers(self, count: int, draws: Draws) -> list[int]:
-        """Which frames of so many are drawn, see above.
+        """The sampled frames of a video of `count` frames, see above.
 
         >>> from ul2_tasks.images.draws import draws_of
         >>> FrameSampler().numbers(100, draws_of(0, 0, "r")), FrameSampler().numbers(5, draws_of(0, 0, "r"))

@@ -174,10 +174,10 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         return {"version": STATE_VERSION, "settings": self._settings() | self._recipe.identity, "place": dict(self._here)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iterator will go on where the state was taken.
+        """The next iterator continues where the state was taken.
 
         Raises:
-            ValueError: it is no state, or one of another version of this package.
+            ValueError: it is not a state, or one of another version of this package.
         """
         check_version(state, STATE_VERSION)
         _check_form(state)

@@ -44,7 +44,7 @@ class T5Gemma2Collator:
         Args:
             pad_to_multiple_of: the length of rows is a multiple of it; None is 1.
             decoder_start_token_id, pad_token_id: the model's.
-            image_tokens: what stands for an image in `input_ids`.
+            image_tokens: the tokens of an image in `input_ids`.
             image_size: of the images that the model takes, in pixels.
 
         Raises:
