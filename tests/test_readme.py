@@ -23,7 +23,7 @@ from test_advice import ADVICE
 import ul2_tasks
 from ul2_command import main
 from ul2_command.kinds import KINDS
-from ul2_tasks import T5GEMMA2, chunk_length, register_chat
+from ul2_tasks import T5GEMMA2, UL2, UL2R, chunk_length, register_chat
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.sources.memory import embedded_conversations, embedded_documents
@@ -64,15 +64,20 @@ assert 102 <= example["inputs"][0] <= 104 and 0 < result.training_loss < 1000
     "docs/guides/mix.md": """
 import seqio
 assert name == "both_mix" and len(seqio.get_mixture_or_task(name).tasks) == 10
+web_s, own_s = (seqio.get_mixture_or_task(tempered).get_rate(seqio.TaskRegistry.get(name)) for name in ("web_s", "own_s"))
+assert round(web_s / own_s, 2) == 3.23
 """,
     "docs/guides/tokenizer.md": """
 assert register("unused", "embedded", "gemma.model", **gemma) == "unused_mix"
+example = next(seqio.get_mixture_or_task("trained_r1").get_dataset({"inputs": 64, "targets": 64}).as_numpy_iterator())
+assert example["inputs"][0] == 600 and example["targets"][0] == 599
 """,
     "docs/guides/train_tokenizer.md": "",
     "docs/guides/corpus.md": """
 import seqio
 mixture = seqio.get_mixture_or_task(name)
 example = next(mixture.get_dataset({"inputs": 64, "targets": 64}, split="train", seed=0).as_numpy_iterator())
+assert len(list(source().get_dataset("validation").as_numpy_iterator())) == 100
 assert [len(seqio.get_mixture_or_task(one).tasks) for one in (web, own)] == [5, 6] and 0 < len(example["inputs"]) <= 64
 """,
     "docs/guides/cache.md": """
@@ -89,10 +94,18 @@ import seqio
 assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
 """,
     "docs/guides/migrate_from_t5.md": """
+from ul2_tasks import T5GEMMA2
 assert 0 < len(example["targets"]) < len(example["inputs"]) <= 512
+assert [chunk_length(T5GEMMA2[4], {"inputs": 512, "targets": targets}).length for targets in (114, 512)] == [150, 680]
 assert chunk_length(prefix, {"inputs": 512, "targets": 512}).length == 512 and prefix.noise_range(512) == (1, 511)
 """,
     "docs/guides/resume.md": "",
+    "docs/guides/train_with_t5x.md": """
+import seqio
+import ul2_tasks
+assert seqio.get_mixture_or_task("mine_mix").tasks[0].splits == ("train", "validation")
+assert [one.split for one in fixed(ul2_tasks.UL2R) if one.name == "s"] == ["fixed"]
+""",
     "docs/guides/chat.md": """
 assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
 """,
@@ -422,12 +435,12 @@ print(name, mixture.output_features["inputs"].vocabulary.vocab_size, all("valida
 
 
 def test_the_numbers_of_the_pages():
-    spans = {
-        budget: max(chunk_length(d, {"inputs": budget, "targets": budget}).spans for d in T5GEMMA2) for budget in (512, 2048, 16384)
-    }
-    assert spans == {512: 39, 2048: 157, 16384: 1260}
-    for page in ("docs/guides/tokenizer.md", "docs/help/troubleshooting.md"):
-        assert "| 512 | 2,048 | 16,384 | |---|---|---|---| | sentinels | 39 | 157 | 1,260 |" in words_of(page)
+    for length, shown in ((512, "39 | 127"), (2048, "157 | 511"), (16384, "1,260 | 4,095")):
+        lengths = {"inputs": length, "targets": length}
+        needed = [max(chunk_length(d, lengths).spans for d in preset) for preset in (T5GEMMA2, UL2, UL2R)]
+        assert [f"{spans:,}" for spans in needed] == [*shown.split(" | "), shown.split(" | ")[1]]
+        assert f"| {length}/{length} | {shown} |" in WRITTEN["docs/guides/tokenizer.md"]
+    assert "| 512 | 2,048 | 16,384 | |---|---|---|---| | sentinels | 39 | 157 | 1,260 |" in words_of("docs/help/troubleshooting.md")
     fill = {d.name: chunk_length(d, {"inputs": 512, "targets": 512}).targets / 512 for d in T5GEMMA2}
     assert (round(fill["r1"], 2), round(fill["x1"], 2)) == (0.22, 0.18)
     assert "R1 fills 22 % of its targets and X1 18 %" in words_of("docs/guides/lengths.md")
