@@ -42,6 +42,7 @@ PAGES = (  # those that are written by the style guide: a page is added when it 
     "docs/guides/[!cip]*.md",
     "docs/guides/ca*.md",
     "docs/guides/co*.md",
+    "docs/guides/operate.md",
     "docs/guides/pack.md",
     "docs/guides/pytorch*.md",
     "docs/help/*.md",
