@@ -101,9 +101,9 @@ def test_arguments_are_checked(seen):
     for settings in ({"batch_size": 0}, {"batch_size": 1, "image_size": 0}, {"batch_size": 1, "padding": "none"}):
         with pytest.raises(ValueError, match=r"expected|must be"):
             T5Gemma2FeatureConverter(**settings)
-    with pytest.raises(ValueError, match="image_size is 0"):
+    with pytest.raises(ValueError, match="image_size must be an integer of at least 1, got 0"):
         T5Gemma2Collator(image_size=0)
-    with pytest.raises(ValueError, match="expected lengths of inputs and targets alone"):
+    with pytest.raises(ValueError, match="must have lengths of inputs and targets alone"):
         T5Gemma2FeatureConverter(1)(seqio.TaskRegistry.get("seen_s").get_dataset(LENGTHS), {**LENGTHS, "images": 1})
 
 

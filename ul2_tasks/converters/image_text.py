@@ -73,7 +73,7 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         """
         for name, value in (("batch_size", batch_size), ("image_size", image_size)):
             if not is_integer(value, at_least=1):
-                raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
         self._row_format = RowFormat(
             padding=padding,
             pad_to_multiple_of=pad_to_multiple_of,
@@ -104,7 +104,9 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
             ValueError: other lengths are given; the dataset lacks a feature; or the vocabulary is not the tasks'.
         """
         if task_feature_lengths.keys() != EXAMPLE.keys():
-            raise ValueError(f"task_feature_lengths is {dict(task_feature_lengths)}, expected lengths of inputs and targets alone")
+            raise ValueError(
+                f"task_feature_lengths must have lengths of inputs and targets alone, got {dict(task_feature_lengths)}."
+            )
         return super().__call__(ds, {**task_feature_lengths, IMAGES: 0})  # SeqIO wants one for each feature
 
     @property

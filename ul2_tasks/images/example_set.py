@@ -90,7 +90,7 @@ def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str,
     'a red 5 and a purple 4'
     """
     if kind not in _MAKERS:
-        raise ValueError(f"the embedded set has no records of the kind {kind!r}, expected one of {list(_MAKERS)}")
+        raise ValueError(f"kind must be one of {list(_MAKERS)}, got {kind!r}.")
     return [_MAKERS[kind](draws_of(seed, 0, f"embedded set, {kind}, record {number}")) for number in range(count)]
 
 

@@ -44,10 +44,10 @@ class Source:
     def __post_init__(self):
         if not isinstance(self.records, Records):
             kind = type(self.records).__name__
-            raise ValueError(f"the records are of type {kind}, expected what open_records or listed_records gives")
+            raise ValueError(f"records must be what open_records or listed_records returns, got a value of type {kind}.")
         if not callable(self.schema) and self.schema not in SCHEMAS:
             raise ValueError(
-                f"the schema is {self.schema!r}, expected one of {list(SCHEMAS)}, or a function of a record and its draws"
+                f"schema must be one of {list(SCHEMAS)}, or a function of a record and its draws, got {self.schema!r}."
             )
         if self.sizes is None:
             schema = getattr(self._schema, "func", self._schema)  # of one with other frames
@@ -96,14 +96,14 @@ class Recipe:
         for name, value in numbers:
             least = 0 if name in ("vit", "vae") else 1
             if not is_integer(value, at_least=least):
-                raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
         if not is_integer(self.seed, at_least=-math.inf):
-            raise ValueError(f"seed is {self.seed!r}, expected an integer")
+            raise ValueError(f"seed must be an integer, got {self.seed!r}.")
         check_on_error(self.on_error)
         if unknown := set(self.required_modalities) - {"vit", "vae"}:
-            raise ValueError(f"required_modalities has {sorted(unknown)}, expected 'vit', 'vae', or both")
+            raise ValueError(f"required_modalities must be of 'vit' and 'vae', got {sorted(unknown)}.")
         if not self.sources:
-            raise ValueError("there is no source")
+            raise ValueError("sources must have at least one source, got none.")
         if min(self.room) < 0:
             raise ValueError(
                 f"budgets must leave room for required_modalities={tuple(self.required_modalities)}, got {tuple(self.budgets)}."
@@ -111,11 +111,11 @@ class Recipe:
             )
         for source in self.sources:
             if not isinstance(source, Source):
-                raise ValueError(f"a source is of type {type(source).__name__}, expected a Source")
+                raise ValueError(f"sources must be of Source, got a value of type {type(source).__name__}.")
             self.special_tokens.check(source.sizes)
             first = self.sources[0].sizes
             if (source.sizes.vit.patch_size, source.sizes.vae.patch_size) != (first.vit.patch_size, first.vae.patch_size):
-                raise ValueError("the patch sizes of the sources differ, expected the same patches in all of a row")
+                raise ValueError("sizes must have the same patch sizes in all sources, got several. Pass one for all of a row.")
 
     @property
     def room(self) -> Counts:

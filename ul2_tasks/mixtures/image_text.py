@@ -97,16 +97,18 @@ class ImageText(Description):
 
     def _check(self) -> None:
         if self.split not in IMAGE_SPLITS:
-            raise ValueError(f"split is {self.split!r}, expected one of {list(IMAGE_SPLITS)}")
+            raise ValueError(f"split must be one of {list(IMAGE_SPLITS)}, got {self.split!r}.")
         check_on_error(self.on_error)
         check_on_error(self.on_unusable, "on_unusable")
         if not isinstance(self.image_tokens, ImageTokens | ImageCodes):
-            raise ValueError(f"image_tokens is {self.image_tokens!r}, expected an ImageTokens or an ImageCodes")
+            raise ValueError(f"image_tokens must be ImageTokens or ImageCodes, got {self.image_tokens!r}.")
         if self.split == BEFORE_LAST_IMAGE and not isinstance(self.image_tokens, ImageCodes):
-            raise ValueError(f"split is {self.split!r}, which asks for images, but placeholders say nothing; give an ImageCodes")
+            raise ValueError(
+                f"image_tokens must be ImageCodes for split={self.split!r}, got {self.image_tokens!r}. Pass the codes of images."
+            )
         if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
             raise ValueError(
-                f"denoisers {causal} keep nothing that images could stand among; take a SequentialDenoiser, and split='last_image'"
+                f"denoisers must not be a CausalDenoiser, got {causal}. Pass a SequentialDenoiser, and split='last_image'."
             )
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> DescribedImageText:

@@ -35,7 +35,7 @@ def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> di
 
     Args:
         row: it has images of both kinds, see `required_modalities`; without them BAGEL's model fails.
-        max_num_tokens: that of its packer: splits and samples get a last one that makes up so many. None for none.
+        max_num_tokens: that of its packer: splits and samples get a last one that fills it up to this number. None for none.
 
     Returns:
         what its model's `forward` takes, with `padded_images` in place of their latents.
@@ -45,9 +45,11 @@ def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> di
     """
     length = len(row["packed_position_ids"])
     if max_num_tokens is not None and length > max_num_tokens:
-        raise ValueError(f"the row has {length} places, expected at most {max_num_tokens}")
+        raise ValueError(f"row must have at most {max_num_tokens} tokens, got {length}.")
     if not len(row["packed_vit_patches"]) or not len(row["packed_vae_patches"]):
-        raise ValueError("the row lacks images of a kind; give ImageTextDataset required_modalities=('vit', 'vae')")
+        raise ValueError(
+            "row must have ViT patches and VAE patches, got none. Use ImageTextDataset(.., required_modalities=('vit', 'vae'))."
+        )
     padding = [] if max_num_tokens is None else [max_num_tokens - length]
     return {
         **{name: row[name] for name in _AS_THEY_ARE},

@@ -58,14 +58,14 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     The totals are for losses: divide by their sums over all processes.
 
-    **Order.** `pools` has it. Weights count samples. Without an end, each source begins anew when it ends, in another order and
+    **Order.** `pools` has it. Weights count samples. Without an end, each source begins again when it ends, in another order and
     with other draws. A pool's rows are a function of its number, and shards share out pools: any number of processes and workers
     has the same rows, in another order. Nothing is left unread, however few files there are.
 
     **Memory** of a worker is a pool's images as they are in the files, the page of Parquet that is read, and a row's pixels.
 
     **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is that
-    of the last iterator, right after each of its rows, also when the process was killed. It reads one pool anew, and decodes what
+    of the last iterator, right after each of its rows, also when the process was killed. It reads one pool again, and decodes what
     is still to come. The same settings and the same numbers of processes and workers are needed, else a ValueError shows both.
     `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
     dataset that it was made of does not know where they are.
@@ -112,11 +112,11 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 embeddings are too few for the images of a source.
         """
         if set(budgets) != set(Counts._fields):
-            raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
+            raise ValueError(f"budgets must have a number for each of {', '.join(Counts._fields)}, got {dict(budgets)!r}.")
         if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
             raise ValueError(
-                f"vocabulary is {vocabulary!r:.100}, expected what ul2_tasks.open_vocabulary gives, or a function that gives the"
-                " ids of a text"
+                f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
+                f" {vocabulary!r:.100}."
             )
         if not callable(vocabulary):
             _check_marks(special_tokens, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
@@ -134,7 +134,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         )
         self._recipe.pools()
         if skipped_file is not None and on_error == "raise":
-            raise ValueError(f"skipped_file is {os.fspath(skipped_file)!r}, and nothing is skipped; give on_error='skip', too")
+            raise ValueError("on_error must be 'skip' with skipped_file, got 'raise'. Pass both, or neither.")
         self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
         self._process, self._started_in = given_process(rank, world_size), None
         self._shard: tuple[int, int] | None = None  # of the last iterator
@@ -168,7 +168,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: the rows are read by workers, of which this dataset does not know where they are.
         """
-        self._check_not_read_by_workers("take a StatefulDataLoader of torchdata, which keeps their states; or num_workers=0")
+        self._check_not_read_by_workers("Use the StatefulDataLoader of torchdata, or num_workers=0.")
         if self._loaded is not None:
             return dict(self._loaded)
         return {"version": STATE_VERSION, "settings": self._settings() | self._recipe.identity, "place": dict(self._here)}
@@ -198,7 +198,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         return {name: dict(counts) for name, counts in self._problems().by_source.items()}
 
     def _problems(self) -> Problems:
-        self._check_not_read_by_workers("give skipped_file=PATH, where all of them write what they skip")
+        self._check_not_read_by_workers("Pass skipped_file=PATH, where all of them write what they skip.")
         found = Problems(self._recipe.names_of_sources)
         if "problems" in self._here:
             found.load(self._here["problems"])
@@ -206,7 +206,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     def _check_not_read_by_workers(self, advice: str) -> None:
         if self._is_read_by_workers and not self._here and torch.utils.data.get_worker_info() is None:
-            raise ValueError(f"the rows are read by workers of a DataLoader, which alone know where they are; {advice}")
+            raise ValueError(f"the state must be asked of the workers of the DataLoader, which read the rows. {advice}")
 
     def _own_shard(self) -> tuple[int, int]:
         rank, world_size = reading_process(self._process, self._started_in)
@@ -222,7 +222,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         own = self._settings() | {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
         if other := [name for name in own if saved.get(name) != own[name]]:
             shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own[name]!r}" for name in other)
-            raise ValueError(f"the state is of another dataset: {shown}; take the same settings, or start anew")
+            raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
         return dict(state["place"])
 
     def _rows(self, here: dict[str, Any], shard: int, shards: int) -> Iterator[dict[str, Any]]:
@@ -275,13 +275,15 @@ def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
     for name in ("bos_id", "eos_id", "boi_id", "eoi_id"):
         if getattr(special_tokens, name) >= ids:
             raise ValueError(
-                f"{name} of special_tokens is {getattr(special_tokens, name)}, and the vocabulary has {ids} ids, from 0. Add"
-                " the token to the tokenizer, and open that; or give the id of a token that no text needs"
+                f"{name} of special_tokens must be below {ids}, the size of the vocabulary, got {getattr(special_tokens, name)}."
+                " Add the token to the tokenizer, or pass the id of a token that no text needs."
             )
 
 
 def _no_row(pools: int, maker: RowMaker) -> ValueError:
-    return ValueError(f"no row came of {pools} pools of records; skipped were, by cause, {dict(maker.problems.counts)}")
+    return ValueError(
+        f"sources must give at least one row, got none of {pools} pools; skipped, by cause: {dict(maker.problems.counts)}."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,7 +307,7 @@ class _Ids:
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary anew."""
+        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
         return _Ids, (self.vocabulary, self.special_tokens)

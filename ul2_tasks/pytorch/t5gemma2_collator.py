@@ -48,10 +48,10 @@ class T5Gemma2Collator:
             image_size: of the images that the model takes, in pixels.
 
         Raises:
-            ValueError: an argument is no number of its kind.
+            ValueError: an argument is not a number of its kind.
         """
         if not is_integer(image_size, at_least=1):
-            raise ValueError(f"image_size is {image_size!r}, expected an integer of at least 1")
+            raise ValueError(f"image_size must be an integer of at least 1, got {image_size!r}.")
         self._row_format = RowFormat(
             padding="longest",
             pad_to_multiple_of=pad_to_multiple_of,
@@ -75,7 +75,7 @@ class T5Gemma2Collator:
             ValueError: there is no example; the placeholders are not those of the images; an image cannot be read.
         """
         if not examples:
-            raise ValueError("there are no examples, expected at least one")
+            raise ValueError("examples must have at least one example, got none.")
         rows, sizes = {}, {}
         for key, name in SINGLE_EXAMPLE.items():
             rows[key], sizes[key] = _side_by_side([np.asarray(example[name]) for example in examples])
