@@ -55,7 +55,7 @@ def messages(path: pathlib.Path) -> str:
     tree = ast.parse(path.read_text())
     docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
     constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in docstrings)
-    texts = "\n".join(node.value for node in constants if isinstance(node.value, str) and " " in node.value)
+    texts = "\n·\n".join(node.value for node in constants if isinstance(node.value, str) and " " in node.value)
     return re.sub("|".join(map(re.escape, SAVED)), "", texts)
 
 

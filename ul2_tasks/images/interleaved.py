@@ -27,7 +27,9 @@ from ul2_tasks.scalars import is_integer
 
 @dataclasses.dataclass(frozen=True)
 class ImageTokens:
-    """The tokens of an image in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
+    """The image token sequence: begin of image, placeholders, end of image. The defaults are T5Gemma 2's.
+
+    Ids are the tokenizer's own.
 
     Attributes:
         boi_id, image_id, eoi_id: the ids before, for and after the features of an image.
@@ -55,7 +57,7 @@ class ImageTokens:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The ids that no text may have, and no denoiser."""
+        """The ids that no text and no denoiser may have."""
         return self.boi_id, self.image_id, self.eoi_id
 
     def ids_of(self, image: object) -> list[int]:
@@ -68,7 +70,7 @@ T5GEMMA2_IMAGE = ImageTokens()
 
 @dataclasses.dataclass(frozen=True)
 class ImageCodes:
-    """The tokens of an image that is codes, such as those of a VQ-VAE: an id for each. Ids are the tokenizer's own.
+    """The image token sequence of an image that is codes, such as those of a VQ-VAE. Ids are the tokenizer's own.
 
     Attributes:
         boi_id, eoi_id: the ids before and after the codes.
@@ -97,7 +99,7 @@ class ImageCodes:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The ids that no text may have, and no denoiser."""
+        """The ids that no text and no denoiser may have."""
         return self.boi_id, self.eoi_id, *range(self.first_code_id, self.first_code_id + self.num_codes)
 
     def ids_of(self, image: object) -> list[int]:
@@ -107,7 +109,7 @@ class ImageCodes:
             image: its codes, in their order; or these as bytes, int32 little-endian.
 
         Raises:
-            ValueError: there is none, or one is out of range.
+            ValueError: there are no codes, or one is out of range.
         """
         codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
         if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:

@@ -59,15 +59,15 @@ class Frame:
 
 
 def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Width and height of an image as it is seen upright, from its header alone.
+    """Width and height of an upright image, from its header alone.
 
     Args:
         image: the bytes of an image, the path of its file, or a `Frame`.
-        max_pixels: an image with more raises a ValueError.
+        max_pixels: an image with more is an error.
 
     Raises:
-        ValueError: the image is none of these, or no image; it has several frames, or too many pixels.
-        ImportError: Pillow is not there.
+        ValueError: it is not an image, has several frames, or too many pixels.
+        ImportError: Pillow is not installed.
 
     >>> size_of(Frame(640, 360, lambda: np.zeros((360, 640, 3), np.uint8)))
     (640, 360)
@@ -93,7 +93,7 @@ def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] |
 
     Raises:
         ValueError: as `size_of`; or the image is cut off or damaged.
-        ImportError: Pillow is not there.
+        ImportError: Pillow is not installed.
 
     >>> pixels(Frame(2, 1, lambda: np.full((1, 2, 3), 7, np.uint8))).tolist()
     [[[7, 7, 7], [7, 7, 7]]]
@@ -116,18 +116,18 @@ def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] |
 
 
 def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubic", "bilinear"] = "bicubic") -> np.ndarray:
-    """The pixels in another size, each of them a mean of all that it stands for (Pillow's antialiased filters).
+    """Resizes pixels with Pillow's antialiased filters.
 
     Args:
         pixels: [height, width, 3] uint8.
         width, height: what they become.
-        filter: bicubic as BAGEL has it, or bilinear as T5Gemma 2.
+        filter: bicubic as in BAGEL, or bilinear as in T5Gemma 2.
 
     Returns:
         [height, width, 3] uint8, of memory that is not to be written to.
 
     Raises:
-        ImportError: Pillow is not there.
+        ImportError: Pillow is not installed.
 
     >>> resized(np.full((6, 6, 3), 7, np.uint8), width=2, height=1).tolist()
     [[[7, 7, 7], [7, 7, 7]]]

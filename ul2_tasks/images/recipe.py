@@ -25,14 +25,14 @@ from ul2_tasks.scalars import as_python, check_on_error, is_integer
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Records of one kind.
+    """Records with a schema, sizes, dropout and a weight.
 
     Attributes:
-        records: see `records.open_records`.
-        schema: a name of `schemas.SCHEMAS`, or a function of a record and its draws that gives the elements.
-        sizes: how large images are; by default BAGEL's, with those of conversations for `vlm_sft`.
+        records: of `open_records` or `listed_records`.
+        schema: a name of `schemas.SCHEMAS`, or a function of a record and its `draws` that returns a layout.
+        sizes: how images are resized; by default as in BAGEL, with its sizes of conversations for `vlm_sft`.
         dropout: how often droppable elements are dropped.
-        weight: its share of the samples, to the weights of the other sources.
+        weight: its part of the samples, relative to the weights of the other sources.
     """
 
     records: Records
@@ -70,11 +70,11 @@ class Recipe:
         sources: at least one.
         special_tokens: see `SpecialTokenConfig`.
         encode: the ids of a text.
-        budgets: places of a row, ViT patches, and patches of latents.
+        budgets: tokens, ViT patches and VAE patches of a row.
         seed: of the order and all draws.
         pool: how many records are packed together. More fill rows better, and need more memory.
         epochs: see `pools.Pools`.
-        on_error: whether a record that is wrong, or too long, ends the run, or is skipped and counted.
+        on_error: whether a record with an error, or one that is too long, ends the run, or is skipped and counted.
         shrink: whether the images of a sample that is too long are made smaller until it fits.
         required_modalities: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`,
             whose counts are taken off the budgets.

@@ -42,7 +42,7 @@ class Records:
 
 
 def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder: str | None = None) -> Records:
-    """The records of files: Parquet, JSON Lines, or tar as WebDataset has it, also compressed.
+    """Opens files of records: Parquet, JSON Lines or WebDataset tar, also compressed.
 
     It reads the footer of each Parquet file, all of each JSON Lines file, and the header of each file in a tar, to know how many
     records there are.
@@ -54,7 +54,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
             of the record's file.
 
     Raises:
-        ValueError: there is no file or no record; a file is of none of these formats, or is not what its name says.
+        ValueError: there are no files or no records; a file is not of these formats, or not of the format in its name.
     """
     paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
     if not paths:
@@ -73,14 +73,14 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
 
 
 def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") -> Records:
-    """Records that are in memory, or in anything else that has a length and gives record i for `[i]`.
+    """Records in memory, or in any object with a length that returns record i for `[i]`.
 
     Args:
         records: at least one.
         name: of all of them; record i is "NAME, record i".
 
     Raises:
-        ValueError: there is none.
+        ValueError: there are no records.
 
     >>> records = listed_records([{"captions": "a cat"}, {"captions": "a dog"}], "pets")
     >>> list(records.read(records.pieces[0], 1))

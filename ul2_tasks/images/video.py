@@ -26,10 +26,10 @@ _OF_STREAMS = ("mpegts", "mpeg")  # which say of nothing how long it is
 
 @dataclasses.dataclass(frozen=True)
 class FrameSampler:
-    """Draws frames of videos: a `schemas.Frames`.
+    """Chooses frames of videos: the `frames` of `schemas.vlm_sft`.
 
-    The number of frames is drawn. The video is cut into that many equal parts, and one frame of each part is drawn. So every frame
-    can be drawn, also the last. A video with fewer frames gives each of them once.
+    The number of frames is chosen. The video is cut into that many equal parts, and one frame of each is chosen, so that every
+    frame can be, also the last. A video with fewer frames gives each of them once.
 
     Attributes:
         min_frames, max_frames: how many frames of a video. The defaults are BAGEL's.
@@ -55,8 +55,8 @@ class FrameSampler:
             draws: of the video; "frames" and "frame/NUMBER" are used.
 
         Raises:
-            ValueError: it is no video, has no frame, fewer than its header tells, or too many pixels.
-            ImportError: PyAV is not there.
+            ValueError: it is not a video, has no frame, fewer than its header says, or too many pixels.
+            ImportError: PyAV is not installed.
         """
         contents = _contents(video)
         numbers = self.numbers(len(contents.times), draws)
@@ -65,7 +65,7 @@ class FrameSampler:
         return [Frame(width, height, functools.partial(clip.read, place)) for place in range(len(numbers))]
 
     def numbers(self, count: int, draws: Draws) -> list[int]:
-        """Which frames of so many are drawn, see above.
+        """Which frames of that many are chosen, see above.
 
         >>> from ul2_tasks.images.draws import draws_of
         >>> FrameSampler().numbers(100, draws_of(0, 0, "r")), FrameSampler().numbers(5, draws_of(0, 0, "r"))

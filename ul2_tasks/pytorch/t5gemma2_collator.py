@@ -28,8 +28,8 @@ class T5Gemma2Collator:
         for batch in torch.utils.data.DataLoader(dataset, batch_size=8, collate_fn=T5Gemma2Collator()):
             loss = model(**batch).loss
 
-    An example is what `UL2IterableDataset` gives of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens]
-    in the tokenizer's own ids, and `images`, the bytes of each image in the order of their runs; without that there are none.
+    An example is one of `UL2IterableDataset` of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens] in
+    the tokenizer's own ids, and `images`, the bytes of each image in order; without it there are none.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class T5Gemma2Collator:
         Args:
             pad_to_multiple_of: the length of rows is a multiple of it; None is 1.
             decoder_start_token_id, pad_token_id: the model's.
-            image_tokens: what stands for an image in `input_ids`.
-            image_size: of the images that the model takes, in pixels.
+            image_tokens: as in `register_image_text`.
+            image_size: width and height of the model's images, in pixels.
 
         Raises:
-            ValueError: an argument is not a number of its kind.
+            ValueError: an argument is invalid.
         """
         if not is_integer(image_size, at_least=1):
             raise ValueError(f"image_size must be an integer of at least 1, got {image_size!r}.")

@@ -147,10 +147,10 @@ def open_image_text(
     kind: str | Callable[[Mapping[str, Any], Draws], Sequence[Element]] = "interleaved",
     folder: str | None = None,
 ) -> ImageTextSource:
-    """Opens records of interleaved image-text data, for `register_image_text`. No file is opened before a dataset is asked for.
+    """Opens interleaved image-text records for `register_image_text`. No file is opened before a dataset is made.
 
     Args:
-        source: "embedded", records of the kind that this package draws; files of records, by path, glob, folder or list: Parquet,
+        source: "embedded", built-in records of the kind; files of records, by path, glob, folder or list: Parquet,
             JSON Lines, or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of
             the split. Otherwise all is `train`.
         kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, an image, or a
@@ -158,10 +158,10 @@ def open_image_text(
             an example of its own; "vlm_sft", see `images.schemas`; or a function of a record and its draws that returns a
             layout, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
         folder: where paths of images begin, and stay, also by links; by default the folder of the record's file, and for records
-            in memory anywhere on this machine. Images at addresses are read only below a folder that is one.
+            in memory anywhere on this machine. Images on other file systems are read only below a folder that is an address.
 
     Raises:
-        ValueError: the kind is none of these.
+        ValueError: the kind is not one of these.
 
     >>> source = open_image_text([{"texts": ["A cat:", None], "images": [None, b".."]}])
     >>> next(source.get_dataset("train").as_numpy_iterator())["images"].tolist()
