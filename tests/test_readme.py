@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import json
 import pathlib
 import re
 import runpy
@@ -51,8 +52,13 @@ assert round(1.50 / 5.1e6, 9) == tokenize  # docs/explanation/performance.md has
 """,
     "docs/get_started/from_hugging_face.md": """
 assert len(batch["labels"]) == 8
-row = next(iter(dataset))
+row = next(iter(sequences))
 assert len(row["input_ids"]) == 256 and 0 < (row["labels"] != -100).sum() < (row["attention_mask"] == 1).sum()
+assert tokenizer(vocabulary.decode(example["inputs"].tolist()), add_special_tokens=False)["input_ids"] == example["inputs"].tolist()
+assert prompt["input_ids"][0, 0] == 1257 and prompt["input_ids"][0, -2:].tolist() == [1000, 1]
+assert get_last_checkpoint("checkpoints") == "checkpoints/checkpoint-4" and ul2_tasks.UL2IterableDataset(
+    mixture, lengths, cache_dirs=["CACHE"]
+).state_dict()["number"] == 0
 """,
     "docs/get_started/which_path.md": """
 assert len(batch["labels"]) == 32 and len(row["labels"]) == 8 and examples[0]["inputs"].shape == (128,)
@@ -194,6 +200,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     (path / "talk").mkdir()
     (path / "talk" / "one.jsonl").write_text("\n".join(embedded_conversations()))
     (path / "corpus" / "one.txt").write_text("\n\n".join(documents))
+    (path / "corpus" / "one.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
     write_megatron(seqio.TaskRegistry.get("ul2_corpus"), str(path / "megatron"))
     write_conversations(register_chat("talks"), str(path / "build"))
     sentencepiece.SentencePieceTrainer.train(
